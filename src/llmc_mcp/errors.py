@@ -1,0 +1,223 @@
+"""Every way a call can fail, as one tree.
+
+LlmcError                    code                   HTTP  when
+├── AuthFailed               AUTH_FAILED            401   no token, or a wrong one
+├── Forbidden                FORBIDDEN              403   the token's scopes don't cover this
+│   ├── PermissionDenied     PERMISSION_DENIED      403   the operating system or a policy says no
+│   ├── InvalidPath          INVALID_PATH           403   outside the roots, or a link that leaves them
+│   ├── CommandNotAllowed    COMMAND_NOT_ALLOWED    403   binary not on the allowlist
+│   ├── KillForbidden        KILL_FORBIDDEN         403   pid 1, the server, its ancestors
+│   ├── FeatureDisabled      FEATURE_DISABLED       403   the operator switched it off
+│   └── IsolationRequired    ISOLATION_REQUIRED     403   code that needs a sandbox, and there is none
+├── NotFound                 NOT_FOUND              404
+│   ├── ProcessNotFound      PROCESS_NOT_FOUND      404
+│   └── HandleNotFound       HANDLE_NOT_FOUND       404
+├── Conflict                 CONFLICT               409   the target exists already
+│   ├── ShaMismatch          SHA_MISMATCH           409   the file is not what the caller thinks it is
+│   ├── Stale                STALE                  409   the source changed since
+│   └── ResourceBusy         RESOURCE_BUSY          409   somebody else holds the lease
+├── TooLarge                 TOO_LARGE              413   the request
+│   └── OutputTooLarge       OUTPUT_TOO_LARGE       413   what it would touch or return
+├── Unprocessable            BAD_ARGS               422
+│   ├── UnknownTool          UNKNOWN_TOOL           422
+│   ├── BadArgs              BAD_ARGS               422   a breach of the schema
+│   ├── InvalidArgument      INVALID_ARGUMENT       422   fits the schema, means nothing
+│   ├── IsDirectory          IS_DIRECTORY           422
+│   ├── NotADirectory        NOT_A_DIRECTORY        422
+│   ├── NotAFile             NOT_A_FILE             422
+│   ├── PatchCountMismatch   PATCH_COUNT_MISMATCH   422
+│   └── PatchFailed          PATCH_FAILED           422
+├── RateLimited              RATE_LIMITED           429
+│   └── ProcLimitExceeded    PROC_LIMIT_EXCEEDED    429
+├── Internal                 INTERNAL               500   a bug of ours; the log has the traceback
+│   └── WriteFailed          WRITE_FAILED           500   disk full, I/O error
+├── FeatureUnavailable       FEATURE_UNAVAILABLE    501   this machine can't; the message says why
+├── Timeout                  TIMEOUT                504
+└── Cancelled                CANCELLED              499   the caller took the call back; never on the wire
+
+Raise them; never return an error string. `hint` tells the agent what to do next.
+"""
+
+import errno
+import os
+
+
+class LlmcError(Exception):
+    """Base of all errors that reach a caller."""
+
+    code = "INTERNAL"
+    http_status = 500
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def envelope(self, correlation_id: str) -> dict[str, str]:
+        """The one shape in which an error leaves the server."""
+        body = {"code": self.code, "message": self.message}
+        if self.hint:
+            body["hint"] = self.hint
+        body["correlation_id"] = correlation_id
+        return body
+
+
+class AuthFailed(LlmcError):
+    code, http_status = "AUTH_FAILED", 401
+
+
+class Forbidden(LlmcError):
+    code, http_status = "FORBIDDEN", 403
+
+
+class PermissionDenied(Forbidden):
+    code = "PERMISSION_DENIED"
+
+
+class InvalidPath(Forbidden):
+    code = "INVALID_PATH"
+
+
+class CommandNotAllowed(Forbidden):
+    code = "COMMAND_NOT_ALLOWED"
+
+
+class KillForbidden(Forbidden):
+    code = "KILL_FORBIDDEN"
+
+
+class FeatureDisabled(Forbidden):
+    code = "FEATURE_DISABLED"
+
+
+class IsolationRequired(Forbidden):
+    code = "ISOLATION_REQUIRED"
+
+
+class NotFound(LlmcError):
+    code, http_status = "NOT_FOUND", 404
+
+
+class ProcessNotFound(NotFound):
+    code = "PROCESS_NOT_FOUND"
+
+
+class HandleNotFound(NotFound):
+    code = "HANDLE_NOT_FOUND"
+
+
+class Conflict(LlmcError):
+    code, http_status = "CONFLICT", 409
+
+
+class ShaMismatch(Conflict):
+    code = "SHA_MISMATCH"
+
+
+class Stale(Conflict):
+    code = "STALE"
+
+
+class ResourceBusy(Conflict):
+    code = "RESOURCE_BUSY"
+
+
+class TooLarge(LlmcError):
+    code, http_status = "TOO_LARGE", 413
+
+
+class OutputTooLarge(TooLarge):
+    code = "OUTPUT_TOO_LARGE"
+
+
+class Unprocessable(LlmcError):
+    code, http_status = "BAD_ARGS", 422
+
+
+class UnknownTool(Unprocessable):
+    code = "UNKNOWN_TOOL"
+
+
+class BadArgs(Unprocessable):
+    code = "BAD_ARGS"
+
+
+class InvalidArgument(Unprocessable):
+    code = "INVALID_ARGUMENT"
+
+
+class IsDirectory(Unprocessable):
+    code = "IS_DIRECTORY"
+
+
+class NotADirectory(Unprocessable):
+    code = "NOT_A_DIRECTORY"
+
+
+class NotAFile(Unprocessable):
+    code = "NOT_A_FILE"
+
+
+class PatchCountMismatch(Unprocessable):
+    code = "PATCH_COUNT_MISMATCH"
+
+
+class PatchFailed(Unprocessable):
+    code = "PATCH_FAILED"
+
+
+class RateLimited(LlmcError):
+    code, http_status = "RATE_LIMITED", 429
+
+
+class ProcLimitExceeded(RateLimited):
+    code = "PROC_LIMIT_EXCEEDED"
+
+
+class Internal(LlmcError):
+    code, http_status = "INTERNAL", 500
+
+
+class WriteFailed(Internal):
+    code = "WRITE_FAILED"
+
+
+class FeatureUnavailable(LlmcError):
+    code, http_status = "FEATURE_UNAVAILABLE", 501
+
+
+class Timeout(LlmcError):
+    code, http_status = "TIMEOUT", 504
+
+
+class Cancelled(LlmcError):
+    code, http_status = "CANCELLED", 499
+
+
+_BY_ERRNO: dict[int, tuple[type[LlmcError], str]] = {
+    errno.ENOENT: (NotFound, "no such file or directory"),
+    errno.ENOTDIR: (NotADirectory, "a part of the path is not a directory"),
+    errno.EISDIR: (IsDirectory, "is a directory"),
+    errno.EACCES: (PermissionDenied, "permission denied"),
+    errno.EPERM: (PermissionDenied, "operation not permitted"),
+    errno.EROFS: (PermissionDenied, "read-only file system"),
+    errno.EXDEV: (InvalidPath, "leads outside the allowed roots"),
+    errno.ELOOP: (InvalidPath, "too many symbolic links"),
+    errno.ENAMETOOLONG: (BadArgs, "name too long"),
+    errno.E2BIG: (BadArgs, "arguments too long"),
+    errno.EINVAL: (BadArgs, "not a valid path"),
+    errno.EEXIST: (Conflict, "exists already"),
+    errno.ENOTEMPTY: (Conflict, "directory not empty"),
+    errno.ENOSPC: (WriteFailed, "no space left on device"),
+    errno.EDQUOT: (WriteFailed, "disk quota exceeded"),
+    errno.EFBIG: (WriteFailed, "file too large"),
+    errno.EIO: (WriteFailed, "input/output error"),
+    errno.ENXIO: (NotAFile, "is not a regular file"),
+}
+
+
+def from_oserror(exc: OSError, shown_path: str) -> LlmcError:
+    """What the kernel said, in the words and codes of the contract; `shown_path` is what the caller typed."""
+    number = exc.errno or 0
+    kind, words = _BY_ERRNO.get(number, (Internal, os.strerror(number).lower()))
+    return kind(f"{shown_path}: {words}")

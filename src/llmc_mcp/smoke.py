@@ -1,0 +1,71 @@
+"""`llmc smoke`: prove that the server works here, through the protocol, and say how to connect a client."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+_PREVIEW_LINES = 6
+
+
+class _Server:
+    """A server process, spoken to line by line."""
+
+    def __init__(self, root: str) -> None:
+        command = [sys.executable, "-m", "llmc_mcp.server", "--root", root, "--log-level", "warning"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._last_id = 0
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the server has no pipes")
+        self._last_id += 1
+        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+        reply = json.loads(self._process.stdout.readline() or '{"error": {"message": "the server ended"}}')
+        if "error" in reply:
+            raise RuntimeError(f"{method}: {reply['error']['message']}")
+        return reply["result"]
+
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
+        return self.ask("tools/call", {"name": name, "arguments": arguments})["content"][0]["text"]
+
+    def close(self) -> int:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        return self._process.wait(timeout=10)
+
+
+def run(folder: str) -> int:
+    """Start, list, read, print; 0 when all of it worked."""
+    server = _Server(folder)
+    try:
+        hello = server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
+        tools = server.ask("tools/list", {})["tools"]
+        health = json.loads(server.call("health", {}))
+        meta, _, text = server.call("read_file", {"path": "README.md", "max_lines": _PREVIEW_LINES}).partition("\n")
+    finally:
+        code = server.close()
+    print(f"{hello['serverInfo']['name']} {hello['serverInfo']['version']} on {folder}")
+    print(f"confinement: {health['sandbox']}\n")
+    print(f"{len(tools)} tools listed ({len(json.dumps(tools)):,} characters):")
+    for tool in tools:
+        print(f"  {tool['name']:22} {tool['description']}")
+    print(f"\nread_file README.md -> {meta}")
+    print("\n".join(f"  | {line}" for line in text.splitlines()))
+    print(f"\n{client_configuration(folder)}")
+    return code
+
+
+def client_configuration(folder: str) -> str:
+    """What to paste where."""
+    command = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
+    entry = {"mcpServers": {"llmc": {"command": command, "args": ["--root", folder]}}}
+    return (
+        "Connect Claude Code:\n"
+        f"  claude mcp add llmc -- {command} --root {folder}\n"
+        "Claude Desktop, Cursor and others (mcpServers in their JSON configuration):\n"
+        f"{json.dumps(entry, indent=2)}"
+    )

@@ -1,0 +1,303 @@
+"""Files below the allowed roots, reached so that the kernel, not a string comparison, decides what is inside.
+
+A root is an open directory. Every path is opened below it by openat2 with RESOLVE_BENEATH, so neither `..`,
+nor a symbolic link, nor a directory swapped while we look can lead out. What was opened is looked at (fstat)
+before it is really opened for reading, so a FIFO never blocks and a device is never touched.
+"""
+
+import errno
+import os
+import stat as stat_bits
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import (
+    InvalidArgument,
+    InvalidPath,
+    LlmcError,
+    NotADirectory,
+    NotAFile,
+    PermissionDenied,
+    from_oserror,
+)
+from . import kernel, names
+
+_BENEATH = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
+_MAX_LINKS = 40  # as many as the kernel follows
+
+
+class Root(NamedTuple):
+    """An allowed directory: the fd decides, the two spellings only tell which root an absolute path means."""
+
+    fd: int
+    path: bytes
+    real: bytes
+
+    @property
+    def shown(self) -> str:
+        return names.show(self.path)
+
+
+class Place(NamedTuple):
+    """Where a path argument points: a root, what is left below it, and the words the caller used."""
+
+    root: Root
+    below: bytes
+    asked: str
+
+    @property
+    def absolute(self) -> str:
+        return names.show(os.path.join(self.root.path, self.below) if self.below != b"." else self.root.path)
+
+
+class Entry(NamedTuple):
+    """One row of a walk; `path` is relative to the directory that was walked."""
+
+    path: bytes
+    kind: str
+    depth: int
+
+
+def kind_of(mode: int) -> str:
+    """`file`, `dir`, `symlink` or `other`."""
+    if stat_bits.S_ISREG(mode):
+        return "file"
+    if stat_bits.S_ISDIR(mode):
+        return "dir"
+    return "symlink" if stat_bits.S_ISLNK(mode) else "other"
+
+
+def _special(mode: int) -> str:
+    tests = {
+        "a FIFO": stat_bits.S_ISFIFO,
+        "a socket": stat_bits.S_ISSOCK,
+        "a character device": stat_bits.S_ISCHR,
+        "a block device": stat_bits.S_ISBLK,
+    }
+    return next((name for name, test in tests.items() if test(mode)), "not a file")
+
+
+class Filesystem:
+    """All file access of the server; made once, used by every thread."""
+
+    def __init__(self, roots: list[str]) -> None:
+        if reason := kernel.missing_openat2():
+            raise InvalidPath(reason)
+        self.roots = [_open_root(path) for path in roots]
+        self._proc_device = os.stat("/proc").st_dev
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    def locate(self, path: str) -> Place:
+        """Which root a path argument means. Says nothing about what exists: opening does."""
+        if path.startswith("~/"):
+            path = os.path.join(os.path.expanduser("~"), path[2:])
+        name = names.parse(path)
+        if not name.startswith(b"/"):
+            return Place(self.roots[0], name, path)
+        place = self._below_a_root(name, path)
+        if place is None:
+            raise self._outside(path)
+        return place
+
+    def _below_a_root(self, name: bytes, asked: str) -> Place | None:
+        best: tuple[Root, bytes] | None = None
+        for root in self.roots:
+            for spelling in (root.path, root.real):
+                prefix = spelling.rstrip(b"/") + b"/"
+                if not (name + b"/").startswith(prefix):
+                    continue
+                if best is None or len(spelling) > len(best[1]):
+                    best = (root, spelling)
+        if best is None:
+            return None
+        below = name[len(best[1].rstrip(b"/")) :].lstrip(b"/")
+        return Place(best[0], below or b".", asked)
+
+    def _outside(self, path: str) -> InvalidPath:
+        shown = ", ".join(root.shown for root in self.roots)
+        return InvalidPath(f"{path}: outside the allowed roots", hint=f"Allowed roots: {shown}")
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    def open(self, place: Place, flags: int) -> int:
+        """An fd for `place`, resolved beneath its root by the kernel."""
+        try:
+            return kernel.openat2(place.root.fd, place.below, flags, _BENEATH)
+        except OSError as exc:
+            if exc.errno != errno.EXDEV:
+                raise from_oserror(exc, place.asked) from None
+        # An absolute link that stays inside is fine, but RESOLVE_BENEATH can't tell: spell its target out
+        # below a root, then let the kernel decide once more, this time without any link left to follow.
+        spelled = self._spell_out(place, follow_last=not flags & os.O_NOFOLLOW)
+        try:
+            return kernel.openat2(spelled.root.fd, spelled.below, flags, _BENEATH | kernel.RESOLVE_NO_SYMLINKS)
+        except OSError as exc:
+            raise from_oserror(exc, place.asked) from None
+
+    def _spell_out(self, place: Place, *, follow_last: bool) -> Place:
+        root, todo = place.root, [part for part in place.below.split(b"/") if part not in (b"", b".")]
+        done: list[bytes] = []
+        links = 0
+        while todo:
+            part = todo.pop(0)
+            if part == b"..":
+                if not done:
+                    raise self._outside(place.asked)
+                done.pop()
+                continue
+            target = self._link_target(root, b"/".join([*done, part]), place.asked)
+            if target is None or (not todo and not follow_last):
+                done.append(part)
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                raise InvalidPath(f"{place.asked}: too many symbolic links")
+            if target.startswith(b"/"):
+                inside = self._below_a_root(target, place.asked)
+                if inside is None:
+                    raise self._outside(place.asked)
+                root, target, done = inside.root, inside.below, []
+            todo = [step for step in target.split(b"/") if step not in (b"", b".")] + todo
+        return Place(root, b"/".join(done) or b".", place.asked)
+
+    def _link_target(self, root: Root, below: bytes, asked: str) -> bytes | None:
+        try:
+            fd = kernel.openat2(root.fd, below, kernel.O_PATH | os.O_NOFOLLOW, _BENEATH)
+        except OSError as exc:
+            raise from_oserror(exc, asked) from None
+        try:
+            if not stat_bits.S_ISLNK(os.fstat(fd).st_mode):
+                return None
+            return os.readlink(b"", dir_fd=fd)
+        finally:
+            os.close(fd)
+
+    def open_file(self, place: Place) -> tuple[int, os.stat_result]:
+        """A regular file, open for reading, with its stat; anything else is refused before it is opened."""
+        handle = self.open(place, kernel.O_PATH)
+        try:
+            info = os.fstat(handle)
+            self._refuse_special(handle, info, place)
+            # The O_PATH handle pins the very inode that was looked at; reopening it can't be raced.
+            fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as exc:
+            raise from_oserror(exc, place.asked) from None
+        finally:
+            os.close(handle)
+        return fd, info
+
+    def _refuse_special(self, handle: int, info: os.stat_result, place: Place) -> None:
+        if stat_bits.S_ISDIR(info.st_mode):
+            raise NotAFile(f"{place.asked}: is a directory", hint="List it with list_dir.")
+        if not stat_bits.S_ISREG(info.st_mode):
+            raise NotAFile(f"{place.asked}: {_special(info.st_mode)}, not a regular file")
+        if info.st_dev == self._proc_device:
+            real = os.readlink(f"/proc/self/fd/{handle}")
+            if real.split("/")[2].isdigit():
+                raise PermissionDenied(f"{place.asked}: files about a process are not readable by this tool")
+
+    def open_dir(self, place: Place) -> int:
+        """A directory, open for scanning."""
+        try:
+            return self.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
+        except NotADirectory:
+            raise NotADirectory(f"{place.asked}: not a directory") from None
+
+    def open_dir_or_parent(self, place: Place) -> tuple[int, bytes]:
+        """A directory to work in and the name to work on inside it: empty when it is the directory itself."""
+        handle = self.open(place, kernel.O_PATH)
+        try:
+            mode = os.fstat(handle).st_mode
+        finally:
+            os.close(handle)
+        if stat_bits.S_ISDIR(mode):
+            return self.open_dir(place), b""
+        if not stat_bits.S_ISREG(mode):
+            raise NotAFile(f"{place.asked}: {_special(mode)}, not a file or directory")
+        parent, _, last = place.below.rpartition(b"/")
+        return self.open_dir(Place(place.root, parent or b".", place.asked)), last
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def stat(self, place: Place) -> tuple[os.stat_result, bytes | None]:
+        """The stat of what a path leads to and, for a link, its target; a link that leads out is only itself."""
+        handle = self.open(place, kernel.O_PATH | os.O_NOFOLLOW)
+        try:
+            info = os.fstat(handle)
+            if not stat_bits.S_ISLNK(info.st_mode):
+                return info, None
+            target = os.readlink(b"", dir_fd=handle)
+        except OSError as exc:
+            raise from_oserror(exc, place.asked) from None
+        finally:
+            os.close(handle)
+        try:
+            handle = self.open(place, kernel.O_PATH)
+        except LlmcError:
+            return info, target
+        try:
+            return os.fstat(handle), target
+        finally:
+            os.close(handle)
+
+    def walk(self, place: Place, *, depth: int, include_hidden: bool) -> Iterator[Entry]:
+        """Entries below a directory, level by level, each level sorted; links are rows, never followed."""
+        if depth < 1:
+            raise InvalidArgument("depth must be at least 1")
+        top = self.open_dir(place)
+        try:
+            level = [b""]
+            for current in range(1, depth + 1):
+                below: list[bytes] = []
+                for prefix in level:
+                    for name, kind in _scan_below(top, prefix, include_hidden):
+                        yield Entry(prefix + name, kind, current)
+                        if kind == "dir":
+                            below.append(prefix + name + b"/")
+                level = below
+        finally:
+            os.close(top)
+
+
+def _open_root(path: str) -> Root:
+    spelled = os.fsencode(os.path.abspath(os.path.expanduser(path)))
+    try:
+        fd = os.open(spelled, kernel.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise from_oserror(exc, f"root {path}") from None
+    return Root(fd, spelled, os.path.realpath(spelled))
+
+
+def _scan_below(top: int, prefix: bytes, include_hidden: bool) -> list[tuple[bytes, str]]:
+    """Sorted names in a directory below `top`; none when it vanished, became a link, or may not be read.
+
+    Each directory is opened anew from the top, so a wide tree never holds more than two fds.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+    try:
+        fd = kernel.openat2(top, prefix or b".", flags, _BENEATH | kernel.RESOLVE_NO_SYMLINKS)
+    except OSError:
+        return []
+    try:
+        with os.scandir(fd) as found:
+            rows = [(os.fsencode(entry.name), _entry_kind(entry)) for entry in found]
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+    if not include_hidden:
+        rows = [row for row in rows if not row[0].startswith(b".")]
+    rows.sort()
+    return rows
+
+
+def _entry_kind(entry: os.DirEntry[str]) -> str:
+    try:
+        if entry.is_symlink():
+            return "symlink"
+        if entry.is_dir(follow_symlinks=False):
+            return "dir"
+        return "file" if entry.is_file(follow_symlinks=False) else "other"
+    except OSError:  # it vanished while we looked
+        return "other"

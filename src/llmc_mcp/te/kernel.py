@@ -1,0 +1,154 @@
+"""The system calls that Python has no name for; every use of ctypes in the project is here.
+
+Standard library only: the launcher, which must start fast and stay small, imports this file too.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterable
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+
+# These numbers are the same on every architecture: the calls are newer than the common table (424).
+_NR_OPENAT2 = 437
+_NR_LANDLOCK_CREATE_RULESET = 444
+_NR_LANDLOCK_ADD_RULE = 445
+_NR_LANDLOCK_RESTRICT_SELF = 446
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+# --- openat2 ---------------------------------------------------------------------------------------
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+
+O_PATH = 0o10000000  # os.O_PATH is missing from some builds of Python
+
+_EAGAIN_RETRIES = 128  # the kernel answers EAGAIN while a rename races with "..": it means "ask again"
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+
+
+def openat2(dir_fd: int, path: bytes, flags: int, resolve: int, mode: int = 0) -> int:
+    """Open `path` below `dir_fd`, with the kernel deciding what the path may lead to."""
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
+    for _ in range(_EAGAIN_RETRIES):
+        fd: int = _syscall(_NR_OPENAT2, dir_fd, path, ctypes.byref(how), ctypes.sizeof(how))
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        if number not in (errno.EAGAIN, errno.EINTR):
+            raise OSError(number, os.strerror(number))
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def missing_openat2() -> str | None:
+    """Why file access can't be confined here, or None where it can."""
+    try:
+        os.close(openat2(-100, b"/", O_PATH, RESOLVE_NO_MAGICLINKS))
+    except OSError as exc:
+        if exc.errno == errno.ENOSYS:
+            return f"the kernel ({os.uname().release}) has no openat2: Linux 5.6 or newer is needed"
+        return f"openat2 is refused here ({exc.strerror}): a container's seccomp profile must allow it"
+    return None
+
+
+# --- prctl -----------------------------------------------------------------------------------------
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    _check(_libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Send `signal_number` to this process when the thread that forked it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants become children of this process instead of pid 1's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def no_new_privileges() -> None:
+    """From here on exec never raises privileges; Landlock and seccomp ask for it."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+# --- Landlock --------------------------------------------------------------------------------------
+
+FS_EXECUTE = 1 << 0
+FS_WRITE_FILE = 1 << 1
+FS_READ_FILE = 1 << 2
+FS_READ_DIR = 1 << 3
+
+READ_ONLY = FS_READ_FILE | FS_READ_DIR
+EXECUTABLE = FS_READ_FILE | FS_EXECUTE
+
+_ON_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE  # the rights that may be granted on a plain file
+_FS_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+_NET_RIGHTS = 0b11  # bind and connect, TCP
+_SCOPES = 0b11  # abstract unix sockets and signals to processes outside
+
+_CREATE_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = [
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    ]
+
+
+class _PathBeneathAttr(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
+
+
+def landlock_abi() -> int:
+    """The version of Landlock that the running kernel offers; 0 where there is none."""
+    abi: int = _syscall(_NR_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION)
+    return max(abi, 0)
+
+
+def landlock_ruleset(allowed: Iterable[tuple[int, int, bool]]) -> int:
+    """A rule set (as an fd) that denies everything but `(fd, rights, is_directory)` in `allowed`."""
+    abi = landlock_abi()
+    if abi == 0:
+        raise OSError(errno.ENOSYS, "the kernel offers no Landlock")
+    fs_rights = _FS_RIGHTS[max(version for version in _FS_RIGHTS if version <= abi)]
+    attr = _RulesetAttr(fs_rights, _NET_RIGHTS if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    ruleset = _check(_syscall(_NR_LANDLOCK_CREATE_RULESET, ctypes.byref(attr), ctypes.c_size_t(size), 0))
+    try:
+        for fd, rights, is_directory in allowed:
+            rule = _PathBeneathAttr(rights & fs_rights & (fs_rights if is_directory else _ON_FILES), fd)
+            _check(_syscall(_NR_LANDLOCK_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0))
+    except OSError:
+        os.close(ruleset)
+        raise
+    return ruleset
+
+
+def landlock_restrict_self(ruleset: int) -> None:
+    """Confine this thread, and all it will start, to `ruleset`; there is no way back."""
+    _check(_syscall(_NR_LANDLOCK_RESTRICT_SELF, ruleset, 0))

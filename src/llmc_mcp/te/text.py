@@ -1,0 +1,277 @@
+"""Slices of text files, streamed: memory is the slice's, never the file's.
+
+A line ends at `\\n`, as for wc, rg and editors; line ends are kept. Encodings are detected (UTF-8, UTF-16, byte
+order marks, Latin-1); what is no text is said to be none.
+"""
+
+import codecs
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+_CHUNK = 1 << 18
+_HEAD = 1 << 16  # how much is looked at to tell what a file is
+_TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
+_BINARY_CONTROLS = bytes(byte for byte in range(32) if byte not in _TEXT_CONTROLS)
+
+_IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+_KNOWN_BINARIES = {
+    b"\x7fELF": "ELF binary",
+    b"PK\x03\x04": "zip archive",
+    b"\x1f\x8b": "gzip data",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ\x00": "xz data",
+    b"\x28\xb5\x2f\xfd": "zstd data",
+    b"%PDF": "PDF document",
+    b"SQLite format 3\x00": "SQLite database",
+}
+
+
+class Limits(NamedTuple):
+    """What a slice may cost."""
+
+    slice_bytes: int
+    line_bytes: int
+    count_bytes: int
+
+
+class Slice(NamedTuple):
+    """Some whole lines of a file; `first` counts from 0."""
+
+    text: str
+    first: int
+    lines: int
+    total: int
+    total_exact: bool
+    complete: bool  # the slice reaches the end of the file
+    long_lines: dict[int, int]  # lines that were cut: their number (from 1) and real size in bytes
+
+
+def encoding_of(head: bytes, *, whole: bool = False) -> str | None:
+    """The codec that reads a file starting with `head`; None for what is not text."""
+    if head.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\x00" in head:
+        return _utf16_without_mark(head)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, whole)
+    except UnicodeDecodeError:
+        return None if len(head.translate(None, _BINARY_CONTROLS)) < len(head) else "latin-1"
+    return "utf-8"
+
+
+def _utf16_without_mark(head: bytes) -> str | None:
+    """ASCII-like text in UTF-16 has its NULs on one side only."""
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    half = len(head) // 2
+    if odd > half * 0.4 and even == 0:
+        return "utf-16-le"
+    return "utf-16-be" if even > half * 0.4 and odd == 0 else None
+
+
+def image_type(head: bytes) -> str | None:
+    """The MIME type of an image that clients can show."""
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _IMAGES.items() if head.startswith(magic)), None)
+
+
+def binary_type(head: bytes) -> str:
+    """A few words on what a binary file is."""
+    return next((words for magic, words in _KNOWN_BINARIES.items() if head.startswith(magic)), "binary data")
+
+
+def read_head(fd: int) -> bytes:
+    """The part of a file by which its type is told."""
+    return os.pread(fd, _HEAD, 0)
+
+
+def read_slice(
+    fd: int, size: int, encoding: str, offset: int, max_lines: int, limits: Limits, check: Callable[[], None]
+) -> Slice:
+    """Lines `offset` to `offset + max_lines`; a negative offset counts from the end."""
+    source = _Source(fd, size, encoding, check)
+    if offset >= 0:
+        return _forward(source, 0, 0, offset, max_lines, limits)
+    if source.wide:  # no way to step back over a wide encoding: count first
+        total = sum(chunk.count(b"\n") for chunk in source.chunks(0)) + source.unterminated
+        return _forward(source, 0, 0, max(total + offset, 0), max_lines, limits)
+    start, stepped = _step_back(source, -offset)
+    if size > limits.count_bytes:
+        found = _forward(source, start, 0, 0, max_lines, limits)
+        total = _estimate(size, size - start, stepped)
+        return found._replace(first=max(total - stepped, 0), total=total, total_exact=False)
+    before = source.count_newlines(0, start)
+    return _forward(source, start, before, before, max_lines, limits)
+
+
+class _Source:
+    """A file as UTF-8 (or Latin-1) bytes in chunks, whatever its encoding."""
+
+    def __init__(self, fd: int, size: int, encoding: str, check: Callable[[], None]) -> None:
+        self.fd, self.size, self.encoding, self.check = fd, size, encoding, check
+        self.wide = encoding.startswith("utf-16")
+        self.unterminated = 0  # 1 when the last chunk read did not end in a newline
+
+    def chunks(self, start: int) -> Iterator[bytes]:
+        decoder = codecs.getincrementaldecoder(self.encoding)("replace") if self.wide else None
+        position = start
+        while piece := os.pread(self.fd, _CHUNK, position):
+            self.check()
+            if position == 0 and self.encoding == "utf-8-sig":
+                piece = piece[len(codecs.BOM_UTF8) :]
+                position += len(codecs.BOM_UTF8)
+            position += len(piece)
+            if decoder:
+                piece = decoder.decode(piece).encode("utf-8", "replace")
+            if piece:
+                self.unterminated = int(not piece.endswith(b"\n"))
+                yield piece
+
+    def count_newlines(self, start: int, end: int) -> int:
+        count = 0
+        while start < end:
+            self.check()
+            piece = os.pread(self.fd, min(_CHUNK, end - start), start)
+            if not piece:
+                break
+            count += piece.count(b"\n")
+            start += len(piece)
+        return count
+
+    def decode(self, raw: bytes) -> str:
+        return raw.decode("latin-1" if self.encoding == "latin-1" else "utf-8", "replace")
+
+
+class _Collector:
+    """Takes whole lines until it has enough; keeps only the head of a line that is too long."""
+
+    def __init__(self, first: int, max_lines: int, limits: Limits) -> None:
+        self.first, self.max_lines, self.limits = first, max_lines, limits
+        self.kept: list[bytes] = []
+        self.kept_bytes = 0
+        self.lines = 0
+        self.long_lines: dict[int, int] = {}
+        self.partial: list[bytes] = []  # the head of the line that the last chunk broke off in
+        self.partial_size = 0
+
+    @property
+    def full(self) -> bool:
+        return self.lines >= self.max_lines or self.kept_bytes >= self.limits.slice_bytes
+
+    def feed(self, piece: bytes, position: int) -> int:
+        """Take lines of `piece` from `position` on; returns where it stopped."""
+        while not self.full:
+            end = piece.find(b"\n", position)
+            if end < 0:
+                self._hold(piece[position:])
+                return len(piece)
+            self._close(piece[position : end + 1])
+            position = end + 1
+        return position
+
+    def finish(self) -> None:
+        """The file is over: a last line without a newline is a line."""
+        if self.partial_size and not self.full:
+            self._close(b"")
+
+    def _hold(self, rest: bytes) -> None:
+        room = self.limits.line_bytes + 1 - self.partial_size
+        if room > 0:
+            self.partial.append(rest[:room])
+        self.partial_size += len(rest)
+
+    def _close(self, rest: bytes) -> None:
+        size = self.partial_size + len(rest)
+        if size <= self.limits.line_bytes:
+            line = b"".join([*self.partial, rest])
+        else:
+            line = self._cut(b"".join(self.partial) + rest[: self.limits.line_bytes], size)
+        self.partial, self.partial_size = [], 0
+        self.kept.append(line)
+        self.kept_bytes += len(line)
+        self.lines += 1
+
+    def _cut(self, head: bytes, size: int) -> bytes:
+        self.long_lines[self.first + self.lines + 1] = size
+        head = head[: self.limits.line_bytes]
+        while head and head[-1] & 0xC0 == 0x80:  # not in the middle of a character
+            head = head[:-1]
+        if head and head[-1] >= 0xC0:
+            head = head[:-1]
+        return head + f" …[line cut, {size:,} bytes]\n".encode()
+
+
+def _forward(source: _Source, start: int, line: int, offset: int, max_lines: int, limits: Limits) -> Slice:
+    """Skip from `line` (at byte `start`) to line `offset`, collect, then count what is left."""
+    collector = _Collector(offset, max_lines, limits)
+    seen, scanned, more = line, 0, False
+    count_all = source.size <= limits.count_bytes
+    for piece in source.chunks(start):
+        scanned += len(piece)
+        position, seen = _skip(piece, seen, offset) if seen < offset else (0, seen)
+        if position < len(piece) and not collector.full:
+            stop = collector.feed(piece, position)
+        else:
+            stop = position
+        if stop < len(piece):
+            more = True
+            if not count_all and collector.full:
+                break
+        seen += piece.count(b"\n", position)
+    collector.finish()
+    total = seen + source.unterminated
+    exact = count_all or not more
+    if not exact:
+        total = max(_estimate(source.size - start, scanned, seen - line) + line, offset + collector.lines)
+    return Slice(
+        source.decode(b"".join(collector.kept)),
+        offset,
+        collector.lines,
+        total,
+        exact,
+        not more,
+        collector.long_lines,
+    )
+
+
+def _skip(piece: bytes, seen: int, offset: int) -> tuple[int, int]:
+    """Move past newlines in `piece` until line `offset` starts; returns (position, newlines passed in all)."""
+    count = piece.count(b"\n")
+    if seen + count < offset:
+        return len(piece), seen + count
+    position = 0
+    while seen < offset:
+        position = piece.find(b"\n", position) + 1
+        seen += 1
+    return position, seen
+
+
+def _step_back(source: _Source, lines: int) -> tuple[int, int]:
+    """The byte where the last `lines` lines start, and how many lines that really are."""
+    end = source.size
+    last = os.pread(source.fd, 1, end - 1) if end else b""
+    found = 0 if last in (b"\n", b"") else 1  # a last line without a newline is a line
+    wanted = lines + 1 - found  # newlines to step over: the one before the first wanted line included
+    position = end
+    newlines = 0
+    while position > 0:
+        source.check()
+        size = min(_CHUNK, position)
+        piece = os.pread(source.fd, size, position - size)
+        if newlines + piece.count(b"\n") < wanted:
+            newlines += piece.count(b"\n")
+            position -= size
+            continue
+        at = len(piece)
+        while newlines < wanted:
+            at = piece.rfind(b"\n", 0, at)
+            newlines += 1
+        return position - size + at + 1, lines
+    return 0, newlines + found
+
+
+def _estimate(size: int, scanned: int, lines: int) -> int:
+    return round(size * max(lines, 1) / max(scanned, 1))

@@ -1,0 +1,168 @@
+"""A tool is one function: its signature is the input schema, its return type the shape of the result.
+
+    @tool("Read lines of a text file", read_only=True, feature="fs_enabled")
+    def read_file(ctx: Context, path: str, offset_lines: int = 0) -> FileText: ...
+
+Nothing about a tool is written anywhere else.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+import msgspec
+
+from .errors import BadArgs
+
+Handler = TypeVar("Handler", bound=Callable[..., object])
+
+_DROPPED_FROM_SCHEMAS = ("title", "description")
+
+
+class Result(msgspec.Struct, omit_defaults=True):
+    """What a tool returns. `body` names the field that holds the bulk: text, or a list of rows.
+
+    A reply that is too long is cut in its body, at a line or a row; `cut` then makes the rest of the result
+    say so truthfully: what was cut and how to get it.
+    """
+
+    body: ClassVar[str] = ""
+
+    def cut(self, kept: int) -> None:
+        """Only the first `kept` lines or rows of the body are sent."""
+        raise NotImplementedError(f"{type(self).__name__} has a body but does not say how it is cut")
+
+
+class Image(msgspec.Struct):
+    """An image for the client to show, sent beside the text."""
+
+    data: bytes
+    mime_type: str
+
+
+class Row(msgspec.Struct, omit_defaults=True):
+    """A row of a body, and how lean text shows it.
+
+    `line_format` is its line; rows with the same `group_by` stand under one heading. With `numbered_from` the
+    row is a `snippet` of several lines, shown with their numbers from that field on; `line` is the hit.
+    """
+
+    line_format: ClassVar[str] = ""
+    group_by: ClassVar[str] = ""
+    numbered_from: ClassVar[str] = ""
+
+
+class ToolDef:
+    """A registered tool, with everything that is derived from its function."""
+
+    def __init__(
+        self,
+        fn: Callable[..., object],
+        description: str,
+        *,
+        name: str,
+        aliases: tuple[str, ...],
+        feature: str | None,
+        read_only: bool,
+        destructive: bool,
+        idempotent: bool,
+    ) -> None:
+        self.fn, self.description, self.name, self.aliases, self.feature = (
+            fn,
+            description,
+            name,
+            aliases,
+            feature,
+        )
+        self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
+        if not read_only:
+            self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
+        self._arguments: type[msgspec.Struct] | None = None
+
+    @property
+    def arguments(self) -> type[msgspec.Struct]:
+        """The argument object as a type; made on first use, start-up pays only for what it lists."""
+        if self._arguments is None:
+            code, defaults = self.fn.__code__, self.fn.__defaults__ or ()
+            names = code.co_varnames[1 : code.co_argcount]
+            hints = get_type_hints(self.fn, include_extras=True)
+            required = len(names) - len(defaults)
+            fields = [(name, hints[name]) for name in names[:required]]
+            optional = zip(names[required:], defaults, strict=True)
+            self._arguments = msgspec.defstruct(
+                self.name,
+                [*fields, *((name, hints[name], default) for name, default in optional)],
+                forbid_unknown_fields=True,
+            )
+        return self._arguments
+
+    def input_schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments, without what a model does not need to read."""
+        (_,), components = msgspec.json.schema_components([self.arguments])
+        schema = components[self.name]
+        properties = {name: _slim(spec) for name, spec in schema["properties"].items()}
+        slim: dict[str, Any] = {"type": "object", "properties": properties}
+        if schema["required"]:
+            slim["required"] = schema["required"]
+        return slim
+
+    def parse(self, raw: object) -> dict[str, Any]:
+        """Arguments as the function takes them, or BAD_ARGS naming the field."""
+        try:
+            parsed = msgspec.convert({} if raw is None else raw, self.arguments, strict=True)
+        except msgspec.ValidationError as exc:
+            raise BadArgs(f"{self.name}: {_plain_words(str(exc))}", hint=self._usage()) from None
+        return {field: getattr(parsed, field) for field in self.arguments.__struct_fields__}
+
+    def _usage(self) -> str:
+        schema = self.input_schema()
+        required = schema.get("required", [])
+        shown = [name if name in required else f"{name}?" for name in schema["properties"]]
+        return f"Arguments: {', '.join(shown) or 'none'}."
+
+
+def _slim(spec: dict[str, Any]) -> dict[str, Any]:
+    slim = {key: value for key, value in spec.items() if key not in _DROPPED_FROM_SCHEMAS}
+    if "anyOf" in slim:  # X | None: leaving the argument out says the same
+        others = [option for option in slim.pop("anyOf") if option != {"type": "null"}]
+        slim = {**(others[0] if len(others) == 1 else {"anyOf": others}), **slim}
+    if slim.get("default", False) in (None, False, 0, ""):
+        slim.pop("default", None)
+    return slim
+
+
+def _plain_words(message: str) -> str:
+    return message.replace("`$.", "`").replace("Object ", "").replace(" - at `$`", "")
+
+
+registered: dict[str, ToolDef] = {}
+
+
+def tool(
+    description: str,
+    *,
+    name: str | None = None,
+    aliases: tuple[str, ...] = (),
+    feature: str | None = None,
+    read_only: bool = False,
+    destructive: bool = False,
+    idempotent: bool = False,
+) -> Callable[[Handler], Handler]:
+    """Register a function `(ctx, arguments…) -> Result` as a tool."""
+
+    def register(fn: Handler) -> Handler:
+        definition = ToolDef(
+            fn,
+            description,
+            name=name or fn.__name__,
+            aliases=aliases,
+            feature=feature,
+            read_only=read_only,
+            destructive=destructive,
+            idempotent=idempotent,
+        )
+        if definition.name in registered:
+            raise ValueError(f"two tools are called {definition.name}")
+        registered[definition.name] = definition
+        return fn
+
+    return register
