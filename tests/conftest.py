@@ -29,6 +29,12 @@ class Workspace:
         return path
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What servers keep during the tests is not the user's."""
+    os.environ["LLMC_DATA_DIR"] = str(tmp_path_factory.mktemp("data"))
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)

@@ -3,18 +3,24 @@
 import threading
 import time
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .config import Config
-from .errors import Cancelled, Timeout
+from .config import Config, data_directory
+from .errors import Cancelled, FeatureUnavailable, Timeout
 from .session import Session
-from .te.filesystem import Filesystem
+from .te.filesystem import Access, Filesystem
 from .tool import ToolDef
 
 if TYPE_CHECKING:
+    from .store.sqlite import Store
+    from .te.handles import Handles, Meta
     from .te.launcher import Launcher
+    from .te.listing import Lister
+    from .te.pages import Pages
+    from .te.reading import Reader
     from .te.search import Search
+
+Engine = TypeVar("Engine")
 
 _PROGRESS_EVERY_S = 0.5
 
@@ -22,33 +28,83 @@ _PROGRESS_EVERY_S = 0.5
 class App:
     """Configuration, roots and engines; each engine is made when it is first needed."""
 
-    def __init__(self, config: Config, roots: list[str]) -> None:
+    def __init__(self, config: Config, roots: list[str], data_dir: str | None = None) -> None:
         self.config = config
-        self.files = Filesystem(roots)
+        self.data_dir = data_dir or data_directory()
+        self.files = Filesystem(roots, _access(config, self.data_dir))
         self.listed: list[ToolDef] = []  # the catalogue sets it: which tools this mode shows
-        self._making = threading.Lock()
+        self._engines: dict[str, Any] = {}
+        self._making = threading.RLock()
 
-    @cached_property
+    def _engine(self, name: str, make: Callable[[], Engine]) -> Engine:
+        with self._making:  # two first calls at once must not make two engines
+            if name not in self._engines:
+                self._engines[name] = make()
+            return self._engines[name]
+
+    @property
     def launcher(self) -> "Launcher":
         from .te.launcher import Launcher
 
-        return Launcher()
-
-    @cached_property
-    def _search(self) -> "Search":
-        from .te.search import Search
-
-        return Search(self.files, self.launcher, count_cap=self.config.limits.search_count_cap)
+        return self._engine("launcher", Launcher)
 
     @property
     def search(self) -> "Search":
-        with self._making:  # two first calls at once must not make two engines
-            return self._search
+        from .te.search import Search
+
+        cap = self.config.limits.search_count_cap
+        return self._engine("search", lambda: Search(self.files, self.launcher, count_cap=cap))
+
+    @property
+    def reader(self) -> "Reader":
+        from .te.reading import Costs, Reader
+        from .te.text import Limits
+
+        limits = self.config.limits
+        lines = Limits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes)
+        costs = Costs(lines, limits.hash_max_bytes, limits.max_image_bytes)
+        return self._engine("reader", lambda: Reader(self.files, costs))
+
+    @property
+    def lister(self) -> "Lister":
+        from .te.listing import Lister
+
+        return self._engine("lister", lambda: Lister(self.files, lambda: self.search))
+
+    @property
+    def store(self) -> "Store":
+        from .store.sqlite import Store
+
+        return self._engine("store", lambda: Store(self.data_dir))
+
+    @property
+    def handles(self) -> "Handles":
+        from .te.handles import Handles, Policy
+
+        limits = self.config.limits
+        policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
+        return self._engine("handles", lambda: Handles(self.store, policy))
+
+    @property
+    def pages(self) -> "Pages":
+        from .te.pages import Pages
+
+        return self._engine("pages", lambda: Pages(self.handles, self.files, self.reader, lambda: self.search))
 
     def close(self) -> None:
-        """End every child."""
-        if "launcher" in self.__dict__:
-            self.launcher.close()
+        """End every child, close the store."""
+        with self._making:
+            engines, self._engines = self._engines, {}
+        for name in ("launcher", "store"):
+            if name in engines:
+                engines[name].close()
+
+
+def _access(config: Config, data_dir: str) -> Access:
+    policy = config.policy
+    return Access(
+        policy.secret_names, policy.secret_exceptions, policy.hard_links != "allow", policy.cross_mounts, data_dir
+    )
 
 
 class Context:
@@ -67,6 +123,7 @@ class Context:
         self._progress = progress
         self._started = self._last_told = time.monotonic()
         self._cancelled = False
+        self.warnings: list[str] = []  # for the log: what went wrong without failing the call
 
     def cancel(self) -> None:
         """Called from another thread; the engine notices at its next `check`."""
@@ -86,3 +143,19 @@ class Context:
         if self._progress is not None and now - self._last_told > _PROGRESS_EVERY_S:
             self._last_told = now
             self._progress(now - self._started)
+
+    def keep(self, kind: str, meta: "Meta", payload: bytes) -> str | None:
+        """Store what the reply has no room for; None, and a warning in the log, where nothing can be stored."""
+        try:
+            return self.app.handles.create(self.session.principal, kind, meta, payload)
+        except FeatureUnavailable as exc:
+            self.warnings.append(exc.message)
+            return None
+
+    def refer(self, kind: str, meta: "Meta", size: int) -> str | None:
+        """A handle on a file that is too large to keep a copy of."""
+        try:
+            return self.app.handles.refer(self.session.principal, kind, meta, size)
+        except FeatureUnavailable as exc:
+            self.warnings.append(exc.message)
+            return None

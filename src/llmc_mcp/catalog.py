@@ -14,9 +14,9 @@ _BOOTSTRAP = "00_INIT"
 def _load() -> None:
     """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
     from .tools import meta
-    from .tools.linux_ops import fs, search
+    from .tools.linux_ops import fs, handles, search
 
-    del meta, fs, search
+    del meta, fs, handles, search
 
 
 class Catalog:
@@ -30,21 +30,18 @@ class Catalog:
             for name, definition in registered.items()
             if definition.feature is None or getattr(features, definition.feature)
         }
-        self._names = {alias: tool for tool in self.tools.values() for alias in (tool.name, *tool.aliases)}
+        self._names = {alias: tool for tool in registered.values() for alias in (tool.name, *tool.aliases)}
         self.notices: list[str] = []
         self.listed = [self.tools[name] for name in self._listed_names(config)]
         self.entries = [_entry(tool) for tool in self.listed]
 
     def find(self, name: str) -> ToolDef:
         """A tool by its name, an alias, or either with a dot where the seeds wrote one (`linux.fs_read`)."""
-        plain = name.replace(".", "_", 1)
-        tool = self._names.get(name) or self._names.get(plain)
-        if tool is None and plain in registered:
-            raise FeatureDisabled(
-                f"{plain} is switched off", hint=f"Setting: linux_ops.features.{registered[plain].feature}."
-            )
+        tool = self._names.get(name) or self._names.get(name.replace(".", "_", 1))
         if tool is None:
             raise UnknownTool(f"there is no tool {name!r}", hint=self._nearest(name))
+        if tool.name not in self.tools:
+            raise FeatureDisabled(f"{tool.name} is switched off", hint=f"Setting: linux_ops.features.{tool.feature}.")
         return tool
 
     def _listed_names(self, config: Config) -> list[str]:
@@ -65,7 +62,8 @@ class Catalog:
     def _nearest(self, name: str) -> str:
         import difflib
 
-        close = difflib.get_close_matches(name.replace(".", "_"), self._names, n=3, cutoff=0.5)
+        there = [known for known, tool in self._names.items() if tool.name in self.tools]
+        close = difflib.get_close_matches(name[:64].replace(".", "_"), there, n=3, cutoff=0.5)
         return f"Did you mean {' or '.join(close)}?" if close else f"Tools: {', '.join(sorted(self.tools))}."
 
 

@@ -1,75 +1,328 @@
-"""Every setting, typed, with its default; one tree for the whole server."""
+"""Every setting, typed, with its default, its meaning and who may change it; one tree for the whole server.
+
+To add a setting, add a field: `key` says in one line what it does and what a configuration file that came with
+somebody's repository may do to it. Loading, `llmc config show` and DOCS/configuration.md follow by themselves.
+"""
+
+from __future__ import annotations  # what stands beside a key is evaluated when first asked for, not at every start
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
+# What a workspace's own file, which nobody vouched for, may do to a setting. It may only tighten.
+Rule = Literal["free", "smaller", "off", "on", "fewer", "more", "beneath", "stricter", "operator"]
+RULES: dict[Rule, str] = {
+    "free": "set it",
+    "smaller": "lower it",
+    "off": "switch it off",
+    "on": "switch it on",
+    "fewer": "shorten the list",
+    "more": "extend the list",
+    "beneath": "name folders below the roots in force",
+    "stricter": "choose a stricter value",  # the choices of such a key are written strictest first
+    "operator": "not touch it",
+}
 
-class Server(msgspec.Struct, forbid_unknown_fields=True):
+Names = tuple[str, ...]
+
+
+def key(
+    doc: str, rule: Rule, *, ge: float | None = None, le: float | None = None, secret: bool = False
+) -> msgspec.Meta:
+    """What stands beside a setting's type; a `secret` value may hold a password and is never shown whole."""
+    return msgspec.Meta(ge=ge, le=le, description=doc, extra={"rule": rule, "secret": secret})
+
+
+def amount(doc: str, rule: Rule = "smaller") -> msgspec.Meta:
+    """A number above zero, and small enough for any clock or buffer."""
+    return msgspec.Meta(gt=0, le=1 << 53, description=doc, extra={"rule": rule})
+
+
+class Section(msgspec.Struct, forbid_unknown_fields=True):
+    """A table of the configuration; the first line of its docstring is its name."""
+
+
+# The sandbox is the boundary, not this list: it keeps an agent to the tools of a developer's day.
+DEVELOPERS_DAY: Names = (
+    *("bash", "sh", "dash", "zsh"),
+    *("awk", "gawk", "mawk", "grep", "egrep", "fgrep", "rg", "find", "fd", "sed", "jq", "xargs", "tree", "which"),
+    *("basename", "cat", "chmod", "cksum", "cmp", "comm", "cp", "cut", "date", "dd", "df", "diff", "dirname", "du"),
+    *("echo", "env", "expand", "expr", "false", "file", "fold", "head", "hexdump", "id", "install", "join", "ln"),
+    *("ls", "md5sum", "mkdir", "mktemp", "mv", "nl", "nproc", "numfmt", "od", "paste", "patch", "printenv"),
+    *("printf", "pwd", "readlink", "realpath", "rm", "rmdir", "seq", "sha1sum", "sha256sum", "sha512sum", "shuf"),
+    *("sleep", "sort", "split", "stat", "strings", "tac", "tail", "tee", "test", "timeout", "touch", "tr", "true"),
+    *("truncate", "uname", "uniq", "unexpand", "wc", "whoami", "xxd", "base64"),
+    *("git", "make", "cmake", "ninja", "gcc", "g++", "cc", "c++", "clang", "clang++", "ar", "ld", "nm", "objdump"),
+    *("python", "python3", "pip", "pip3", "uv", "uvx", "pytest", "ruff", "mypy", "pyright", "black", "tox"),
+    *("pre-commit", "node", "npm", "npx", "yarn", "pnpm", "tsc", "cargo", "rustc", "rustfmt", "go", "gofmt"),
+    *("tar", "gzip", "gunzip", "zcat", "bzip2", "xz", "zstd", "zip", "unzip"),
+)
+
+
+class Server(Section):
     """[mcp.server]"""
 
-    transport: str = "stdio"
-    result_format: str = "auto"
+    transport: Annotated[Literal["stdio", "http"], key("how clients reach the server", "operator")] = "stdio"
+    host: Annotated[str, key("address that HTTP listens on", "operator")] = "127.0.0.1"
+    port: Annotated[int, key("port that HTTP listens on", "operator", ge=0, le=65535)] = 8080
+    tls_enabled: Annotated[bool, key("refused when true: let a reverse proxy do TLS", "operator")] = False
+    result_format: Annotated[
+        Literal["auto", "json", "lean"], key("how replies look; auto: json in classic mode, else lean text", "free")
+    ] = "auto"
 
 
-class Tools(msgspec.Struct, forbid_unknown_fields=True):
+class Auth(Section):
+    """[mcp.auth]"""
+
+    mode: Annotated[Literal["token"], key("how HTTP clients prove who they are", "operator")] = "token"
+    header: Annotated[str, key("request header that carries the token", "operator")] = "X-LLMC-Token"
+    token_env: Annotated[str, key("environment variable that holds the token", "operator")] = "LLMC_MCP_TOKEN"  # noqa: S105
+    allow_unauthenticated: Annotated[bool, key("serve HTTP without a token", "off")] = False
+
+
+class Tools(Section):
     """[mcp.tools]"""
 
-    allowed_roots: tuple[str, ...] = ()
-    read_timeout: float = 10.0
+    allowed_roots: Annotated[Names, key("folders the tools may reach; none: the working directory", "beneath")] = ()
+    read_timeout: Annotated[float, amount("seconds for one call of a file or search tool")] = 10.0
+    exec_timeout: Annotated[float, amount("seconds for one run_cmd")] = 30.0
+    idle_timeout: Annotated[float, amount("seconds before an idle HTTP connection is closed")] = 60.0
+    enable_run_cmd: Annotated[bool, key("offer run_cmd", "off")] = True
+    run_cmd_allowlist: Annotated[Names, key("binaries that commands may start", "fewer")] = DEVELOPERS_DAY
+    allow_outbound_network: Annotated[bool, key("let commands use the network", "off")] = False
+    executables: Annotated[dict[str, str], key("programs offered as tools: name = path", "operator")] = msgspec.field(
+        default_factory=dict[str, str]
+    )
+    dynamic_tools: Annotated[bool, key("list tool_search and call_tool", "off")] = False
 
 
-class Hybrid(msgspec.Struct, forbid_unknown_fields=True):
+class Sandbox(Section):
+    """[mcp.sandbox]"""
+
+    level: Annotated[
+        Literal["bubblewrap", "auto", "landlock", "off"],
+        key("how commands are confined; auto: the strongest that works here", "stricter"),
+    ] = "auto"
+    extra_read: Annotated[Names, key("paths outside the roots that commands may read", "fewer")] = ()
+    extra_write: Annotated[Names, key("paths outside the roots that commands may write", "fewer")] = ()
+    deny_read: Annotated[Names, key("paths that commands may not read", "more")] = ()
+    run_as: Annotated[str, key("user that commands run as when the server is root", "operator")] = ""
+
+
+class Policy(Section):
+    """[mcp.policy]"""
+
+    secret_names: Annotated[Names, key("files that no file or search tool reads", "more")] = (
+        *(".env", ".env.*", "*.pem", "id_*", ".netrc", ".pgpass", ".git-credentials"),
+        *(".aws/credentials", ".ssh/*", ".kube/config", ".docker/config.json"),
+    )
+    secret_exceptions: Annotated[Names, key("files that secret_names does not mean", "fewer")] = (
+        *("*.pub", ".env.example", ".env.sample", ".env.template", ".env.dist"),
+        *("id_*.py", "id_*.js", "id_*.ts", "id_*.tsx", "id_*.go", "id_*.rs", "id_*.java", "id_*.c", "id_*.h"),
+        *("id_*.cpp", "id_*.rb", "id_*.php", "id_*.sql", "id_*.md", "id_*.html", "id_*.css", "id_*.json"),
+        *(".ssh/known_hosts", ".ssh/config"),
+    )
+    protected_names: Annotated[Names, key("files that no file tool writes", "more")] = (
+        *(".git/hooks/*", ".git/config", ".mcp.json", "llmc.toml"),
+    )
+    hard_links: Annotated[
+        Literal["refuse_foreign", "allow"], key("files with several names that another user owns", "stricter")
+    ] = "refuse_foreign"
+    cross_mounts: Annotated[bool, key("follow mount points below a root", "off")] = True
+
+
+class Hybrid(Section):
     """[mcp.hybrid]"""
 
-    promoted_tools: tuple[str, ...] = ("stat", "linux_search_content")
-    bootstrap_budget_warning: int = 15_000
+    promoted_tools: Annotated[Names, key("tools that hybrid mode lists beside read_file and list_dir", "free")] = (
+        "stat",
+        "linux_search_content",
+    )
+    include_execute_code: Annotated[bool, key("list execute_code in hybrid mode", "off")] = True
+    bootstrap_budget_warning: Annotated[int, amount("characters of tools/list that bring a warning", "free")] = 15_000
 
 
-class Limits(msgspec.Struct, forbid_unknown_fields=True):
+class CodeExecution(Section):
+    """[mcp.code_execution]"""
+
+    enabled: Annotated[bool, key("a file without a mode means code_execution mode, not classic", "off")] = False
+    engine: Annotated[Literal["monty", "python"], key("what runs the code", "stricter")] = "monty"
+    timeout: Annotated[float, amount("seconds for one execute_code")] = 30.0
+    max_memory_mb: Annotated[int, amount("memory of one execute_code, in MB")] = 256
+    max_output_bytes: Annotated[int, amount("bytes that one execute_code may print")] = 1 << 20
+
+
+class Rag(Section):
+    """[mcp.rag]"""
+
+    jit_context_enabled: Annotated[bool, key("index and search code", "off")] = True
+    default_scope: Annotated[Literal["repo", "docs", "both"], key("what a search covers", "free")] = "repo"
+    top_k: Annotated[int, amount("snippets of one search")] = 3
+    token_budget: Annotated[int, amount("tokens of one search")] = 600
+    max_k: Annotated[int, amount("most snippets that a call may ask for")] = 20
+    max_token_budget: Annotated[int, amount("most tokens that a call may ask for")] = 4_000
+    embedding: Annotated[str, key("embedding model; auto, none, or a name", "operator")] = "auto"
+
+
+class Limits(Section):
     """[mcp.limits]"""
 
-    max_reply_bytes: int = 10_000
-    max_reply_bytes_cap: int = 200_000
-    max_line_bytes: int = 4_000
-    max_slice_bytes: int = 1 << 20
-    count_lines_max_bytes: int = 256 << 20
-    hash_max_bytes: int = 16 << 20
-    max_image_bytes: int = 1 << 20
-    max_request_bytes: int = 16 << 20
-    max_list_entries: int = 2_000
-    search_count_cap: int = 10_000
-    workers: int = 8
-    max_queued_calls: int = 1_000
+    max_reply_bytes: Annotated[int, amount("bytes of one reply")] = 10_000
+    max_reply_bytes_cap: Annotated[int, amount("most bytes of a reply that a call may ask for")] = 200_000
+    max_line_bytes: Annotated[int, amount("bytes of one line before it is cut")] = 4_000
+    max_slice_bytes: Annotated[int, amount("bytes that one read of a file holds in memory")] = 1 << 20
+    count_lines_max_bytes: Annotated[int, amount("size of a file up to which its lines are counted")] = 256 << 20
+    hash_max_bytes: Annotated[int, amount("size of a file up to which its sha256 is computed")] = 16 << 20
+    max_image_bytes: Annotated[int, amount("size of an image up to which it is sent")] = 1 << 20
+    max_request_bytes: Annotated[int, amount("bytes of one request")] = 16 << 20
+    max_header_bytes: Annotated[int, amount("bytes of an HTTP request's headers")] = 16_384
+    max_tree_entries: Annotated[int, amount("entries of a tree that a reply shows at most")] = 500
+    max_list_entries: Annotated[int, amount("entries that one listing looks at")] = 2_000
+    search_count_cap: Annotated[int, amount("hits up to which a search counts")] = 10_000
+    # Every server of a user shares the store: a repository's file must not empty it.
+    handle_max_bytes: Annotated[int, amount("size of a file up to which a handle keeps a copy")] = 2 << 20
+    handles_max_total_bytes: Annotated[int, amount("bytes of all handles together", "operator")] = 512 << 20
+    handle_ttl_hours: Annotated[float, amount("hours before a handle expires", "operator")] = 24.0
+    spool_max_bytes: Annotated[int, amount("bytes of one command's output that a handle keeps")] = 64 << 20
+    workers: Annotated[int, amount("calls that run at the same time")] = 8
+    max_queued_calls: Annotated[int, amount("calls under way before more are refused")] = 1_000
+    rate_limit_rps: Annotated[float, amount("HTTP calls a second and token")] = 10.0
+    rate_limit_burst: Annotated[int, amount("HTTP calls at once before the rate limit bites")] = 20
+    concurrency_per_token: Annotated[int, amount("HTTP calls under way per token")] = 8
 
 
-class Observability(msgspec.Struct, forbid_unknown_fields=True):
+class Observability(Section):
     """[mcp.observability]"""
 
-    enabled: bool = True
-    log_format: str = "json"
-    log_level: str = "info"
+    enabled: Annotated[bool, key("write a log to stderr", "on")] = True
+    log_format: Annotated[Literal["json", "text"], key("how a log line looks", "free")] = "json"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], key("the least that is logged", "free")] = "info"
+    include_correlation_id: Annotated[bool, key("correlation ids in the log", "on")] = True
+    metrics_enabled: Annotated[bool, key("collect metrics", "free")] = True
+    metrics_prometheus_enabled: Annotated[bool, key("serve metrics over HTTP", "off")] = True
+    metrics_path: Annotated[str, key("where metrics are served", "operator")] = "/metrics"
+    csv_token_audit_enabled: Annotated[bool, key("write a row per call to csv_path", "operator")] = False
+    csv_path: Annotated[str, key("file for the token audit", "operator")] = "./artifacts/token_audit.csv"
+    retention_days: Annotated[int, key("days that records are kept; 0: for ever", "operator", ge=0)] = 0
 
 
-class Features(msgspec.Struct, forbid_unknown_fields=True):
+class SessionDefaults(Section):
+    """[mcp.session]"""
+
+    default_agent_id: Annotated[str, key("agent name of a client that gives none", "operator")] = "unknown"
+    default_model: Annotated[str, key("model name of a client that gives none", "operator")] = "unknown"
+
+
+class Te(Section):
+    """[mcp.te]"""
+
+    enabled: Annotated[bool, key("offer te_run", "off")] = True
+    script_path: Annotated[str, key("no longer has a meaning: te is part of this package", "operator")] = ""
+    json_mode: Annotated[bool, key("te_run answers as JSON", "free")] = True
+    timeout: Annotated[float, amount("seconds for one te_run")] = 30.0
+    passthrough_on_failure: Annotated[bool, key("a command that cannot be enriched runs as it is", "off")] = True
+    budgets: Annotated[dict[str, int], key("tokens a session may read, by agent: name = tokens", "operator")] = (
+        msgspec.field(default_factory=dict[str, int])
+    )
+
+
+class Resources(Section):
+    """[mcp.resources]"""
+
+    sidecars: Annotated[Names, key("documents offered as MCP resources", "fewer")] = (
+        "DOCS/agents.core.min.md",
+        "DOCS/contracts.env.min.md",
+    )
+
+
+class StoreSettings(Section):
+    """[mcp.store]"""
+
+    url: Annotated[str, key("where state is kept; sqlite: in the data directory", "operator", secret=True)] = "sqlite"
+
+
+class Docker(Section):
+    """[mcp.docker]"""
+
+    data_volume: Annotated[str, key("no longer has a meaning: LLMC_DATA_DIR names the folder", "operator")] = ""
+    persist_telemetry: Annotated[bool, key("keep telemetry in the data directory", "operator")] = True
+    persist_token_audit: Annotated[bool, key("keep the token audit in the data directory", "operator")] = True
+
+
+class Roots(Section):
+    """[mcp.linux_ops.roots]"""
+
+    allowed_roots: Annotated[Names, key("as mcp.tools.allowed_roots, and before it", "beneath")] = ()
+    enforce_roots: Annotated[bool, key("false: the root is /", "on")] = True
+
+
+class Commands(Section):
+    """[mcp.linux_ops.commands]"""
+
+    allowed_binaries: Annotated[Names, key("more binaries that commands may start", "fewer")] = ()
+    unsafe_binaries: Annotated[Names, key("binaries that are refused unless allow_unsafe", "more")] = ()
+    allow_unsafe: Annotated[bool, key("allow unsafe_binaries too", "off")] = False
+
+
+class ProcessLimits(Section):
+    """[mcp.linux_ops.process_limits]"""
+
+    max_procs_per_session: Annotated[int, amount("interactive processes of one session")] = 4
+    max_procs_total: Annotated[int, amount("interactive processes together")] = 32
+    default_timeout_sec: Annotated[float, amount("seconds for a call of a tool that has no setting of its own")] = 60.0
+    max_timeout_sec: Annotated[float, amount("seconds that no call may exceed")] = 600.0
+    idle_reap_sec: Annotated[float, amount("seconds before an idle interactive process is ended")] = 1_800.0
+    allow_kill_other_users: Annotated[bool, key("list and signal processes of other users", "off")] = False
+    list_all_users: Annotated[bool, key("list processes of other users", "off")] = False
+
+
+class Features(Section):
     """[mcp.linux_ops.features]"""
 
-    fs_enabled: bool = True
+    fs_enabled: Annotated[bool, key("file and search tools", "off")] = True
+    proc_enabled: Annotated[bool, key("command and process tools", "off")] = True
+    repl_enabled: Annotated[bool, key("interactive processes", "off")] = True
+    system_enabled: Annotated[bool, key("system tools", "off")] = True
+    logs_enabled: Annotated[bool, key("the system log tool", "off")] = False
 
 
-class LinuxOps(msgspec.Struct, forbid_unknown_fields=True):
+class LinuxOps(Section):
     """[mcp.linux_ops]"""
 
+    roots: Roots = msgspec.field(default_factory=Roots)
+    commands: Commands = msgspec.field(default_factory=Commands)
+    process_limits: ProcessLimits = msgspec.field(default_factory=ProcessLimits)
     features: Features = msgspec.field(default_factory=Features)
 
 
-class Config(msgspec.Struct, forbid_unknown_fields=True):
+class Config(Section):
     """[mcp]"""
 
-    mode: str = "hybrid"
+    enabled: Annotated[bool, key("false: the server refuses to start", "off")] = True
+    config_version: Annotated[Literal["v0"], key("the version of this layout", "free")] = "v0"
+    mode: Annotated[
+        Literal["classic", "hybrid", "code_execution"],
+        key("which tools are listed: all, a small set, or the fewest", "free"),
+    ] = "hybrid"
     server: Server = msgspec.field(default_factory=Server)
+    auth: Auth = msgspec.field(default_factory=Auth)
     tools: Tools = msgspec.field(default_factory=Tools)
+    sandbox: Sandbox = msgspec.field(default_factory=Sandbox)
+    policy: Policy = msgspec.field(default_factory=Policy)
     hybrid: Hybrid = msgspec.field(default_factory=Hybrid)
+    code_execution: CodeExecution = msgspec.field(default_factory=CodeExecution)
+    rag: Rag = msgspec.field(default_factory=Rag)
     limits: Limits = msgspec.field(default_factory=Limits)
     observability: Observability = msgspec.field(default_factory=Observability)
+    session: SessionDefaults = msgspec.field(default_factory=SessionDefaults)
+    te: Te = msgspec.field(default_factory=Te)
+    resources: Resources = msgspec.field(default_factory=Resources)
+    store: StoreSettings = msgspec.field(default_factory=StoreSettings)
+    docker: Docker = msgspec.field(default_factory=Docker)
     linux_ops: LinuxOps = msgspec.field(default_factory=LinuxOps)
 
     def lean_replies(self) -> bool:
@@ -77,3 +330,167 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
         if self.server.result_format == "auto":
             return self.mode != "classic"
         return self.server.result_format == "lean"
+
+    def configured_roots(self) -> tuple[Names, str]:
+        """The roots as they are written, none when they are not, and the key that decided."""
+        roots = self.linux_ops.roots
+        if not roots.enforce_roots:
+            return ("/",), "linux_ops.roots.enforce_roots"
+        if roots.allowed_roots:
+            return roots.allowed_roots, "linux_ops.roots.allowed_roots"
+        return self.tools.allowed_roots, "tools.allowed_roots"
+
+    def allowed_binaries(self) -> frozenset[str]:
+        """Every binary that a command may start."""
+        commands = self.linux_ops.commands
+        allowed = frozenset(self.tools.run_cmd_allowlist) | frozenset(commands.allowed_binaries)
+        return allowed if commands.allow_unsafe else allowed - frozenset(commands.unsafe_binaries)
+
+    def capped_seconds(self, seconds: float) -> float:
+        """A time limit, no longer than any call may take."""
+        return min(seconds, self.linux_ops.process_limits.max_timeout_sec)
+
+
+# --- accepted, not in force in this version ------------------------------------------------------------------------
+# A section or a key, and why setting it changes nothing. Whoever writes the code that reads one deletes its line.
+NOT_IN_FORCE = {
+    "server.host": "HTTP is not served yet",
+    "server.port": "HTTP is not served yet",
+    "auth": "HTTP is not served yet",
+    "tools.idle_timeout": "HTTP is not served yet",
+    "limits.max_header_bytes": "HTTP is not served yet",
+    "limits.rate_limit_rps": "HTTP is not served yet",
+    "limits.rate_limit_burst": "HTTP is not served yet",
+    "limits.concurrency_per_token": "HTTP is not served yet",
+    "observability.metrics_prometheus_enabled": "HTTP is not served yet",
+    "observability.metrics_path": "HTTP is not served yet",
+    "observability.metrics_enabled": "metrics are not collected yet",
+    "observability.csv_token_audit_enabled": "calls are not recorded yet",
+    "observability.csv_path": "calls are not recorded yet",
+    "observability.retention_days": "calls are not recorded yet",
+    "observability.include_correlation_id": "every line about a call has its correlation id",
+    "tools.dynamic_tools": "there is no tool_search yet",
+    "hybrid.include_execute_code": "there is no execute_code yet",
+    "code_execution.engine": "there is no execute_code yet",
+    "code_execution.timeout": "there is no execute_code yet",
+    "code_execution.max_memory_mb": "there is no execute_code yet",
+    "code_execution.max_output_bytes": "there is no execute_code yet",
+    "rag": "there is no code index yet",
+    "session": "sessions are not recorded yet",
+    "resources": "there are no resources yet",
+    "te.script_path": "te is part of this package; remove the key",
+    "te": "there is no te_run yet",
+    "docker.data_volume": "the environment variable LLMC_DATA_DIR names the data directory; remove the key",
+    "docker": "what is kept is kept in the data directory, which is the volume to mount",
+}
+
+
+# --- the tree as a list of keys ------------------------------------------------------------------------------------
+
+
+class Key(NamedTuple):
+    """One setting: its dotted name below [mcp], and everything declared beside it."""
+
+    name: str
+    type: Any
+    default: object
+    doc: str
+    rule: Rule
+    secret: bool
+
+    @property
+    def choices(self) -> Names:
+        """The words it may be, where it is one of a few."""
+        return get_args(self.bare_type) if get_origin(self.bare_type) is Literal else ()
+
+    @property
+    def bare_type(self) -> Any:
+        """The type without what is declared beside it."""
+        return get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
+
+    @property
+    def not_in_force(self) -> str:
+        """Why setting it changes nothing; empty when it is in force."""
+        return NOT_IN_FORCE.get(self.name) or NOT_IN_FORCE.get(self.name.partition(".")[0], "")
+
+    def shown(self, value: object) -> str:
+        """A value as a person may see it: like TOML, and without what may be a password."""
+        if self.secret and "@" in str(value):
+            before, _, after = str(value).rpartition("@")
+            value = f"{before.partition('://')[0]}://***@{after}"
+        try:
+            return msgspec.json.encode(value).decode()
+        except OverflowError:  # JSON has no numbers of that size
+            return str(value)
+
+
+@cache
+def sections() -> Mapping[str, Section]:
+    """The sections by name, each with its defaults; the top one's name is empty."""
+    return dict(_sections_below("", Config()))
+
+
+def _sections_below(name: str, section: Section) -> Iterator[tuple[str, Section]]:
+    yield name, section
+    for field in section.__struct_fields__:
+        value: object = getattr(section, field)
+        if isinstance(value, Section):
+            yield from _sections_below(f"{name}.{field}".lstrip("."), value)
+
+
+@cache
+def _annotations(section: type[Section]) -> Mapping[str, Any]:
+    return get_type_hints(section, include_extras=True)
+
+
+def find_key(name: str) -> Key | None:
+    """A setting by its dotted name; one section's types are evaluated, not all."""
+    prefix, _, field = name.rpartition(".")
+    section = sections().get(prefix)
+    if section is None or name in sections() or field not in section.__struct_fields__:
+        return None
+    annotation = _annotations(type(section))[field]
+    meta = next((part for part in get_args(annotation) if isinstance(part, msgspec.Meta)), msgspec.Meta())
+    declared = meta.extra or {}
+    return Key(
+        name,
+        annotation,
+        getattr(section, field),
+        meta.description or "",
+        declared.get("rule", "operator"),  # what says nothing about itself is the operator's alone
+        declared.get("secret", False),
+    )
+
+
+@cache
+def keys() -> Mapping[str, Key]:
+    """Every setting by name."""
+    names = (f"{at}.{field}".lstrip(".") for at, section in sections().items() for field in section.__struct_fields__)
+    return {name: found for name in names if (found := find_key(name)) is not None}
+
+
+def get_key(config: Config, name: str) -> Any:
+    """The value of a setting by its dotted name."""
+    value: object = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def put_key(config: Config, name: str, value: object) -> None:
+    """Set a setting by its dotted name; the value has its type already."""
+    section, _, field = name.rpartition(".")
+    setattr(get_key(config, section) if section else config, field, value)
+
+
+def data_directory(environ: Mapping[str, str] | None = None) -> str:
+    """Where state lives: LLMC_DATA_DIR, else .llmc in LLMC_ROOT, else the XDG state home; never from a file."""
+    environ = os.environ if environ is None else environ
+    if chosen := environ.get("LLMC_DATA_DIR"):
+        return os.path.abspath(os.path.expanduser(chosen))
+    if root := environ.get("LLMC_ROOT"):
+        return os.path.join(os.path.abspath(os.path.expanduser(root)), ".llmc")
+    state = environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # a relative one is to be ignored, says its specification
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "llmc")

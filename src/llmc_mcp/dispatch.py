@@ -12,7 +12,7 @@ from .catalog import Catalog
 from .errors import BadArgs, Internal, LlmcError
 from .observability import Log
 from .output import Rendered, fit, render
-from .tool import Result
+from .tool import Result, as_payload
 
 
 class Gate:
@@ -29,7 +29,7 @@ class Gate:
         result: object = None
         try:
             result = self._run(ctx, name, raw_args)
-            self._fit(result, reply_bytes)
+            self._fit(ctx, result, reply_bytes)
             return result
         except LlmcError as exc:
             status = exc.code
@@ -45,6 +45,8 @@ class Gate:
                 hint="This is a bug in the server; its log has the details under the correlation id.",
             ) from None
         finally:
+            for warning in ctx.warnings:
+                self.log.warning("call", warning=warning, tool=name[:64], cid=ctx.correlation_id)
             self.log.info(
                 "tool",
                 tool=name[:64],
@@ -66,11 +68,17 @@ class Gate:
         ctx.check()
         return tool.fn(ctx, **arguments)
 
-    def _fit(self, result: object, reply_bytes: int | None) -> None:
-        if isinstance(result, Result):
-            limits = self.app.config.limits
-            limit = min(max(reply_bytes or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
-            fit(result, limit, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
+    def _fit(self, ctx: Context, result: object, reply_bytes: int | None) -> None:
+        """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""
+        if not isinstance(result, Result) or not result.body:
+            return
+        limits = self.app.config.limits
+        limit = min(max(reply_bytes or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
+        whole: object = getattr(result, result.body)
+        fit(result, limit, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
+        was_cut = getattr(result, result.body) is not whole
+        if was_cut and result.handle_kind and getattr(result, "handle", None) is None:
+            result.handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
 
 
 def _truncated(result: object) -> bool:

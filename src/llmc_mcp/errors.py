@@ -41,6 +41,8 @@ Raise them; never return an error string. `hint` tells the agent what to do next
 import errno
 import os
 
+_MAX_MESSAGE = 1_200  # characters: what a caller typed is quoted back to him, but not by the megabyte
+
 
 class LlmcError(Exception):
     """Base of all errors that reach a caller."""
@@ -51,6 +53,8 @@ class LlmcError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        if len(message) > _MAX_MESSAGE:
+            self.message = f"{message[: _MAX_MESSAGE // 2]} … {message[-_MAX_MESSAGE // 2 :]}"
         self.hint = hint
 
     def envelope(self, correlation_id: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ inside JSON, and the stated length keeps a file's content from posing as anythin
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -14,10 +14,13 @@ import msgspec
 from .tool import Image, Result, Row
 
 _SAID_BY_BODY_BYTES = "length"
+_SAID_ONLY_IF_TRUE = frozenset({"truncated", "stale"})
 _UNWRAPPED = frozenset({"data", "meta"})  # objects that only group fields
 _PATH_FIELDS = frozenset({"path", "root", "source", "target", "file"})
 _WIDEST = 6  # bytes that one character can take, in UTF-8 or escaped in JSON
-_ROOM_FOR_META = 600  # what is kept free for everything but the body
+_ROOM_FOR_CUT = 120  # what saying that a reply was cut may add to it
+_CUT_MARK = " …[cut]"
+_LINE_NUMBER = 12  # what stands before a line, and its end
 
 # Escape sequences and other controls could repaint a person's terminal or hide text from a reader.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -34,8 +37,11 @@ def fit(result: Result, limit: int, *, lean: bool, first_root: str) -> None:
     """Cut the body of `result` in place so that its rendering stays within `limit` bytes."""
     if not result.body:
         return
-    room = limit - min(_ROOM_FOR_META, limit // 2)
     body: object = getattr(result, result.body)
+    setattr(result, result.body, "" if isinstance(body, str) else [])
+    around = len(render(result, lean=lean, first_root=first_root).text.encode("utf-8", "replace"))
+    setattr(result, result.body, body)
+    room = max(limit - around - _ROOM_FOR_CUT, limit // 4)
     if isinstance(body, str):
         if len(body) * _WIDEST <= room:
             return
@@ -44,15 +50,20 @@ def fit(result: Result, limit: int, *, lean: bool, first_root: str) -> None:
         kept = _how_many_fit((len(_encoded(cast(str, piece), lean)) for piece in pieces), room)
     else:
         pieces = cast(list[object], body)
-        kept = _how_many_fit((len(_row_text(row, lean, first_root)) + 1 for row in pieces), room)
+        texts = _lean_rows(pieces, first_root) if lean else map(_json, pieces)
+        kept = _how_many_fit((len(_neutral(text).encode("utf-8", "replace")) + 1 for text in texts), room)
     if kept == len(pieces):
         return
-    if isinstance(body, str):
-        text = "".join(cast(list[str], pieces[: max(kept, 1)]))
-        setattr(result, result.body, text if kept else _shorten(text, room, lean))
-    else:
-        setattr(result, result.body, pieces[: max(kept, 1)])
-    result.cut(max(kept, 1))  # one piece always goes out: a reply that shows nothing helps nobody
+    if kept == 0:  # one piece always goes out: a reply that shows nothing helps nobody
+        first = pieces[0]
+        pieces = [
+            _head(first, room, lean)
+            if isinstance(first, str) and isinstance(body, str)
+            else _shortened(first, room, lean)
+        ]
+        kept = 1
+    setattr(result, result.body, "".join(cast(list[str], pieces[:kept])) if isinstance(body, str) else pieces[:kept])
+    result.cut(kept)
 
 
 def _how_many_fit(sizes: Iterable[int], room: int) -> int:
@@ -65,21 +76,40 @@ def _how_many_fit(sizes: Iterable[int], room: int) -> int:
     return kept
 
 
-def _shorten(line: str, room: int, lean: bool) -> str:
-    """The head of a single line that alone is too long."""
-    while len(_encoded(line, lean)) > room:
-        line = line[: len(line) * room // len(_encoded(line, lean)) - 1]
-    return line
+def _shortened(row: object, room: int, lean: bool) -> object:
+    """A row that alone is too long, with every line of its snippet cut; a name is never cut."""
+    if not isinstance(row, Row) or not row.numbered_from:
+        return row
+    fields = _fields(row)
+    lines = cast(str, fields["snippet"]).split("\n")
+    others = len(_json(row)) - len(_json(fields["snippet"]))
+    share = max(room - others, room // 4) // len(lines)
+    return type(row)(**{**fields, "snippet": "\n".join(_head(line, share, lean) for line in lines)})
+
+
+def _head(line: str, room: int, lean: bool) -> str:
+    """As much of the start of a line as fits, with a mark where it was cut."""
+    if len(_encoded(line, lean)) + _LINE_NUMBER <= room:
+        return line
+    end = "\n" if line.endswith("\n") else ""
+    room -= len(_CUT_MARK.encode()) + _LINE_NUMBER
+    while line and (size := len(_encoded(line, lean))) > room:
+        line = line[: max(len(line) * room // size - 1, 0)]
+    return line + _CUT_MARK + end
 
 
 def _encoded(text: str, lean: bool) -> bytes:
-    return text.encode("utf-8", "replace") if lean else msgspec.json.encode(text)[1:-1]
+    return (_neutral(text) if lean else _json(text)[1:-1]).encode("utf-8", "replace")
 
 
-def _row_text(row: object, lean: bool, first_root: str) -> bytes:
-    if lean:
-        return _lean_row(row, first_root, heading=True).encode("utf-8", "replace")
-    return msgspec.json.encode(row)
+def _json(value: object) -> str:
+    """JSON in which no control character is left; a reader gets every one of them back."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(value).decode())
+
+
+def _neutral(text: str) -> str:
+    """Text in which control characters are seen instead of obeyed."""
+    return _CONTROLS.sub(_visible, text)
 
 
 def render(result: object, *, lean: bool, first_root: str) -> Rendered:
@@ -87,7 +117,7 @@ def render(result: object, *, lean: bool, first_root: str) -> Rendered:
     image: object = getattr(result, "image", None)
     shown_image = image if isinstance(image, Image) else None
     if not lean:
-        return Rendered(msgspec.json.encode(result).decode(), shown_image)
+        return Rendered(_json(_without_image(result)), shown_image)
     fields = _fields(result)
     body_name = result.body if isinstance(result, Result) else ""
     body: object = fields.pop(body_name, "")
@@ -95,13 +125,21 @@ def render(result: object, *, lean: bool, first_root: str) -> Rendered:
     meta: dict[str, object] = {}
     for name, value in fields.items():
         meta |= _fields(value) if name in _UNWRAPPED and value is not None else {name: value}
-    meta = {key: _lean_value(key, value, first_root) for key, value in meta.items() if _worth_saying(value)}
+    meta = {key: _lean_value(key, value, first_root) for key, value in meta.items() if _worth_saying(key, value)}
     meta.pop(_SAID_BY_BODY_BYTES, None)
     if not body_name:
-        return Rendered(msgspec.json.encode(meta).decode(), shown_image)
-    text = _CONTROLS.sub(_visible, _lean_body(body, first_root))
+        return Rendered(_json(meta), shown_image)
+    lines = [body] if isinstance(body, str) else _lean_rows(cast(list[object], body), first_root)
+    text = _neutral("\n".join(lines))
     meta["body_bytes"] = len(text.encode("utf-8", "replace"))
-    return Rendered(f"{msgspec.json.encode(meta).decode()}\n{text}", shown_image)
+    return Rendered(f"{_json(meta)}\n{text}", shown_image)
+
+
+def _without_image(result: object) -> object:
+    """The image is sent as image content, not a second time inside the text."""
+    if isinstance(result, Result) and getattr(result, "image", None) is not None:
+        return msgspec.structs.replace(result, image=None)
+    return result
 
 
 def _fields(value: object) -> dict[str, Any]:
@@ -110,8 +148,10 @@ def _fields(value: object) -> dict[str, Any]:
     return dict(cast(dict[str, Any], value))
 
 
-def _worth_saying(value: object) -> bool:
-    return value is not None and value is not False and value != {} and value != []
+def _worth_saying(name: str, value: object) -> bool:
+    if value is False:
+        return name not in _SAID_ONLY_IF_TRUE
+    return value is not None and value != {} and value != []
 
 
 def _lean_value(name: str, value: object, first_root: str) -> object:
@@ -128,23 +168,21 @@ def relative(path: str, first_root: str) -> str:
     return path[len(prefix) :] if path.startswith(prefix) else path
 
 
-def _lean_body(body: object, first_root: str) -> str:
-    if isinstance(body, str):
-        return body
-    lines: list[str] = []
+def _lean_rows(rows: list[object], first_root: str) -> Iterator[str]:
     group: object = None
-    for row in cast(list[object], body):
+    for row in rows:
         group_by = row.group_by if isinstance(row, Row) else ""
         heading = bool(group_by) and getattr(row, group_by) != group
         group = getattr(row, group_by) if group_by else None
-        lines.append(_lean_row(row, first_root, heading=heading))
-    return "\n".join(lines)
+        yield _lean_row(row, first_root, heading=heading)
 
 
 def _lean_row(row: object, first_root: str, *, heading: bool) -> str:
     if not isinstance(row, Row):
         return str(row)
-    fields = {name: _lean_value(name, value, first_root) for name, value in _fields(row).items()}
+    fields = {
+        name: "" if value is None else _lean_value(name, value, first_root) for name, value in _fields(row).items()
+    }
     line = _numbered(row, fields) if row.numbered_from else row.line_format.format(**fields)
     return f"{fields[row.group_by]}\n{line}" if heading and row.group_by else line
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from .app import App
 from .catalog import MODES, Catalog
-from .config import Config
+from .config import Config, data_directory
 from .dispatch import Gate
 from .errors import LlmcError
 from .observability import Log
@@ -63,7 +63,8 @@ def build(config: Config, roots: list[str]) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
     log = Log(enabled=settings.enabled, level=settings.log_level, log_format=settings.log_format)
-    gate = Gate(App(config, roots or list(config.tools.allowed_roots) or [os.getcwd()]), Catalog(config), log)
+    app = App(config, roots or list(config.tools.allowed_roots) or [os.getcwd()], data_directory())
+    gate = Gate(app, Catalog(config), log)
     for notice in gate.catalog.notices:
         log.warning("catalog", notice=notice)
     return gate

@@ -7,7 +7,7 @@ Nothing about a tool is written anywhere else.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -16,6 +16,7 @@ from .errors import BadArgs
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
 _DROPPED_FROM_SCHEMAS = ("title", "description")
+_HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
 
 class Result(msgspec.Struct, omit_defaults=True):
@@ -26,6 +27,11 @@ class Result(msgspec.Struct, omit_defaults=True):
     """
 
     body: ClassVar[str] = ""
+    handle_kind: ClassVar[str] = ""  # set where a cut reply leaves its whole body behind, as a handle of this kind
+
+    def handle_meta(self) -> dict[str, str | int]:
+        """Where the body comes from, kept with its handle."""
+        return {}
 
     def cut(self, kept: int) -> None:
         """Only the first `kept` lines or rows of the body are sent."""
@@ -49,6 +55,13 @@ class Row(msgspec.Struct, omit_defaults=True):
     line_format: ClassVar[str] = ""
     group_by: ClassVar[str] = ""
     numbered_from: ClassVar[str] = ""
+
+
+def as_payload(body: object) -> bytes:
+    """A body as a handle keeps it: text as it is, rows as one JSON value a line."""
+    if isinstance(body, str):
+        return body.encode("utf-8", "replace")
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in cast(list[object], body))
 
 
 class ToolDef:
@@ -111,7 +124,11 @@ class ToolDef:
             parsed = msgspec.convert({} if raw is None else raw, self.arguments, strict=True)
         except msgspec.ValidationError as exc:
             raise BadArgs(f"{self.name}: {_plain_words(str(exc))}", hint=self._usage()) from None
-        return {field: getattr(parsed, field) for field in self.arguments.__struct_fields__}
+        arguments = {field: getattr(parsed, field) for field in self.arguments.__struct_fields__}
+        for field, value in arguments.items():
+            if isinstance(value, int) and not -_HUGE <= value < _HUGE:
+                raise BadArgs(f"{self.name}: `{field}` is out of range", hint=self._usage())
+        return arguments
 
     def _usage(self) -> str:
         schema = self.input_schema()

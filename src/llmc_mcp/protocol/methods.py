@@ -96,7 +96,7 @@ class Methods:
         if not isinstance(version, str):
             raise ProtocolError(INVALID_PARAMS, f"_meta[{_VERSION_KEY!r}] must be a string")
         if version not in STATELESS_VERSIONS:
-            known = {"supported": list(STATELESS_VERSIONS), "requested": version}
+            known = {"supported": list(STATELESS_VERSIONS), "requested": version[:100]}
             raise ProtocolError(UNSUPPORTED_VERSION, "unsupported protocol version", known)
         if not isinstance(fields.get(_CAPABILITIES_KEY), dict):
             raise ProtocolError(INVALID_PARAMS, f"_meta[{_CAPABILITIES_KEY!r}] is missing")

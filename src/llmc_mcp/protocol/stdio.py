@@ -27,6 +27,7 @@ from .methods import (
 
 _READ = 1 << 16
 _SERVER_BUSY = -32000
+_HANG_UP_GRACE_S = 1.0  # for calls under way once we are told to leave
 RequestId = str | int
 
 
@@ -61,6 +62,7 @@ class StdioServer:
         self._calls_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._workers: list[threading.Thread] = []
+        self._leaving = False
         self._input, self._output = _take_streams()
 
     def run(self) -> None:
@@ -71,11 +73,12 @@ class StdioServer:
         finally:
             for _ in self._workers:
                 self._queue.put(None)
-            for worker in self._workers:
-                worker.join()
+            for worker in self._workers:  # a client that told us to leave may not read its replies either
+                worker.join(_HANG_UP_GRACE_S if self._leaving else None)
 
     def hang_up(self, *_: object) -> NoReturn:
         """Signal handler: take back all calls under way and leave."""
+        self._leaving = True
         for call in list(self._calls.values()):
             call.cancel()
         raise SystemExit(0)
@@ -112,7 +115,7 @@ class StdioServer:
         try:
             message: object = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            self._send_error(None, PARSE_ERROR, "not valid JSON")
+            self._send_error(_salvaged_id(line), PARSE_ERROR, "not valid JSON")
             return
         if not isinstance(message, dict):
             self._send_error(None, INVALID_REQUEST, "a message is a single JSON object; batches are not taken")
@@ -210,6 +213,19 @@ def _error(request_id: RequestId | None, code: int, message: str, data: object =
 
 def _usable_id(value: object) -> RequestId | None:
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def _salvaged_id(line: bytes) -> RequestId | None:
+    """The id of a message that only a lax decoder takes (lone surrogates, NaN): its sender waits for an answer."""
+    import json
+
+    try:
+        message: object = json.loads(line)
+        request_id = _usable_id(cast(dict[str, Any], message).get("id")) if isinstance(message, dict) else None
+        msgspec.json.encode(request_id)
+    except (ValueError, RecursionError):
+        return None
+    return request_id
 
 
 def _take_streams() -> tuple[int, int]:

@@ -8,11 +8,12 @@ before it is really opened for reading, so a FIFO never blocks and a device is n
 import errno
 import os
 import stat as stat_bits
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import (
-    InvalidArgument,
+    FeatureUnavailable,
     InvalidPath,
     LlmcError,
     NotADirectory,
@@ -20,6 +21,7 @@ from ..errors import (
     PermissionDenied,
     from_oserror,
 )
+from ..policy import NameRules, name_rules, refuse_secret
 from . import kernel, names
 
 _BENEATH = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
@@ -56,6 +58,8 @@ class Entry(NamedTuple):
     path: bytes
     kind: str
     depth: int
+    size: int = 0
+    mtime: float = 0.0
 
 
 def kind_of(mode: int) -> str:
@@ -77,28 +81,62 @@ def _special(mode: int) -> str:
     return next((name for name, test in tests.items() if test(mode)), "not a file")
 
 
+class Access(NamedTuple):
+    """What the operator keeps from being read below the roots, beside what the kernel does."""
+
+    secret_names: tuple[str, ...] = ()
+    secret_exceptions: tuple[str, ...] = ()
+    refuse_foreign_links: bool = True  # a hard link may make a name in the root of another user's file
+    cross_mounts: bool = True
+    hidden_dir: str | None = None  # the server's own data, should it lie below a root
+
+
 class Filesystem:
     """All file access of the server; made once, used by every thread."""
 
-    def __init__(self, roots: list[str]) -> None:
+    def __init__(self, roots: list[str], access: Access | None = None) -> None:
         if reason := kernel.missing_openat2():
-            raise InvalidPath(reason)
+            raise FeatureUnavailable(reason)
+        self.access = access or Access()
+        self._resolve = _BENEATH | (0 if self.access.cross_mounts else kernel.RESOLVE_NO_XDEV)
         self.roots = [_open_root(path) for path in roots]
         self._proc_device = os.stat("/proc").st_dev
+        self._hidden = self._hidden_below_a_root()
+
+    @cached_property
+    def _secrets(self) -> NameRules:
+        return name_rules(self.access.secret_names, self.access.secret_exceptions)
+
+    def _hidden_below_a_root(self) -> str | None:
+        if self.access.hidden_dir is None:
+            return None
+        hidden = os.path.realpath(self.access.hidden_dir)
+        return hidden if any(_lies_in(hidden, os.fsdecode(root.real)) for root in self.roots) else None
 
     # --- finding ---------------------------------------------------------------------------------
 
     def locate(self, path: str) -> Place:
         """Which root a path argument means. Says nothing about what exists: opening does."""
-        if path.startswith("~/"):
-            path = os.path.join(os.path.expanduser("~"), path[2:])
-        name = names.parse(path)
+        name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if path.startswith("~/") else path)
         if not name.startswith(b"/"):
             return Place(self.roots[0], name, path)
         place = self._below_a_root(name, path)
         if place is None:
             raise self._outside(path)
         return place
+
+    def below(self, place: Place, path: str) -> Place:
+        """A path relative to another; an absolute one must lie below it as well."""
+        inner = names.parse(path)
+        if inner.startswith(b"/"):
+            outer = self.locate(path)
+            prefix = place.below.rstrip(b"/") + b"/"
+            if outer.root != place.root or (place.below != b"." and not outer.below.startswith(prefix)):
+                raise self._outside(path)
+            return outer
+        if b".." in inner.split(b"/"):
+            raise self._outside(path)
+        return Place(place.root, inner if place.below == b"." else os.path.join(place.below, inner), path)
 
     def _below_a_root(self, name: bytes, asked: str) -> Place | None:
         best: tuple[Root, bytes] | None = None
@@ -122,8 +160,15 @@ class Filesystem:
 
     def open(self, place: Place, flags: int) -> int:
         """An fd for `place`, resolved beneath its root by the kernel."""
+        fd = self._open(place, flags)
+        if self._hidden and _lies_in(_real_path(fd), self._hidden):
+            os.close(fd)
+            raise self._outside(place.asked)
+        return fd
+
+    def _open(self, place: Place, flags: int) -> int:
         try:
-            return kernel.openat2(place.root.fd, place.below, flags, _BENEATH)
+            return kernel.openat2(place.root.fd, place.below, flags, self._resolve)
         except OSError as exc:
             if exc.errno != errno.EXDEV:
                 raise from_oserror(exc, place.asked) from None
@@ -131,20 +176,22 @@ class Filesystem:
         # below a root, then let the kernel decide once more, this time without any link left to follow.
         spelled = self._spell_out(place, follow_last=not flags & os.O_NOFOLLOW)
         try:
-            return kernel.openat2(spelled.root.fd, spelled.below, flags, _BENEATH | kernel.RESOLVE_NO_SYMLINKS)
+            return kernel.openat2(spelled.root.fd, spelled.below, flags, self._resolve | kernel.RESOLVE_NO_SYMLINKS)
         except OSError as exc:
             raise from_oserror(exc, place.asked) from None
 
     def _spell_out(self, place: Place, *, follow_last: bool) -> Place:
-        root, todo = place.root, [part for part in place.below.split(b"/") if part not in (b"", b".")]
+        root, todo = place.root, place.below.split(b"/")
         done: list[bytes] = []
         links = 0
         while todo:
             part = todo.pop(0)
-            if part == b"..":
-                if not done:
-                    raise self._outside(place.asked)
-                done.pop()
+            if part in (b"", b".", b".."):
+                self._link_target(root, b"/".join([*done, b"."]), place.asked)  # only a directory has these
+                if part == b"..":
+                    if not done:
+                        raise self._outside(place.asked)
+                    done.pop()
                 continue
             target = self._link_target(root, b"/".join([*done, part]), place.asked)
             if target is None or (not todo and not follow_last):
@@ -158,12 +205,12 @@ class Filesystem:
                 if inside is None:
                     raise self._outside(place.asked)
                 root, target, done = inside.root, inside.below, []
-            todo = [step for step in target.split(b"/") if step not in (b"", b".")] + todo
+            todo = target.split(b"/") + todo
         return Place(root, b"/".join(done) or b".", place.asked)
 
     def _link_target(self, root: Root, below: bytes, asked: str) -> bytes | None:
         try:
-            fd = kernel.openat2(root.fd, below, kernel.O_PATH | os.O_NOFOLLOW, _BENEATH)
+            fd = kernel.openat2(root.fd, below, kernel.O_PATH | os.O_NOFOLLOW, self._resolve)
         except OSError as exc:
             raise from_oserror(exc, asked) from None
         try:
@@ -192,10 +239,29 @@ class Filesystem:
             raise NotAFile(f"{place.asked}: is a directory", hint="List it with list_dir.")
         if not stat_bits.S_ISREG(info.st_mode):
             raise NotAFile(f"{place.asked}: {_special(info.st_mode)}, not a regular file")
-        if info.st_dev == self._proc_device:
-            real = os.readlink(f"/proc/self/fd/{handle}")
-            if real.split("/")[2].isdigit():
-                raise PermissionDenied(f"{place.asked}: files about a process are not readable by this tool")
+        real = _real_path(handle)
+        if info.st_dev == self._proc_device and real.split("/")[2].isdigit():
+            raise PermissionDenied(f"{place.asked}: files about a process are not readable by this tool")
+        if self._secrets.covers(real) or self._secrets.covers(place.asked):
+            raise refuse_secret(place.asked)
+        if self._foreign_link(info):
+            raise PermissionDenied(
+                f"{place.asked}: a hard link to another user's file",
+                hint="The operator may allow it: mcp.policy.hard_links.",
+            )
+
+    def _foreign_link(self, info: os.stat_result) -> bool:
+        return self.access.refuse_foreign_links and info.st_nlink > 1 and info.st_uid != os.geteuid()
+
+    def may_show(self, directory: int, name: bytes, path: str) -> bool:
+        """Whether a search may show a file it found: the same rules as for reading it."""
+        if self._secrets.covers(path) or (self._hidden and _lies_in(path, self._hidden)):
+            return False
+        try:
+            info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except OSError:
+            return True  # it is gone already; what was found was allowed to be read
+        return not self._foreign_link(info)
 
     def open_dir(self, place: Place) -> int:
         """A directory, open for scanning."""
@@ -241,23 +307,84 @@ class Filesystem:
         finally:
             os.close(handle)
 
-    def walk(self, place: Place, *, depth: int, include_hidden: bool) -> Iterator[Entry]:
-        """Entries below a directory, level by level, each level sorted; links are rows, never followed."""
-        if depth < 1:
-            raise InvalidArgument("depth must be at least 1")
+    def _is_hidden(self, place: Place, below: bytes) -> bool:
+        return self._hidden is not None and _lies_in(f"{place.absolute}/{os.fsdecode(below)}", self._hidden)
+
+    def walk(
+        self,
+        place: Place,
+        *,
+        depth: int,
+        include_hidden: bool,
+        enter: Callable[[bytes], bool] | None = None,
+        with_stat: bool = False,
+    ) -> Iterator[Entry]:
+        """Entries below a directory, level by level, each level sorted; links are rows, never followed.
+
+        `enter` may keep the walk out of a directory; size and time are only filled in `with_stat`.
+        """
         top = self.open_dir(place)
         try:
             level = [b""]
             for current in range(1, depth + 1):
                 below: list[bytes] = []
                 for prefix in level:
-                    for name, kind in _scan_below(top, prefix, include_hidden):
-                        yield Entry(prefix + name, kind, current)
-                        if kind == "dir":
-                            below.append(prefix + name + b"/")
-                level = below
+                    for entry in self._scan_below(top, prefix, include_hidden, with_stat):
+                        yield entry._replace(depth=current)
+                        if entry.kind == "dir" and (enter is None or enter(entry.path)):
+                            below.append(entry.path + b"/")
+                level = [path for path in below if not self._is_hidden(place, path[:-1])]
         finally:
             os.close(top)
+
+    def _scan_below(self, top: int, prefix: bytes, include_hidden: bool, with_stat: bool) -> list[Entry]:
+        """Sorted entries of a directory below `top`; none when it vanished, became a link, or may not be read.
+
+        Each directory is opened anew from the top, so a wide tree never holds more than two fds.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+        try:
+            fd = kernel.openat2(top, prefix or b".", flags, self._resolve | kernel.RESOLVE_NO_SYMLINKS)
+        except OSError:
+            return []
+        try:
+            with os.scandir(fd) as found:
+                rows = [
+                    _entry(prefix, entry, with_stat)
+                    for entry in found
+                    if include_hidden or not entry.name.startswith(".")
+                ]
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
+        rows.sort()
+        return rows
+
+
+def _entry(prefix: bytes, found: os.DirEntry[str], with_stat: bool) -> Entry:
+    path = prefix + os.fsencode(found.name)
+    try:
+        if found.is_symlink():
+            kind = "symlink"
+        elif found.is_dir(follow_symlinks=False):
+            kind = "dir"
+        else:
+            kind = "file" if found.is_file(follow_symlinks=False) else "other"
+        if with_stat:
+            info = found.stat(follow_symlinks=False)
+            return Entry(path, kind, 0, info.st_size, info.st_mtime)
+    except OSError:  # it vanished while we looked
+        kind = "other"
+    return Entry(path, kind, 0)
+
+
+def _real_path(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _open_root(path: str) -> Root:
@@ -267,37 +394,3 @@ def _open_root(path: str) -> Root:
     except OSError as exc:
         raise from_oserror(exc, f"root {path}") from None
     return Root(fd, spelled, os.path.realpath(spelled))
-
-
-def _scan_below(top: int, prefix: bytes, include_hidden: bool) -> list[tuple[bytes, str]]:
-    """Sorted names in a directory below `top`; none when it vanished, became a link, or may not be read.
-
-    Each directory is opened anew from the top, so a wide tree never holds more than two fds.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
-    try:
-        fd = kernel.openat2(top, prefix or b".", flags, _BENEATH | kernel.RESOLVE_NO_SYMLINKS)
-    except OSError:
-        return []
-    try:
-        with os.scandir(fd) as found:
-            rows = [(os.fsencode(entry.name), _entry_kind(entry)) for entry in found]
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
-    if not include_hidden:
-        rows = [row for row in rows if not row[0].startswith(b".")]
-    rows.sort()
-    return rows
-
-
-def _entry_kind(entry: os.DirEntry[str]) -> str:
-    try:
-        if entry.is_symlink():
-            return "symlink"
-        if entry.is_dir(follow_symlinks=False):
-            return "dir"
-        return "file" if entry.is_file(follow_symlinks=False) else "other"
-    except OSError:  # it vanished while we looked
-        return "other"

@@ -69,8 +69,17 @@ def missing_openat2() -> str | None:
 # --- prctl -----------------------------------------------------------------------------------------
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_PR_CAPBSET_DROP = 24
+_PR_SET_SECUREBITS = 28
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_SECCOMP_MODE_FILTER = 2
+_SECUREBITS_ROOT_IS_NOBODY = 0b101111  # noroot, no setuid fix-up, no ambient raise; each of them locked
+_CAPABILITY_VERSION_3 = 0x20080522
 
 
 def _prctl(option: int, value: int) -> None:
@@ -92,6 +101,33 @@ def no_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+def drop_capabilities() -> None:
+    """Give up every capability for good: uid 0 keeps the files it owns and nothing more. Needs CAP_SETPCAP."""
+    for capability in range(64):
+        try:
+            _prctl(_PR_CAPBSET_DROP, capability)
+        except OSError as exc:
+            if exc.errno == errno.EINVAL:  # past the last one this kernel knows
+                break
+            raise
+    _prctl(_PR_SET_SECUREBITS, _SECUREBITS_ROOT_IS_NOBODY)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _check(_libc.capset(header, nothing))
+
+
+class _SockFprog(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
+def seccomp_filter(program: bytes) -> None:
+    """Let the kernel judge every system call by `program` (classic BPF) from here on."""
+    prog = _SockFprog(len(program) // 8, program)
+    address = ctypes.c_ulong(ctypes.addressof(prog))
+    _check(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), address))
+
+
 # --- Landlock --------------------------------------------------------------------------------------
 
 FS_EXECUTE = 1 << 0
@@ -99,10 +135,18 @@ FS_WRITE_FILE = 1 << 1
 FS_READ_FILE = 1 << 2
 FS_READ_DIR = 1 << 3
 
+FS_IOCTL_DEV = 1 << 15
+
+_FS_MAKE_CHAR = 1 << 6
+_FS_MAKE_BLOCK = 1 << 11
+
 READ_ONLY = FS_READ_FILE | FS_READ_DIR
 EXECUTABLE = FS_READ_FILE | FS_EXECUTE
+EVERYTHING = ((1 << 16) - 1) & ~(_FS_MAKE_CHAR | _FS_MAKE_BLOCK | FS_IOCTL_DEV)  # all but what devices need
 
-_ON_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE  # the rights that may be granted on a plain file
+_FS_TRUNCATE = 1 << 14
+# The rights that may be granted on a plain file.
+_ON_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | _FS_TRUNCATE | FS_IOCTL_DEV
 _FS_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_RIGHTS = 0b11  # bind and connect, TCP
 _SCOPES = 0b11  # abstract unix sockets and signals to processes outside
@@ -130,15 +174,17 @@ def landlock_abi() -> int:
     return max(abi, 0)
 
 
-def landlock_ruleset(allowed: Iterable[tuple[int, int, bool]]) -> int:
-    """A rule set (as an fd) that denies everything but `(fd, rights, is_directory)` in `allowed`."""
+def landlock_ruleset(allowed: Iterable[tuple[int, int, bool]], *, network: bool = False) -> int:
+    """A rule set (as an fd) that denies everything but `(fd, rights, is_directory)` in `allowed`.
+
+    `network` leaves TCP alone; abstract unix sockets and signals to the outside are denied either way.
+    """
     abi = landlock_abi()
     if abi == 0:
         raise OSError(errno.ENOSYS, "the kernel offers no Landlock")
     fs_rights = _FS_RIGHTS[max(version for version in _FS_RIGHTS if version <= abi)]
-    attr = _RulesetAttr(fs_rights, _NET_RIGHTS if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
-    size = 8 if abi < 4 else 16 if abi < 6 else 24
-    ruleset = _check(_syscall(_NR_LANDLOCK_CREATE_RULESET, ctypes.byref(attr), ctypes.c_size_t(size), 0))
+    attr = _RulesetAttr(fs_rights, _NET_RIGHTS if abi >= 4 and not network else 0, _SCOPES if abi >= 6 else 0)
+    ruleset = _create_ruleset(attr, abi)
     try:
         for fd, rights, is_directory in allowed:
             rule = _PathBeneathAttr(rights & fs_rights & (fs_rights if is_directory else _ON_FILES), fd)
@@ -147,6 +193,17 @@ def landlock_ruleset(allowed: Iterable[tuple[int, int, bool]]) -> int:
         os.close(ruleset)
         raise
     return ruleset
+
+
+def landlock_scope() -> int | None:
+    """A rule set that leaves files alone but cuts off abstract sockets and signals; None before Linux 6.12."""
+    abi = landlock_abi()
+    return _create_ruleset(_RulesetAttr(0, 0, _SCOPES), abi) if abi >= 6 else None
+
+
+def _create_ruleset(attr: _RulesetAttr, abi: int) -> int:
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    return _check(_syscall(_NR_LANDLOCK_CREATE_RULESET, ctypes.byref(attr), ctypes.c_size_t(size), 0))
 
 
 def landlock_restrict_self(ruleset: int) -> None:

@@ -6,21 +6,45 @@ else. It gets each child's descriptors over a socket, applies the confinement be
 exactly what it started, adopts orphans (subreaper), and when the server is gone, even by SIGKILL, it sees the
 socket close and ends all that is left.
 
+A command gets a supervisor of its own, a fork of the launcher between it and the command: subreaper of that one
+tree, so that whatever the command leaves behind, daemonised or not, ends when the command ends, is stopped, or the
+launcher is gone.
+
 The process runs `serve()`; the server uses `Launcher`. Standard library only, and as little of it as will do.
 """
 
 import errno
+import fcntl
 import marshal
 import os
+import select
 import signal
 import socket
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from . import kernel
 
 _MAX_MESSAGE = 4 << 20  # argv and environment of one child; the kernel's own limit for exec is 2 MB
-_FDS = 5  # cwd, stdin, stdout, stderr, Landlock rule set
+_FDS = 16
+_STANDARD = 4  # cwd, stdin, stdout, stderr come first among the fds of an order
+_NOT_CONFINED = 1 << 16  # added to an errno: it was not exec that failed, but what must come before it
+
+
+class Plan(TypedDict, total=False):
+    """How a child is confined, beyond its descriptors; fds are named by their place in the order."""
+
+    supervised: bool  # ends with its whole tree
+    wrapped: bool  # the child is bwrap, which a gentle signal must not reach: only what runs inside is meant
+    ruleset: int  # a Landlock rule set
+    keep: list[int]  # stay open in the child, as 3, 4, …
+    seccomp: bytes
+    limits: list[tuple[int, int]]  # resource, value
+    user: tuple[int, int]  # become this uid and gid
+    drop_capabilities: bool
+    cgroups: list[str]  # cgroup.procs files to join
+    oom_score_adj: int
+    nice: int
 
 
 # --- the launcher process ----------------------------------------------------------------------------
@@ -32,20 +56,15 @@ def serve(channel_fd: int) -> None:
     kernel.become_subreaper()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's ^C is the server's business
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _wake)
-
-    import select
-
+    wake = _wake_on_child()
     poll = select.poll()
     poll.register(channel_fd, select.POLLIN)
-    poll.register(wake_read, select.POLLIN)
-    running: dict[int, int] = {}  # pid → the server's number for the child
+    poll.register(wake, select.POLLIN)
+    running: dict[int, _Running] = {}  # by pid
     while True:
         ready = {fd for fd, _ in poll.poll()}
-        if wake_read in ready:
-            os.read(wake_read, 4096)
+        if wake in ready:
+            os.read(wake, 4096)
         if channel_fd in ready:
             message, fds, _, _ = socket.recv_fds(channel, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
             if not message:
@@ -55,26 +74,51 @@ def serve(channel_fd: int) -> None:
     _sweep()
 
 
+class _Running(NamedTuple):
+    """A child of the launcher: the server's number for it and, if supervised, the lines to its supervisor."""
+
+    number: int
+    control: int = -1
+    outcome: int = -1
+
+
+def _wake_on_child() -> int:
+    """A pipe that gets a byte whenever a child ends."""
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _wake)
+    return wake_read
+
+
 def _wake(*_: object) -> None:
     """SIGCHLD needs a handler for its byte to reach the wake-up pipe; the loop does the work."""
 
 
-def _obey(channel: socket.socket, running: dict[int, int], order: tuple[Any, ...], fds: list[int]) -> None:
+def _obey(channel: socket.socket, running: dict[int, _Running], order: tuple[Any, ...], fds: list[int]) -> None:
     verb, number = order[0], order[1]
     if verb == "start":
+        argv, env, plan = order[2:]
         try:
-            pid = _start(order[2], order[3], fds)
+            if plan.get("supervised"):
+                pid, child = _start_supervised(number, argv, env, plan, fds)
+            else:
+                pid = _start(argv, env, plan, fds)
+                child = _Running(number)
         except OSError as exc:
             _tell(channel, ("failed", number, exc.errno))
         else:
-            running[pid] = number
+            running[pid] = child
             _tell(channel, ("started", number, pid))
         finally:
             for fd in fds:
                 os.close(fd)
     elif verb == "signal":
-        for pid, running_number in running.items():
-            if running_number == number:  # not reaped yet, so the pid still belongs to our child
+        for pid, child in running.items():
+            if child.number != number:
+                continue
+            if child.control >= 0:
+                os.write(child.control, bytes([order[2]]))
+            else:  # not reaped yet, so the pid still belongs to our child
                 _signal_tree(pid, order[2])
 
 
@@ -85,19 +129,22 @@ def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
         pass  # the server is gone; the main loop is about to notice
 
 
-def _start(argv: list[bytes], env: dict[bytes, bytes], fds: list[int]) -> int:
+def _start(argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int]) -> int:
     """Fork, confine, exec. An error before exec comes back through a pipe that exec itself closes."""
     report_read, report_write = os.pipe2(os.O_CLOEXEC)
     launcher = os.getpid()
     pid = os.fork()
     if pid == 0:
+        stage = _NOT_CONFINED
         try:
             kernel.die_with_parent(signal.SIGKILL)
             if os.getppid() != launcher:  # it died before the line above could take effect
                 os._exit(127)
-            _become(argv, env, fds, report_write)
+            _become(plan, fds, report_write)
+            stage = 0
+            os.execve(argv[0], argv, env)
         except OSError as exc:
-            os.write(report_write, (exc.errno or errno.EIO).to_bytes(4, "little"))
+            os.write(report_write, (stage + (exc.errno or errno.EIO)).to_bytes(4, "little"))
         finally:
             os._exit(127)
     os.close(report_write)
@@ -109,31 +156,137 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], fds: list[int]) -> int:
     return pid
 
 
-def _become(argv: list[bytes], env: dict[bytes, bytes], fds: list[int], report: int) -> None:
+def _become(plan: Plan, fds: list[int], report: int) -> None:
+    """Everything between fork and exec, in the order in which each step is still permitted."""
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
-    cwd, stdin, stdout, stderr = fds[:4]
-    os.fchdir(cwd)
-    # Lift everything above the standard three first: a source fd may itself be 0, 1 or 2.
-    lifted = [_lift(fd) for fd in (stdin, stdout, stderr)]
+    ruleset = _lift(fds[plan["ruleset"]]) if "ruleset" in plan else -1
+    _join_and_limit(plan)
+    os.fchdir(fds[0])
+    # Lift everything above the targets first: a source fd may itself be one of them.
+    lifted = [_lift(fd) for fd in (*fds[1:_STANDARD], *(fds[index] for index in plan.get("keep", ())))]
     for target, fd in enumerate(lifted):
         os.dup2(fd, target, inheritable=True)
+    if "user" in plan:
+        uid, gid = plan["user"]
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        kernel.die_with_parent(signal.SIGKILL)  # a change of user has cleared it
     kernel.no_new_privileges()
-    if len(fds) == _FDS:
-        kernel.landlock_restrict_self(fds[4])
-    os.closerange(3, report)
+    if plan.get("drop_capabilities"):
+        kernel.drop_capabilities()
+    if ruleset >= 0:
+        kernel.landlock_restrict_self(ruleset)
+    os.closerange(len(lifted), report)
     os.closerange(report + 1, 1 << 20)
-    os.execve(argv[0], argv, env)
+    if "seccomp" in plan:
+        kernel.seccomp_filter(plan["seccomp"])
+
+
+def _join_and_limit(plan: Plan) -> None:
+    for procs in plan.get("cgroups", ()):
+        with open(procs, "w") as file:
+            file.write("0")
+    if "oom_score_adj" in plan:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(plan["oom_score_adj"]))
+    if "nice" in plan:
+        os.nice(plan["nice"])
+    for resource, value in plan.get("limits", ()):
+        import resource as rlimits
+
+        hard = rlimits.getrlimit(resource)[1]
+        limit = value if hard == rlimits.RLIM_INFINITY else min(value, hard)
+        rlimits.setrlimit(resource, (limit, limit))
+
+
+# --- the supervisor of one command -------------------------------------------------------------------
+
+
+def _start_supervised(
+    number: int, argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int]
+) -> tuple[int, _Running]:
+    """Fork a supervisor that starts the command; its first word tells whether that worked."""
+    control_read, control_write = os.pipe2(os.O_CLOEXEC)
+    outcome_read, outcome_write = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _only_keep([*fds, control_read, outcome_write])
+            _supervise(argv, env, plan, fds, control_read, outcome_write)
+        finally:
+            os._exit(127)
+    os.close(control_read)
+    os.close(outcome_write)
+    word = os.read(outcome_read, 4)
+    failed = int.from_bytes(word, "little") if word else _NOT_CONFINED + errno.EIO
+    if failed:
+        os.waitpid(pid, 0)
+        os.close(control_write)
+        os.close(outcome_read)
+        raise OSError(failed, "command could not start")
+    return pid, _Running(number, control_write, outcome_read)
+
+
+def _only_keep(fds: list[int]) -> None:
+    """Close all else: a supervisor must hold neither the server's line nor another supervisor's."""
+    low = 3
+    for fd in sorted(fds):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 1 << 16)
+
+
+def _supervise(
+    argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int], control: int, outcome: int
+) -> None:
+    """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
+    kernel.become_subreaper()
+    wake = _wake_on_child()
+    try:
+        command = _start(argv, env, plan, fds)
+    except OSError as exc:
+        os.write(outcome, (exc.errno or errno.EIO).to_bytes(4, "little"))
+        return
+    os.write(outcome, bytes(4))
+    for fd in fds:
+        os.close(fd)
+    exit_code = _watch(command, plan.get("wrapped", False), control, wake)
+    _sweep()
+    os.write(outcome, exit_code.to_bytes(4, "little", signed=True))
+
+
+def _watch(command: int, wrapped: bool, control: int, wake: int) -> int:
+    """The exit code of the command; the launcher's signals are handed on, its death is a SIGKILL."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        if wake in ready:
+            os.read(wake, 4096)
+            while (pair := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                if pair[0] == command:
+                    return os.waitstatus_to_exitcode(pair[1])
+        if control in ready:
+            number = int.from_bytes(os.read(control, 1) or bytes([signal.SIGKILL]), "little")
+            if number == signal.SIGKILL:
+                _sweep()
+                return -signal.SIGKILL
+            for pid in _children(command) if wrapped else [command]:
+                _signal_tree(pid, number)
+
+
+# --- trees of processes ------------------------------------------------------------------------------
 
 
 def _lift(fd: int) -> int:
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3 + _FDS)
 
 
-def _reap(channel: socket.socket, running: dict[int, int]) -> None:
+def _reap(channel: socket.socket, running: dict[int, _Running]) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -141,9 +294,27 @@ def _reap(channel: socket.socket, running: dict[int, int]) -> None:
             return
         if pid == 0:
             return
-        number = running.pop(pid, None)
-        if number is not None:
-            _tell(channel, ("ended", number, os.waitstatus_to_exitcode(status)))
+        child = running.pop(pid, None)
+        if child is None:
+            continue
+        exit_code = os.waitstatus_to_exitcode(status)
+        if child.control >= 0:
+            word = os.read(child.outcome, 4)
+            os.close(child.control)
+            os.close(child.outcome)
+            exit_code = int.from_bytes(word, "little", signed=True) if word else -signal.SIGKILL
+            if not word:  # somebody killed the supervisor: what it held is ours now
+                _kill_strays(running)
+        _tell(channel, ("ended", child.number, exit_code))
+
+
+def _kill_strays(running: dict[int, _Running]) -> None:
+    """End children that were never started here: orphans of a supervisor."""
+    while strays := [pid for pid in _children(os.getpid()) if pid not in running]:
+        for pid in strays:
+            _signal_tree(pid, signal.SIGKILL)
+        for pid in strays:
+            os.waitpid(pid, 0)
 
 
 def _children(pid: int) -> list[int]:
@@ -157,17 +328,22 @@ def _children(pid: int) -> list[int]:
 def _signal_tree(pid: int, number: int) -> None:
     """Signal a process and all its living descendants, parents first so that they can't fork anew."""
     below = _children(pid)
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
+    _send(pid, number)
     for child in below:
         _signal_tree(child, number)
 
 
 def _sweep() -> None:
-    """End every descendant: orphans are reparented to us, so killing children until none is left gets all."""
+    """End every descendant: orphans are reparented to us, so killing children until none is left gets all.
+
+    They are stopped before they are killed: a fork bomb at its limit would refill every place that gets free.
+    """
     me = os.getpid()
+    stopped: set[int] = set()
+    while fresh := _descendants(me) - stopped:
+        for pid in fresh:
+            _send(pid, signal.SIGSTOP)
+        stopped |= fresh
     while below := _children(me):
         for pid in below:
             _signal_tree(pid, signal.SIGKILL)
@@ -179,6 +355,23 @@ def _sweep() -> None:
             return
 
 
+def _descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        below = _children(todo.pop())
+        found.update(below)
+        todo += below
+    return found
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # it ended, or it is a set-uid program that will
+
+
 # --- the server's end --------------------------------------------------------------------------------
 
 
@@ -187,6 +380,10 @@ class Started(NamedTuple):
 
     number: int
     pid: int
+
+
+class ConfinementError(OSError):
+    """The child was not started, because it could not be confined."""
 
 
 class Launcher:
@@ -202,45 +399,64 @@ class Launcher:
         self._next = 0
         self._events: dict[int, dict[str, int]] = {}
 
-    def start(self, argv: list[bytes], env: dict[bytes, bytes], fds: list[int]) -> Started:
-        """Start `argv` with `fds` = cwd, stdin, stdout, stderr and, if confined, a Landlock rule set."""
+    def start(self, argv: list[bytes], env: dict[bytes, bytes], fds: list[int], plan: Plan) -> Started:
+        """Start `argv` with `fds` = cwd, stdin, stdout, stderr and whatever else `plan` refers to."""
         with self._lock:
-            channel = self._connected()
             self._next += 1
             number = self._next
-            self._events[number] = {}
+            order = marshal.dumps(("start", number, argv, env, {**plan}))
             try:
-                socket.send_fds(channel, [marshal.dumps(("start", number, argv, env))], fds)
+                self._order(number, order, fds)
+            except (BrokenPipeError, ConnectionResetError):  # the launcher died since, and never saw the order
+                self._disconnect()
+                self._order(number, order, fds)
             except OSError as exc:
-                del self._events[number]
                 raise OSError(errno.E2BIG if exc.errno == errno.EMSGSIZE else exc.errno, "cannot start") from None
-        events = self._wait_for(number, ("started", "failed"))
+        events = self._wait_for(number, ("started", "failed")) or {}
         if "started" not in events:
             self._forget(number)
-            raise OSError(events.get("failed", errno.EPIPE), os.strerror(events.get("failed", errno.EPIPE)))
+            stage, number = divmod(events.get("failed", errno.EPIPE), _NOT_CONFINED)
+            raise (ConfinementError if stage else OSError)(number, os.strerror(number))
         return Started(number, events["started"])
+
+    def _order(self, number: int, order: bytes, fds: list[int]) -> None:
+        channel = self._connected()
+        self._events[number] = {}
+        try:
+            socket.send_fds(channel, [order], fds)
+        except OSError:
+            self._forget(number)
+            raise
 
     def signal(self, child: Started, number: int) -> None:
         """Signal a child and its descendants; nothing happens when it has ended already."""
         with self._lock:
             if self._channel is not None:
                 try:
-                    self._channel.send(marshal.dumps(("signal", child.number, number)))
+                    self._channel.send(marshal.dumps(("signal", child.number, int(number))))
                 except OSError:
                     pass  # the launcher is gone, and its children with it
 
-    def wait(self, child: Started) -> int:
-        """The exit code of a child (negative: the signal that ended it). Call once; the child is forgotten."""
-        events = self._wait_for(child.number, ("ended",))
+    def wait(self, child: Started, seconds: float | None = None) -> int | None:
+        """The exit code of a child (negative: the signal that ended it), or None if it runs on past `seconds`.
+
+        An exit code is told once; then the child is forgotten.
+        """
+        events = self._wait_for(child.number, ("ended",), seconds)
+        if events is None:
+            return None
         self._forget(child.number)
         return events.get("ended", -signal.SIGKILL)
 
     def close(self) -> None:
         """Hang up: the launcher ends all children and itself."""
         with self._lock:
-            channel, self._channel = self._channel, None
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
         if channel is not None:
-            channel.shutdown(socket.SHUT_RDWR)
+            channel.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes it
             os.waitpid(self._pid, 0)
 
     def _connected(self) -> socket.socket:
@@ -251,15 +467,16 @@ class Launcher:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
                 self._pid = _spawn_launcher(theirs.fileno())
                 self._channel = ours.dup()
-            self._listen(self._channel)
+            self._events = {}  # children of a launcher that is gone are gone with it
+            self._listen(self._channel, self._events)
         return self._channel
 
-    def _listen(self, channel: socket.socket) -> None:
+    def _listen(self, channel: socket.socket, events: dict[int, dict[str, int]]) -> None:
         import threading
 
-        threading.Thread(target=self._hear, args=(channel,), name="launcher", daemon=True).start()
+        threading.Thread(target=self._hear, args=(channel, events), name="launcher", daemon=True).start()
 
-    def _hear(self, channel: socket.socket) -> None:
+    def _hear(self, channel: socket.socket, events: dict[int, dict[str, int]]) -> None:
         while True:
             try:
                 message = channel.recv(4096)
@@ -268,27 +485,29 @@ class Launcher:
             with self._news:
                 if message:
                     event, number, value = marshal.loads(message)
-                    if number in self._events:
-                        self._events[number][event] = value
+                    if number in events:
+                        events[number][event] = value
                 else:
-                    self._events = {}  # whoever waits is told that the child is gone
+                    events.clear()  # whoever waits is told that the child is gone
                 self._news.notify_all()
             if not message:
                 break
         with self._lock:
             if self._channel is channel:  # the launcher died by itself: the next start makes a new one
-                self._channel = None
-                os.waitpid(self._pid, 0)
+                self._disconnect()
+        channel.close()
 
-    def _wait_for(self, number: int, names: tuple[str, ...]) -> dict[str, int]:
+    def _wait_for(self, number: int, names: tuple[str, ...], seconds: float | None = None) -> dict[str, int] | None:
+        """What is known of a child once one of `names` is; empty when the launcher died, None when time is up."""
+
+        def told() -> bool:
+            events = self._events.get(number)
+            return events is None or any(name in events for name in names)
+
         with self._news:
-            while True:
-                events = self._events.get(number)
-                if events is None:
-                    return {}
-                if any(name in events for name in names):
-                    return dict(events)
-                self._news.wait()
+            if not self._news.wait_for(told, seconds):
+                return None
+            return dict(self._events.get(number, {}))
 
     def _forget(self, number: int) -> None:
         with self._news:

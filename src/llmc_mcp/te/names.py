@@ -1,8 +1,9 @@
 r"""File names are bytes; agents read text. The one reversible mapping between the two.
 
-Names are shown as UTF-8. A byte that is not valid UTF-8, and a control character (a newline in a name would
-forge a row of a listing), is shown as `\xNN`. A backslash that already looks like such an escape is shown as
-`\x5c`, so that every shown name stands for exactly one file. Nothing else is encoded, expanded or normalised.
+Names are shown as UTF-8. A byte that is not valid UTF-8, and every byte of a control character (a newline in a
+name would forge a row of a listing, a change of direction another name), is shown as `\xNN`. A backslash that
+already looks like such an escape is shown as `\x5c`, so that every shown name stands for exactly one file.
+Nothing else is encoded, expanded or normalised.
 """
 
 import re
@@ -10,7 +11,7 @@ import re
 from ..errors import BadArgs
 
 _ESCAPES = re.compile(r"\\x(5c|7f|[01][0-9a-f]|[89a-f][0-9a-f])")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f]|\\(?=x(?:5c|7f|[01][0-9a-f]|[89a-f][0-9a-f]))")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]|\\(?=x(?:5c|7f|[01][0-9a-f]|[89a-f][0-9a-f]))")
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
@@ -23,7 +24,7 @@ def show(name: bytes) -> str:
         return text
     # Literal backslashes are protected first; only then may invalid bytes add some of their own.
     shown = name.decode("utf-8", "surrogateescape")
-    shown = _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", shown)
+    shown = _CONTROLS.sub(lambda match: "".join(f"\\x{byte:02x}" for byte in match[0].encode()), shown)
     return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", shown)
 
 

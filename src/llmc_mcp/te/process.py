@@ -4,14 +4,18 @@ import fcntl
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from .launcher import Launcher
+from .launcher import Launcher, Plan
+
+OUT, ERR = "stdout", "stderr"
 
 _READ = 1 << 18
 _PIPE_SIZE = 1 << 20
-_POLL_MS = 50  # how often a silent child's caller is asked whether it still wants the answer
+_POLL_S = 0.05  # how often a silent child's caller is asked whether it still wants the answer
+_DRAIN_S = 1.0  # how long output may still come once the child has ended: somebody else may hold the pipe
 _STDERR_KEPT = 8192
 
 
@@ -26,23 +30,31 @@ class Child:
         cwd: int,
         env: dict[bytes, bytes],
         ruleset: int | None = None,
+        plan: Plan | None = None,
+        more_fds: tuple[int, ...] = (),
+        stdin: bytes | int | None = None,
     ) -> None:
+        """`stdin` is data or an open file. `more_fds` come after the four standard ones: `plan` counts them from 4."""
         self._launcher = launcher
         self.exit_code: int | None = None
         self.stderr = b""
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        source = _source(stdin)
         self._out, self._err = out_read, err_read
         try:
             _enlarge(out_read)
-            fds = [cwd, null, out_write, err_write] + ([] if ruleset is None else [ruleset])
-            self._child = launcher.start(argv, env, fds)
+            fds = [cwd, source, out_write, err_write, *more_fds]
+            plan = plan or {}
+            if ruleset is not None:
+                plan = {**plan, "ruleset": len(fds)}
+                fds.append(ruleset)
+            self._child = launcher.start(argv, env, fds, plan)
         except BaseException:
             self._close()
             raise
         finally:
-            for fd in (null, out_write, err_write):
+            for fd in (source, out_write, err_write):
                 os.close(fd)
 
     def __enter__(self) -> "Child":
@@ -57,28 +69,76 @@ class Child:
         self._close()
 
     def output(self, check: Callable[[], None]) -> Iterator[bytes]:
-        """What the child prints, piece by piece, until it ends; `check` may raise to give up."""
+        """What the child prints, piece by piece, until it ends; the start of its stderr is kept aside."""
+        for stream, piece in self.streams(check):
+            if stream == OUT:
+                yield piece
+            else:
+                self.stderr = (self.stderr + piece)[:_STDERR_KEPT]
+
+    def streams(self, check: Callable[[], None]) -> Iterator[tuple[str, bytes]]:
+        """Both outputs, piece by piece as (stream, bytes), until the child ends; `check` may raise to give up."""
         poll = select.poll()
-        waiting = {self._out, self._err}
-        for fd in waiting:
+        names = {self._out: OUT, self._err: ERR}
+        for fd in names:
             poll.register(fd, select.POLLIN)
-        while waiting:
-            ready = poll.poll(_POLL_MS)
+        drained_by = float("inf")
+        while names and time.monotonic() < drained_by:
+            ready = poll.poll(_POLL_S * 1000)
             check()
             for fd, _ in ready:
                 piece = os.read(fd, _READ)
-                if not piece:
-                    poll.unregister(fd)
-                    waiting.discard(fd)
-                elif fd == self._out:
-                    yield piece
+                if piece:
+                    yield names[fd], piece
                 else:
-                    self.stderr = (self.stderr + piece)[:_STDERR_KEPT]
-        self.exit_code = self._launcher.wait(self._child)
+                    poll.unregister(fd)
+                    del names[fd]
+            if not ready and self._ended(0):
+                drained_by = min(drained_by, time.monotonic() + _DRAIN_S)
+        while not self._ended(_POLL_S):
+            check()
+
+    def terminate(self, grace_s: float) -> None:
+        """Ask the whole tree to end, and make it end when the grace is over."""
+        self._launcher.signal(self._child, signal.SIGTERM)
+        if not self._ended(grace_s):
+            self._launcher.signal(self._child, signal.SIGKILL)
+            self.exit_code = self._launcher.wait(self._child)
+
+    def left_over(self) -> Iterator[tuple[str, bytes]]:
+        """What an ended child had printed but nobody read, without waiting for more."""
+        for fd, name in ((self._out, OUT), (self._err, ERR)):
+            os.set_blocking(fd, False)
+            try:
+                while piece := os.read(fd, _READ):
+                    yield name, piece
+            except BlockingIOError:
+                pass
+
+    def _ended(self, seconds: float) -> bool:
+        if self.exit_code is None:
+            self.exit_code = self._launcher.wait(self._child, seconds)
+        return self.exit_code is not None
 
     def _close(self) -> None:
         for fd in (self._out, self._err):
             os.close(fd)
+
+
+def _source(stdin: bytes | int | None) -> int:
+    """What the child reads: nothing, an open file, or data as a file in memory: nobody has to feed a pipe."""
+    if stdin is None:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    if isinstance(stdin, int):
+        return os.dup(stdin)
+    writable = os.memfd_create("stdin")
+    try:
+        view = memoryview(stdin)
+        while view:
+            view = view[os.write(writable, view) :]
+        return os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(writable)
 
 
 def _enlarge(pipe: int) -> None:

@@ -2,7 +2,8 @@
 
 ripgrep resolves paths itself, so nothing we check beforehand would hold while it walks: the kernel has to hold
 it. It starts in the directory to search (by fd), gets fixed flags, an empty environment and the pattern behind
-`-e`, and prints `path NUL line : text`, which is cheap to take apart and can't be forged by a file's name.
+`-e`, and prints `path NUL line : text`, which is cheap to take apart and can't be forged by a file's name:
+names with a newline, the only ones that could pose as another file's line, are left out.
 """
 
 import os
@@ -18,11 +19,9 @@ from .filesystem import Filesystem, Place
 from .launcher import Launcher
 from .process import Child
 
+_QUIET = [b"--no-config", b"--no-ignore-global", b"--no-messages", b"--color=never"]
 _FIXED = [
-    b"--no-config",
-    b"--no-ignore-global",
-    b"--no-messages",
-    b"--color=never",
+    *_QUIET,
     b"--no-heading",
     b"--with-filename",
     b"--line-number",
@@ -30,11 +29,16 @@ _FIXED = [
     b"--max-columns=500",
     b"--max-columns-preview",
 ]
+_KEPT_HITS = 1_000  # with no more hits than this a search runs once
+_MAX_PATTERN_BYTES = 100_000  # the kernel takes 128 KiB for one argument of a program
+_NO_NEWLINE_NAMES = b"--glob=!*\n*"  # behind the caller's glob: the last one that matches decides
 _LIBRARIES = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
 
 # A printed line: path, NUL, number, ":" for a match or "-" for context, text. Files' names hold no NUL.
 _LINE = re.compile(rb"^([^\0\n]*)\0(\d+)([:-])(.*)$", re.MULTILINE)
-_MATCH = re.compile(rb"^[^\0\n]*\0\d+:", re.MULTILINE)
+_MATCH = re.compile(rb"^([^\0\n]*)\0\d+:", re.MULTILINE)
+
+_CALLERS_FAULT = ("regex parse error", "error parsing", "the literal", "exceeds size limit")  # what rg says then
 
 
 class Query(NamedTuple):
@@ -59,7 +63,7 @@ class Hit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The first hits by path, and how many there are; past the cap counting stops and `exact` is False."""
+    """Hits by path, maybe more than asked for, and how many there are; past the cap counting stops."""
 
     hits: list[Hit]
     total: int
@@ -76,21 +80,91 @@ class Search:
 
     def content(self, place: Place, query: Query, max_results: int, check: Callable[[], None]) -> Found:
         """Lines in or below `place` that match."""
-        argv = [self._binary, *_FIXED, *_flags(query), b"-e", _pattern(query.pattern), b"--"]
+        flags = [*_FIXED, *_flags(query)]
+        pattern = [b"-e", _pattern(query.pattern), b"--"]
         directory, target = self._files.open_dir_or_parent(place)
         base = os.path.dirname(place.absolute) if target else place.absolute
-        parser = _Parser(base.rstrip("/") + "/", query.context_lines, keep=max_results, cap=self._count_cap)
+        base = base.rstrip("/") + "/"
+        may_show = self._may_show(directory, base)
+        parser = _Parser(base, query.context_lines, may_show, keep=max(max_results, _KEPT_HITS))
         try:
-            with Child(self._launcher, [*argv, b"./" + target], cwd=directory, env={}, ruleset=self._ruleset) as child:
-                for piece in child.output(check):
-                    if not parser.feed(piece):
-                        break
-                else:
-                    parser.feed(b"", last=True)
-                    _explain(child)
+            if b"\n" in target:
+                raise InvalidArgument(f"{place.asked}: a file with a newline in its name can be read, not searched")
+            command = [self._binary, *flags, *pattern, b"./" + target]
+            self._run(command, directory, parser, lambda: parser.count < self._count_cap, check)
+            total = min(parser.count, self._count_cap)
+            if len(parser.hits) < parser.count < self._count_cap:
+                # ripgrep's threads finish files in any order, so what was kept is not the first of all hits:
+                # ask again in order, which uses one thread, but only until there are enough. A flood is not worth it.
+                parser = _Parser(base, query.context_lines, may_show, keep=max_results)
+                command = [self._binary, b"--sort=path", *flags, *pattern, b"./" + target]
+                self._run(command, directory, parser, lambda: len(parser.hits) < max_results, check)
         finally:
             os.close(directory)
-        return parser.found()
+        parser.hits.sort(key=lambda hit: (hit.path.split("/"), hit.line))
+        return Found(parser.hits, total, total < self._count_cap)
+
+    def paths(
+        self, place: Place, *, include_hidden: bool, include_ignored: bool, check: Callable[[], None]
+    ) -> list[bytes]:
+        """Every file below a directory, relative to it."""
+        directory = self._files.open_dir(place)
+        flags = [b"--files", b"--null", *([b"--hidden", b"--glob=!.git"] if include_hidden else [])]
+        flags += [b"--no-ignore"] if include_ignored else []
+        flags += [] if self._files.access.cross_mounts else [b"--one-file-system"]
+        command = [self._binary, *_QUIET, *flags, b"--", b"./"]
+        try:
+            with Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset) as child:
+                data = b"".join(child.output(check))
+        finally:
+            os.close(directory)
+        return [path[2:] for path in data.split(b"\0")[:-1]]  # without the "./" that each begins with
+
+    def lines_of(
+        self, fd: int, pattern: str, offset: int, limit: int, check: Callable[[], None]
+    ) -> tuple[list[bytes], int]:
+        """Matching lines of an open file, `number:text`, and how many match in all; ripgrep sees nothing else."""
+        command = [self._binary, *_QUIET, b"--line-number", b"--text", b"-e", _pattern(pattern), b"-"]
+        kept: list[bytes] = []
+        total, rest = 0, b""
+        with Child(
+            self._launcher, command, cwd=self._files.roots[0].fd, env={}, ruleset=self._ruleset, stdin=fd
+        ) as child:
+            for piece in child.output(check):
+                *lines, rest = (rest + piece).split(b"\n")
+                first, total = max(offset - total, 0), total + len(lines)
+                kept += [line + b"\n" for line in lines[first : first + limit - len(kept)]]
+            _explain(child)
+        return kept, total
+
+    def _may_show(self, directory: int, base: str) -> Callable[[bytes], bool]:
+        """The reading rules for a path that ripgrep printed; each path is judged once."""
+        known: dict[bytes, bool] = {}
+
+        def may_show(path: bytes) -> bool:
+            if path not in known:
+                shown = base + names.show(path.removeprefix(b"./"))
+                known[path] = self._files.may_show(directory, path, shown)
+            return known[path]
+
+        return may_show
+
+    def _run(
+        self,
+        command: list[bytes],
+        directory: int,
+        parser: "_Parser",
+        wants_more: Callable[[], bool],
+        check: Callable[[], None],
+    ) -> None:
+        with Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset) as child:
+            for piece in child.output(check):
+                parser.feed(piece)
+                if not wants_more():
+                    parser.end()
+                    return
+            parser.end()
+            _explain(child)
 
     def _confinement(self) -> int:
         if kernel.landlock_abi() == 0:
@@ -154,6 +228,7 @@ def _flags(query: Query) -> list[bytes]:
         flags += [b"--multiline"]
     if query.file_glob is not None:
         flags.append(b"--glob=" + names.parse(query.file_glob))
+    flags.append(_NO_NEWLINE_NAMES)
     return flags
 
 
@@ -161,9 +236,12 @@ def _pattern(text: str) -> bytes:
     if not text or "\0" in text:
         raise BadArgs("the pattern is empty or contains a NUL byte")
     try:
-        return text.encode("utf-8")
+        pattern = text.encode("utf-8")
     except UnicodeEncodeError:
         raise BadArgs("the pattern is not valid Unicode (lone surrogate)") from None
+    if len(pattern) > _MAX_PATTERN_BYTES:
+        raise BadArgs(f"the pattern is too long (limit: {_MAX_PATTERN_BYTES:,} bytes)")
+    return pattern
 
 
 def _explain(child: Child) -> None:
@@ -171,7 +249,7 @@ def _explain(child: Child) -> None:
     if child.exit_code in (0, 1):
         return
     message = child.stderr.decode("utf-8", "replace").strip().removeprefix("rg: ")
-    if "regex parse error" in message or "error parsing" in message or "the literal" in message:
+    if any(words in message for words in _CALLERS_FAULT):
         reason = message.replace("\n    ", "\n")
         raise InvalidArgument(f"invalid pattern or glob: {reason}", hint="Set literal=true to search for plain text.")
     if child.exit_code != 2 or message:
@@ -181,39 +259,41 @@ def _explain(child: Child) -> None:
 class _Parser:
     """Takes ripgrep's output apart as it streams in."""
 
-    def __init__(self, base: str, context: int, *, keep: int, cap: int) -> None:
-        self._base = base
-        self._context, self._keep, self._cap = context, max(keep, 1000), cap
-        self._wanted = keep
+    def __init__(self, base: str, context: int, may_show: Callable[[bytes], bool], *, keep: int) -> None:
+        self._base, self._may_show = base, may_show
+        self.hits: list[Hit] = []
+        self.count = 0
+        self._context, self._keep = context, keep
         self._rest = b""
-        self._hits: list[Hit] = []
-        self._count = 0
         self._group: list[tuple[bytes, int, bool, str]] = []
 
-    def feed(self, piece: bytes, *, last: bool = False) -> bool:
-        """False when the cap is reached and the rest need not be read."""
+    def feed(self, piece: bytes) -> None:
+        """Take what was printed; once enough hits are kept the others are only counted."""
         data = self._rest + piece
-        end = len(data) if last else data.rfind(b"\n") + 1
+        end = data.rfind(b"\n") + 1
         block, self._rest = data[:end], data[end:]
-        if len(self._hits) < self._keep:
+        if len(self.hits) < self._keep:
             self._take(block)
         else:
-            self._count += len(_MATCH.findall(block))
-        if last or self._count >= self._cap:
-            self._end_group()
-        return self._count < self._cap
+            self.count += sum(map(self._may_show, _MATCH.findall(block)))
+
+    def end(self) -> None:
+        """Nothing more will be fed."""
+        self._end_group()
 
     def _take(self, block: bytes) -> None:
         previous_end = None
         for match in _LINE.finditer(block):
             path, number, kind, text = match.groups()
+            if not self._may_show(path):
+                continue
             line = int(number)
             gap = previous_end is not None and match.start() != previous_end + 1
             if self._group and (gap or self._group[-1][0] != path or self._group[-1][1] + 1 != line):
                 self._end_group()
             previous_end = match.end()
             is_match = kind == b":"
-            self._count += is_match
+            self.count += is_match
             self._group.append((path, line, is_match, text.decode("utf-8", "replace").rstrip("\r")))
 
     def _end_group(self) -> None:
@@ -228,9 +308,4 @@ class _Parser:
             last = min(index + self._context + 1, after)
             shown = last
             snippet = "\n".join(row[3] for row in group[first:last])
-            self._hits.append(Hit(self._base + names.show(path.removeprefix(b"./")), line, group[first][1], snippet))
-
-    def found(self) -> Found:
-        self._hits.sort(key=lambda hit: (hit.path, hit.line))
-        exact = self._count < self._cap
-        return Found(self._hits[: self._wanted], max(self._count, len(self._hits)), exact)
+            self.hits.append(Hit(self._base + names.show(path.removeprefix(b"./")), line, group[first][1], snippet))

@@ -63,12 +63,13 @@ def encoding_of(head: bytes, *, whole: bool = False) -> str | None:
 
 
 def _utf16_without_mark(head: bytes) -> str | None:
-    """ASCII-like text in UTF-16 has its NULs on one side only."""
+    """ASCII-like text in UTF-16 has its NULs on one side only, and letters, not small numbers, on the other."""
     even, odd = head[0::2].count(0), head[1::2].count(0)
-    half = len(head) // 2
-    if odd > half * 0.4 and even == 0:
-        return "utf-16-le"
-    return "utf-16-be" if even > half * 0.4 and odd == 0 else None
+    if (even and odd) or max(even, odd) <= len(head) // 2 * 0.4:
+        return None
+    encoding = "utf-16-le" if odd else "utf-16-be"
+    seen = head.decode(encoding, "ignore").encode("utf-8", "ignore")
+    return encoding if len(seen.translate(None, _BINARY_CONTROLS)) == len(seen) else None
 
 
 def image_type(head: bytes) -> str | None:
@@ -148,8 +149,8 @@ class _Source:
 class _Collector:
     """Takes whole lines until it has enough; keeps only the head of a line that is too long."""
 
-    def __init__(self, first: int, max_lines: int, limits: Limits) -> None:
-        self.first, self.max_lines, self.limits = first, max_lines, limits
+    def __init__(self, first: int, max_lines: int, limits: Limits, *, utf8: bool) -> None:
+        self.first, self.max_lines, self.limits, self.utf8 = first, max_lines, limits, utf8
         self.kept: list[bytes] = []
         self.kept_bytes = 0
         self.lines = 0
@@ -197,16 +198,17 @@ class _Collector:
     def _cut(self, head: bytes, size: int) -> bytes:
         self.long_lines[self.first + self.lines + 1] = size
         head = head[: self.limits.line_bytes]
-        while head and head[-1] & 0xC0 == 0x80:  # not in the middle of a character
-            head = head[:-1]
-        if head and head[-1] >= 0xC0:
-            head = head[:-1]
-        return head + f" …[line cut, {size:,} bytes]\n".encode()
+        if self.utf8:  # not in the middle of a character
+            while head and head[-1] & 0xC0 == 0x80:
+                head = head[:-1]
+            if head and head[-1] >= 0xC0:
+                head = head[:-1]
+        return head + f" ...[line cut, {size:,} bytes]\n".encode("ascii")
 
 
 def _forward(source: _Source, start: int, line: int, offset: int, max_lines: int, limits: Limits) -> Slice:
     """Skip from `line` (at byte `start`) to line `offset`, collect, then count what is left."""
-    collector = _Collector(offset, max_lines, limits)
+    collector = _Collector(offset, max_lines, limits, utf8=source.encoding != "latin-1")
     seen, scanned, more = line, 0, False
     count_all = source.size <= limits.count_bytes
     for piece in source.chunks(start):
@@ -216,11 +218,11 @@ def _forward(source: _Source, start: int, line: int, offset: int, max_lines: int
             stop = collector.feed(piece, position)
         else:
             stop = position
+        seen += piece.count(b"\n", position)
         if stop < len(piece):
             more = True
             if not count_all and collector.full:
                 break
-        seen += piece.count(b"\n", position)
     collector.finish()
     total = seen + source.unterminated
     exact = count_all or not more

@@ -1,21 +1,27 @@
 """Files: read, list, stat."""
 
-import hashlib
-import os
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
 from ...app import Context
-from ...te import names, text
-from ...te.filesystem import kind_of
-from ...tool import Image, Result, tool
+from ...errors import LlmcError
+from ...te import names
+from ...te.filesystem import Place, kind_of
+from ...tool import Image, Result, Row, as_payload, tool
 
-AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+if TYPE_CHECKING:
+    from ...te.reading import Reading
+
 Depth = Annotated[int, msgspec.Meta(ge=1, le=10)]
+TreeDepth = Annotated[int, msgspec.Meta(ge=0, le=10)]
 FromStart = Annotated[int, msgspec.Meta(ge=0)]
+SomeBytes = Annotated[int, msgspec.Meta(ge=1)]
 SomeLines = Annotated[int, msgspec.Meta(ge=1, le=2000)]
+SomePaths = Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
+
+_WHOLE_FILE = 1 << 62
 
 
 class FileMeta(msgspec.Struct, omit_defaults=True):
@@ -62,6 +68,28 @@ def _cut_meta(meta: FileMeta, sent: str, kept: int) -> None:
     meta.next_offset = (meta.first_line or 1) - 1 + kept
 
 
+class OneOfMany(Row):
+    """A file among several; lean text shows it under its path."""
+
+    path: str
+    content: str
+    total_lines: int
+    truncated: bool
+    error: str | None = None
+    line_format: ClassVar[str] = "{content}{error}"
+    group_by: ClassVar[str] = "path"
+
+
+class ManyFiles(Result):
+    """Several files, sharing one reply."""
+
+    files: list[OneOfMany]
+    body: ClassVar[str] = "files"
+
+    def cut(self, kept: int) -> None:
+        """Files are shortened before they are sent; a path that alone is too long has nothing to add."""
+
+
 class ListMeta(msgspec.Struct, omit_defaults=True):
     """What a listing is of."""
 
@@ -76,10 +104,44 @@ class Listing(Result):
 
     data: list[str]
     meta: ListMeta
+    handle: str | None = None
     body: ClassVar[str] = "data"
+    handle_kind: ClassVar[str] = "fs_list"
+
+    def handle_meta(self) -> dict[str, str | int]:
+        return {"path": self.meta.path}
 
     def cut(self, kept: int) -> None:
         self.meta.truncated, self.meta.shown = True, kept
+
+
+class FileEntry(Row):
+    """One entry of a tree."""
+
+    path: str
+    type: str
+    size_bytes: int
+    mtime_iso: str
+    line_format: ClassVar[str] = "{path}\t{type}\t{size_bytes}\t{mtime_iso}"
+
+
+class Tree(Result):
+    """Entries below a directory."""
+
+    entries: list[FileEntry]
+    truncated: bool
+    total_entries: int
+    root: str
+    shown: int | None = None
+    handle: str | None = None
+    body: ClassVar[str] = "entries"
+    handle_kind: ClassVar[str] = "fs_list"
+
+    def handle_meta(self) -> dict[str, str | int]:
+        return {"root": self.root}
+
+    def cut(self, kept: int) -> None:
+        self.truncated, self.shown = True, kept
 
 
 class StatData(msgspec.Struct, omit_defaults=True):
@@ -99,105 +161,177 @@ class Stat(Result):
     data: StatData
 
 
-@tool("Read lines of a file; negative offset counts from the end", feature="fs_enabled", read_only=True)
+@tool("Read lines of a file or handle; a negative offset counts from the end", feature="fs_enabled", read_only=True)
 def read_file(ctx: Context, path: str, offset_lines: int = 0, max_lines: SomeLines = 2000) -> FileText:
-    content, meta, image = _read(ctx, path, offset_lines, max_lines)
-    return FileText(content, meta, image)
+    if path.startswith("H_"):
+        from ...te.handles import is_handle
+
+        if is_handle(path):
+            return _read_handle(ctx, path, offset_lines, max_lines)
+    place = ctx.app.files.locate(path)
+    reading = ctx.app.reader.read(place, offset_lines, max_lines, ctx.check)
+    return FileText(reading.text, _meta(place, reading), _image(reading))
+
+
+def _read_handle(ctx: Context, handle_id: str, offset: int, max_lines: int) -> FileText:
+    page = ctx.app.pages.lines(ctx.session.principal, handle_id, offset, max_lines, ctx.check)
+    first = offset if offset >= 0 else max(page.total + offset, 0)
+    meta = FileMeta(handle_id, len(page.content), page.total, page.next_offset is not None, page.next_offset)
+    meta.first_line = first + 1 if first else None
+    return FileText(page.content, meta)
 
 
 @tool("Read up to 2000 lines of a file from an offset", feature="fs_enabled", read_only=True)
 def linux_fs_read(ctx: Context, path: str, offset_lines: FromStart = 0, max_lines: SomeLines = 200) -> FileContent:
-    content, meta, image = _read(ctx, path, offset_lines, max_lines)
-    return FileContent(content, meta, None, image)
+    place = ctx.app.files.locate(path)
+    reading = ctx.app.reader.read(place, offset_lines, max_lines, ctx.check)
+    meta = _meta(place, reading)
+    too_long = len(reading.text) > ctx.app.config.limits.max_reply_bytes // 2
+    handle = _file_handle(ctx, place, reading) if meta.truncated or too_long else None
+    return FileContent(reading.text, meta, handle, _image(reading))
 
 
-def _read(ctx: Context, path: str, offset: int, max_lines: int) -> tuple[str, FileMeta, Image | None]:
-    files, limits = ctx.app.files, ctx.app.config.limits
-    place = files.locate(path)
-    fd, info = files.open_file(place)
+@tool("Read a file of a repository; root must lie in an allowed root", feature="fs_enabled", read_only=True)
+def repo_read(ctx: Context, root: str, path: str, max_bytes: SomeBytes | None = None) -> FileText:
+    place = ctx.app.files.below(ctx.app.files.locate(root), path)
+    reading = ctx.app.reader.read(place, 0, _WHOLE_FILE, ctx.check)
+    meta = _meta(place, reading)
+    if max_bytes is not None and len(reading.text.encode()) > max_bytes:
+        text = reading.text.encode()[:max_bytes].decode("utf-8", "ignore")
+        meta.truncated, meta.length, meta.next_offset = True, len(text), text.count("\n")
+        return FileText(text, meta)
+    return FileText(reading.text, meta, _image(reading))
+
+
+@tool("Read several files at once, one reply shared among them", feature="fs_enabled", read_only=True)
+def linux_fs_read_many(ctx: Context, paths: SomePaths, max_lines: SomeLines = 200) -> ManyFiles:
+    # Small files leave their share to the large ones: shortest first, each gets an equal part of what is left.
+    readings = {path: _try_to_read(ctx, path, max_lines) for path in dict.fromkeys(paths)}
+    room = ctx.app.config.limits.max_reply_bytes * 4 // 5 - sum(len(path) + 40 for path in readings)
+    waiting = len(readings)
+    for row in sorted(readings.values(), key=lambda row: len(row.content)):
+        _shorten(row, room // waiting)
+        room -= len(row.content.encode())
+        waiting -= 1
+    return ManyFiles(list(readings.values()))
+
+
+def _try_to_read(ctx: Context, path: str, max_lines: int) -> OneOfMany:
     try:
-        head = text.read_head(fd)
-        encoding = text.encoding_of(head, whole=info.st_size <= len(head))
-        if encoding is None:
-            return _describe(fd, head, info.st_size, FileMeta(place.absolute, 0, 0, False), ctx)
-        part = text.read_slice(
-            fd,
-            info.st_size,
-            encoding,
-            offset,
-            max_lines,
-            text.Limits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes),
-            ctx.check,
-        )
-    finally:
-        os.close(fd)
-    meta = FileMeta(place.absolute, len(part.text), part.total, not part.complete)
-    meta.first_line = part.first + 1 if part.first else None
-    meta.next_offset = part.first + part.lines if meta.truncated else None
-    meta.total_lines_exact = None if part.total_exact else False
-    meta.encoding = None if encoding == "utf-8" else encoding
-    return part.text, meta, None
+        place = ctx.app.files.locate(path)
+        reading = ctx.app.reader.read(place, 0, max_lines, ctx.check)
+    except LlmcError as exc:
+        return OneOfMany(path, "", 0, False, f"{exc.code}: {exc.message}")
+    return OneOfMany(place.absolute, reading.text, reading.total_lines, reading.next_offset is not None)
 
 
-def _describe(fd: int, head: bytes, size: int, meta: FileMeta, ctx: Context) -> tuple[str, FileMeta, Image | None]:
-    """A binary file in one line; an image also as itself."""
-    limits = ctx.app.config.limits
-    meta.mime_type = text.image_type(head)
-    if meta.mime_type and size <= limits.max_image_bytes:
-        return "", meta, Image(os.pread(fd, size, 0), meta.mime_type)
-    words = [meta.mime_type or text.binary_type(head), f"{size:,} bytes"]
-    if digest := _sha256(fd, size, ctx):
-        words.append(f"sha256 {digest}")
-    line = ", ".join(words)
-    meta.length = len(line)
-    return line, meta, None
+def _shorten(row: OneOfMany, room: int) -> None:
+    """Cut a file's text at a line so that it fits its share."""
+    encoded = row.content.encode()
+    if len(encoded) <= room:
+        return
+    end = encoded.rfind(b"\n", 0, max(room, 0)) + 1
+    row.content = encoded[:end].decode("utf-8", "replace")
+    row.truncated = True
+    row.error = f"[cut after line {row.content.count(chr(10))} of {row.total_lines}]"
 
 
 @tool("List a directory, optionally several levels deep", feature="fs_enabled", read_only=True)
 def list_dir(ctx: Context, path: str, depth: Depth = 1, include_hidden: bool = False) -> Listing:
     place = ctx.app.files.locate(path)
-    cap = ctx.app.config.limits.max_list_entries
-    shown: list[str] = []
-    total = 0
+    rows: list[str] = []
     for entry in ctx.app.files.walk(place, depth=depth, include_hidden=include_hidden):
-        total += 1
-        if total <= cap:
-            shown.append(names.show(entry.path) + ("/" if entry.kind == "dir" else ""))
-        if not total % 256:
+        rows.append(names.show(entry.path) + ("/" if entry.kind == "dir" else ""))
+        if not len(rows) % 256:
             ctx.check()
-    meta = ListMeta(place.absolute, total > cap, cap if total > cap else None, total)
-    return Listing(shown, meta)
+    cap = ctx.app.config.limits.max_list_entries
+    listing = Listing(rows, ListMeta(place.absolute, False, None, len(rows)))
+    if len(rows) > cap:
+        listing.handle = ctx.keep(listing.handle_kind, listing.handle_meta(), as_payload(rows))
+        listing.data = rows[:cap]
+        listing.cut(cap)
+    return listing
+
+
+@tool("List a tree with types, sizes and times; ignored folders are not entered", feature="fs_enabled", read_only=True)
+def linux_fs_list(
+    ctx: Context,
+    path: str,
+    depth: TreeDepth = 2,
+    include_hidden: bool = False,
+    file_glob: str | None = None,
+    include_ignored: bool = False,
+) -> Tree:
+    place = ctx.app.files.locate(path)
+    found = ctx.app.lister.tree(place, depth, include_hidden, file_glob, include_ignored, ctx.check)
+    base = place.absolute.rstrip("/")
+    rows = [
+        FileEntry(
+            f"{base}/{names.show(entry.path)}" if entry.path else place.absolute,
+            entry.kind,
+            entry.size,
+            _iso(entry.mtime),
+        )
+        for entry in found
+    ]
+    shown = ctx.app.config.limits.max_tree_entries
+    tree = Tree(rows, False, len(rows), place.absolute)
+    if len(rows) > shown:
+        tree.handle = ctx.keep(tree.handle_kind, tree.handle_meta(), as_payload(rows))
+        tree.entries = rows[:shown]
+        tree.cut(shown)
+    return tree
 
 
 @tool("Size, mtime, mode, type and sha256 of a path", feature="fs_enabled", read_only=True)
 def stat(ctx: Context, path: str) -> Stat:
-    files = ctx.app.files
-    place = files.locate(path)
-    info, target = files.stat(place)
+    place = ctx.app.files.locate(path)
+    info, target = ctx.app.files.stat(place)
     data = StatData(
         info.st_size,
-        datetime.fromtimestamp(info.st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        _iso(info.st_mtime),
         f"{info.st_mode & 0o7777:04o}",
         kind_of(info.st_mode),
         link_target=None if target is None else names.show(target),
     )
-    if data.type == "file" and info.st_size <= ctx.app.config.limits.hash_max_bytes:
-        fd, info = files.open_file(place)
+    if data.type == "file":
         try:
-            data.sha256 = _sha256(fd, info.st_size, ctx)
-        finally:
-            os.close(fd)
+            data.sha256 = ctx.app.reader.sha256(place, ctx.check)
+        except LlmcError as exc:
+            if exc.http_status != 403:  # a file that may not be read still has a size
+                raise
     return Stat(data)
 
 
-def _sha256(fd: int, size: int, ctx: Context) -> str | None:
-    """The hash of a file up to the configured size."""
-    if size > ctx.app.config.limits.hash_max_bytes:
-        return None
-    digest = hashlib.sha256()
-    position = 0
-    while piece := os.pread(fd, 1 << 18, position):
-        ctx.check()
-        digest.update(piece)
-        position += len(piece)
-    return digest.hexdigest()
+def _meta(place: Place, reading: "Reading") -> FileMeta:
+    return FileMeta(
+        place.absolute,
+        len(reading.text),
+        reading.total_lines,
+        reading.next_offset is not None,
+        reading.next_offset,
+        reading.first + 1 if reading.first else None,
+        None if reading.total_exact else False,
+        reading.encoding,
+        reading.mime_type,
+    )
+
+
+def _image(reading: "Reading") -> Image | None:
+    return None if reading.image is None else Image(reading.image, reading.mime_type or "")
+
+
+def _file_handle(ctx: Context, place: Place, reading: "Reading") -> str | None:
+    """A snapshot of a file that is small enough, else a reference to it as it is now."""
+    from ...te.reading import identity_of
+
+    meta: dict[str, str | int] = {"path": place.absolute, "identity": identity_of(reading.info)}
+    limit = ctx.app.config.limits.handle_max_bytes
+    if reading.info.st_size > limit:
+        return ctx.refer("file_content", meta, reading.info.st_size)
+    whole = ctx.app.reader.whole(place, limit)
+    return None if whole is None else ctx.keep("file_content", {**meta, "identity": identity_of(whole[1])}, whole[0])
+
+
+def _iso(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,13 +1,15 @@
-"""Search: the contents of files."""
+"""Search: the contents and the names of files."""
 
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from ...app import Context
-from ...tool import Result, Row, tool
+from ...te import names
+from ...tool import Result, Row, as_payload, tool
 
 ContextLines = Annotated[int, msgspec.Meta(ge=0, le=10)]
+MaxFiles = Annotated[int, msgspec.Meta(ge=1, le=2000)]
 MaxHits = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
@@ -29,8 +31,14 @@ class SearchHits(Result):
     total_hits: int
     truncated: bool
     total_is_exact: bool | None = None
+    root: str = ""
     shown: int | None = None
+    handle: str | None = None
     body: ClassVar[str] = "hits"
+    handle_kind: ClassVar[str] = "search_hits"
+
+    def handle_meta(self) -> dict[str, str | int]:
+        return {"root": self.root}
 
     def cut(self, kept: int) -> None:
         self.truncated, self.shown = True, kept
@@ -55,5 +63,52 @@ def linux_search_content(
     query = Query(pattern, file_glob, literal, ignore_case, context_lines, include_ignored, multiline)
     found = ctx.app.search.content(place, query, max_results, ctx.check)
     hits = [Hit(hit.path, hit.line, hit.snippet, hit.start if hit.start != hit.line else None) for hit in found.hits]
-    truncated = len(hits) < found.total
-    return SearchHits(hits, found.total, truncated, None if found.exact else False, len(hits) if truncated else None)
+    reply = SearchHits(hits, found.total, len(hits) < found.total, None if found.exact else False, root=place.absolute)
+    if len(hits) > max_results:
+        reply.handle = ctx.keep(reply.handle_kind, reply.handle_meta(), as_payload(hits))
+        reply.hits = hits[:max_results]
+    if reply.truncated or len(hits) > max_results:
+        reply.cut(len(reply.hits))
+    return reply
+
+
+class FileHit(Row):
+    """A file whose name matches."""
+
+    path: str
+    line_format: ClassVar[str] = "{path}"
+
+
+class FileHits(Result):
+    """Files by name, best first."""
+
+    hits: list[FileHit]
+    total_hits: int
+    truncated: bool
+    root: str
+    shown: int | None = None
+    handle: str | None = None
+    body: ClassVar[str] = "hits"
+    handle_kind: ClassVar[str] = "search_hits"
+
+    def handle_meta(self) -> dict[str, str | int]:
+        return {"root": self.root}
+
+    def cut(self, kept: int) -> None:
+        self.truncated, self.shown = True, kept
+
+
+@tool("Find files by name: substring, glob, or part of a path", feature="fs_enabled", read_only=True)
+def linux_search_files(
+    ctx: Context, root: str, pattern: str, file_glob: str | None = None, max_results: MaxFiles = 200
+) -> FileHits:
+    place = ctx.app.files.locate(root)
+    found = ctx.app.lister.find(place, pattern, file_glob, ctx.check)
+    base = place.absolute.rstrip("/")
+    hits = [FileHit(f"{base}/{names.show(path)}") for path in found]
+    reply = FileHits(hits, len(hits), False, place.absolute)
+    if len(hits) > max_results:
+        reply.handle = ctx.keep(reply.handle_kind, reply.handle_meta(), as_payload(hits))
+        reply.hits = hits[:max_results]
+        reply.cut(max_results)
+    return reply

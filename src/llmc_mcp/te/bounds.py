@@ -1,0 +1,114 @@
+"""How much a command may use: processes, memory, files. What binds depends on who runs it.
+
+An ordinary user is bound by resource limits. They do not bind uid 0 in the number of its processes, so for root
+a control group does, where one can be made.
+"""
+
+import os
+import resource
+import time
+from typing import NamedTuple
+
+_COUNT_AGAIN_AFTER_S = 60.0
+
+
+class Bounds(NamedTuple):
+    """Of one command, or, where a control group counts, of all commands of a server together."""
+
+    processes: int = 1024
+    memory_mb: int = 8192  # private memory of one process
+    file_mb: int = 4096  # the size of one file
+    open_files: int = 4096
+    tmp_mb: int = 1024  # the private /tmp
+
+
+class Counter:
+    """RLIMIT_NPROC counts all of a user's processes, so the limit has to stand above those he has already."""
+
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+        self._counted_at = float("-inf")
+        self._count = 0
+
+    def running(self) -> int:
+        now = time.monotonic()
+        if now - self._counted_at > _COUNT_AGAIN_AFTER_S:
+            self._count, self._counted_at = _threads_of(self._uid), now
+        return self._count
+
+
+def _threads_of(uid: int) -> int:
+    total = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.stat(f"/proc/{name}").st_uid == uid:
+                total += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue  # it ended
+    return total
+
+
+def resource_limits(bounds: Bounds, running: int) -> list[tuple[int, int]]:
+    """As the launcher takes them. Not RLIMIT_AS: runtimes reserve far more address space than they use."""
+    return [
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, bounds.file_mb << 20),
+        (resource.RLIMIT_NOFILE, bounds.open_files),
+        (resource.RLIMIT_DATA, bounds.memory_mb << 20),
+        (resource.RLIMIT_NPROC, running + bounds.processes),
+    ]
+
+
+class ControlGroup:
+    """A group of our own that counts processes, for root; `procs` stays empty where none can be made."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.procs: list[str] = []
+        self._folders: list[str] = []
+        for folder, limit_file in _candidates():
+            try:
+                os.mkdir(folder)
+                self._folders.append(folder)
+                with open(os.path.join(folder, limit_file), "w") as file:
+                    file.write(str(bounds.processes))
+            except OSError:
+                continue
+            self.procs.append(os.path.join(folder, "cgroup.procs"))
+            break
+
+    def close(self) -> None:
+        for folder in self._folders:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass  # somebody is still in it; an empty group costs nothing
+
+
+def _candidates() -> list[tuple[str, str]]:
+    """Where a group for processes may be made: beside our own (version 2) or below it (version 1)."""
+    name = f"llmc-{os.getpid()}"
+    found: list[tuple[str, str]] = []
+    try:
+        with open("/proc/self/cgroup") as file:
+            rows = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return []
+    for _, controllers, path in rows:
+        if "pids" in controllers.split(","):
+            found.append((os.path.join(f"/sys/fs/cgroup/pids{path}", name), "pids.max"))
+        elif not controllers:
+            for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+                parent = top + (os.path.dirname(path) if path != "/" else "")
+                if _counts_processes(parent):
+                    found.append((os.path.join(parent, name), "pids.max"))
+    return found
+
+
+def _counts_processes(folder: str) -> bool:
+    try:
+        with open(os.path.join(folder, "cgroup.subtree_control")) as file:
+            return "pids" in file.read().split()
+    except OSError:
+        return False

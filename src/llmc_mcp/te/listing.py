@@ -1,0 +1,108 @@
+"""Names of files: trees and searches by name. What is ignored is ripgrep's to say, as for contents."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator
+
+from ..errors import FeatureUnavailable
+from . import names
+from .filesystem import Entry, Filesystem, Place
+from .search import Search
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+class Lister:
+    """Lists trees and finds files by name; made once per server."""
+
+    def __init__(self, files: Filesystem, search: Callable[[], Search]) -> None:
+        self._files, self._search = files, search
+
+    def tree(
+        self,
+        place: Place,
+        depth: int,
+        include_hidden: bool,
+        file_glob: str | None,
+        include_ignored: bool,
+        check: Callable[[], None],
+    ) -> Iterator[Entry]:
+        """Entries with size and time, level by level; an ignored or empty directory is an entry, not entered."""
+        if depth == 0:
+            info, _ = self._files.stat(place)
+            yield Entry(b"", "dir", 0, info.st_size, info.st_mtime)
+            return
+        enter = None if include_ignored or depth == 1 else self._not_ignored(place, include_hidden, check)
+        wanted = None if file_glob is None else _glob_matcher(file_glob)
+        walk = self._files.walk(place, depth=depth, include_hidden=include_hidden, enter=enter, with_stat=True)
+        for count, entry in enumerate(walk):
+            if not count % 256:
+                check()
+            if wanted is None or (entry.kind != "dir" and wanted(b"/" + entry.path)):
+                yield entry
+
+    def _not_ignored(self, place: Place, hidden: bool, check: Callable[[], None]) -> Callable[[bytes], bool] | None:
+        try:
+            paths = self._search().paths(place, include_hidden=hidden, include_ignored=False, check=check)
+        except FeatureUnavailable:
+            return None  # without ripgrep nothing is known to be ignored
+        folders: set[bytes] = set()
+        for path in paths:
+            folder = path.rpartition(b"/")[0]
+            while folder and folder not in folders:
+                folders.add(folder)
+                folder = folder.rpartition(b"/")[0]
+        return folders.__contains__
+
+    def find(self, place: Place, pattern: str, file_glob: str | None, check: Callable[[], None]) -> list[bytes]:
+        """Files by name, best first: a substring in any case, a glob, or with a slash a part of the path."""
+        paths = self._search().paths(place, include_hidden=False, include_ignored=False, check=check)
+        if file_glob is not None:
+            wanted = _glob_matcher(file_glob)
+            paths = [path for path in paths if wanted(b"/" + path)]
+        check()
+        found = _matching(paths, pattern)
+        word = names.parse(pattern).lower().strip(b"/")
+        found.sort(key=lambda path: _rank(path, word))
+        return found
+
+
+def _matching(paths: list[bytes], pattern: str) -> list[bytes]:
+    if _GLOB.search(pattern):
+        wanted = _glob_matcher(pattern)
+        return [path for path in paths if wanted(b"/" + path)]
+    word = names.parse(pattern)
+    if not word.isascii():
+        lowered = pattern.lower()
+        return [path for path in paths if lowered in _searched(path, b"/" in word).decode("utf-8", "replace").lower()]
+    word = word.lower()
+    # One pass in C over all paths tells which few are worth a look.
+    candidates = [path for path in paths if word in path.lower()] if word not in (b"/",) else paths
+    if b"/" in word:
+        return candidates
+    return [path for path in candidates if word in path.rpartition(b"/")[2].lower()]
+
+
+def _searched(path: bytes, whole: bool) -> bytes:
+    return path if whole else path.rpartition(b"/")[2]
+
+
+def _rank(path: bytes, word: bytes) -> tuple[int, int, bytes]:
+    """Best first: the very name, the name but for its ending, a beginning, anything; then short paths."""
+    name = path.rpartition(b"/")[2].lower()
+    if name == word:
+        quality = 0
+    elif name.partition(b".")[0] == word:
+        quality = 1
+    else:
+        quality = 2 if name.startswith(word) else 3
+    return quality, len(path), path
+
+
+def _glob_matcher(glob: str) -> Callable[[bytes], bool]:
+    """A glob on a file's name, or with a slash on the end of its path; any case, as name searches are."""
+    text = fnmatch.translate(glob.strip("/")).encode()
+    if "/" not in glob.strip("/"):
+        text = text.replace(b".*", b"[^/]*")
+    pattern = re.compile(b"(?i:.*/)" + text.replace(b"(?s:", b"(?si:", 1), re.DOTALL)
+    return lambda path: pattern.match(path) is not None

@@ -1,0 +1,118 @@
+"""Reading files for a reader who pays per token: a slice of the text, or a line on what is no text."""
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..errors import Stale
+from . import text
+from .filesystem import Filesystem, Place
+
+
+class Costs(NamedTuple):
+    """The limits that reading obeys."""
+
+    lines: text.Limits
+    hash_bytes: int
+    image_bytes: int
+
+
+class Reading(NamedTuple):
+    """What was read: `first` and `next_offset` count lines from 0; `info` is the file's stat at that moment."""
+
+    text: str
+    info: os.stat_result
+    first: int = 0
+    total_lines: int = 0
+    total_exact: bool = True
+    next_offset: int | None = None
+    encoding: str | None = None
+    mime_type: str | None = None
+    image: bytes | None = None
+
+
+class Reader:
+    """Reads files below the roots; made once per server."""
+
+    def __init__(self, files: Filesystem, costs: Costs) -> None:
+        self._files, self._costs = files, costs
+
+    def read(self, place: Place, offset: int, max_lines: int, check: Callable[[], None]) -> Reading:
+        """A slice of a text file, an image, or one line that describes what else it is."""
+        fd, info = self._files.open_file(place)
+        try:
+            return self._read(fd, info, offset, max_lines, check)
+        finally:
+            os.close(fd)
+
+    def read_unchanged(
+        self, place: Place, identity: str, offset: int, max_lines: int, check: Callable[[], None]
+    ) -> Reading:
+        """The same, but STALE when the file is no longer the one that `identity` stands for."""
+        fd, info = self._files.open_file(place)
+        try:
+            if identity_of(info) != identity:
+                raise Stale(f"{place.asked} changed since the handle was made", hint="Read the file again.")
+            return self._read(fd, info, offset, max_lines, check)
+        finally:
+            os.close(fd)
+
+    def whole(self, place: Place, limit: int) -> tuple[bytes, os.stat_result] | None:
+        """All bytes of a file that has at most `limit` of them."""
+        fd, info = self._files.open_file(place)
+        try:
+            data = os.pread(fd, limit + 1, 0)
+        finally:
+            os.close(fd)
+        return None if len(data) > limit else (data, info)
+
+    def sha256(self, place: Place, check: Callable[[], None]) -> str | None:
+        """The hash of a file up to the configured size."""
+        fd, info = self._files.open_file(place)
+        try:
+            return self._sha256(fd, info.st_size, check)
+        finally:
+            os.close(fd)
+
+    def _read(self, fd: int, info: os.stat_result, offset: int, max_lines: int, check: Callable[[], None]) -> Reading:
+        head = text.read_head(fd)
+        encoding = text.encoding_of(head, whole=info.st_size <= len(head))
+        if encoding is None:
+            return self._describe(fd, head, info, check)
+        part = text.read_slice(fd, info.st_size, encoding, offset, max_lines, self._costs.lines, check)
+        return Reading(
+            part.text,
+            info,
+            part.first,
+            part.total,
+            part.total_exact,
+            None if part.complete else part.first + part.lines,
+            None if encoding == "utf-8" else encoding,
+        )
+
+    def _describe(self, fd: int, head: bytes, info: os.stat_result, check: Callable[[], None]) -> Reading:
+        mime_type = text.image_type(head)
+        if mime_type and info.st_size <= self._costs.image_bytes:
+            return Reading("", info, mime_type=mime_type, image=os.pread(fd, info.st_size, 0))
+        words = [mime_type or text.binary_type(head), f"{info.st_size:,} bytes"]
+        if digest := self._sha256(fd, info.st_size, check):
+            words.append(f"sha256 {digest}")
+        return Reading(", ".join(words), info, mime_type=mime_type)
+
+    def _sha256(self, fd: int, size: int, check: Callable[[], None]) -> str | None:
+        import hashlib
+
+        if size > self._costs.hash_bytes:
+            return None
+        digest = hashlib.sha256()
+        position = 0
+        while piece := os.pread(fd, 1 << 18, position):
+            check()
+            digest.update(piece)
+            position += len(piece)
+        return digest.hexdigest()
+
+
+def identity_of(info: os.stat_result) -> str:
+    """A word that changes when a file is replaced or written."""
+    return f"{info.st_dev}.{info.st_ino}.{info.st_size}.{info.st_mtime_ns}"

@@ -1,0 +1,133 @@
+"""The system calls that no command needs and that would help it out of its sandbox, as a seccomp filter.
+
+A filter sees numbers, not paths. So it takes away whole doors: namespaces and mounts, other processes' memory,
+kernel interfaces with a history of holes, socket families that no namespace holds, and, where Landlock is all
+there is, sockets altogether, because Landlock lets UDP and sockets in the file system through.
+"""
+
+import os
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_ERRNO = 0x00050000
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+
+# struct seccomp_data: number, architecture, instruction pointer, six 64-bit arguments (low half first: both
+# architectures are little-endian).
+_NUMBER, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24
+
+_LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x15, 0x35, 0x45
+_RETURN = 0x06
+
+_NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone takes
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both type into the terminal on the user's behalf
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+
+_X32_BIT = 0x40000000
+
+# Newer than the common table: the same number on both architectures.
+_COMMON = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "open_tree_attr": 467,
+}
+_X86_64 = {
+    "ptrace": 101, "syslog": 103, "uselib": 134, "vhangup": 153, "modify_ldt": 154, "pivot_root": 155,
+    "sysctl": 156, "adjtimex": 159, "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165,
+    "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "sethostname": 170, "setdomainname": 171,
+    "iopl": 172, "ioperm": 173, "create_module": 174, "init_module": 175, "delete_module": 176, "quotactl": 179,
+    "nfsservctl": 180, "lookup_dcookie": 212, "clock_settime": 227, "kexec_load": 246, "add_key": 248,
+    "request_key": 249, "keyctl": 250, "unshare": 272, "perf_event_open": 298, "fanotify_init": 300,
+    "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310,
+    "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "kexec_file_load": 320, "bpf": 321,
+    "userfaultfd": 323,
+}  # fmt: skip
+_AARCH64 = {
+    "lookup_dcookie": 18, "umount2": 39, "mount": 40, "pivot_root": 41, "nfsservctl": 42, "chroot": 51,
+    "vhangup": 58, "quotactl": 60, "acct": 89, "unshare": 97, "kexec_load": 104, "init_module": 105,
+    "delete_module": 106, "clock_settime": 112, "syslog": 116, "ptrace": 117, "reboot": 142, "sethostname": 161,
+    "setdomainname": 162, "settimeofday": 170, "adjtimex": 171, "add_key": 217, "request_key": 218,
+    "keyctl": 219, "swapon": 224, "swapoff": 225, "perf_event_open": 241, "fanotify_init": 262,
+    "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270,
+    "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "bpf": 280, "userfaultfd": 282,
+    "kexec_file_load": 294,
+}  # fmt: skip
+
+
+class _Machine(NamedTuple):
+    arch: int
+    denied: dict[str, int]
+    clone: int
+    clone3: int
+    ioctl: int
+    socket: int
+
+
+_MACHINES = {
+    "x86_64": _Machine(0xC000003E, _X86_64 | _COMMON, clone=56, clone3=435, ioctl=16, socket=41),
+    "aarch64": _Machine(0xC00000B7, _AARCH64 | _COMMON, clone=220, clone3=435, ioctl=29, socket=198),
+}
+
+
+def supported(machine: str | None = None) -> bool:
+    """Whether there is a filter for this kind of processor."""
+    return (machine or os.uname().machine) in _MACHINES
+
+
+def command_filter(*, families: Iterable[int], machine: str | None = None) -> bytes:
+    """The filter for commands; a socket may only be of one of `families`."""
+    kind = _MACHINES[machine or os.uname().machine]
+    steps: list[tuple[int, int, int, int]] = [
+        (_LOAD, 0, 0, _ARCH),
+        (_JUMP_EQUAL, 1, 0, kind.arch),
+        (_RETURN, 0, 0, _KILL),  # 32-bit calls on a 64-bit kernel have other numbers: none of this would hold
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if kind is _MACHINES["x86_64"]:
+        steps += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), _answer(_ENOSYS)]
+    # libc falls back to clone, whose flags can be seen; those of clone3 are behind a pointer.
+    steps += [(_JUMP_EQUAL, 0, 1, kind.clone3), _answer(_ENOSYS)]
+    steps += _on(kind.clone, [(_LOAD, 0, 0, _ARG0), (_JUMP_ANY_BIT, 0, 1, _NEW_NAMESPACES), _answer(_EPERM)])
+    steps += _on(kind.ioctl, _refuse_values(_ARG1, (_TIOCSTI, _TIOCLINUX)))
+    steps += _on(kind.socket, _only_values(_ARG0, tuple(families)))
+    denied = sorted(kind.denied.values())
+    steps += [(_JUMP_EQUAL, len(denied) - index, 0, number) for index, number in enumerate(denied)]
+    steps += [(_RETURN, 0, 0, _ALLOW), _answer(_EPERM)]
+    return b"".join(struct.pack("<HBBI", *step) for step in steps)
+
+
+Step = tuple[int, int, int, int]
+
+
+def _answer(number: int) -> Step:
+    return (_RETURN, 0, 0, _ERRNO | number)
+
+
+def _on(number: int, steps: list[Step]) -> list[Step]:
+    """`steps` for one system call only; what they let through is allowed."""
+    return [(_JUMP_EQUAL, 0, len(steps) + 1, number), *steps, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Step]:
+    refused = [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _answer(_EPERM))]
+    return [(_LOAD, 0, 0, argument), *refused]
+
+
+def _only_values(argument: int, values: tuple[int, ...]) -> list[Step]:
+    allowed = [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
+    return [(_LOAD, 0, 0, argument), *allowed, _answer(_EAFNOSUPPORT)]
