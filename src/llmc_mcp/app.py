@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from .te.launcher import Launcher
     from .te.listing import Lister
     from .te.pages import Pages
+    from .te.pytest import Pytest
     from .te.reading import Reader
+    from .te.sandbox import Sandbox
     from .te.search import Search
+    from .te.shell import Shell
 
 Engine = TypeVar("Engine")
 
@@ -72,6 +75,26 @@ class App:
         return self._engine("lister", lambda: Lister(self.files, lambda: self.search))
 
     @property
+    def sandbox(self) -> "Sandbox":
+        from .te.sandbox import Sandbox, settings_from
+
+        settings = settings_from(self.config)
+        roots = tuple(self.files.roots)
+        return self._engine("sandbox", lambda: Sandbox(self.launcher, settings, roots, self.data_dir))
+
+    @property
+    def shell(self) -> "Shell":
+        from .te.shell import Shell, programs_from
+
+        return self._engine("shell", lambda: Shell(self.sandbox, self.files, programs_from(self.config)))
+
+    @property
+    def pytest(self) -> "Pytest":
+        from .te.pytest import Pytest
+
+        return self._engine("pytest", lambda: Pytest(self.shell, self.sandbox, self.files))
+
+    @property
     def store(self) -> "Store":
         from .store.sqlite import Store
 
@@ -95,7 +118,7 @@ class App:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
-        for name in ("launcher", "store"):
+        for name in ("launcher", "sandbox", "store"):
             if name in engines:
                 engines[name].close()
 
@@ -123,6 +146,7 @@ class Context:
         self._progress = progress
         self._started = self._last_told = time.monotonic()
         self._cancelled = False
+        self.truncated = False  # for the log: whether the reply was cut
         self.warnings: list[str] = []  # for the log: what went wrong without failing the call
 
     def cancel(self) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from .config import Config
 from .errors import FeatureDisabled, InvalidArgument, UnknownTool
 from .tool import ToolDef, registered
@@ -13,10 +15,11 @@ _BOOTSTRAP = "00_INIT"
 
 def _load() -> None:
     """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
+    from .tools import exec as commands
     from .tools import meta
     from .tools.linux_ops import fs, handles, search
 
-    del meta, fs, handles, search
+    del commands, meta, fs, handles, search
 
 
 class Catalog:
@@ -30,10 +33,28 @@ class Catalog:
             for name, definition in registered.items()
             if definition.feature is None or getattr(features, definition.feature)
         }
-        self._names = {alias: tool for tool in registered.values() for alias in (tool.name, *tool.aliases)}
+        known = dict(registered)
         self.notices: list[str] = []
+        self._add_executables(config, known)
+        self._names = {alias: tool for tool in known.values() for alias in (tool.name, *tool.aliases)}
         self.listed = [self.tools[name] for name in self._listed_names(config)]
         self.entries = [_entry(tool) for tool in self.listed]
+        size, expected = len(msgspec.json.encode(self.entries)), config.hybrid.bootstrap_budget_warning
+        if size > expected:
+            self.notices.append(
+                f"tools/list has {size:,} characters, more than bootstrap_budget_warning ({expected:,})"
+            )
+
+    def _add_executables(self, config: Config, known: dict[str, ToolDef]) -> None:
+        from .tools.exec import executables
+
+        for tool in executables(config):
+            if tool.name in known:
+                self.notices.append(f"mcp.tools.executables.{tool.name}: a tool has that name already")
+                continue
+            known[tool.name] = tool
+            if config.linux_ops.features.proc_enabled:
+                self.tools[tool.name] = tool
 
     def find(self, name: str) -> ToolDef:
         """A tool by its name, an alias, or either with a dot where the seeds wrote one (`linux.fs_read`)."""

@@ -1,36 +1,49 @@
-"""`llmc`: the commands for people."""
+"""`llmc`: the commands for people. Data goes to stdout, everything else to stderr."""
 
+import importlib
 import os
 import sys
 
 from . import __version__
+from .errors import LlmcError
 
-_USAGE = """\
-usage: llmc COMMAND
+# Name → the module whose `command(arguments) -> exit code` runs it, and a line of help. Imported when asked for.
+COMMANDS = {
+    "serve": ("server", "the MCP server itself; the same as llmc-mcp (see: llmc serve --help)"),
+    "smoke": ("smoke", "start the server on this folder, call it once, print a client configuration"),
+    "config": ("config_cli", "show the configuration in force, trust or untrust this folder's llmc.toml"),
+    "repo": ("validate", "repo validate: check the configuration and the tools, with a hint per finding"),
+}
 
-  serve [FLAGS]    the MCP server itself; the same as llmc-mcp (see: llmc serve --help)
-  smoke            start the server on this folder, call it once, print a client configuration
-  --version
-"""
+
+def usage() -> str:
+    """What `llmc --help` prints."""
+    rows = [f"  {name:14} {text}\n" for name, (_, text) in COMMANDS.items()]
+    return "usage: llmc COMMAND [ARGUMENTS]\n\n" + "".join(rows) + "  --version\n"
 
 
 def main() -> None:
     """Run one command."""
-    arguments = sys.argv[1:]
-    command = arguments[0] if arguments else "--help"
-    if command == "serve":
-        from . import server
-
-        sys.argv = ["llmc serve", *arguments[1:]]
-        server.main()
-    elif command == "smoke":
-        from .smoke import run
-
-        raise SystemExit(run(os.getcwd()))
-    elif command in ("-h", "--help", "help"):
-        print(_USAGE, end="")
-    elif command == "--version":
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help", "help"):
+        print(usage(), end="")
+    elif name == "--version":
         print(f"llmc {__version__}")
+    elif name in COMMANDS:
+        raise SystemExit(_run(COMMANDS[name][0], arguments))
     else:
-        print(f"llmc: unknown command {command!r}\n{_USAGE}", end="", file=sys.stderr)
+        print(f"llmc: unknown command {name!r}\n{usage()}", end="", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _run(module: str, arguments: list[str]) -> int:
+    try:
+        return importlib.import_module(f".{module}", __package__).command(arguments)
+    except LlmcError as exc:
+        print("\n".join(f"llmc: {line}" for line in exc.message.splitlines()), file=sys.stderr)
+        if exc.hint:
+            print(f"hint: {exc.hint}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -23,7 +23,7 @@ RULES: dict[Rule, str] = {
     "fewer": "shorten the list",
     "more": "extend the list",
     "beneath": "name folders below the roots in force",
-    "stricter": "choose a stricter value",  # the choices of such a key are written strictest first
+    "stricter": "choose a stricter value",
     "operator": "not touch it",
 }
 
@@ -40,6 +40,11 @@ def key(
 def amount(doc: str, rule: Rule = "smaller") -> msgspec.Meta:
     """A number above zero, and small enough for any clock or buffer."""
     return msgspec.Meta(gt=0, le=1 << 53, description=doc, extra={"rule": rule})
+
+
+def one_of(doc: str, rule: Rule, *choices: str) -> msgspec.Meta:
+    """One of a few words; for the rule `stricter` they are written strictest first."""
+    return msgspec.Meta(description=doc, extra={"rule": rule, "choices": choices})
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,19 +71,19 @@ DEVELOPERS_DAY: Names = (
 class Server(Section):
     """[mcp.server]"""
 
-    transport: Annotated[Literal["stdio", "http"], key("how clients reach the server", "operator")] = "stdio"
+    transport: Annotated[str, one_of("how clients reach the server", "operator", "stdio", "http")] = "stdio"
     host: Annotated[str, key("address that HTTP listens on", "operator")] = "127.0.0.1"
     port: Annotated[int, key("port that HTTP listens on", "operator", ge=0, le=65535)] = 8080
     tls_enabled: Annotated[bool, key("refused when true: let a reverse proxy do TLS", "operator")] = False
     result_format: Annotated[
-        Literal["auto", "json", "lean"], key("how replies look; auto: json in classic mode, else lean text", "free")
+        str, one_of("how replies look; auto: json in classic mode, else lean text", "free", "auto", "json", "lean")
     ] = "auto"
 
 
 class Auth(Section):
     """[mcp.auth]"""
 
-    mode: Annotated[Literal["token"], key("how HTTP clients prove who they are", "operator")] = "token"
+    mode: Annotated[str, one_of("how HTTP clients prove who they are", "operator", "token")] = "token"
     header: Annotated[str, key("request header that carries the token", "operator")] = "X-LLMC-Token"
     token_env: Annotated[str, key("environment variable that holds the token", "operator")] = "LLMC_MCP_TOKEN"  # noqa: S105
     allow_unauthenticated: Annotated[bool, key("serve HTTP without a token", "off")] = False
@@ -104,13 +109,25 @@ class Sandbox(Section):
     """[mcp.sandbox]"""
 
     level: Annotated[
-        Literal["bubblewrap", "auto", "landlock", "off"],
-        key("how commands are confined; auto: the strongest that works here", "stricter"),
+        str,
+        one_of(
+            "how commands are confined; auto: the strongest that works here",
+            "stricter",
+            "read_only",
+            "workspace",
+            "auto",
+            "landlock",
+            "off",
+        ),
     ] = "auto"
     extra_read: Annotated[Names, key("paths outside the roots that commands may read", "fewer")] = ()
     extra_write: Annotated[Names, key("paths outside the roots that commands may write", "fewer")] = ()
     deny_read: Annotated[Names, key("paths that commands may not read", "more")] = ()
     run_as: Annotated[str, key("user that commands run as when the server is root", "operator")] = ""
+    max_processes: Annotated[int, amount("processes that commands may run together")] = 1_024
+    max_memory_mb: Annotated[int, amount("private memory of one process of a command, in MB")] = 8_192
+    max_file_mb: Annotated[int, amount("size of one file that a command writes, in MB")] = 4_096
+    max_tmp_mb: Annotated[int, amount("size of a command's private /tmp, in MB")] = 1_024
 
 
 class Policy(Section):
@@ -130,7 +147,7 @@ class Policy(Section):
         *(".git/hooks/*", ".git/config", ".mcp.json", "llmc.toml"),
     )
     hard_links: Annotated[
-        Literal["refuse_foreign", "allow"], key("files with several names that another user owns", "stricter")
+        str, one_of("files with several names that another user owns", "stricter", "refuse_foreign", "allow")
     ] = "refuse_foreign"
     cross_mounts: Annotated[bool, key("follow mount points below a root", "off")] = True
 
@@ -150,7 +167,7 @@ class CodeExecution(Section):
     """[mcp.code_execution]"""
 
     enabled: Annotated[bool, key("a file without a mode means code_execution mode, not classic", "off")] = False
-    engine: Annotated[Literal["monty", "python"], key("what runs the code", "stricter")] = "monty"
+    engine: Annotated[str, one_of("what runs the code", "stricter", "monty", "python")] = "monty"
     timeout: Annotated[float, amount("seconds for one execute_code")] = 30.0
     max_memory_mb: Annotated[int, amount("memory of one execute_code, in MB")] = 256
     max_output_bytes: Annotated[int, amount("bytes that one execute_code may print")] = 1 << 20
@@ -160,7 +177,7 @@ class Rag(Section):
     """[mcp.rag]"""
 
     jit_context_enabled: Annotated[bool, key("index and search code", "off")] = True
-    default_scope: Annotated[Literal["repo", "docs", "both"], key("what a search covers", "free")] = "repo"
+    default_scope: Annotated[str, one_of("what a search covers", "free", "repo", "docs", "both")] = "repo"
     top_k: Annotated[int, amount("snippets of one search")] = 3
     token_budget: Annotated[int, amount("tokens of one search")] = 600
     max_k: Annotated[int, amount("most snippets that a call may ask for")] = 20
@@ -199,8 +216,8 @@ class Observability(Section):
     """[mcp.observability]"""
 
     enabled: Annotated[bool, key("write a log to stderr", "on")] = True
-    log_format: Annotated[Literal["json", "text"], key("how a log line looks", "free")] = "json"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], key("the least that is logged", "free")] = "info"
+    log_format: Annotated[str, one_of("how a log line looks", "free", "json", "text")] = "json"
+    log_level: Annotated[str, one_of("the least that is logged", "free", "debug", "info", "warning", "error")] = "info"
     include_correlation_id: Annotated[bool, key("correlation ids in the log", "on")] = True
     metrics_enabled: Annotated[bool, key("collect metrics", "free")] = True
     metrics_prometheus_enabled: Annotated[bool, key("serve metrics over HTTP", "off")] = True
@@ -303,10 +320,12 @@ class Config(Section):
     """[mcp]"""
 
     enabled: Annotated[bool, key("false: the server refuses to start", "off")] = True
-    config_version: Annotated[Literal["v0"], key("the version of this layout", "free")] = "v0"
+    config_version: Annotated[str, one_of("the version of this layout", "free", "v0")] = "v0"
     mode: Annotated[
-        Literal["classic", "hybrid", "code_execution"],
-        key("which tools are listed: all, a small set, or the fewest", "free"),
+        str,
+        one_of(
+            "which tools are listed: all, a small set, or the fewest", "free", "classic", "hybrid", "code_execution"
+        ),
     ] = "hybrid"
     server: Server = msgspec.field(default_factory=Server)
     auth: Auth = msgspec.field(default_factory=Auth)
@@ -393,15 +412,11 @@ class Key(NamedTuple):
 
     name: str
     type: Any
-    default: object
+    default: Any
     doc: str
     rule: Rule
     secret: bool
-
-    @property
-    def choices(self) -> Names:
-        """The words it may be, where it is one of a few."""
-        return get_args(self.bare_type) if get_origin(self.bare_type) is Literal else ()
+    choices: Names
 
     @property
     def bare_type(self) -> Any:
@@ -413,13 +428,17 @@ class Key(NamedTuple):
         """Why setting it changes nothing; empty when it is in force."""
         return NOT_IN_FORCE.get(self.name) or NOT_IN_FORCE.get(self.name.partition(".")[0], "")
 
+    def visible(self, value: object) -> object:
+        """A value without what may be a password."""
+        if not self.secret or "@" not in str(value):
+            return value
+        before, _, after = str(value).rpartition("@")
+        return f"{before.partition('://')[0]}://***@{after}"
+
     def shown(self, value: object) -> str:
-        """A value as a person may see it: like TOML, and without what may be a password."""
-        if self.secret and "@" in str(value):
-            before, _, after = str(value).rpartition("@")
-            value = f"{before.partition('://')[0]}://***@{after}"
+        """A value as a person may see it, written like TOML."""
         try:
-            return msgspec.json.encode(value).decode()
+            return msgspec.json.encode(self.visible(value)).decode()
         except OverflowError:  # JSON has no numbers of that size
             return str(value)
 
@@ -459,6 +478,7 @@ def find_key(name: str) -> Key | None:
         meta.description or "",
         declared.get("rule", "operator"),  # what says nothing about itself is the operator's alone
         declared.get("secret", False),
+        declared.get("choices", ()),
     )
 
 

@@ -75,18 +75,18 @@ class Loaded(msgspec.Struct):
     sources: dict[str, str]  # where every value that is not a default was set
     ignored: list[str]  # what a workspace's file asked for and did not get
     idle: list[str]  # what is set but not in force in this version
-    risks: list[str]  # what the person who starts the server must not overlook
+    risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
     notices: list[str]  # the rest
     refusals: list[str]  # why a server must not start like this
 
-    def changed(self) -> dict[str, str]:
+    def changed(self) -> dict[str, object]:
         """What differs from the defaults, as it may be shown."""
-        different = {name: get_key(self.config, name) for name in self.sources}
-        return {name: keys()[name].shown(value) for name, value in different.items() if value != keys()[name].default}
+        settings = [(key, get_key(self.config, name)) for name in self.sources if (key := find_key(name)) is not None]
+        return {key.name: key.visible(value) for key, value in settings if value != key.default}
 
     def lines(self) -> list[str]:
         """Everything a start says, loudest first."""
-        return [*self.risks, *self.ignored, *self.notices, *self.idle]
+        return [*(f"WARNING: {risk}" for risk in self.risks), *self.ignored, *self.notices, *self.idle]
 
 
 def parse_flags(arguments: Iterable[str]) -> tuple[Flags, list[str]]:
@@ -152,7 +152,7 @@ def load(
         sources=merged.sources,
         ignored=[_line(text) for text in merged.ignored],
         idle=_idle(merged),
-        risks=[*root_risks, *_running_as_root()],
+        risks={**root_risks, **_running_as_root()},
         notices=notices,
         refusals=[*_refusals(merged), *refusals],
     )
@@ -206,7 +206,7 @@ class _Merged:
         try:
             return key, _read_text(key, cast(str, setting.value)) if setting.spelled else _check(key, setting.value)
         except msgspec.MsgspecError as exc:
-            self.problems.append(f"{setting.origin}: mcp.{key.name}: {_in_plain_words(key, exc)}")
+            self.problems.append(f"{setting.origin}: mcp.{key.name}: {_in_plain_words(str(exc))}")
             return None
 
 
@@ -224,7 +224,7 @@ def _granted(key: Key, base: Any, asked: Any, roots: list[str]) -> Any:
         case "fewer":
             return tuple(item for item in asked if item in base)
         case "more":
-            return (*asked, *(item for item in base if item not in asked))
+            return asked if set(base) <= set(asked) else (*base, *(item for item in asked if item not in base))
         case "stricter":
             return min(base, asked, key=key.choices.index)
         case "beneath":
@@ -381,8 +381,11 @@ def variable_of(name: str) -> str:
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _check(key: Key, value: object) -> Any:
-    return msgspec.convert(value, key.type)
+def _check(key: Key, value: object, *, strict: bool = True) -> Any:
+    typed = msgspec.convert(value, key.type, strict=strict)
+    if key.choices and typed not in key.choices:
+        raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
+    return typed
 
 
 def _read_text(key: Key, text: str) -> Any:
@@ -395,7 +398,7 @@ def _read_text(key: Key, text: str) -> Any:
         value = [item.strip() for item in text.split(",") if item.strip()]
     elif key.bare_type is bool:
         value = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text)
-    return msgspec.convert(value, key.type, strict=False)
+    return _check(key, value, strict=False)
 
 
 _WORDS = {
@@ -408,10 +411,8 @@ _WORDS = {
 }
 
 
-def _in_plain_words(key: Key, exc: msgspec.MsgspecError) -> str:
-    if key.choices:
-        return f"must be one of {', '.join(key.choices)}"
-    message = str(exc).partition(" - at ")[0]
+def _in_plain_words(message: str) -> str:
+    message = message.partition(" - at ")[0]
     for word, plain in _WORDS.items():
         message = message.replace(word, plain)
     return message[:1].lower() + message[1:]
@@ -424,10 +425,10 @@ def _unknown(name: str) -> str:
     section, _, last = name.rpartition(".")
     if name in sections():
         return f"{f'mcp.{name}'.rstrip('.')} is a section, not a value"
-    here = {known.rpartition(".")[2]: known for known in (*keys(), *sections()) if known.rpartition(".")[0] == section}
-    if close := difflib.get_close_matches(last, here, n=1):
-        return f"unknown key mcp.{name}, did you mean {close[0]}?"
     elsewhere = [known for known in keys() if known.rpartition(".")[2] == last]
+    here = {known.rpartition(".")[2]: known for known in (*keys(), *sections()) if known.rpartition(".")[0] == section}
+    if not elsewhere and (close := difflib.get_close_matches(last, here, n=1)):
+        return f"unknown key mcp.{name}, did you mean {close[0]}?"
     elsewhere += difflib.get_close_matches(name, keys(), n=1)
     return f"unknown key mcp.{name}" + (f", did you mean mcp.{elsewhere[0]}?" if elsewhere else "")
 
@@ -445,18 +446,19 @@ def _choose_mode(merged: _Merged, files: list[_File]) -> list[str]:
     return [f'{file} sets no mode: {merged.config.mode} it is. Write mode = "hybrid" under [mcp] for the small set.']
 
 
-def _choose_roots(flags: Flags, merged: _Merged, directory: str) -> tuple[list[str], list[str], list[str]]:
-    """The roots, which of them are risky, and why they cannot be used."""
+def _choose_roots(flags: Flags, merged: _Merged, directory: str) -> tuple[list[str], dict[str, str], list[str]]:
+    """The roots, what is risky about them, and why they cannot be used."""
     configured, written_in = merged.config.configured_roots()
     written_out = bool(flags.roots) or (bool(configured) and written_in not in merged.untrusted)
     roots = _absolute(flags.roots or configured or (directory,), directory)
     broad = [root for root in roots if _is_broad(root)]
     if broad and not written_out:
-        return roots, [], [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
+        return roots, {}, [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
     if not all(roots):
         why = "a root is empty" if configured else "the working directory is gone"
-        return roots, [], [f"{why}: name the folder to work in with --root DIR"]
-    return roots, [f"WARNING: root {root}: {_what_is_broad(root)} open to the tools" for root in broad], []
+        return roots, {}, [f"{why}: name the folder to work in with --root DIR"]
+    advice = "Name the folders that are needed instead."
+    return roots, {f"root {root}: {_what_is_broad(root)} open to the tools": advice for root in broad}, []
 
 
 def _is_broad(root: str) -> bool:
@@ -467,10 +469,10 @@ def _what_is_broad(root: str) -> str:
     return "the whole machine is" if os.path.realpath(root) == "/" else "a whole home directory is"
 
 
-def _running_as_root() -> list[str]:
+def _running_as_root() -> dict[str, str]:
     if os.geteuid() != 0:
-        return []
-    return ["WARNING: running as root: the tools act with root's rights below the roots. An ordinary user is safer."]
+        return {}
+    return {"running as root: the tools act with root's rights below the roots": "Start it as an ordinary user."}
 
 
 def _refusals(merged: _Merged) -> list[str]:

@@ -1,11 +1,15 @@
 """The only way to a handler.
 
 Whatever the surface, a call comes through `call`: the name is resolved, arguments are checked, time is limited,
-the handler runs, its reply is cut to size, and the outcome is logged. What goes wrong is raised as an LlmcError;
-anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
+the handler runs, its reply is cut to size, and the outcome is logged and recorded. What goes wrong is raised as
+an LlmcError; anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
 """
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
 
 from .app import App, Context
 from .catalog import Catalog
@@ -13,6 +17,9 @@ from .errors import BadArgs, Internal, LlmcError
 from .observability import Log
 from .output import Rendered, fit, render
 from .tool import Result, as_payload
+from .usage import Recorder, Usage, summarize
+
+Outcome = TypeVar("Outcome")
 
 
 class Gate:
@@ -21,16 +28,30 @@ class Gate:
     def __init__(self, app: App, catalog: Catalog, log: Log) -> None:
         self.app, self.catalog, self.log = app, catalog, log
         app.listed = catalog.listed
+        self._recorder = Recorder(lambda: app.store) if app.config.observability.enabled else None
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
+        return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, reply_bytes))
+
+    def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> Rendered:
+        """Run a tool; returns what to send, in the format that is in force."""
+        return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, reply_bytes)))
+
+    def close(self) -> None:
+        """End what the calls left running and write what waits to be written."""
+        if self._recorder is not None:
+            self._recorder.close()
+        self.app.close()
+        self.log.close()
+
+    def _observed(self, ctx: Context, name: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
+        """Run something for a call: one log line and one usage row, whatever comes of it."""
         started = time.perf_counter()
-        status = "ok"
-        result: object = None
+        status, outcome = "ok", None
         try:
-            result = self._run(ctx, name, raw_args)
-            self._fit(ctx, result, reply_bytes)
-            return result
+            outcome = run()
+            return outcome
         except LlmcError as exc:
             status = exc.code
             raise
@@ -39,34 +60,48 @@ class Gate:
             raise BadArgs("the arguments are nested too deeply") from None
         except Exception as exc:
             status = "INTERNAL"
-            self.log.exception("tool_failed", tool=name, cid=ctx.correlation_id)
+            self.log.exception("tool_failed", tool=name[:64], cid=ctx.correlation_id)
             raise Internal(
-                f"{name} failed unexpectedly ({type(exc).__name__})",
+                f"{name[:64]} failed unexpectedly ({type(exc).__name__})",
                 hint="This is a bug in the server; its log has the details under the correlation id.",
             ) from None
         finally:
-            for warning in ctx.warnings:
-                self.log.warning("call", warning=warning, tool=name[:64], cid=ctx.correlation_id)
-            self.log.info(
-                "tool",
-                tool=name[:64],
-                status=status,
-                ms=round((time.perf_counter() - started) * 1000, 2),
-                truncated=_truncated(result),
-                session=ctx.session.session_id,
-                cid=ctx.correlation_id,
-            )
+            sent = len(outcome.text) if isinstance(outcome, Rendered) else 0
+            self._record(ctx, name[:64], raw_args, status, (time.perf_counter() - started) * 1000, sent)
+
+    def _record(self, ctx: Context, name: str, raw_args: object, status: str, ms: float, sent: int) -> None:
+        who, cid = ctx.session, ctx.correlation_id
+        for warning in ctx.warnings:
+            self.log.warning("call", warning=warning, tool=name, cid=cid)
+        self.log.info(
+            "tool",
+            tool=name,
+            status=status,
+            ms=round(ms, 2),
+            truncated=ctx.truncated,
+            bytes=sent,
+            session=who.session_id,
+            cid=cid,
+        )
+        if self._recorder is not None:
+            args = summarize(raw_args)
+            row = Usage(time.time(), "mcp", name, status, ms, args, len(args), sent, *msgspec.structs.astuple(who)[:4])
+            self._recorder.record(row)
 
     def render(self, result: object) -> Rendered:
         """The text of a result in the format that is in force."""
         return render(result, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
 
-    def _run(self, ctx: Context, name: str, raw_args: object) -> object:
+    def _run(self, ctx: Context, name: str, raw_args: object, reply_bytes: int | None) -> object:
         tool = self.catalog.find(name)
         arguments = tool.parse(raw_args)
-        ctx.limit_time(self.app.config.tools.read_timeout)
+        config = self.app.config
+        ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
         ctx.check()
-        return tool.fn(ctx, **arguments)
+        result = tool.fn(ctx, **arguments)
+        self._fit(ctx, result, reply_bytes)
+        ctx.truncated = _truncated(result)
+        return result
 
     def _fit(self, ctx: Context, result: object, reply_bytes: int | None) -> None:
         """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""
@@ -78,7 +113,8 @@ class Gate:
         fit(result, limit, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
         was_cut = getattr(result, result.body) is not whole
         if was_cut and result.handle_kind and getattr(result, "handle", None) is None:
-            result.handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
+            handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
+            msgspec.structs.force_setattr(result, "handle", handle)
 
 
 def _truncated(result: object) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from .tool import Image, Result, Row
+from .tool import Image, Result, Row, Streams
 
 _SAID_BY_BODY_BYTES = "length"
 _SAID_ONLY_IF_TRUE = frozenset({"truncated", "stale"})
@@ -38,6 +38,9 @@ def fit(result: Result, limit: int, *, lean: bool, first_root: str) -> None:
     if not result.body:
         return
     body: object = getattr(result, result.body)
+    if isinstance(body, Streams):
+        _fit_streams(result, body, limit, lean, first_root)
+        return
     setattr(result, result.body, "" if isinstance(body, str) else [])
     around = len(render(result, lean=lean, first_root=first_root).text.encode("utf-8", "replace"))
     setattr(result, result.body, body)
@@ -64,6 +67,43 @@ def fit(result: Result, limit: int, *, lean: bool, first_root: str) -> None:
         kept = 1
     setattr(result, result.body, "".join(cast(list[str], pieces[:kept])) if isinstance(body, str) else pieces[:kept])
     result.cut(kept)
+
+
+def _fit_streams(result: Result, body: Streams, limit: int, lean: bool, first_root: str) -> None:
+    """Errors come first: stderr may take half of the room, stdout gets what it leaves."""
+    out, err = body.stdout, body.stderr
+    body.stdout = body.stderr = ""
+    around = len(render(result, lean=lean, first_root=first_root).text.encode("utf-8", "replace"))
+    room = max(limit - around - _ROOM_FOR_CUT, limit // 4)
+    out_size, err_size = len(_encoded(out, lean)), len(_encoded(err, lean))
+    err_room = min(err_size, max(room // 2, room - out_size))
+    body.stderr = _both_ends(err, err_room, lean)
+    body.stdout = _both_ends(out, room - err_room, lean)
+    if out_size + err_size > room:
+        result.cut(0)
+
+
+def _both_ends(text: str, room: int, lean: bool) -> str:
+    """A text that fits: whole, or its first and last lines; the last ones matter more."""
+    if len(_encoded(text, lean)) <= room:
+        return text
+    lines = text.splitlines(keepends=True)
+    room -= len(f"… [{len(lines)} lines left out] …\n".encode()) + 2 * _LINE_NUMBER
+    sizes = [len(_encoded(line, lean)) for line in lines]
+    head = _how_many_fit(sizes, room * 2 // 5)
+    tail = _how_many_fit(reversed(sizes[head:]), room - sum(sizes[:head]))
+    if tail == 0:  # the last line alone is too long for what is left
+        room -= sum(sizes[:head])
+        return "".join(lines[:head]) + f"… [{len(lines) - head} lines cut] …\n" + _end_of(text, room, lean)
+    left_out = len(lines) - head - tail
+    return "".join([*lines[:head], f"… [{left_out} lines left out] …\n", *lines[len(lines) - tail :]])
+
+
+def _end_of(text: str, room: int, lean: bool) -> str:
+    text = text[-room:]
+    while text and (size := len(_encoded(text, lean))) > room:
+        text = text[len(text) - max(len(text) * room // size - 1, 0) :]
+    return text
 
 
 def _how_many_fit(sizes: Iterable[int], room: int) -> int:
@@ -129,10 +169,23 @@ def render(result: object, *, lean: bool, first_root: str) -> Rendered:
     meta.pop(_SAID_BY_BODY_BYTES, None)
     if not body_name:
         return Rendered(_json(meta), shown_image)
-    lines = [body] if isinstance(body, str) else _lean_rows(cast(list[object], body), first_root)
+    if isinstance(body, Streams):
+        meta = {"exit_code": body.exit_code, **meta}
+        lines = [_lean_streams(body)]
+        if body.stderr:  # what stdout says about a stderr is not believed
+            meta["stderr_bytes"] = len(_encoded(body.stderr, lean))
+    else:
+        lines = [body] if isinstance(body, str) else _lean_rows(cast(list[object], body), first_root)
     text = _neutral("\n".join(lines))
     meta["body_bytes"] = len(text.encode("utf-8", "replace"))
     return Rendered(f"{_json(meta)}\n{text}", shown_image)
+
+
+def _lean_streams(body: Streams) -> str:
+    if not body.stderr:
+        return body.stdout
+    gap = "" if not body.stdout or body.stdout.endswith("\n") else "\n"
+    return f"{body.stdout}{gap}--- stderr\n{body.stderr}"
 
 
 def _without_image(result: object) -> object:

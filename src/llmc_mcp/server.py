@@ -1,4 +1,4 @@
-"""`llmc-mcp`, `python -m llmc_mcp.server`: command line → App → transport.
+"""`llmc-mcp`, `python -m llmc_mcp.server`: command line → configuration → App → transport.
 
 The flags are few and every client start pays for what is imported here, so they are read by hand.
 """
@@ -10,75 +10,82 @@ from typing import NoReturn
 
 from .app import App
 from .catalog import MODES, Catalog
-from .config import Config, data_directory
+from .config import Config
+from .config_load import ConfigError, Loaded, load, parse_flags
 from .dispatch import Gate
 from .errors import LlmcError
 from .observability import Log
 from .session import Session
 
 _USAGE = f"""\
-usage: llmc-mcp [--root DIR]… [--mode {"|".join(MODES)}] [--log-level LEVEL] [--help] [--version]
+usage: llmc-mcp [--root DIR]… [--mode {"|".join(MODES)}] [--config FILE] [--set KEY=VALUE]…
 
 An MCP server on standard input and output. File tools reach only what lies below the roots.
 
   --root DIR       an allowed folder; may be given several times (default: the working directory)
   --mode MODE      which tools are listed: classic = all, hybrid = a small set (default), code_execution = fewest
+  --config FILE    read this file only, instead of ~/.config/llmc/llmc.toml and ./llmc.toml
+  --set KEY=VALUE  any other setting, for example --set tools.read_timeout=5; may be given several times
   --log-level L    debug, info, warning or error, on standard error (default: info)
+  --transport T, --host H, --port P
+                   stdio is the only transport of this version
+  --help, --version
+
+Settings also come from the environment (LLMC_MCP_TOOLS_READ_TIMEOUT=5). `llmc config show` lists them all.
 """
 
 
-def parse(arguments: list[str], config: Config) -> list[str]:
-    """Flags into `config`; returns the roots."""
-    roots: list[str] = []
-    rest = list(arguments)
-    while rest:
-        flag, has_value, value = rest.pop(0).partition("=")
-        if flag in ("-h", "--help"):
-            _leave(_USAGE, 0)
-        if flag == "--version":
-            from . import __version__
-
-            _leave(f"llmc-mcp {__version__}\n", 0)
-        if flag not in ("--root", "--mode", "--log-level"):
-            _leave(f"llmc-mcp: unknown argument {flag!r}\n{_USAGE}", 2)
-        if not has_value:
-            if not rest:
-                _leave(f"llmc-mcp: {flag} needs a value\n", 2)
-            value = rest.pop(0)
-        if flag == "--root":
-            roots.append(value)
-        elif flag == "--mode":
-            config.mode = value
-        else:
-            config.observability.log_level = value
-    return roots
-
-
 def _leave(message: str, code: int) -> NoReturn:
-    os.write(1 if code == 0 else 2, message.encode())
+    _write(1 if code == 0 else 2, message)
     raise SystemExit(code)
 
 
-def build(config: Config, roots: list[str]) -> Gate:
+def _write(fd: int, text: str) -> None:
+    try:
+        os.write(fd, text.encode("utf-8", "backslashreplace"))
+    except OSError:  # nobody listens
+        pass
+
+
+def build(config: Config, roots: list[str], data_dir: str | None = None) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
     log = Log(enabled=settings.enabled, level=settings.log_level, log_format=settings.log_format)
-    app = App(config, roots or list(config.tools.allowed_roots) or [os.getcwd()], data_directory())
-    gate = Gate(app, Catalog(config), log)
+    gate = Gate(App(config, roots, data_dir), Catalog(config), log)
     for notice in gate.catalog.notices:
         log.warning("catalog", notice=notice)
     return gate
 
 
+def configure(arguments: list[str]) -> Loaded:
+    """The configuration to start with; says on stderr what a person should know about it."""
+    flags, left = parse_flags(arguments)
+    if "-h" in left or "--help" in left:
+        _leave(_USAGE, 0)
+    if "--version" in left:
+        from . import __version__
+
+        _leave(f"llmc-mcp {__version__}\n", 0)
+    if left:
+        raise ConfigError(f"unknown argument {left[0]!r}; see llmc-mcp --help")
+    loaded = load(flags)
+    if loaded.refusals:
+        raise ConfigError(*loaded.refusals)
+    # Not through the log: a workspace's file may set its level, but not hide what was said about the file.
+    _write(2, "".join(f"llmc-mcp: {line}\n" for line in loaded.lines()))
+    return loaded
+
+
 def main() -> None:
     """Serve MCP on stdio until the client hangs up."""
-    config = Config()
-    roots = parse(sys.argv[1:], config)
     try:
-        gate = build(config, roots)
+        loaded = configure(sys.argv[1:])
+        gate = build(loaded.config, loaded.roots, loaded.data_dir)
     except LlmcError as exc:
         hint = f"\nhint: {exc.hint}" if exc.hint else ""
-        _leave(f"llmc-mcp: {exc.message}{hint}\n", 2)
+        _leave("".join(f"llmc-mcp: {line}\n" for line in f"{exc.message}{hint}".splitlines()), 2)
+    config = loaded.config
+    gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
     from .protocol.stdio import StdioServer
 
     session = Session(principal=f"uid:{os.getuid()}", session_id=f"stdio-{os.getpid()}")
@@ -88,8 +95,14 @@ def main() -> None:
     try:
         server.run()
     finally:
-        gate.app.close()
-        gate.log.close()
+        gate.close()
+
+
+def command(arguments: list[str]) -> int:
+    """`llmc serve`."""
+    sys.argv = ["llmc serve", *arguments]
+    main()
+    return 0
 
 
 if __name__ == "__main__":

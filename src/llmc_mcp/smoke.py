@@ -38,6 +38,12 @@ class _Server:
         return self._process.wait(timeout=10)
 
 
+def command(arguments: list[str]) -> int:
+    """`llmc smoke`."""
+    del arguments
+    return run(os.getcwd())
+
+
 def run(folder: str) -> int:
     """Start, list, read, print; 0 when all of it worked."""
     server = _Server(folder)

@@ -57,6 +57,14 @@ class Row(msgspec.Struct, omit_defaults=True):
     numbered_from: ClassVar[str] = ""
 
 
+class Streams(msgspec.Struct):
+    """A body of two texts: what a command printed. Too long, each keeps its beginning and its end."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+
 def as_payload(body: object) -> bytes:
     """A body as a handle keeps it: text as it is, rows as one JSON value a line."""
     if isinstance(body, str):

@@ -528,9 +528,9 @@ LITERAL = [
     "..\\outside\\secret.txt",
     "\\x2e\\x2e/outside/secret.txt",
     "\\x2e\\x2e\\x2foutside\\x2fsecret.txt",
-    "．．/outside/secret.txt",
-    "‥/outside/secret.txt",
-    "..／outside／secret.txt",  # noqa: RUF001 - the look-alikes are the attack
+    "\uff0e\uff0e/outside/secret.txt",  # fullwidth dots
+    "\u2025/outside/secret.txt",  # two dots in one character
+    "..\uff0foutside\uff0fsecret.txt",  # fullwidth slashes
     "$HOME/.profile",
     "${HOME}/.profile",
     "$(cat /etc/passwd)",

@@ -75,24 +75,24 @@ def never_give_up() -> None:
     """The `check` of a call that nobody cancels."""
 
 
-def race(rig: Rig, attempt: Callable[[], str], rounds: int, *, at_once: int = 1) -> Counter[str]:
-    """What `attempt` gave, by how often; goes on past `rounds` until more than one outcome was met."""
-    seen: Counter[str] = Counter()
-    with rig.swapping(), ThreadPoolExecutor(at_once) as pool:
-        for _ in range(PATIENT_ROUNDS):
-            seen.update(pool.map(lambda _: attempt(), range(rounds)))
-            if len(seen) > 1:
-                break
-    rig.assert_outside_untouched()
-    return seen
-
-
 def outcome_of(action: Callable[[], str]) -> str:
     """What an action returns, or the code of its refusal."""
     try:
         return action()
     except LlmcError as exc:
         return exc.code
+
+
+def race(rig: Rig, attempt: Callable[[], str], rounds: int, *, at_once: int = 1) -> Counter[str]:
+    """What `attempt` gave, by how often; goes on past `rounds` until more than one outcome was met."""
+    seen: Counter[str] = Counter()
+    with rig.swapping(), ThreadPoolExecutor(at_once) as pool:
+        for _ in range(PATIENT_ROUNDS):
+            seen.update(pool.map(outcome_of, [attempt] * rounds))
+            if len(seen) > 1:
+                break
+    rig.assert_outside_untouched()
+    return seen
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a10_ten_thousand_raced_reads_return_no_outside_byte(rig: Rig, files: Fi
         finally:
             os.close(fd)
 
-    seen = race(rig, lambda: outcome_of(read), READS)
+    seen = race(rig, read, READS)
     assert set(seen) == {INSIDE, "INVALID_PATH"}, seen
     assert seen.total() >= READS
 
@@ -118,7 +118,7 @@ def test_a10_ten_thousand_raced_stats_tell_nothing_of_the_outside(rig: Rig, file
         info, _ = files.stat(files.locate("swap/deep/file.txt"))
         return "inside" if info.st_ino == inside else "outside"
 
-    seen = race(rig, lambda: outcome_of(look), READS)
+    seen = race(rig, look, READS)
     assert set(seen) == {"inside", "INVALID_PATH"}, seen
 
 
@@ -148,7 +148,7 @@ def test_a11_raced_listings_show_no_outside_name(rig: Rig, files: Filesystem) ->
         entries = files.walk(files.locate("swap"), depth=3, include_hidden=True)
         return " ".join(entry.path.decode() for entry in entries)
 
-    seen = race(rig, lambda: outcome_of(list_it), LISTS)
+    seen = race(rig, list_it, LISTS)
     assert set(seen) == {"deep deep/file.txt", "INVALID_PATH"}, seen
     assert seen.total() >= LISTS
 
@@ -161,7 +161,7 @@ def test_a11_raced_listings_from_above_show_no_outside_name(workspace: Workspace
         entries = files.walk(files.locate("."), depth=3, include_hidden=True)
         return " ".join(entry.path.decode() for entry in entries if entry.depth > 1)
 
-    seen = race(rig, lambda: outcome_of(list_it), LISTS)
+    seen = race(rig, list_it, LISTS)
     assert not any(SECRET in names for names in seen), seen
     assert len(seen) > 1, seen
 
@@ -181,7 +181,7 @@ def test_a11_a_thousand_raced_searches_find_no_outside_byte(workspace: Workspace
         found = search.content(place, Query("common", include_ignored=True), 100, never_give_up)
         return f"{place.asked}: " + "".join(hit.snippet + "\n" for hit in found.hits)
 
-    seen = race(rig, lambda: outcome_of(find), SEARCHES, at_once=2)
+    seen = race(rig, find, SEARCHES, at_once=2)
     launcher.close()
     assert not any(SECRET in outcome for outcome in seen), seen
     assert seen.total() >= SEARCHES

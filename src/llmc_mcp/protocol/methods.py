@@ -148,11 +148,10 @@ class Methods:
         asked: object = meta.get(_REPLY_BYTES_KEY)
         reply_bytes = asked if isinstance(asked, int) else None
         try:
-            result = self._gate.call(ctx, name, params.get("arguments"), reply_bytes=reply_bytes)
+            rendered = self._gate.reply(ctx, name, params.get("arguments"), reply_bytes=reply_bytes)
         except LlmcError as exc:
             envelope = msgspec.json.encode(exc.envelope(ctx.correlation_id)).decode()
             return {"content": [{"type": "text", "text": envelope}], "isError": True}
-        rendered = self._gate.render(result)
         content: list[Params] = [{"type": "text", "text": rendered.text}]
         if rendered.image:
             content.append({"type": "image", "data": rendered.image.data, "mimeType": rendered.image.mime_type})

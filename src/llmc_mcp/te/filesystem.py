@@ -270,19 +270,14 @@ class Filesystem:
         except NotADirectory:
             raise NotADirectory(f"{place.asked}: not a directory") from None
 
-    def open_dir_or_parent(self, place: Place) -> tuple[int, bytes]:
-        """A directory to work in and the name to work on inside it: empty when it is the directory itself."""
+    def open_dir_or_file(self, place: Place) -> tuple[int, bool]:
+        """Either a directory to search in or a file, open for reading; True for the directory."""
         handle = self.open(place, kernel.O_PATH)
         try:
-            mode = os.fstat(handle).st_mode
+            is_directory = stat_bits.S_ISDIR(os.fstat(handle).st_mode)
         finally:
             os.close(handle)
-        if stat_bits.S_ISDIR(mode):
-            return self.open_dir(place), b""
-        if not stat_bits.S_ISREG(mode):
-            raise NotAFile(f"{place.asked}: {_special(mode)}, not a file or directory")
-        parent, _, last = place.below.rpartition(b"/")
-        return self.open_dir(Place(place.root, parent or b".", place.asked)), last
+        return (self.open_dir(place), True) if is_directory else (self.open_file(place)[0], False)
 
     # --- looking ---------------------------------------------------------------------------------
 

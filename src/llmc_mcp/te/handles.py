@@ -342,8 +342,8 @@ def _read_lines(fd: int, blocks: "array[int]", start: int, limit: int) -> bytes:
 def _unlink(path: str) -> None:
     try:
         os.unlink(path)
-    except FileNotFoundError:
-        pass
+    except OSError:
+        pass  # gone already; a leftover is cleared when it is old
 
 
 def _unwritable(folder: str, exc: OSError) -> FeatureUnavailable:

@@ -15,8 +15,10 @@ The process runs `serve()`; the server uses `Launcher`. Standard library only, a
 
 import errno
 import fcntl
+import gc
 import marshal
 import os
+import resource
 import select
 import signal
 import socket
@@ -53,6 +55,8 @@ class Plan(TypedDict, total=False):
 def serve(channel_fd: int) -> None:
     """The launcher's main loop: start, signal and reap until the server's end of the socket closes."""
     channel = socket.socket(fileno=channel_fd)
+    gc.disable()  # a collection would touch, and so copy, every page that a fork shares with us
+    gc.freeze()
     kernel.become_subreaper()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's ^C is the server's business
@@ -187,19 +191,23 @@ def _become(plan: Plan, fds: list[int], report: int) -> None:
 
 def _join_and_limit(plan: Plan) -> None:
     for procs in plan.get("cgroups", ()):
-        with open(procs, "w") as file:
-            file.write("0")
+        _write(procs, b"0")
     if "oom_score_adj" in plan:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write(str(plan["oom_score_adj"]))
+        _write("/proc/self/oom_score_adj", b"%d" % plan["oom_score_adj"])
     if "nice" in plan:
         os.nice(plan["nice"])
-    for resource, value in plan.get("limits", ()):
-        import resource as rlimits
+    for kind, value in plan.get("limits", ()):
+        hard = resource.getrlimit(kind)[1]
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limit, limit))
 
-        hard = rlimits.getrlimit(resource)[1]
-        limit = value if hard == rlimits.RLIM_INFINITY else min(value, hard)
-        rlimits.setrlimit(resource, (limit, limit))
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
 
 
 # --- the supervisor of one command -------------------------------------------------------------------
@@ -319,10 +327,18 @@ def _kill_strays(running: dict[int, _Running]) -> None:
 
 def _children(pid: int) -> list[int]:
     try:
-        with open(f"/proc/{pid}/task/{pid}/children") as listing:
-            return [int(word) for word in listing.read().split()]
+        fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return []
+    try:
+        words = b""
+        while piece := os.read(fd, 1 << 16):
+            words += piece
+    except OSError:  # it ended while we looked
+        return []
+    finally:
+        os.close(fd)
+    return [int(word) for word in words.split()]
 
 
 def _signal_tree(pid: int, number: int) -> None:

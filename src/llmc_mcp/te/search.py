@@ -29,7 +29,7 @@ _FIXED = [
     b"--max-columns=500",
     b"--max-columns-preview",
 ]
-_KEPT_HITS = 1_000  # with no more hits than this a search runs once
+_MAX_PRINTED = 16 << 20  # bytes of output after which nobody reads on
 _MAX_PATTERN_BYTES = 100_000  # the kernel takes 128 KiB for one argument of a program
 _NO_NEWLINE_NAMES = b"--glob=!*\n*"  # behind the caller's glob: the last one that matches decides
 _LIBRARIES = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
@@ -38,7 +38,8 @@ _LIBRARIES = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache
 _LINE = re.compile(rb"^([^\0\n]*)\0(\d+)([:-])(.*)$", re.MULTILINE)
 _MATCH = re.compile(rb"^([^\0\n]*)\0\d+:", re.MULTILINE)
 
-_CALLERS_FAULT = ("regex parse error", "error parsing", "the literal", "exceeds size limit")  # what rg says then
+# What rg says when it is the pattern or the glob that is wrong.
+_CALLERS_FAULT = ("regex parse error", "error parsing", "the literal", "exceeds size limit", "impossible to match")
 
 
 class Query(NamedTuple):
@@ -80,29 +81,44 @@ class Search:
 
     def content(self, place: Place, query: Query, max_results: int, check: Callable[[], None]) -> Found:
         """Lines in or below `place` that match."""
-        flags = [*_FIXED, *_flags(query)]
-        pattern = [b"-e", _pattern(query.pattern), b"--"]
-        directory, target = self._files.open_dir_or_parent(place)
-        base = os.path.dirname(place.absolute) if target else place.absolute
-        base = base.rstrip("/") + "/"
-        may_show = self._may_show(directory, base)
-        parser = _Parser(base, query.context_lines, may_show, keep=max(max_results, _KEPT_HITS))
+        one_mount = [] if self._files.access.cross_mounts else [b"--one-file-system"]
+        flags = [*_FIXED, *one_mount, *_flags(query), b"-e", _pattern(query.pattern), b"--"]
+        where, is_directory = self._files.open_dir_or_file(place)
         try:
-            if b"\n" in target:
-                raise InvalidArgument(f"{place.asked}: a file with a newline in its name can be read, not searched")
-            command = [self._binary, *flags, *pattern, b"./" + target]
-            self._run(command, directory, parser, lambda: parser.count < self._count_cap, check)
-            total = min(parser.count, self._count_cap)
-            if len(parser.hits) < parser.count < self._count_cap:
-                # ripgrep's threads finish files in any order, so what was kept is not the first of all hits:
-                # ask again in order, which uses one thread, but only until there are enough. A flood is not worth it.
-                parser = _Parser(base, query.context_lines, may_show, keep=max_results)
-                command = [self._binary, b"--sort=path", *flags, *pattern, b"./" + target]
-                self._run(command, directory, parser, lambda: len(parser.hits) < max_results, check)
+            if is_directory:
+                base = f"{place.absolute.rstrip('/')}/"
+                printed = _Printed(
+                    lambda path: base + names.show(path.removeprefix(b"./")), self._may_show(where, base)
+                )
+                child = self._child([*flags, b"./"], cwd=where)
+            else:  # the file is opened here and handed over: no name is left that could be swapped
+                printed = _Printed(lambda _: place.absolute, lambda _: True)
+                child = self._child([*flags, b"-"], stdin=where)
+            exact = self._read(child, printed, check)
+            # ripgrep's threads finish files in any order; sorted, a complete answer is always the same. Of a flood,
+            # which is cut anywhere, only as much is taken apart as is shown.
+            hits = printed.hits(query.context_lines, None if exact else max_results)
         finally:
-            os.close(directory)
-        parser.hits.sort(key=lambda hit: (hit.path.split("/"), hit.line))
-        return Found(parser.hits, total, total < self._count_cap)
+            os.close(where)
+        hits.sort(key=lambda hit: (hit.path.split("/"), hit.line))
+        return Found(hits, printed.count if exact else min(printed.count, self._count_cap), exact)
+
+    def _child(self, arguments: list[bytes], *, cwd: int | None = None, stdin: int | None = None) -> Child:
+        """ripgrep, in a directory or on an open file; it sees nothing but what lies below the roots."""
+        directory = self._files.roots[0].fd if cwd is None else cwd
+        return Child(
+            self._launcher, [self._binary, *arguments], cwd=directory, env={}, ruleset=self._ruleset, stdin=stdin
+        )
+
+    def _read(self, child: Child, printed: "_Printed", check: Callable[[], None]) -> bool:
+        """Take what ripgrep prints; False when it was stopped because there is too much of it."""
+        with child:
+            for piece in child.output(check):
+                printed.take(piece)
+                if printed.count >= self._count_cap or printed.bytes > _MAX_PRINTED:
+                    return False
+            _explain(child)
+        return True
 
     def paths(
         self, place: Place, *, include_hidden: bool, include_ignored: bool, check: Callable[[], None]
@@ -112,9 +128,8 @@ class Search:
         flags = [b"--files", b"--null", *([b"--hidden", b"--glob=!.git"] if include_hidden else [])]
         flags += [b"--no-ignore"] if include_ignored else []
         flags += [] if self._files.access.cross_mounts else [b"--one-file-system"]
-        command = [self._binary, *_QUIET, *flags, b"--", b"./"]
         try:
-            with Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset) as child:
+            with self._child([*_QUIET, *flags, b"--", b"./"], cwd=directory) as child:
                 data = b"".join(child.output(check))
         finally:
             os.close(directory)
@@ -124,12 +139,10 @@ class Search:
         self, fd: int, pattern: str, offset: int, limit: int, check: Callable[[], None]
     ) -> tuple[list[bytes], int]:
         """Matching lines of an open file, `number:text`, and how many match in all; ripgrep sees nothing else."""
-        command = [self._binary, *_QUIET, b"--line-number", b"--text", b"-e", _pattern(pattern), b"-"]
+        command = [*_QUIET, b"--line-number", b"--text", b"-e", _pattern(pattern), b"-"]
         kept: list[bytes] = []
         total, rest = 0, b""
-        with Child(
-            self._launcher, command, cwd=self._files.roots[0].fd, env={}, ruleset=self._ruleset, stdin=fd
-        ) as child:
+        with self._child(command, stdin=fd) as child:
             for piece in child.output(check):
                 *lines, rest = (rest + piece).split(b"\n")
                 first, total = max(offset - total, 0), total + len(lines)
@@ -148,23 +161,6 @@ class Search:
             return known[path]
 
         return may_show
-
-    def _run(
-        self,
-        command: list[bytes],
-        directory: int,
-        parser: "_Parser",
-        wants_more: Callable[[], bool],
-        check: Callable[[], None],
-    ) -> None:
-        with Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset) as child:
-            for piece in child.output(check):
-                parser.feed(piece)
-                if not wants_more():
-                    parser.end()
-                    return
-            parser.end()
-            _explain(child)
 
     def _confinement(self) -> int:
         if kernel.landlock_abi() == 0:
@@ -256,56 +252,64 @@ def _explain(child: Child) -> None:
         raise Internal(f"ripgrep failed (exit {child.exit_code}): {message[:200]}")
 
 
-class _Parser:
-    """Takes ripgrep's output apart as it streams in."""
+class _Printed:
+    """What ripgrep printed: counted as it comes, taken apart when it is known how much of it is wanted."""
 
-    def __init__(self, base: str, context: int, may_show: Callable[[bytes], bool], *, keep: int) -> None:
-        self._base, self._may_show = base, may_show
-        self.hits: list[Hit] = []
-        self.count = 0
-        self._context, self._keep = context, keep
+    def __init__(self, shown: Callable[[bytes], str], may_show: Callable[[bytes], bool]) -> None:
+        self._shown, self._may_show = shown, may_show
+        self._pieces: list[bytes] = []
         self._rest = b""
-        self._group: list[tuple[bytes, int, bool, str]] = []
+        self.count = 0
+        self.bytes = 0
 
-    def feed(self, piece: bytes) -> None:
-        """Take what was printed; once enough hits are kept the others are only counted."""
-        data = self._rest + piece
-        end = data.rfind(b"\n") + 1
-        block, self._rest = data[:end], data[end:]
-        if len(self.hits) < self._keep:
-            self._take(block)
-        else:
-            self.count += sum(map(self._may_show, _MATCH.findall(block)))
+    def take(self, piece: bytes) -> None:
+        whole_lines, newline, rest = piece.rpartition(b"\n")
+        if not newline:
+            self._rest += piece
+            return
+        block = self._rest + whole_lines + newline
+        self._rest = rest
+        self._pieces.append(block)
+        self.bytes += len(block)
+        self.count += sum(map(self._may_show, _MATCH.findall(block)))
 
-    def end(self) -> None:
-        """Nothing more will be fed."""
-        self._end_group()
-
-    def _take(self, block: bytes) -> None:
-        previous_end = None
-        for match in _LINE.finditer(block):
+    def hits(self, context: int, limit: int | None) -> list[Hit]:
+        """The hits in the order they were printed, the first `limit` of them."""
+        hits: list[Hit] = []
+        group: list[_Line] = []
+        for match in _LINE.finditer(b"".join(self._pieces)):
             path, number, kind, text = match.groups()
-            if not self._may_show(path):
-                continue
             line = int(number)
-            gap = previous_end is not None and match.start() != previous_end + 1
-            if self._group and (gap or self._group[-1][0] != path or self._group[-1][1] + 1 != line):
-                self._end_group()
-            previous_end = match.end()
-            is_match = kind == b":"
-            self.count += is_match
-            self._group.append((path, line, is_match, text.decode("utf-8", "replace").rstrip("\r")))
+            if group and (group[-1].path != path or group[-1].number + 1 != line):
+                hits += self._from_group(group, context)
+                group = []
+                if limit is not None and len(hits) >= limit:
+                    break
+            if self._may_show(path):
+                group.append(_Line(path, line, kind == b":", text))
+        hits += self._from_group(group, context)
+        return hits[:limit]
 
-    def _end_group(self) -> None:
-        """Turn a run of adjacent lines into hits; a line is shown once, with the first hit it belongs to."""
-        group, self._group = self._group, []
+    def _from_group(self, group: "list[_Line]", context: int) -> list[Hit]:
+        """Hits from a run of adjacent lines; a line is shown once, with the first hit it belongs to."""
+        at = [index for index, line in enumerate(group) if line.is_match]
+        if not at:
+            return []
+        path = self._shown(group[0].path)
+        hits: list[Hit] = []
         shown = 0
-        for index, (path, line, is_match, _) in enumerate(group):
-            if not is_match:
-                continue
-            first = max(index - self._context, shown)
-            after = next((i for i in range(index + 1, len(group)) if group[i][2]), len(group))
-            last = min(index + self._context + 1, after)
-            shown = last
-            snippet = "\n".join(row[3] for row in group[first:last])
-            self.hits.append(Hit(self._base + names.show(path.removeprefix(b"./")), line, group[first][1], snippet))
+        for index, following in zip(at, [*at[1:], len(group)], strict=True):
+            first = max(index - context, shown)
+            shown = min(index + context + 1, following)
+            text = b"\n".join(line.text for line in group[first:shown]).replace(b"\r\n", b"\n").rstrip(b"\r")
+            hits.append(Hit(path, group[index].number, group[first].number, text.decode("utf-8", "replace")))
+        return hits
+
+
+class _Line(NamedTuple):
+    """A printed line, taken apart."""
+
+    path: bytes
+    number: int
+    is_match: bool
+    text: bytes

@@ -25,7 +25,8 @@ _RETURN = 0x06
 
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone takes
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both type into the terminal on the user's behalf
-_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+LOCAL = 1  # AF_UNIX
+INTERNET = (2, 10, 16)  # AF_INET, AF_INET6, and AF_NETLINK, by which libc asks for addresses
 
 _X32_BIT = 0x40000000
 

@@ -1,0 +1,160 @@
+"""Commands: run a program, run the tests, run what the operator offers by name. All of them in the sandbox."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import msgspec
+
+from ..app import Context
+from ..config import Config
+from ..errors import FeatureDisabled, FeatureUnavailable
+from ..tool import Result, Row, Streams, ToolDef, tool
+
+if TYPE_CHECKING:
+    from ..te.shell import Call, ShellResult, Sink
+
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+_ROOM_FOR_META = 1_000
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class CommandMeta(msgspec.Struct, omit_defaults=True):
+    """How a command ran. `signal`: what an exit code above 128 stands for."""
+
+    duration_ms: int
+    truncated: bool
+    handle: str | None
+    sandbox: str
+    signal: str | None = None
+    warnings: list[str] | None = None
+
+
+class CommandOutput(Result):
+    """What a command printed and how it ended; a failing command is an answer, not an error."""
+
+    data: Streams
+    meta: CommandMeta
+    body: ClassVar[str] = "data"
+
+    def cut(self, kept: int) -> None:
+        del kept  # each stream says itself what it leaves out
+        self.meta.truncated = True
+
+
+class TestFailure(Row):
+    """A test that failed."""
+
+    test: str
+    file: str
+    line: int
+    message: str
+    line_format: ClassVar[str] = "{file}:{line} {test}: {message}"
+
+
+class TestReport(Result):
+    """Counts, and what failed; `handle` holds pytest's own output."""
+
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    duration_s: float
+    failures: list[TestFailure]
+    handle: str | None
+    shown: int | None = None
+    body: ClassVar[str] = "failures"
+
+    def cut(self, kept: int) -> None:
+        self.shown = kept
+
+
+@tool("Run a program (words, no shell syntax; for that: bash -c '…')", feature="proc_enabled", destructive=True)
+def run_cmd(
+    ctx: Context,
+    command: str | list[str],
+    cwd: str | None = None,
+    timeout: Seconds | None = None,
+    stdin: str | None = None,
+) -> CommandOutput:
+    from ..te.shell import split
+
+    if not ctx.app.config.tools.enable_run_cmd:
+        raise FeatureDisabled("run_cmd is switched off", hint="Setting: mcp.tools.enable_run_cmd.")
+    return _run(ctx, split(command), cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
+
+
+@tool("Run pytest; returns counts and failures", feature="proc_enabled", destructive=True)
+def run_pytest(
+    ctx: Context, path: str | None = None, args: list[str] | None = None, timeout: Seconds | None = None
+) -> TestReport:
+    limits = ctx.app.config.linux_ops.process_limits
+    seconds = _limit_time(ctx, timeout or limits.default_timeout_sec)
+    outcome = ctx.app.pytest.run(path, args or [], seconds, _call(ctx))
+    failures = [TestFailure(row.test, row.file, row.line, row.message) for row in outcome.failures]
+    return TestReport(
+        outcome.passed,
+        outcome.failed,
+        outcome.errors,
+        outcome.skipped,
+        outcome.duration_s,
+        failures,
+        outcome.handle,
+    )
+
+
+def executables(config: Config) -> list[ToolDef]:
+    """The operator's own programs as tools."""
+    return [_executable(name, path) for name, path in config.tools.executables.items() if _NAME.fullmatch(name)]
+
+
+def _executable(name: str, path: str) -> ToolDef:
+    def run(ctx: Context, args: list[str] | None = None) -> CommandOutput:
+        limits = ctx.app.config.linux_ops.process_limits
+        return _run(ctx, [path, *(args or [])], None, limits.default_timeout_sec, None, listed=False)
+
+    return ToolDef(
+        run,
+        f"Run {path}"[:90],
+        name=name,
+        aliases=(),
+        feature="proc_enabled",
+        read_only=False,
+        destructive=True,
+        idempotent=False,
+    )
+
+
+def _run(
+    ctx: Context, argv: list[str], cwd: str | None, timeout: float, stdin: str | None, *, listed: bool = True
+) -> CommandOutput:
+    seconds = _limit_time(ctx, timeout)
+    shell = ctx.app.shell
+    done = shell.run_command(argv, cwd=cwd, timeout_sec=seconds, stdin=stdin, call=_call(ctx), listed=listed)
+    return _answer(done)
+
+
+def _answer(done: "ShellResult") -> CommandOutput:
+    meta = CommandMeta(
+        done.duration_ms, done.truncated, done.handle, done.sandbox, done.signal, list(done.warnings) or None
+    )
+    return CommandOutput(Streams(done.stdout, done.stderr, done.exit_code), meta)
+
+
+def _limit_time(ctx: Context, seconds: float) -> float:
+    seconds = min(seconds, ctx.app.config.linux_ops.process_limits.max_timeout_sec)
+    ctx.limit_time(seconds)
+    return seconds
+
+
+def _call(ctx: Context) -> "Call":
+    from ..te.shell import Call
+
+    def open_sink() -> "Sink | None":
+        try:
+            return ctx.app.handles.spool(ctx.session.principal, "command_output", {})
+        except FeatureUnavailable as exc:
+            ctx.warnings.append(exc.message)
+            return None
+
+    return Call(ctx.check, open_sink, ctx.app.config.limits.max_reply_bytes - _ROOM_FOR_META)

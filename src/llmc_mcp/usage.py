@@ -1,0 +1,129 @@
+"""A row in the store for every call: what was called, how it went, what it cost.
+
+Telemetry must never cost a call: rows wait in memory and a thread of their own writes them in batches. When the
+store is away or too slow, rows are dropped and counted.
+"""
+
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from .errors import FeatureUnavailable
+
+if TYPE_CHECKING:
+    from .store.sqlite import Store
+
+_WAITING_ROWS = 10_000
+_BATCH = 500
+_EVERY_S = 0.5
+_CLOSE_S = 2.0
+_SHOWN_VALUE = 60
+
+# What a summary never shows: contents are somebody's data, and values that look like credentials are secrets.
+_CONTENT_ARGUMENTS = frozenset({"content", "old_text", "new_text", "diff_text", "stdin", "input", "code"})
+_CREDENTIAL = re.compile(
+    r"(?i)((?:api[_-]?key|token|secret|passw(?:or)?d|authorization)\s*[=:]\s*)\S+"
+    r"|\b(?:ghp_|gho_|github_pat_|sk-|xox[abp]-|AKIA|ya29\.)[\w./+-]{8,}"
+)
+
+
+class Usage(NamedTuple):
+    """One call."""
+
+    at: float
+    source: str
+    tool: str
+    status: str
+    duration_ms: float
+    args: str
+    bytes_in: int
+    bytes_out: int
+    principal: str
+    session_id: str
+    agent_id: str
+    model: str
+
+
+def summarize(arguments: object) -> str:
+    """Arguments in a line, short and without contents or secrets."""
+    if not isinstance(arguments, dict):
+        return ""
+    fields = cast(dict[object, object], arguments)
+    return " ".join(f"{str(name)[:40]}={_shown(name, value)}" for name, value in list(fields.items())[:12])
+
+
+def _shown(name: object, value: object) -> str:
+    if name in _CONTENT_ARGUMENTS and isinstance(value, str):
+        return f"<{len(value)} chars>"
+    text = redact(str(value)).replace("\n", " ")
+    return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
+
+
+def redact(text: str) -> str:
+    """Text with what looks like a credential blacked out."""
+    return _CREDENTIAL.sub(lambda found: f"{found[1] or ''}•••", text)
+
+
+class Recorder:
+    """Takes rows from any thread; its own thread opens the store when the first row comes."""
+
+    def __init__(self, store: Callable[[], "Store"]) -> None:
+        self._store = store
+        self._rows: queue.Queue[Usage | None] = queue.Queue(_WAITING_ROWS)
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self.dropped = 0
+
+    def record(self, row: Usage) -> None:
+        """Never waits, never fails."""
+        try:
+            self._rows.put_nowait(row)
+        except queue.Full:
+            self.dropped += 1
+            return
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
+                    self._thread.start()
+
+    def close(self) -> None:
+        """Write what waits, for a moment at most."""
+        if self._thread is not None:
+            try:
+                self._rows.put_nowait(None)
+            except queue.Full:
+                return
+            self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            batch, last = self._gather()
+            try:
+                with self._store().transaction() as connection:
+                    connection.executemany(
+                        "INSERT INTO calls (at, source, tool, status, duration_ms, args, bytes_in, bytes_out,"
+                        " principal, session_id, agent_id, model) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+                        batch,
+                    )
+            except FeatureUnavailable:
+                self.dropped += len(batch)
+
+    def _gather(self) -> tuple[list[Usage], bool]:
+        """The first row that comes and all that follow it within a moment; True when it was the last."""
+        batch: list[Usage] = []
+        until = 0.0
+        while len(batch) < _BATCH:
+            try:
+                row = self._rows.get(timeout=max(until - time.monotonic(), 0) if batch else None)
+            except queue.Empty:
+                break
+            if row is None:
+                return batch, True
+            batch.append(row)
+            until = until or time.monotonic() + _EVERY_S
+        return batch, False

@@ -1,0 +1,289 @@
+"""Changing any setting that is in force changes what the server does."""
+
+import ast
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmc_mcp.config import keys
+from llmc_mcp.dispatch import Gate
+from llmc_mcp.errors import LlmcError
+
+from .gates import gate_on, text_of
+from .machine import Machine, one_setting
+
+TESTS = Path(__file__).parent
+
+# Keys whose effect a test of its own shows; all others are in CHANGES below, or wait in PENDING.
+PROVED_BY = {
+    "enabled": "test_what_cannot_be_is_refused_with_what_to_do_instead",
+    "config_version": "test_a_mistake_is_named_with_its_file_and_line",
+    "mode": "test_the_mode_decides_what_is_listed",
+    "server.transport": "test_what_cannot_be_is_refused_with_what_to_do_instead",
+    "server.tls_enabled": "test_what_cannot_be_is_refused_with_what_to_do_instead",
+    "server.result_format": "test_the_mode_chooses_the_format_unless_the_operator_does",
+    "tools.allowed_roots": "test_configured_roots_are_what_the_tools_reach",
+    "linux_ops.roots.allowed_roots": "test_configured_roots_are_what_the_tools_reach",
+    "linux_ops.roots.enforce_roots": "test_configured_roots_are_what_the_tools_reach",
+    "tools.read_timeout": "test_a_call_past_its_deadline_is_a_timeout",
+    "linux_ops.process_limits.max_timeout_sec": "test_no_call_may_take_longer_than_the_cap",
+    "hybrid.promoted_tools": "test_promoted_tools_are_listed_and_a_phantom_is_said",
+    "hybrid.bootstrap_budget_warning": "test_a_long_tool_list_is_said",
+    "code_execution.enabled": "test_a_file_without_a_mode_means_what_it_meant_before_there_were_modes",
+    "limits.max_request_bytes": "test_a_request_is_as_long_as_configured",
+    "limits.workers": "test_as_many_calls_run_at_once_as_configured",
+    "limits.max_queued_calls": "test_as_many_calls_wait_as_configured",
+    "observability.enabled": "test_the_log_is_as_configured",
+    "observability.log_format": "test_the_log_is_as_configured",
+    "observability.log_level": "test_the_log_is_as_configured",
+}
+
+# In force, read by code that is being written or by code whose tests still lack: each leaves this list with a test.
+PENDING = {
+    "tools.exec_timeout",
+    "tools.enable_run_cmd",
+    "tools.run_cmd_allowlist",
+    "tools.allow_outbound_network",
+    "tools.executables",
+    "sandbox.level",
+    "sandbox.extra_read",
+    "sandbox.extra_write",
+    "sandbox.deny_read",
+    "sandbox.run_as",
+    "policy.protected_names",
+    "policy.cross_mounts",
+    "limits.handles_max_total_bytes",
+    "limits.handle_ttl_hours",
+    "limits.spool_max_bytes",
+    "store.url",
+    "linux_ops.commands.allowed_binaries",
+    "linux_ops.commands.unsafe_binaries",
+    "linux_ops.commands.allow_unsafe",
+    "linux_ops.process_limits.max_procs_per_session",
+    "linux_ops.process_limits.max_procs_total",
+    "linux_ops.process_limits.default_timeout_sec",
+    "linux_ops.process_limits.idle_reap_sec",
+    "linux_ops.process_limits.allow_kill_other_users",
+    "linux_ops.process_limits.list_all_users",
+    "linux_ops.features.proc_enabled",
+    "linux_ops.features.repl_enabled",
+    "linux_ops.features.system_enabled",
+    "linux_ops.features.logs_enabled",
+}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    for name, value in made.environ.items():
+        monkeypatch.setenv(name, value)
+    repo = made.repo
+    (repo / "lines.txt").write_text("".join(f"line {number} needle\n" for number in range(600)))
+    (repo / "long.txt").write_text("x" * 3000 + "\n")
+    (repo / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(200))
+    (repo / ".env").write_text("KEY=1\n")
+    (repo / "credentials.txt").write_text("KEY=1\n")
+    return made
+
+
+# --- one call, with the default and with the change --------------------------------------------------------------
+
+
+def call(tool: str, /, reply_bytes: int | None = None, **arguments: Any) -> Callable[[Gate], str]:
+    def run(gate: Gate) -> str:
+        try:
+            return text_of(gate, tool, reply_bytes=reply_bytes, **arguments)
+        except LlmcError as exc:
+            return exc.code
+
+    return run
+
+
+def stale_handle(gate: Gate) -> str:
+    """What a handle of a file answers after the file changed: a copy goes on, a reference is stale."""
+    handle = gate.call
+    del handle
+    import json
+
+    made = json.loads(text_of(gate, "linux_fs_read", path="lines.txt"))["handle"]
+    path = Path(gate.app.files.roots[0].shown) / "lines.txt"
+    text = path.read_text()
+    path.write_text("changed\n" * 900)
+    try:
+        return call("linux_handle_read", handle=made)(gate)
+    finally:
+        path.write_text(text)
+
+
+def foreign_link(gate: Gate) -> str:
+    """A file with two names that belongs to somebody else."""
+    root = Path(gate.app.files.roots[0].shown)
+    path = root / "foreign.txt"
+    if not path.exists():
+        path.write_text("foreign\n")
+        os.chown(path, 12345, 12345)
+        os.link(path, root / "foreign2.txt")
+    return call("read_file", path="foreign.txt")(gate)
+
+
+SEARCH = call("linux_search_content", root=".", pattern="needle", max_results=2, context_lines=0)
+
+CHANGES: dict[str, tuple[object, Callable[[Gate], str], Callable[[str], bool]]] = {
+    "limits.max_reply_bytes": (2_000, call("read_file", path="lines.txt"), lambda text: len(text) <= 2_000),
+    "limits.max_reply_bytes_cap": (
+        2_000,
+        call("read_file", reply_bytes=9_000, path="lines.txt"),
+        lambda text: len(text) <= 2_000,
+    ),
+    "limits.max_line_bytes": (100, call("read_file", path="long.txt"), lambda text: "line cut" in text),
+    "limits.max_slice_bytes": (1_000, call("read_file", path="lines.txt"), lambda text: "line 100 " not in text),
+    "limits.count_lines_max_bytes": (
+        100,
+        call("linux_fs_read", path="lines.txt", max_lines=2),
+        lambda text: '"total_lines_exact":false' in text,
+    ),
+    "limits.hash_max_bytes": (1, call("stat", path="long.txt"), lambda text: "sha256" not in text),
+    "limits.max_image_bytes": (1, call("read_file", path="image.png"), lambda text: "208 bytes" in text),
+    "limits.max_list_entries": (2, call("list_dir", path="."), lambda text: '"truncated":true' in text),
+    "limits.max_tree_entries": (2, call("linux_fs_list", path="."), lambda text: '"truncated":true' in text),
+    "limits.search_count_cap": (3, SEARCH, lambda text: '"total_is_exact":false' in text),
+    "limits.handle_max_bytes": (100, stale_handle, lambda text: text == "STALE"),
+    "policy.secret_names": (["cred*"], call("read_file", path="credentials.txt"), lambda text: "DENIED" in text),
+    "policy.secret_exceptions": ([".env"], call("read_file", path=".env"), lambda text: "KEY=1" in text),
+    "policy.hard_links": ("allow", foreign_link, lambda text: "foreign\\n" in text),
+    "linux_ops.features.fs_enabled": (False, call("stat", path="."), lambda text: text == "FEATURE_DISABLED"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_setting_changes_what_a_call_gives(machine: Machine, name: str) -> None:
+    value, observe, shows = CHANGES[name]
+    if name == "policy.hard_links" and os.geteuid() != 0:
+        pytest.skip("needs a file of another user")
+    default = machine.load("--mode", "classic").config
+    machine.users_file(one_setting(name, value))
+    changed = machine.load("--mode", "classic").config
+    with gate_on(machine.repo, default) as gate:
+        assert not shows(observe(gate))
+    with gate_on(machine.repo, changed) as gate:
+        assert shows(observe(gate))
+
+
+# --- a whole server -----------------------------------------------------------------------------------------------
+
+
+def test_the_mode_decides_what_is_listed(machine: Machine) -> None:
+    def listed(mode: str) -> set[str]:
+        with machine.server(LLMC_MCP_MODE=mode) as client:
+            return {tool["name"] for tool in client.tools()}
+
+    assert listed("code_execution") < listed("hybrid") < listed("classic")
+
+
+@pytest.mark.parametrize(
+    "setting", ['tools.allowed_roots=["sub"]', 'linux_ops.roots.allowed_roots=["sub"]', "linux_ops.roots.enforce_roots=false"]
+)  # fmt: skip
+def test_configured_roots_are_what_the_tools_reach(machine: Machine, setting: str) -> None:
+    (machine.repo / "sub").mkdir()
+    (machine.home / "note.txt").write_text("note\n")
+    roots = ["/"] if "enforce" in setting else [str(machine.repo / "sub")]
+    with machine.server("--set", setting) as client:
+        assert client.call("health").meta["roots"] == roots
+        assert client.call("read_file", path=str(machine.repo / "long.txt")).is_error is ("enforce" not in setting)
+
+
+def test_no_call_may_take_longer_than_the_cap(machine: Machine) -> None:
+    config = machine.load("--set", "linux_ops.process_limits.max_timeout_sec=0.000001").config
+    with gate_on(machine.repo, config) as gate:
+        assert call("stat", path=".")(gate) == "TIMEOUT"
+
+
+def test_promoted_tools_are_listed_and_a_phantom_is_said(machine: Machine) -> None:
+    with machine.server("--set", "hybrid.promoted_tools=health,linux_fs_raed") as client:
+        assert "health" in [tool["name"] for tool in client.tools()]
+    assert "linux_fs_raed" in client.log
+    assert "Did you mean linux_fs_read" in client.log
+
+
+def test_a_long_tool_list_is_said(machine: Machine) -> None:
+    with machine.server() as client:
+        client.tools()
+    assert "bootstrap_budget_warning" not in client.log
+    with machine.server("--set", "hybrid.bootstrap_budget_warning=100") as client:
+        client.tools()
+    assert "more than bootstrap_budget_warning (100)" in client.log
+
+
+def test_a_request_is_as_long_as_configured(machine: Machine) -> None:
+    with machine.server("--set", "limits.max_request_bytes=1000") as client:
+        client.send_raw(b'{"x":"' + b"y" * 1000 + b'"}\n')
+        assert "1,000 bytes" in client.wait(None)["error"]["message"]
+
+
+def endless(machine: Machine) -> dict[str, Any]:
+    """Arguments of a call that runs until somebody ends it: the first line of a file never comes."""
+    path = machine.repo / "huge.bin"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    return {"path": "huge.bin", "offset_lines": 10}
+
+
+UNHURRIED = ("--set", "tools.read_timeout=60", "--set", "limits.count_lines_max_bytes=9000000000000000")
+
+
+def test_as_many_calls_run_at_once_as_configured(machine: Machine) -> None:
+    with machine.server(*UNHURRIED, "--set", "limits.workers=1") as client:
+        busy = client.start_call("read_file", endless(machine))
+        behind = client.start_call("stat", {"path": "."})
+        client.request("ping")
+        assert threads_named(client.process.pid, "worker") <= 1
+        client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": busy}})
+        assert not client.wait(behind)["result"]["isError"]
+
+
+def threads_named(pid: int, word: str) -> int:
+    """Threads are not named on every Python; then all but the main one and the log's count."""
+    del word
+    return len(os.listdir(f"/proc/{pid}/task")) - 2
+
+
+def test_as_many_calls_wait_as_configured(machine: Machine) -> None:
+    with machine.server(*UNHURRIED, "--set", "limits.max_queued_calls=1") as client:
+        busy = client.start_call("read_file", endless(machine))
+        assert "too many calls" in client.request("tools/call", {"name": "stat", "arguments": {}})["error"]["message"]
+        client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": busy}})
+
+
+def test_the_log_is_as_configured(machine: Machine) -> None:
+    def log(*settings: str) -> str:
+        flags = [part for setting in settings for part in ("--set", setting)]
+        with machine.server(*flags) as client:
+            client.call("stat", path=".")
+        return client.log
+
+    assert '"event":"tool"' in log()
+    assert '"event":"tool"' not in log("observability.log_level=warning")
+    assert '"event":"tool"' not in log("observability.enabled=false")
+    assert " INFO    tool " in log("observability.log_format=text")
+
+
+# --- completeness --------------------------------------------------------------------------------------------------
+
+
+def all_tests() -> set[str]:
+    trees = [ast.parse(path.read_text()) for path in TESTS.rglob("test_*.py")]
+    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_key_in_force_has_a_test_that_shows_its_effect() -> None:
+    in_force = {name for name, key in keys().items() if not key.not_in_force}
+    accounted = [*PROVED_BY, *CHANGES, *PENDING]
+    assert sorted(in_force - set(accounted)) == [], "add it to CHANGES, or name its test in PROVED_BY"
+    assert sorted(set(accounted) - in_force) == []
+    assert len(accounted) == len(set(accounted))
+    assert set(PROVED_BY.values()) <= all_tests()
+    assert stat.S_ISDIR(TESTS.stat().st_mode)

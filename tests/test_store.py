@@ -1,0 +1,138 @@
+"""The store: shared by processes, migrated from any version, clear when it can't be used."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llmc_mcp.errors import FeatureUnavailable
+from llmc_mcp.store.schema import STEPS
+from llmc_mcp.store.sqlite import Store
+
+from .client import Client
+from .conftest import Workspace
+
+_WRITER = """
+import sys, time
+from llmc_mcp.store.sqlite import Store
+from llmc_mcp.usage import Recorder, Usage
+folder, name = sys.argv[1:]
+recorder = Recorder(lambda: Store(folder))
+for number in range(5):
+    recorder.record(Usage(time.time(), "te", name, "ok", 1.0, str(number), 0, 0, "uid:0", "s", "a", "m"))
+recorder.close()
+sys.exit(recorder.dropped)
+"""
+
+
+def test_two_hundred_writers_at_once_lose_no_row(tmp_path: Path) -> None:
+    running: list[subprocess.Popen[bytes]] = []
+    failed: list[int] = []
+    for number in range(200):
+        running.append(subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), f"writer-{number}"]))
+        if len(running) == 40:  # as many at once as the machine starts in reasonable time
+            failed += [process.wait() for process in running]
+            running.clear()
+    failed += [process.wait() for process in running]
+    rows = Store(str(tmp_path)).query("SELECT tool, count(*) FROM calls GROUP BY tool")
+    assert not any(failed)
+    assert len(rows) == 200
+    assert {count for _, count in rows} == {5}
+
+
+def test_the_database_and_its_folder_belong_to_their_owner_alone(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "state"))
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert Path(store.path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("version", range(len(STEPS)))
+def test_every_earlier_version_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+    connection = sqlite3.connect(tmp_path / "llmc.db")
+    for step in STEPS[:version]:
+        connection.executescript(step)
+    connection.execute(f"PRAGMA user_version={version}")
+    connection.close()
+    store = Store(str(tmp_path))
+    assert store.query("PRAGMA user_version") == [(len(STEPS),)]
+    assert store.query("SELECT count(*) FROM handles") == [(0,)]
+
+
+def test_a_database_from_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "llmc.db")
+    connection.execute("PRAGMA user_version=999")
+    connection.close()
+    with pytest.raises(FeatureUnavailable, match="newer version"):
+        Store(str(tmp_path))
+    connection = sqlite3.connect(tmp_path / "llmc.db")
+    assert connection.execute("PRAGMA user_version").fetchone() == (999,)
+    connection.close()
+
+
+def test_a_failed_transaction_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with pytest.raises(FeatureUnavailable):
+        _insert_twice(store)
+    assert store.query("SELECT count(*) FROM handles") == [(0,)]
+
+
+def _insert_twice(store: Store) -> None:
+    with store.transaction() as connection:
+        for _ in range(2):  # the second breaks the primary key
+            connection.execute("INSERT INTO handles VALUES ('H','p','k',0,'{}',NULL,0,0,x'')")
+
+
+def _read_without_a_store(workspace: Workspace, data_dir: Path) -> None:
+    """A truncated read still answers, without a handle, and the log says why."""
+    workspace.file("long.txt", "line\n" * 500)
+    with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(data_dir)}) as client:
+        reply = client.call("linux_fs_read", path="long.txt")
+        assert not reply.is_error
+        assert reply.meta["truncated"] is True
+        assert "handle" not in reply.meta
+        refused = client.call("linux_handle_read", handle="H_file_20260101T000000Z_aaaaaaaaaaaaaaaa")
+        assert refused.code == "FEATURE_UNAVAILABLE"
+        assert str(data_dir) in refused.meta["message"]
+        client.close()
+        assert "FEATURE_UNAVAILABLE" in client.log
+        assert "Traceback" not in client.log
+
+
+def test_a_corrupt_database_costs_the_handles_and_nothing_else(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "llmc.db").write_bytes(b"this is no database" * 1000)
+    _read_without_a_store(workspace, tmp_path / "state")
+
+
+def test_a_data_directory_that_cannot_be_made_costs_the_handles_and_nothing_else(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    _read_without_a_store(workspace, tmp_path / "file" / "state")
+
+
+def test_the_store_is_not_opened_before_it_is_needed(workspace: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(folder)}) as client:
+        client.tools()
+    assert not os.path.exists(folder)
+
+
+def test_every_call_leaves_a_row_without_contents_or_secrets(workspace: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(folder)}) as client:
+        client.call("list_dir", path=".")
+        client.call("read_file", path="missing token=abcdef123456")
+        client.call("no_such_tool", content="private words")
+    rows = Store(str(folder)).query("SELECT tool, status, args, session_id FROM calls ORDER BY id")
+    assert [(tool, status) for tool, status, *_ in rows] == [
+        ("list_dir", "ok"),
+        ("read_file", "NOT_FOUND"),
+        ("no_such_tool", "UNKNOWN_TOOL"),
+    ]
+    assert "abcdef123456" not in str(rows)
+    assert "private words" not in str(rows)
+    assert rows[0][2] == "path=."
