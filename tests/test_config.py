@@ -9,7 +9,7 @@ import pytest
 
 from llmc_mcp.config import NOT_IN_FORCE, Config, data_directory, find_key, get_key, keys, sections
 from llmc_mcp.config_docs import page
-from llmc_mcp.config_load import ConfigError, variable_of
+from llmc_mcp.config_load import ConfigError, load, variable_of
 
 from .machine import Machine
 
@@ -436,8 +436,8 @@ def test_an_empty_root_is_refused(machine: Machine) -> None:
 
 
 def test_a_working_directory_that_is_gone_is_said(machine: Machine) -> None:
-    machine.repo.rmdir()
-    assert "name the folder" in "".join(machine.load().refusals) or machine.load().roots == [str(machine.repo)]
+    gone = load(environ=machine.environ, directory="")
+    assert gone.refusals == ["the working directory is gone: name the folder to work in with --root DIR"]
 
 
 def test_the_data_directory_comes_from_the_environment_only() -> None:

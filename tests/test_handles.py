@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,22 @@ def test_pages_respect_the_reply_limit_and_go_on_where_they_were_cut(workspace: 
         read += page.body
         offset = page.meta.get("next_offset")
     assert read == content
+
+
+def test_a_person_lists_and_prints_handles(workspace: Workspace) -> None:
+    workspace.file("long.txt", "line\n" * 500)
+    with Client("--root", str(workspace.root)) as client:
+        handle = client.call("linux_fs_read", path="long.txt").meta["handle"]
+    listed = _llmc("handles")
+    assert handle in listed.stdout
+    assert str(workspace.root / "long.txt") in listed.stdout
+    assert json.loads(_llmc("handles", "--json").stdout)[0]["id"] == handle
+    assert _llmc("handles", handle).stdout == "line\n" * 500
+    missing = _llmc("handles", "H_file_20260101T000000Z_aaaaaaaaaaaaaaaa")
+    assert missing.returncode == 2
+    assert "hint: It may have expired" in missing.stderr
+
+
+def _llmc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from llmc_mcp.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)

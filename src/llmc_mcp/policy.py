@@ -46,3 +46,11 @@ def refuse_secret(asked: str) -> PermissionDenied:
         f"{asked}: its name says that it holds secrets",
         hint="The operator may allow it: mcp.policy.secret_names or mcp.policy.secret_exceptions.",
     )
+
+
+def refuse_protected(asked: str) -> PermissionDenied:
+    """What is said when something protected would be changed."""
+    return PermissionDenied(
+        f"{asked}: protected, no file tool changes it",
+        hint="The list is the operator's: mcp.policy.protected_names.",
+    )

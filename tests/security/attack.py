@@ -13,8 +13,10 @@ PATH_TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_file": ("path", {}),
     "linux_fs_read": ("path", {}),
     "list_dir": ("path", {"include_hidden": True, "depth": 3}),
+    "linux_fs_list": ("path", {"include_hidden": True, "include_ignored": True}),
     "stat": ("path", {}),
     "linux_search_content": ("root", {"pattern": ".", "include_ignored": True}),
+    "linux_search_files": ("root", {"pattern": "*"}),
 }
 READERS = ("read_file", "linux_fs_read")
 

@@ -53,6 +53,21 @@ def test_a01_dotdot_as_deep_as_a_path_can_be_is_refused(server: Client) -> None:
     assert_alive(server)
 
 
+def test_a01_repo_read_stays_below_the_repository_it_is_given(workspace: Workspace, server: Client) -> None:
+    workspace.file("repo/file.txt", "inside\n")
+    workspace.file("beside.txt", "in the root, not in the repository\n")
+    (workspace.root / "repo" / "leak").symlink_to(workspace.outside / "secret.txt")
+    assert server.call("repo_read", root="repo", path="file.txt").body == "inside\n"
+    outside = ("../beside.txt", "../../outside/secret.txt", "leak", "/etc/passwd")
+    for path in (*outside, f"../{NOTHING}", f"../../outside/{NOTHING}"):
+        assert server.call("repo_read", root="repo", path=path).is_error, path
+    for root in ("..", "repo/../..", str(workspace.outside), "repo/leak", "/"):
+        assert server.call("repo_read", root=root, path="secret.txt").is_error, root
+    said = everything_said(server)
+    assert SECRET not in said
+    assert "not in the repository" not in said
+
+
 def test_a02_absolute_paths_outside_are_refused_for_every_tool(workspace: Workspace, server: Client) -> None:
     assert_refused_alike(server, str(workspace.outside / "secret.txt"), str(workspace.outside / NOTHING))
     assert_refused_alike(server, f"/{workspace.outside}/secret.txt", f"/{workspace.outside}/{NOTHING}")
@@ -140,6 +155,21 @@ def test_a04_listing_and_searching_around_links_never_follows_them_out(workspace
     assert found.meta["total_hits"] == 1
     assert "inside.txt" in found.body
     assert SECRET not in everything_said(server)
+
+
+def test_a04_of_many_files_the_good_ones_are_read_and_the_bad_ones_refused(
+    workspace: Workspace, server: Client
+) -> None:
+    workspace.file("inside.txt", "inside\n")
+    link_out(workspace, "leak", "secret.txt", absolute=True)
+    os.mkfifo(workspace.root / "fifo")
+    paths = ["leak", "../outside/secret.txt", str(workspace.outside / "secret.txt"), "inside.txt", "fifo", "nul\0"]
+    reply = server.call("linux_fs_read_many", paths=paths)
+    assert not reply.is_error, reply.text
+    assert "inside\n" in reply.text
+    assert reply.text.count("INVALID_PATH") == 3
+    assert SECRET not in reply.text
+    assert_alive(server)
 
 
 def test_a05_a_relative_link_that_stays_inside_is_followed(workspace: Workspace, server: Client) -> None:

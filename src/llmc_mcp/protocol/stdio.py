@@ -7,6 +7,7 @@ and 1 becomes stderr, so neither a stray print nor a child can touch the convers
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
@@ -73,8 +74,9 @@ class StdioServer:
         finally:
             for _ in self._workers:
                 self._queue.put(None)
+            give_up = time.monotonic() + _HANG_UP_GRACE_S
             for worker in self._workers:  # a client that told us to leave may not read its replies either
-                worker.join(_HANG_UP_GRACE_S if self._leaving else None)
+                worker.join(max(give_up - time.monotonic(), 0) if self._leaving else None)
 
     def hang_up(self, *_: object) -> NoReturn:
         """Signal handler: take back all calls under way and leave."""

@@ -23,7 +23,7 @@ class Store:
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
         self.path = os.path.join(data_dir, "llmc.db")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # whoever is in a transaction may look around in it
         try:
             os.makedirs(data_dir, mode=0o700, exist_ok=True)
             self._connection = self._open()
@@ -75,17 +75,23 @@ class Store:
         return FeatureUnavailable(f"the store {self.path} can't be used: {reason}", hint=hint)
 
     @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
-        """A write transaction: all of it or nothing."""
+    def transaction(self, *, durable: bool = False) -> Generator[sqlite3.Connection]:
+        """A write transaction: all of it or nothing. A `durable` one is on the disk when the block is left."""
         with self._lock:
             try:
+                if durable:
+                    self._connection.execute("PRAGMA synchronous=FULL")
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._connection
+                    self._connection.execute("COMMIT")
                 except BaseException:
-                    self._connection.execute("ROLLBACK")
+                    if self._connection.in_transaction:  # a full disk ends it without being asked
+                        self._connection.execute("ROLLBACK")
                     raise
-                self._connection.execute("COMMIT")
+                finally:
+                    if durable:
+                        self._connection.execute("PRAGMA synchronous=NORMAL")
             except sqlite3.Error as exc:
                 raise self._unavailable(exc) from None
 

@@ -98,28 +98,28 @@ def _find(text: str, old: str, new: str) -> _Found:
 
 def _find_in_mixed(text: str, old: str, new: str) -> _Found:
     """Some lines end in LF, some in CRLF: a line end matches either, and each keeps its own."""
-    pattern = r"\r?\n".join(map(re.escape, old.split("\n")))
+    pattern = r"\r?\n".join(map(re.escape, old.split("\n"))).removeprefix(r"\r?")
     if old.endswith("\r"):  # half of a CRLF is no match
         pattern += r"(?!\n)"
-    matches = list(re.finditer(pattern, text))
+    # A pattern that began with \r? would have no literal start, which makes the search ten times slower.
+    back = old.startswith("\n")
+    spans = [
+        (found.start() - (back and text[found.start() - 1 : found.start()] == "\r"), found.end())
+        for found in re.finditer(pattern, text)
+    ]
     ends = _Ends(text, old, new)
-    first = matches[0] if matches else None
 
     def replaced() -> str:
         pieces: list[str] = []
         position = 0
-        for match in matches:
-            pieces += [text[position : match.start()], ends.insertion(match)]
-            position = match.end()
+        for start, end in spans:
+            pieces += [text[position:start], ends.insertion(start, end)]
+            position = end
         return "".join([*pieces, text[position:]])
 
-    return _Found(
-        len(matches),
-        lambda: (match.start() for match in matches),
-        first.end() - first.start() if first else 0,
-        len(ends.insertion(first)) if first else 0,
-        replaced,
-    )
+    start, end = spans[0] if spans else (0, 0)
+    inserted = len(ends.insertion(start, end)) if spans else 0
+    return _Found(len(spans), lambda: (start for start, _ in spans), end - start, inserted, replaced)
 
 
 class _Ends:
@@ -134,17 +134,17 @@ class _Ends:
         back = range(1, shortest - self.head + 1)
         self.tail = next((i - 1 for i in back if self.old_lines[-i] != self.new_lines[-i]), len(back))
 
-    def insertion(self, match: re.Match[str]) -> str:
+    def insertion(self, start: int, end: int) -> str:
         """Lines that old and new share keep their ends; the others take that of the line they replace."""
-        had = re.findall(r"\r?\n", match.group()) or [self._around(match)]
+        had = re.findall(r"\r?\n", self.text[start:end]) or [self._around(start, end)]
         kept = self.new_ends - self.tail
         ends = [had[min(i, len(had) - 1)] for i in range(kept)] + had[len(had) - self.tail :] * bool(self.tail)
         return "".join(line + end for line, end in zip(self.new_lines, [*ends, ""], strict=True))
 
-    def _around(self, match: re.Match[str]) -> str:
+    def _around(self, start: int, end: int) -> str:
         """The end of the line that a match inside one line stands in; of the line before at the end of the file."""
-        at = self.text.find("\n", match.end())
-        at = at if at >= 0 else self.text.rfind("\n", 0, match.start())
+        at = self.text.find("\n", end)
+        at = at if at >= 0 else self.text.rfind("\n", 0, start)
         return "\r\n" if self.text[max(at - 1, 0) : at + 1] == "\r\n" else "\n"
 
 

@@ -21,7 +21,7 @@ from ..errors import (
     PermissionDenied,
     from_oserror,
 )
-from ..policy import NameRules, name_rules, refuse_secret
+from ..policy import NameRules, name_rules, refuse_protected, refuse_secret
 from . import kernel, names
 
 _BENEATH = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
@@ -50,6 +50,11 @@ class Place(NamedTuple):
     @property
     def absolute(self) -> str:
         return names.show(os.path.join(self.root.path, self.below) if self.below != b"." else self.root.path)
+
+    @property
+    def real(self) -> str:
+        """The same below the root's real path: one spelling for all servers, whatever link their root is."""
+        return names.show(os.path.join(self.root.real, self.below) if self.below != b"." else self.root.real)
 
 
 class Entry(NamedTuple):
@@ -82,13 +87,15 @@ def _special(mode: int) -> str:
 
 
 class Access(NamedTuple):
-    """What the operator keeps from being read below the roots, beside what the kernel does."""
+    """What the operator keeps from being read or changed below the roots, beside what the kernel does."""
 
     secret_names: tuple[str, ...] = ()
     secret_exceptions: tuple[str, ...] = ()
     refuse_foreign_links: bool = True  # a hard link may make a name in the root of another user's file
     cross_mounts: bool = True
     hidden_dir: str | None = None  # the server's own data, should it lie below a root
+    protected_names: tuple[str, ...] = ()
+    protected_files: tuple[str, ...] = ()  # the server's own configuration, wherever it lies
 
 
 class Filesystem:
@@ -106,6 +113,14 @@ class Filesystem:
     @cached_property
     def _secrets(self) -> NameRules:
         return name_rules(self.access.secret_names, self.access.secret_exceptions)
+
+    @cached_property
+    def _protected(self) -> NameRules:
+        return name_rules(self.access.protected_names)
+
+    @cached_property
+    def _protected_files(self) -> frozenset[str]:
+        return frozenset(os.path.realpath(path) for path in self.access.protected_files)
 
     def _hidden_below_a_root(self) -> str | None:
         if self.access.hidden_dir is None:
@@ -244,14 +259,11 @@ class Filesystem:
             raise PermissionDenied(f"{place.asked}: files about a process are not readable by this tool")
         if self._secrets.covers(real) or self._secrets.covers(place.asked):
             raise refuse_secret(place.asked)
-        if self._foreign_link(info):
+        if self.foreign_link(info):
             raise PermissionDenied(
                 f"{place.asked}: a hard link to another user's file",
                 hint="The operator may allow it: mcp.policy.hard_links.",
             )
-
-    def _foreign_link(self, info: os.stat_result) -> bool:
-        return self.access.refuse_foreign_links and info.st_nlink > 1 and info.st_uid != os.geteuid()
 
     def may_show(self, directory: int, name: bytes, path: str) -> bool:
         """Whether a search may show a file it found: the same rules as for reading it."""
@@ -261,7 +273,7 @@ class Filesystem:
             info = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:
             return True  # it is gone already; what was found was allowed to be read
-        return not self._foreign_link(info)
+        return not self.foreign_link(info)
 
     def open_dir(self, place: Place) -> int:
         """A directory, open for scanning."""
@@ -278,6 +290,50 @@ class Filesystem:
         finally:
             os.close(handle)
         return (self.open_dir(place), True) if is_directory else (self.open_file(place)[0], False)
+
+    # --- for changes -----------------------------------------------------------------------------
+
+    def where(self, directory: int, asked: str) -> Place:
+        """The place of an open directory at this moment; no link is left in it."""
+        real = os.readlink(b"/proc/self/fd/%d" % directory)
+        for root in self.roots:
+            base = os.readlink(b"/proc/self/fd/%d" % root.fd)
+            if real == base:
+                return Place(root, b".", asked)
+            if real.startswith(base.rstrip(b"/") + b"/"):
+                return Place(root, real[len(base) :].lstrip(b"/"), asked)
+        raise self._outside(asked)
+
+    def reopen_dir(self, place: Place) -> int:
+        """A directory whose place `where` has told: a link on the way means that it is no longer there."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+        try:
+            return kernel.openat2(place.root.fd, place.below, flags, self._resolve | kernel.RESOLVE_NO_SYMLINKS)
+        except OSError as exc:
+            raise from_oserror(exc, place.asked) from None
+
+    def is_protected(self, path: str) -> bool:
+        """Whether no file tool may change what lies at this path."""
+        return self._protected.covers(path) or path in self._protected_files
+
+    def is_secret(self, path: str) -> bool:
+        """Whether no file tool may show what lies at this path."""
+        return self._secrets.covers(path)
+
+    def refuse_change(self, place: Place, *, tree: bool = False) -> None:
+        """Raise for what must stay as it is; for a `tree` that is also whatever holds a root or our own data."""
+        real = os.fsdecode(names.parse(place.real))
+        if self.is_protected(real) or self.is_protected(place.absolute):
+            raise refuse_protected(place.asked)
+        kept = [os.fsdecode(root.real) for root in self.roots] if tree else []
+        if any(_lies_in(path, real) for path in (*kept, *((self._hidden,) if self._hidden else ()))):
+            raise PermissionDenied(f"{place.asked}: holds an allowed root or the server's own data; it stays")
+        if self._hidden and _lies_in(real, self._hidden):
+            raise self._outside(place.asked)
+
+    def foreign_link(self, info: os.stat_result) -> bool:
+        """Whether a file has several names and another owner, and the operator keeps away from those."""
+        return self.access.refuse_foreign_links and info.st_nlink > 1 and info.st_uid != os.geteuid()
 
     # --- looking ---------------------------------------------------------------------------------
 

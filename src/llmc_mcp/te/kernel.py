@@ -66,6 +66,27 @@ def missing_openat2() -> str | None:
     return None
 
 
+# --- renameat2 -------------------------------------------------------------------------------------
+
+_RENAME_NOREPLACE = 1
+
+
+def rename_no_replace(from_fd: int, name: bytes, to_fd: int, new_name: bytes) -> None:
+    """Rename by directory fds; EEXIST where something bears the new name already."""
+    if _libc.renameat2(from_fd, name, to_fd, new_name, _RENAME_NOREPLACE) == 0:
+        return
+    number = ctypes.get_errno()
+    if number not in (errno.EINVAL, errno.ENOSYS):
+        raise OSError(number, os.strerror(number))
+    # Some network file systems know no such flag: looking first is the best that can be had there.
+    try:
+        os.lstat(new_name, dir_fd=to_fd)
+    except FileNotFoundError:
+        os.rename(name, new_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+    else:
+        raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
 # --- prctl -----------------------------------------------------------------------------------------
 
 _PR_SET_PDEATHSIG = 1

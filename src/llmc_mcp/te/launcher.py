@@ -46,7 +46,6 @@ class Plan(TypedDict, total=False):
     drop_capabilities: bool
     cgroups: list[str]  # cgroup.procs files to join
     oom_score_adj: int
-    nice: int
 
 
 # --- the launcher process ----------------------------------------------------------------------------
@@ -194,8 +193,6 @@ def _join_and_limit(plan: Plan) -> None:
         _write(procs, b"0")
     if "oom_score_adj" in plan:
         _write("/proc/self/oom_score_adj", b"%d" % plan["oom_score_adj"])
-    if "nice" in plan:
-        os.nice(plan["nice"])
     for kind, value in plan.get("limits", ()):
         hard = resource.getrlimit(kind)[1]
         limit = value if hard == resource.RLIM_INFINITY else min(value, hard)

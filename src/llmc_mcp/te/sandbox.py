@@ -49,7 +49,6 @@ _SECRETS = (
 
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _OOM_FIRST = 800
-_NICE = 5
 
 
 class Settings(NamedTuple):
@@ -125,7 +124,6 @@ class Ground(NamedTuple):
             "supervised": True,
             "limits": resource_limits(bounds, self.counter.running()),
             "oom_score_adj": _OOM_FIRST,
-            "nice": _NICE,
             "cgroups": list(self.cgroups),
         }
         if self.user is not None:

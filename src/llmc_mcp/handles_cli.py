@@ -1,0 +1,72 @@
+"""`llmc handles`: what earlier replies left behind, for a person."""
+
+import json
+import os
+import sys
+import time
+
+from .config import Config, data_directory
+from .store.sqlite import Store
+from .te.handles import Handle, Handles, Policy
+
+_USAGE = """\
+usage: llmc handles [--json]      list your handles, newest first
+       llmc handles ID            print what a handle holds
+"""
+
+
+def command(arguments: list[str]) -> int:
+    """List handles, or print one."""
+    if arguments in (["-h"], ["--help"]):
+        print(_USAGE, end="")
+        return 0
+    limits = Config().limits
+    policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
+    handles, principal = Handles(Store(data_directory()), policy), f"uid:{os.getuid()}"
+    if arguments in ([], ["--json"]):
+        _list(handles.list(principal), as_json=bool(arguments))
+        return 0
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(_USAGE, end="", file=sys.stderr)
+        return 2
+    return _print(handles, handles.find(principal, arguments[0]))
+
+
+def _list(found: list[Handle], *, as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "id": handle.id,
+                "kind": handle.kind,
+                "created_iso": _iso(handle),
+                "bytes": handle.size,
+                "lines": handle.lines,
+                "meta": handle.meta,
+            }
+            for handle in found
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    for handle in found:
+        source = handle.meta.get("path") or handle.meta.get("root") or handle.meta.get("command") or ""
+        print(f"{handle.id:44} {_iso(handle)} {handle.size:>12,} bytes  {handle.kind:14} {source}")
+    if not found:
+        print("no handles", file=sys.stderr)
+
+
+def _print(handles: Handles, handle: Handle) -> int:
+    if handle.payload is None:
+        print(f"{handle.id} refers to {handle.meta['path']}: read that", file=sys.stderr)
+        return 1
+    fd = handles.open(handle)
+    sys.stdout.flush()
+    try:
+        while piece := os.read(fd, 1 << 18):
+            sys.stdout.buffer.write(piece)
+    finally:
+        os.close(fd)
+    return 0
+
+
+def _iso(handle: Handle) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(handle.created_at))
