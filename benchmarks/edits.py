@@ -92,7 +92,7 @@ def _misses() -> dict[str, Callable[[], object]]:
         "nearest, one character 2,000,000 times": _miss("a" * _SIZE, "a" * 1000 + "b" + "a" * 1000),
         "nearest, two million empty lines": _miss("\n" * _SIZE + "x", "\n" * 3000 + "y\n"),
         "nearest, accents everywhere": _miss(accents, "größe€ = größe€(x)\nnothing like that"),
-        "nearest, look-alikes": _miss(code[:_SIZE] + "print(“x” – 1)", 'print("x" - 1)'),
+        "nearest, look-alikes": _miss(code[:_SIZE] + "print(“x” \u2013 1)", 'print("x" - 1)'),
         "nearest, CRLF": _miss(code.replace("\n", "\r\n"), lines[30_000] + " + 1\n" + lines[30_001]),
     }
 

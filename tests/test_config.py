@@ -1,6 +1,8 @@
 """One configuration from the command line, the environment, files and defaults."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -9,7 +11,8 @@ import pytest
 
 from llmc_mcp.config import NOT_IN_FORCE, Config, data_directory, find_key, get_key, keys, sections
 from llmc_mcp.config_docs import page
-from llmc_mcp.config_load import ConfigError, load, variable_of
+from llmc_mcp.config_load import load, variable_of
+from llmc_mcp.config_trust import ConfigError
 
 from .machine import Machine
 
@@ -528,3 +531,14 @@ def test_the_reference_page_is_up_to_date() -> None:
 def test_the_reference_page_names_every_key() -> None:
     text = page()
     assert [name for name in keys() if f"| `{name.rpartition('.')[2]}` |" not in text] == []
+
+
+def test_a_start_without_a_file_imports_nothing_to_read_one(machine: Machine) -> None:
+    script = (
+        "import sys; from llmc_mcp.server import configure; configure(['--mode', 'classic', '--root', '.'])\n"
+        "print(*{'tomllib', 'difflib', 'hashlib', 'argparse', 'dataclasses', 'logging', 'json'} & set(sys.modules))"
+    )
+    environment = {**os.environ, **machine.environ}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, cwd=machine.repo, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

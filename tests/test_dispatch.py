@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -252,9 +255,23 @@ SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "list_dir": {"path": "."},
     "read_file": {"path": "notes.txt"},
     "repo_read": {"root": ".", "path": "notes.txt"},
+    "run_cmd": {"command": "echo hello"},
+    "run_pytest": {"path": "sub/test_sample.py"},
     "stat": {"path": "notes.txt"},
 }
 EVERY_TOOL = [(mode, tool.name) for mode in MODES for tool in Catalog(Config(mode=mode)).listed]
+
+
+def own_pytest(root: Path) -> None:
+    """A virtual environment below the root with a copy of the pytest that runs these tests."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root / ".venv"], check=True)
+    (target,) = root.glob(".venv/lib/python3*/site-packages")
+    installed = Path(pytest.__file__).parent.parent
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+        shutil.copytree(installed / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(installed / "py.py", target)
+    for info in installed.glob("pytest-*.dist-info"):
+        shutil.copytree(info, target / info.name)
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +282,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Clie
     (root / "big.txt").write_text("line\n" * 5_000)
     (root / "sub").mkdir()
     (root / "sub" / "deep.txt").write_text("another needle\n")
+    (root / "sub" / "test_sample.py").write_text("def test_true():\n    assert True\n")
+    own_pytest(root)
     clients = {mode: Client("--root", str(root), "--mode", mode) for mode in MODES}
     yield clients
     for client in clients.values():

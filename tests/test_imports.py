@@ -13,12 +13,24 @@ NAME = "llmc_mcp"
 
 # From the ground up. An entry covers the module of that name or, for a folder, everything in it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("__init__", "errors", "session", "config", "config_load", "tool", "tokens", "policy", "store"),
+    ("__init__", "errors", "session", "config", "config_load", "config_trust", "tool", "tokens", "policy", "store"),
     ("te", "rag", "maasl"),
     ("app",),
     ("tools",),
-    ("catalog", "dispatch", "output", "observability", "prompts"),
-    ("protocol", "api", "server", "cli", "te_cli", "smoke", "config_cli", "config_docs", "validate"),
+    ("catalog", "dispatch", "output", "observability", "prompts", "usage"),
+    (
+        "protocol",
+        "api",
+        "server",
+        "cli",
+        "te_cli",
+        "smoke",
+        "config_cli",
+        "config_docs",
+        "handles_cli",
+        "tool_docs",
+        "validate",
+    ),
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 TRANSPORTS = ("protocol", "api")

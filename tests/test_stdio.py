@@ -46,6 +46,15 @@ def start_endless(client: Client, arguments: dict[str, Any], token: str = "t") -
     return request
 
 
+def keep_busy(client: Client, arguments: dict[str, Any], workers: int) -> list[int]:
+    """Occupy that many workers."""
+    tokens = [f"busy-{number}" for number in range(workers)]
+    requests = [client.start_call("read_file", arguments, {"progressToken": token}) for token in tokens]
+    for token in tokens:
+        wait_for_progress(client, token)
+    return requests
+
+
 def wait_for_progress(client: Client, token: str, count: int = 1) -> None:
     def told() -> int:
         return sum(message["params"]["progressToken"] == token for message in client.notifications)
@@ -296,7 +305,7 @@ def test_calls_are_answered_while_others_are_still_at_work(
     server: Client, workspace: Workspace, endless: dict[str, Any]
 ) -> None:
     workspace.file("a.txt", "x\n")
-    busy = [start_endless(server, endless, f"busy-{number}") for number in range(Limits().workers - 1)]
+    busy = keep_busy(server, endless, Limits().workers - 1)
     quick = [server.start_call("read_file", {"path": "a.txt"}) for _ in range(50)]
     assert all(Reply(server.wait(request)["result"]).body == "x\n" for request in quick)
     for request in busy:
@@ -332,7 +341,7 @@ def test_an_id_under_way_cannot_be_used_twice(server: Client, endless: dict[str,
 
 def test_too_many_calls_are_refused_one_by_one(server: Client, endless: dict[str, Any]) -> None:
     limits = Limits()
-    busy = [start_endless(server, endless, f"busy-{number}") for number in range(limits.workers)]
+    busy = keep_busy(server, endless, limits.workers)
     queued = [server.start_call("stat", {"path": "."}) for _ in range(limits.max_queued_calls - limits.workers)]
     refused = server.start_call("stat", {"path": "."})
     assert server.wait(refused)["error"]["code"] == -32000
@@ -370,7 +379,7 @@ def test_a_cancelled_search_is_ended_and_gets_no_reply(server: Client, endless: 
 def test_a_call_cancelled_while_it_waits_for_a_worker_is_never_answered(
     server: Client, endless: dict[str, Any]
 ) -> None:
-    busy = [start_endless(server, endless, f"busy-{number}") for number in range(Limits().workers)]
+    busy = keep_busy(server, endless, Limits().workers)
     waiting = server.start_call("list_dir", {"path": "."})
     cancel(server, waiting)
     for request in busy:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import Config, data_directory
-from .errors import Cancelled, FeatureUnavailable, Timeout
+from .errors import Cancelled, FeatureUnavailable, Internal, IsolationRequired, Timeout
 from .session import Session
 from .te.filesystem import Access, Filesystem
 from .tool import ToolDef
 
 if TYPE_CHECKING:
     from .store.sqlite import Store
+    from .te.code import Engine as CodeEngine
     from .te.handles import Handles, Meta
     from .te.launcher import Launcher
     from .te.listing import Lister
@@ -35,7 +36,8 @@ class App:
         self.config = config
         self.data_dir = data_dir or data_directory()
         self.files = Filesystem(roots, _access(config, self.data_dir))
-        self.listed: list[ToolDef] = []  # the catalogue sets it: which tools this mode shows
+        self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
+        self.tools: dict[str, ToolDef] = {}  # and which there are
         self._engines: dict[str, Any] = {}
         self._making = threading.RLock()
 
@@ -95,6 +97,17 @@ class App:
         return self._engine("pytest", lambda: Pytest(self.shell, self.sandbox, self.files))
 
     @property
+    def code(self) -> "CodeEngine":
+        return self._engine("code", lambda: _code_engine(self.config))
+
+    def command_confinement(self) -> str:
+        """How commands are confined here, in a few words; the first time this may test the sandbox."""
+        if "run_cmd" not in self.tools:
+            return "switched off"
+        report = self.sandbox.report()
+        return f"{report.level} sandbox" if report.level else f"unavailable ({'; '.join(report.reasons.values())})"
+
+    @property
     def store(self) -> "Store":
         from .store.sqlite import Store
 
@@ -118,9 +131,20 @@ class App:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
-        for name in ("launcher", "sandbox", "store"):
+        for name in ("code", "launcher", "sandbox", "store"):
             if name in engines:
                 engines[name].close()
+
+
+def _code_engine(config: Config) -> "CodeEngine":
+    from .te.code import MontyEngine
+
+    if config.code_execution.engine == "python":
+        raise IsolationRequired(
+            "engine = 'python' runs only in isolation, which this version can't give it",
+            hint='Set mcp.code_execution.engine = "monty": it needs no container.',
+        )
+    return MontyEngine()
 
 
 def _access(config: Config, data_dir: str) -> Access:
@@ -140,10 +164,11 @@ class Context:
         *,
         correlation_id: str,
         progress: Callable[[float], None] | None = None,
+        parent: "Context | None" = None,
     ) -> None:
         self.app, self.session, self.correlation_id = app, session, correlation_id
         self.deadline: float | None = None
-        self._progress = progress
+        self._progress, self._parent = progress, parent
         self._started = self._last_told = time.monotonic()
         self._cancelled = False
         self.truncated = False  # for the log: whether the reply was cut
@@ -161,12 +186,18 @@ class Context:
         """Raise if the caller took the call back or its time is up; tell a client that asked how long it runs."""
         if self._cancelled:
             raise Cancelled("the call was cancelled")
+        if self._parent is not None:
+            self._parent.check()
         now = time.monotonic()
         if self.deadline is not None and now > self.deadline:
             raise Timeout("the call took too long", hint="Narrow the path or the pattern.")
         if self._progress is not None and now - self._last_told > _PROGRESS_EVERY_S:
             self._last_told = now
             self._progress(now - self._started)
+
+    def call_tool(self, name: str, arguments: dict[str, object]) -> object:
+        """Call another tool as part of this call; the gate puts the way there in place."""
+        raise Internal(f"{name}({', '.join(arguments)}) was called outside of the gate")
 
     def keep(self, kind: str, meta: "Meta", payload: bytes) -> str | None:
         """Store what the reply has no room for; None, and a warning in the log, where nothing can be stored."""

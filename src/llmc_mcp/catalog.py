@@ -15,11 +15,11 @@ _BOOTSTRAP = "00_INIT"
 
 def _load() -> None:
     """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
+    from .tools import code, meta
     from .tools import exec as commands
-    from .tools import meta
     from .tools.linux_ops import fs, handles, search
 
-    del commands, meta, fs, handles, search
+    del code, commands, meta, fs, handles, search
 
 
 class Catalog:
@@ -27,12 +27,7 @@ class Catalog:
 
     def __init__(self, config: Config) -> None:
         _load()
-        features = config.linux_ops.features
-        self.tools = {
-            name: definition
-            for name, definition in registered.items()
-            if definition.feature is None or getattr(features, definition.feature)
-        }
+        self.tools = {name: tool for name, tool in registered.items() if _switched_on(tool, config)}
         known = dict(registered)
         self.notices: list[str] = []
         self._add_executables(config, known)
@@ -70,11 +65,13 @@ class Catalog:
             return list(self.tools)
         if config.mode not in MODES:
             raise InvalidArgument(f"mode {config.mode!r} is none of {', '.join(MODES)}")
-        wanted = [
-            *_ALWAYS_LISTED,
-            *(config.hybrid.promoted_tools if config.mode == "hybrid" else ()),
-            _BOOTSTRAP,
-        ]
+        hybrid = config.mode == "hybrid"
+        wanted = [*_ALWAYS_LISTED, *(config.hybrid.promoted_tools if hybrid else ())]
+        if not hybrid or config.hybrid.include_execute_code:
+            wanted.append("execute_code")
+        if config.tools.dynamic_tools:
+            wanted += ["tool_search", "call_tool"]
+        wanted.append(_BOOTSTRAP)
         for name in wanted:
             if name not in self.tools:
                 self.notices.append(f"the mode lists a tool that is not there: {name!r}. {self._nearest(name)}")
@@ -86,6 +83,13 @@ class Catalog:
         there = [known for known, tool in self._names.items() if tool.name in self.tools]
         close = difflib.get_close_matches(name[:64].replace(".", "_"), there, n=3, cutoff=0.5)
         return f"Did you mean {' or '.join(close)}?" if close else f"Tools: {', '.join(sorted(self.tools))}."
+
+
+def _switched_on(tool: ToolDef, config: Config) -> bool:
+    if tool.feature is None:
+        return True
+    owner = config.tools if tool.feature == "dynamic_tools" else config.linux_ops.features
+    return getattr(owner, tool.feature)
 
 
 def _entry(tool: ToolDef) -> dict[str, Any]:

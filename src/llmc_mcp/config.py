@@ -170,7 +170,7 @@ class CodeExecution(Section):
     engine: Annotated[str, one_of("what runs the code", "stricter", "monty", "python")] = "monty"
     timeout: Annotated[float, amount("seconds for one execute_code")] = 30.0
     max_memory_mb: Annotated[int, amount("memory of one execute_code, in MB")] = 256
-    max_output_bytes: Annotated[int, amount("bytes that one execute_code may print")] = 1 << 20
+    max_output_bytes: Annotated[int, amount("bytes of what one execute_code prints that are kept")] = 1 << 20
 
 
 class Rag(Section):
@@ -205,6 +205,8 @@ class Limits(Section):
     handles_max_total_bytes: Annotated[int, amount("bytes of all handles together", "operator")] = 512 << 20
     handle_ttl_hours: Annotated[float, amount("hours before a handle expires", "operator")] = 24.0
     spool_max_bytes: Annotated[int, amount("bytes of one command's output that a handle keeps")] = 64 << 20
+    code_max_calls: Annotated[int, amount("tool calls that one execute_code may make")] = 1_000
+    code_result_bytes: Annotated[int, amount("bytes of one tool's result inside execute_code")] = 1 << 20
     workers: Annotated[int, amount("calls that run at the same time")] = 8
     max_queued_calls: Annotated[int, amount("calls under way before more are refused")] = 1_000
     rate_limit_rps: Annotated[float, amount("HTTP calls a second and token")] = 10.0
@@ -384,16 +386,10 @@ NOT_IN_FORCE = {
     "observability.metrics_prometheus_enabled": "HTTP is not served yet",
     "observability.metrics_path": "HTTP is not served yet",
     "observability.metrics_enabled": "metrics are not collected yet",
-    "observability.csv_token_audit_enabled": "calls are not recorded yet",
-    "observability.csv_path": "calls are not recorded yet",
-    "observability.retention_days": "calls are not recorded yet",
+    "observability.csv_token_audit_enabled": "there is no CSV audit yet; calls are recorded in the store",
+    "observability.csv_path": "there is no CSV audit yet; calls are recorded in the store",
+    "observability.retention_days": "there is no CSV audit yet; calls are recorded in the store",
     "observability.include_correlation_id": "every line about a call has its correlation id",
-    "tools.dynamic_tools": "there is no tool_search yet",
-    "hybrid.include_execute_code": "there is no execute_code yet",
-    "code_execution.engine": "there is no execute_code yet",
-    "code_execution.timeout": "there is no execute_code yet",
-    "code_execution.max_memory_mb": "there is no execute_code yet",
-    "code_execution.max_output_bytes": "there is no execute_code yet",
     "rag": "there is no code index yet",
     "session": "sessions are not recorded yet",
     "resources": "there are no resources yet",

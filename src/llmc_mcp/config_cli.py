@@ -6,7 +6,8 @@ import sys
 import msgspec
 
 from .config import Key, data_directory, get_key, keys, sections
-from .config_load import FILE_NAME, ConfigError, Flags, Loaded, load, parse_flags, pin, read_bytes, unpin
+from .config_load import FILE_NAME, Flags, Loaded, load, parse_flags, read_bytes
+from .config_trust import ConfigError, pin, unpin
 
 _USAGE = f"""\
 usage: llmc config show [--json] [the server's flags]   every setting in force, and where it was set

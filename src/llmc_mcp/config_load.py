@@ -24,12 +24,9 @@ from .config import (
     put_key,
     sections,
 )
-from .errors import InvalidArgument
+from .config_trust import MAX_FILE_BYTES, ConfigError, is_pinned, lies_in, one_line
 
 FILE_NAME = "llmc.toml"
-PINS = "trusted.json"
-_MAX_FILE_BYTES = 1 << 20
-_LONGEST_LINE = 300  # of a notice: all of them together fit into a pipe that nobody reads
 _ENV = "LLMC_MCP_"
 _FLAGS = {
     "--mode": "mode",
@@ -38,14 +35,6 @@ _FLAGS = {
     "--host": "server.host",
     "--port": "server.port",
 }
-
-
-class ConfigError(InvalidArgument):
-    """The configuration is wrong; one line for everything that is."""
-
-    def __init__(self, *problems: str) -> None:
-        self.problems = [_line(problem) for problem in problems]
-        super().__init__("\n".join(self.problems))
 
 
 class Setting(NamedTuple):
@@ -150,7 +139,7 @@ def load(
         data_dir=data_dir,
         files=[file.path for file in files],
         sources=merged.sources,
-        ignored=[_line(text) for text in merged.ignored],
+        ignored=[one_line(text) for text in merged.ignored],
         idle=_idle(merged),
         risks={**root_risks, **_running_as_root()},
         notices=notices,
@@ -228,7 +217,7 @@ def _granted(key: Key, base: Any, asked: Any, roots: list[str]) -> Any:
         case "stricter":
             return min(base, asked, key=key.choices.index)
         case "beneath":
-            return tuple(path for path in asked if any(_lies_in(path, root) for root in roots)) or base
+            return tuple(path for path in asked if any(lies_in(path, root) for root in roots)) or base
         case _:
             return base
 
@@ -302,14 +291,14 @@ def read_bytes(path: str, shown: str) -> bytes | None:
     try:
         _demand_plain_file(os.fstat(fd), shown)
         content = b""
-        while piece := os.read(fd, _MAX_FILE_BYTES + 1 - len(content)):
+        while piece := os.read(fd, MAX_FILE_BYTES + 1 - len(content)):
             content += piece
     except OSError as exc:
         raise ConfigError(f"{shown}: cannot be read: {(exc.strerror or '').lower()}") from None
     finally:
         os.close(fd)
-    if len(content) > _MAX_FILE_BYTES:
-        raise ConfigError(f"{shown}: larger than {_MAX_FILE_BYTES:,} bytes")
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{shown}: larger than {MAX_FILE_BYTES:,} bytes")
     return content
 
 
@@ -318,8 +307,8 @@ def _demand_plain_file(info: os.stat_result, shown: str) -> None:
         raise ConfigError(f"{shown}: is a directory, not a configuration file")
     if not stat.S_ISREG(info.st_mode):
         raise ConfigError(f"{shown}: is not a regular file")
-    if info.st_size > _MAX_FILE_BYTES:
-        raise ConfigError(f"{shown}: {info.st_size:,} bytes; a configuration has at most {_MAX_FILE_BYTES:,}")
+    if info.st_size > MAX_FILE_BYTES:
+        raise ConfigError(f"{shown}: {info.st_size:,} bytes; a configuration has at most {MAX_FILE_BYTES:,}")
 
 
 def _flatten(value: object, path: tuple[str, ...], into: list[Setting]) -> None:
@@ -462,7 +451,7 @@ def _choose_roots(flags: Flags, merged: _Merged, directory: str) -> tuple[list[s
 
 
 def _is_broad(root: str) -> bool:
-    return bool(root) and _lies_in(os.path.realpath(os.path.expanduser("~")), os.path.realpath(root))
+    return bool(root) and lies_in(os.path.realpath(os.path.expanduser("~")), os.path.realpath(root))
 
 
 def _what_is_broad(root: str) -> str:
@@ -500,84 +489,6 @@ def _idle(merged: _Merged) -> list[str]:
     return [f"not in force in this version: {', '.join(names)} ({why})" for why, names in by_reason.items()]
 
 
-# --- trust ----------------------------------------------------------------------------------------
-
-
-def is_pinned(path: str, content: bytes, data_dir: str) -> bool:
-    """Whether `llmc config trust` has seen this file with this very content."""
-    expected = read_pins(data_dir, path).get(_pin_name(path))
-    return expected is not None and expected == _digest(content)
-
-
-def pin(path: str, content: bytes, data_dir: str) -> str:
-    """Trust a file as it is now; returns the hash."""
-    if _lies_in(os.path.realpath(data_dir), os.path.dirname(_pin_name(path))):
-        raise ConfigError(
-            f"the data directory {data_dir} lies in the workspace, whose files may be anybody's:"
-            " set LLMC_DATA_DIR to another folder, or start the server with --config"
-        )
-    digest = _digest(content)
-    _write_pins(data_dir, {**read_pins(data_dir, path), _pin_name(path): digest})
-    return digest
-
-
-def unpin(path: str, data_dir: str) -> bool:
-    """Take trust back; whether there was any."""
-    pins = read_pins(data_dir, path)
-    if _pin_name(path) not in pins:
-        return False
-    del pins[_pin_name(path)]
-    _write_pins(data_dir, pins)
-    return True
-
-
-def read_pins(data_dir: str, path: str) -> dict[str, str]:
-    """Path → sha256; nothing unless the list is ours alone and lies where the workspace of `path` cannot bring it."""
-    if _lies_in(os.path.realpath(data_dir), os.path.dirname(_pin_name(path))):
-        return {}
-    try:
-        fd = os.open(os.path.join(data_dir, PINS), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return {}
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-            return {}
-        return msgspec.json.decode(os.read(fd, _MAX_FILE_BYTES), type=dict[str, str])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return {}
-    finally:
-        os.close(fd)
-
-
-def _write_pins(data_dir: str, pins: dict[str, str]) -> None:
-    target = os.path.join(data_dir, PINS)
-    unfinished = f"{target}.{os.getpid()}"
-    try:
-        os.makedirs(data_dir, mode=0o700, exist_ok=True)
-        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, msgspec.json.encode(pins))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(unfinished, target)
-    except OSError as exc:
-        raise ConfigError(f"{target}: cannot be written: {(exc.strerror or '').lower()}") from None
-
-
-def _digest(content: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(content).hexdigest()
-
-
-def _pin_name(path: str) -> str:
-    """One name for a file however its folder is reached; the file itself may be a link, its content is what counts."""
-    folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(os.path.realpath(folder), name)
-
-
 # --- small things ---------------------------------------------------------------------------------
 
 
@@ -592,15 +503,5 @@ def _absolute(paths: Iterable[str], directory: str) -> list[str]:
     return [os.path.normpath(os.path.join(directory, os.path.expanduser(path))) if path else "" for path in paths]
 
 
-def _lies_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def _line(text: str) -> str:
-    """One line that cannot repaint a terminal: file names and keys in it may be anybody's."""
-    clean = "".join(char if char.isprintable() else "?" for char in text)
-    return clean if len(clean) <= _LONGEST_LINE else f"{clean[:_LONGEST_LINE]}…"

@@ -5,8 +5,10 @@ the handler runs, its reply is cut to size, and the outcome is logged and record
 an LlmcError; anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
 """
 
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -27,16 +29,44 @@ class Gate:
 
     def __init__(self, app: App, catalog: Catalog, log: Log) -> None:
         self.app, self.catalog, self.log = app, catalog, log
-        app.listed = catalog.listed
+        app.listed, app.tools = catalog.listed, catalog.tools
+        self._cold = "execute_code" in catalog.tools
         self._recorder = Recorder(lambda: app.store) if app.config.observability.enabled else None
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
-        return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, reply_bytes))
+        limit = self._reply_limit(reply_bytes)
+        return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, limit))
 
     def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> Rendered:
         """Run a tool; returns what to send, in the format that is in force."""
-        return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, reply_bytes)))
+        limit = self._reply_limit(reply_bytes)
+        try:
+            return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
+        finally:
+            self._warm_up()
+
+    def _warm_up(self) -> None:
+        """After the first call, and beside the second: make the code engine ready, for its first run to be quick."""
+        if self._cold:
+            self._cold = False
+            threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
+
+    def _warm_code(self) -> None:
+        try:
+            self.app.code.warm()
+        except LlmcError as exc:
+            self.log.debug("code_engine", reason=exc.message)
+
+    def _reply_limit(self, asked: int | None) -> int:
+        limits = self.app.config.limits
+        return min(max(asked or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
+
+    def _nested(self, ctx: Context, name: str, arguments: dict[str, object]) -> object:
+        """A call that code makes: the same gate, but its result goes to the code and costs no tokens."""
+        child = Context(self.app, ctx.session, correlation_id=ctx.correlation_id, parent=ctx)
+        limit = self.app.config.limits.code_result_bytes
+        return self._observed(child, name, arguments, lambda: self._run(child, name, arguments, limit))
 
     def close(self) -> None:
         """End what the calls left running and write what waits to be written."""
@@ -92,23 +122,22 @@ class Gate:
         """The text of a result in the format that is in force."""
         return render(result, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
 
-    def _run(self, ctx: Context, name: str, raw_args: object, reply_bytes: int | None) -> object:
+    def _run(self, ctx: Context, name: str, raw_args: object, limit: int) -> object:
         tool = self.catalog.find(name)
         arguments = tool.parse(raw_args)
         config = self.app.config
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
         ctx.check()
+        ctx.call_tool = partial(self._nested, ctx)
         result = tool.fn(ctx, **arguments)
-        self._fit(ctx, result, reply_bytes)
+        self._fit(ctx, result, limit)
         ctx.truncated = _truncated(result)
         return result
 
-    def _fit(self, ctx: Context, result: object, reply_bytes: int | None) -> None:
+    def _fit(self, ctx: Context, result: object, limit: int) -> None:
         """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""
         if not isinstance(result, Result) or not result.body:
             return
-        limits = self.app.config.limits
-        limit = min(max(reply_bytes or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
         whole: object = getattr(result, result.body)
         fit(result, limit, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
         was_cut = getattr(result, result.body) is not whole

@@ -216,6 +216,7 @@ _BY_ERRNO: dict[int, tuple[type[LlmcError], str]] = {
     errno.EDQUOT: (WriteFailed, "disk quota exceeded"),
     errno.EFBIG: (WriteFailed, "file too large"),
     errno.EIO: (WriteFailed, "input/output error"),
+    errno.EBUSY: (ResourceBusy, "is changing too fast to be opened safely"),
     errno.ENXIO: (NotAFile, "is not a regular file"),
 }
 

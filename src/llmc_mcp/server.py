@@ -11,7 +11,8 @@ from typing import NoReturn
 from .app import App
 from .catalog import MODES, Catalog
 from .config import Config
-from .config_load import ConfigError, Loaded, load, parse_flags
+from .config_load import Loaded, load, parse_flags
+from .config_trust import ConfigError
 from .dispatch import Gate
 from .errors import LlmcError
 from .observability import Log

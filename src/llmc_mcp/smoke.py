@@ -55,7 +55,7 @@ def run(folder: str) -> int:
     finally:
         code = server.close()
     print(f"{hello['serverInfo']['name']} {hello['serverInfo']['version']} on {folder}")
-    print(f"confinement: {health['sandbox']}\n")
+    print("\n".join(f"{what}: {how}" for what, how in health["sandbox"].items()) + "\n")
     print(f"{len(tools)} tools listed ({len(json.dumps(tools)):,} characters):")
     for tool in tools:
         print(f"  {tool['name']:22} {tool['description']}")

@@ -126,6 +126,11 @@ class ToolDef:
             slim["required"] = schema["required"]
         return slim
 
+    def result_shape(self) -> str:
+        """The fields of the result, in a line."""
+        result = get_type_hints(self.fn)["return"]
+        return f"{{{', '.join(name for name in result.__struct_fields__ if name != 'image')}}}"
+
     def parse(self, raw: object) -> dict[str, Any]:
         """Arguments as the function takes them, or BAD_ARGS naming the field."""
         try:

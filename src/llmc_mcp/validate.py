@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from .catalog import Catalog
-from .config_load import ConfigError, Loaded, load, parse_flags
+from .config_load import Loaded, load, parse_flags
+from .config_trust import ConfigError
 from .errors import LlmcError
 
 _USAGE = """\

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from llmc_mcp.config import Config, Key, Rule, get_key, keys
-from llmc_mcp.config_load import ConfigError, load, pin
+from llmc_mcp.config_load import load
+from llmc_mcp.config_trust import ConfigError, pin
 
 from ..conftest import SECRET, Workspace
 from ..machine import Machine, one_setting, toml

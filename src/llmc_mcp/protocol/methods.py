@@ -15,6 +15,7 @@ from ..app import Context
 from ..dispatch import Gate
 from ..errors import LlmcError
 from ..observability import correlation_id
+from ..prompts import instructions
 from ..session import Session
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -110,7 +111,7 @@ class Methods:
             "protocolVersion": wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
             "capabilities": _CAPABILITIES,
             "serverInfo": _SERVER_INFO,
-            "instructions": self._instructions(),
+            "instructions": instructions(self._gate.app),
         }
 
     def _discover(self, request: Request) -> Params:
@@ -118,13 +119,9 @@ class Methods:
         return {
             "supportedVersions": [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS],
             "capabilities": _CAPABILITIES,
-            "instructions": self._instructions(),
+            "instructions": instructions(self._gate.app),
             **_cacheable(),
         }
-
-    def _instructions(self) -> str:
-        roots = ", ".join(root.shown for root in self._gate.app.files.roots)
-        return f"Linux files and search below {roots}. Paths may be relative. 00_INIT tells more."
 
     def _list_tools(self, request: Request) -> Params:
         if request.params.get("cursor") is not None:

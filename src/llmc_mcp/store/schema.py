@@ -36,4 +36,72 @@ STEPS: tuple[str, ...] = (
     ) STRICT;
     CREATE INDEX calls_by_age ON calls (at);
     """,
+    """
+    CREATE TABLE leases (
+        token       INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given out twice: the fencing token
+        class       TEXT NOT NULL,
+        key         TEXT NOT NULL UNIQUE,
+        tree        INTEGER NOT NULL,   -- 1: everything below the key is held too
+        agent_id    TEXT NOT NULL,
+        session_id  TEXT NOT NULL,
+        process     TEXT NOT NULL,
+        purpose     TEXT NOT NULL,      -- the change it was taken for, or empty
+        taken_at    REAL NOT NULL,
+        expires_at  REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX leases_by_purpose ON leases (purpose);
+
+    CREATE TABLE changes (
+        seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+        id          TEXT NOT NULL UNIQUE,
+        principal   TEXT NOT NULL,
+        session_id  TEXT NOT NULL,
+        agent_id    TEXT NOT NULL,
+        at          REAL NOT NULL,
+        action      TEXT NOT NULL,
+        state       TEXT NOT NULL,      -- pending: meant, maybe under way; done; failed: could not be settled
+        process     TEXT NOT NULL,
+        roots       TEXT NOT NULL,      -- JSON: the roots it was made below
+        effects     TEXT NOT NULL,      -- JSON: what it does to which path
+        undoes      TEXT,               -- the change that this one takes back
+        undone_by   TEXT,
+        dropped     INTEGER NOT NULL DEFAULT 0  -- 1: what undoing needs made room for newer changes
+    ) STRICT;
+    CREATE INDEX changes_by_session ON changes (principal, session_id, seq);
+    CREATE INDEX changes_pending ON changes (seq) WHERE state='pending';
+
+    CREATE TABLE images (               -- what files held before a change
+        sha256      TEXT PRIMARY KEY,
+        stored      INTEGER NOT NULL,   -- bytes that it takes, compressed
+        data        BLOB                -- NULL: in a file of that name in the folder journal
+    ) STRICT;
+    CREATE TABLE change_images (
+        seq         INTEGER NOT NULL REFERENCES changes (seq) ON DELETE CASCADE,
+        sha256      TEXT NOT NULL REFERENCES images (sha256),
+        PRIMARY KEY (seq, sha256)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX change_images_by_image ON change_images (sha256);
+
+    CREATE TABLE trash (
+        entry       TEXT PRIMARY KEY,   -- its name in the folder trash
+        change_id   TEXT NOT NULL,
+        path        TEXT NOT NULL,      -- where it was
+        kind        TEXT NOT NULL,      -- file, dir, symlink, other
+        bytes       INTEGER NOT NULL,
+        at          REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX trash_by_age ON trash (at);
+
+    -- Sums that every change asks for: adding the rows up each time would grow with the journal.
+    CREATE TABLE totals (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL) STRICT;
+    INSERT INTO totals VALUES ('images', 0), ('trash', 0);
+    CREATE TRIGGER image_added AFTER INSERT ON images
+        BEGIN UPDATE totals SET bytes = bytes + new.stored WHERE name = 'images'; END;
+    CREATE TRIGGER image_gone AFTER DELETE ON images
+        BEGIN UPDATE totals SET bytes = bytes - old.stored WHERE name = 'images'; END;
+    CREATE TRIGGER trash_added AFTER INSERT ON trash
+        BEGIN UPDATE totals SET bytes = bytes + new.bytes WHERE name = 'trash'; END;
+    CREATE TRIGGER trash_gone AFTER DELETE ON trash
+        BEGIN UPDATE totals SET bytes = bytes - old.bytes WHERE name = 'trash'; END;
+    """,
 )

@@ -62,34 +62,37 @@ def resource_limits(bounds: Bounds, running: int) -> list[tuple[int, int]]:
 
 
 class ControlGroup:
-    """A group of our own that counts processes, for root; `procs` stays empty where none can be made."""
+    """A group of our own that counts processes, for root; `procs` is None where none can be made."""
 
     def __init__(self, bounds: Bounds) -> None:
-        self.procs: list[str] = []
-        self._folders: list[str] = []
-        for folder, limit_file in _candidates():
+        self.procs: str | None = None
+        self._folder = ""
+        for folder in _candidates():
             try:
                 os.mkdir(folder)
-                self._folders.append(folder)
-                with open(os.path.join(folder, limit_file), "w") as file:
-                    file.write(str(bounds.processes))
             except OSError:
                 continue
-            self.procs.append(os.path.join(folder, "cgroup.procs"))
+            self._folder = folder
+            try:
+                with open(os.path.join(folder, "pids.max"), "w") as file:
+                    file.write(str(bounds.processes))
+            except OSError:
+                self.close()
+                continue
+            self.procs = os.path.join(folder, "cgroup.procs")
             break
 
     def close(self) -> None:
-        for folder in self._folders:
-            try:
-                os.rmdir(folder)
-            except OSError:
-                pass  # somebody is still in it; an empty group costs nothing
+        try:
+            os.rmdir(self._folder)
+        except OSError:
+            pass  # somebody is still in it; an empty group costs nothing
 
 
-def _candidates() -> list[tuple[str, str]]:
+def _candidates() -> list[str]:
     """Where a group for processes may be made: beside our own (version 2) or below it (version 1)."""
-    name = f"llmc-{os.getpid()}"
-    found: list[tuple[str, str]] = []
+    name = f"llmc-{os.getpid()}-{os.urandom(4).hex()}"
+    found: list[str] = []
     try:
         with open("/proc/self/cgroup") as file:
             rows = [line.rstrip("\n").split(":", 2) for line in file]
@@ -97,12 +100,12 @@ def _candidates() -> list[tuple[str, str]]:
         return []
     for _, controllers, path in rows:
         if "pids" in controllers.split(","):
-            found.append((os.path.join(f"/sys/fs/cgroup/pids{path}", name), "pids.max"))
+            found.append(os.path.join(f"/sys/fs/cgroup/pids{path}", name))
         elif not controllers:
             for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
                 parent = top + (os.path.dirname(path) if path != "/" else "")
                 if _counts_processes(parent):
-                    found.append((os.path.join(parent, name), "pids.max"))
+                    found.append(os.path.join(parent, name))
     return found
 
 

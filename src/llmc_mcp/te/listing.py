@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import FeatureUnavailable
 from . import names
-from .filesystem import Entry, Filesystem, Place
+from .filesystem import Entry, Filesystem, Place, kind_of
 from .search import Search
 
 _GLOB = re.compile(r"[*?\[]")
@@ -30,7 +30,7 @@ class Lister:
         """Entries with size and time, level by level; an ignored or empty directory is an entry, not entered."""
         if depth == 0:
             info, _ = self._files.stat(place)
-            yield Entry(b"", "dir", 0, info.st_size, info.st_mtime)
+            yield Entry(b"", kind_of(info.st_mode), 0, info.st_size, info.st_mtime)
             return
         enter = None if include_ignored or depth == 1 else self._not_ignored(place, include_hidden, check)
         wanted = None if file_glob is None else _glob_matcher(file_glob)

@@ -16,7 +16,7 @@ import threading
 from typing import NamedTuple, Protocol, cast
 
 from ..config import Config
-from ..errors import FeatureUnavailable, InvalidArgument, LlmcError
+from ..errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError
 from . import kernel, seccomp, selftest
 from .bounds import Bounds, ControlGroup, Counter, resource_limits
 from .filesystem import Root
@@ -49,6 +49,7 @@ _SECRETS = (
 
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _OOM_FIRST = 800
+_BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
 
 class Settings(NamedTuple):
@@ -115,7 +116,6 @@ class Ground(NamedTuple):
     read_only: tuple[str, ...]
     writable: tuple[str, ...]
     counter: Counter
-    cgroups: tuple[str, ...]
 
     def plan(self) -> Plan:
         """What does not depend on the level."""
@@ -124,7 +124,6 @@ class Ground(NamedTuple):
             "supervised": True,
             "limits": resource_limits(bounds, self.counter.running()),
             "oom_score_adj": _OOM_FIRST,
-            "cgroups": list(self.cgroups),
         }
         if self.user is not None:
             plan["user"] = self.user
@@ -147,7 +146,7 @@ class Ground(NamedTuple):
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
 
-def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str, cgroups: tuple[str, ...] = ()) -> Ground:
+def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> Ground:
     """Look at the machine and the settings; raises where the two do not go together."""
     user = _run_as(settings.run_as)
     uid = user[0] if user else os.getuid()
@@ -161,7 +160,7 @@ def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str, cgro
     writable = tuple(dict.fromkeys(map(_real, settings.extra_write)))
     home = pwd.getpwuid(uid).pw_dir if _user_name(uid) != str(uid) else os.path.expanduser("~")
     _refuse_secrets_inside(settings, roots, writable, data_dir, home)
-    return Ground(settings, roots, user, uid, search_path(settings), read_only, writable, Counter(uid), cgroups)
+    return Ground(settings, roots, user, uid, search_path(settings), read_only, writable, Counter(uid))
 
 
 def search_path(settings: Settings) -> tuple[str, ...]:
@@ -320,13 +319,15 @@ class WorkspaceLevel:
         self._options = [*_namespaces(ground, inside), *_mounts(ground)]
 
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
-        fds = [os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC) for fd in self._files.values()]
         options = [*self._options, "--seccomp", "3"]
         network = not self.blocks_network
         for number, target in enumerate(self._files, 3):
             if target.startswith("/") and not (network and target == "/etc/hosts"):
                 options += ["--file", str(number), target]
         options += ["--remount-ro", "/", "--chdir", os.readlink(f"/proc/self/fd/{cwd}"), "--"]
+        if len(options) + len(argv) > _BWRAP_WORDS:
+            raise BadArgs(f"the command has {len(argv):,} words; here {_BWRAP_WORDS - len(options):,} are possible")
+        fds = [os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC) for fd in self._files.values()]
         plan = self._ground.plan()
         plan |= {"wrapped": True, "keep": list(range(4, 4 + len(fds)))}
         if self._scope is not None:
@@ -466,12 +467,15 @@ class Sandbox:
     def __init__(self, launcher: Launcher, settings: Settings, roots: tuple[Root, ...], data_dir: str) -> None:
         if settings.level not in LEVELS:
             raise InvalidArgument(f"mcp.sandbox.level is none of {', '.join(LEVELS)}")
-        self._launcher, self._settings, self._roots, self._data_dir = launcher, settings, roots, data_dir
+        self._settings, self._roots, self._data_dir = settings, roots, data_dir
+        # Resource limits do not count root's processes; a control group does, with a launcher of its own in it.
+        self._group = ControlGroup(settings.bounds) if os.getuid() == 0 and not settings.run_as else None
+        self._own_launcher = Launcher(self._group.procs) if self._group and self._group.procs else None
+        self._launcher = self._own_launcher or launcher
         self._lock = threading.Lock()
         self._level: Level | None = None
         self._stamp: object = None
         self._report: Report | None = None
-        self._group: ControlGroup | None = None
 
     def level(self) -> Level:
         """The level in force; FEATURE_UNAVAILABLE with the reason where nothing holds."""
@@ -518,16 +522,23 @@ class Sandbox:
                 self._choose()
             return cast(Report, self._report)
 
+    @property
+    def counts_processes(self) -> bool:
+        """Whether anything bounds the number of a command's processes."""
+        return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
+
     def close(self) -> None:
         with self._lock:
             self._forget()
+            if self._own_launcher is not None:
+                self._own_launcher.close()
+            if self._group is not None:
+                self._group.close()
 
     def _forget(self) -> None:
         if self._level is not None:
             self._level.close()
-        if self._group is not None:
-            self._group.close()
-        self._level = self._group = self._report = None
+        self._level = self._report = None
 
     def _choose(self) -> None:
         wanted = self._settings.level
@@ -547,20 +558,13 @@ class Sandbox:
         self._report = report
 
     def _verified(self, name: str, report: Report) -> Level:
-        ground = make_ground(self._settings, self._roots, self._data_dir, self._cgroups())
+        ground = make_ground(self._settings, self._roots, self._data_dir)
         if name != "off":
             outcome = selftest.run(self._launcher, name, ground, self._data_dir)
             report.held[name], report.not_held[name] = outcome.held, outcome.not_held
             if broken := outcome.broken(name, network=self._settings.network):
                 raise FeatureUnavailable(f"its self-test failed: {', '.join(broken)}")
         return make_level(name, ground)
-
-    def _cgroups(self) -> tuple[str, ...]:
-        if os.getuid() != 0 or self._settings.run_as:
-            return ()
-        if self._group is None:
-            self._group = ControlGroup(self._settings.bounds)
-        return tuple(self._group.procs)
 
     def _unavailable(self) -> FeatureUnavailable:
         reasons = self._report.reasons if self._report else {}

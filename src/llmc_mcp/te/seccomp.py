@@ -77,11 +77,29 @@ class _Machine(NamedTuple):
     clone3: int
     ioctl: int
     socket: int
+    about_others: tuple[tuple[int, int], ...]  # call and argument: which process is meant; 0 is the caller itself
 
 
+# about_others: prlimit64, setpriority, ioprio_set. Landlock would let them touch all of the user's processes.
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, _X86_64 | _COMMON, clone=56, clone3=435, ioctl=16, socket=41),
-    "aarch64": _Machine(0xC00000B7, _AARCH64 | _COMMON, clone=220, clone3=435, ioctl=29, socket=198),
+    "x86_64": _Machine(
+        0xC000003E,
+        _X86_64 | _COMMON,
+        clone=56,
+        clone3=435,
+        ioctl=16,
+        socket=41,
+        about_others=((302, _ARG0), (141, _ARG1), (251, _ARG1)),
+    ),
+    "aarch64": _Machine(
+        0xC00000B7,
+        _AARCH64 | _COMMON,
+        clone=220,
+        clone3=435,
+        ioctl=29,
+        socket=198,
+        about_others=((261, _ARG0), (140, _ARG1), (30, _ARG1)),
+    ),
 }
 
 
@@ -106,6 +124,8 @@ def command_filter(*, families: Iterable[int], machine: str | None = None) -> by
     steps += _on(kind.clone, [(_LOAD, 0, 0, _ARG0), (_JUMP_ANY_BIT, 0, 1, _NEW_NAMESPACES), _answer(_EPERM)])
     steps += _on(kind.ioctl, _refuse_values(_ARG1, (_TIOCSTI, _TIOCLINUX)))
     steps += _on(kind.socket, _only_values(_ARG0, tuple(families)))
+    for number, argument in kind.about_others:
+        steps += _on(number, [(_LOAD, 0, 0, argument), (_JUMP_EQUAL, 1, 0, 0), _answer(_EPERM)])
     denied = sorted(kind.denied.values())
     steps += [(_JUMP_EQUAL, len(denied) - index, 0, number) for index, number in enumerate(denied)]
     steps += [(_RETURN, 0, 0, _ALLOW), _answer(_EPERM)]

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from .. import __version__
 from ..app import Context
+from ..errors import FeatureUnavailable
+from ..prompts import bootstrap
 from ..tool import Result, tool
 
 
@@ -14,7 +16,8 @@ class Health(Result):
     version: str
     mode: str
     roots: list[str]
-    sandbox: str
+    sandbox: dict[str, str]
+    store: str
 
 
 class InitText(Result):
@@ -27,28 +30,28 @@ class InitText(Result):
         """It is far below any limit; nothing else depends on its length."""
 
 
-@tool("Server version, mode, roots and sandbox level", read_only=True)
+@tool("Server version, mode, roots, sandbox level, store", read_only=True)
 def health(ctx: Context) -> Health:
-    roots = [root.shown for root in ctx.app.files.roots]
-    return Health(True, __version__, ctx.app.config.mode, roots, _sandbox())
+    app = ctx.app
+    roots = [root.shown for root in app.files.roots]
+    sandbox = {"files": "openat2 beneath the roots", "search": _search(), "commands": app.command_confinement()}
+    return Health(True, __version__, app.config.mode, roots, sandbox, _store(ctx))
+
+
+def _search() -> str:
+    from ..te import kernel
+
+    abi = kernel.landlock_abi()
+    return f"read-only in Landlock (ABI {abi})" if abi else "unavailable: the kernel has no Landlock"
+
+
+def _store(ctx: Context) -> str:
+    try:
+        return ctx.app.store.path
+    except FeatureUnavailable as exc:
+        return exc.message
 
 
 @tool("Start here: how to work with this server", name="00_INIT", read_only=True)
 def init(ctx: Context) -> InitText:
-    lines = [
-        f"LLMC MCP {__version__}, {ctx.app.config.mode} mode.",
-        "Roots (relative paths start at the first): " + ", ".join(root.shown for root in ctx.app.files.roots),
-        f"Confinement: {_sandbox()}.",
-        "Replies: one line of JSON about the body, then the body as it is. A cut reply says how to go on.",
-        "Tools:",
-        *(f"- {tool.name}: {tool.description}" for tool in ctx.app.listed if tool.name != "00_INIT"),
-    ]
-    return InitText("\n".join(lines))
-
-
-def _sandbox() -> str:
-    from ..te import kernel
-
-    abi = kernel.landlock_abi()
-    search = f"search in Landlock (ABI {abi}), read-only" if abi else "search unavailable, the kernel has no Landlock"
-    return f"files beneath the roots by openat2; {search}"
+    return InitText(bootstrap(ctx.app))

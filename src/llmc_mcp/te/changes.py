@@ -1,0 +1,256 @@
+"""How a change happens: a lease and the intent first, then the work, then one transaction that makes it visible.
+
+    1  lease + intent    durable; what files held is in the journal before anything changes
+    2  prepare           new content beside its target, synced; may take as long as it takes
+    3  publish + done    still our lease? still what we saw? then renames, and the row says done: all in one transaction
+
+The third holds the store's write lock, so between the question whether the lease is still ours and the rename
+nobody can have taken it over. Whatever a killed process leaves between 1 and 3 is settled by whoever comes next:
+a change that is wholly visible counts, any other is taken back; no file is ever in between.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from ..errors import LlmcError, ResourceBusy, Stale
+from ..maasl import CRIT_CODE, Key, Lease, Leases, Queue, alive, own_process
+from ..session import Session
+from ..store.sqlite import Store
+from . import names, writing
+from .filesystem import Filesystem
+from .journal import Change, Journal, Kept, new_id
+from .steps import MoveRecord, Record, Step, Workshop, close_all, from_record, paths_of
+
+_RACES = 50  # how often a plan is made anew because something changed before it was written down
+
+
+class Plan(NamedTuple):
+    """Steps in their order, and what the journal must hold before the first of them."""
+
+    steps: list[Step]
+    kept: list[Kept]
+    undoes: str | None = None
+
+
+class Done(NamedTuple):
+    """A change that was made."""
+
+    id: str
+    effects: list[Record]
+
+
+class Changes:
+    """Makes changes, and settles those that others left half-done."""
+
+    def __init__(self, files: Filesystem, store: Store, journal: Journal, leases: Leases, wait_s: float) -> None:
+        self._files, self._store, self.journal, self.leases = files, store, journal, leases
+        self._wait_s = wait_s
+        self._trash_fd = os.open(journal.trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.shop = Workshop(files, self._trash_fd, journal.image)
+        self._under_way: set[str] = set()
+        self._settled = False
+        self._lock = threading.Lock()
+
+    def trash_device(self) -> int:
+        """The file system of the trash: what lies on another one is copied, not renamed."""
+        return os.fstat(self._trash_fd).st_dev
+
+    # --- making ----------------------------------------------------------------------------------
+
+    def make(self, who: Session, action: str, plan_it: Callable[[str], Plan], check: Callable[[], None]) -> Done:
+        """Plan (again, should somebody be faster) and carry out a change; `plan_it` gets its id."""
+        self.settle_once()
+        change_id, queue, races = new_id(), Queue(self._wait_s, check), 0
+        while True:
+            check()
+            plan = plan_it(change_id)
+            try:
+                for number, step in enumerate(plan.steps):
+                    step.temporary = _temporary(change_id, number)
+                verdict = self._intend(who, action, change_id, plan)
+                if isinstance(verdict, list):
+                    return self._carry_out(change_id, plan, verdict)
+            finally:
+                close_all(plan.steps)
+            if verdict is None:
+                races += 1
+                if races > _RACES:
+                    raise Stale(f"{plan.steps[0].asked}: keeps changing while we look", hint="Try again.")
+            elif verdict.over:
+                self.settle(verdict.purpose)
+            else:
+                queue.wait(verdict)
+
+    def _intend(self, who: Session, action: str, change_id: str, plan: Plan) -> list[int] | Lease | None:
+        """Tokens when all is written down, the lease that is in the way, or None when the plan is out of date."""
+        effects = [step.record for step in plan.steps]
+        try:
+            with self._store.transaction(durable=True) as connection:
+                taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, change_id)
+                if isinstance(taken, Lease):
+                    return taken
+                for step in plan.steps:
+                    step.verify()
+                roots = [names.show(root.real) for root in self._files.roots]
+                if not self.journal.intend(
+                    connection, change_id, who, action, roots, effects, plan.kept, plan.undoes
+                ):
+                    raise _OutOfDate
+                self._under_way.add(change_id)
+                return taken
+        except (_OutOfDate, Stale):
+            self._under_way.discard(change_id)
+            return None
+
+    def _carry_out(self, change_id: str, plan: Plan, tokens: list[int]) -> Done:
+        """Past the intent nothing cancels a change: it is made, or taken back with a reason."""
+        effects = [step.record for step in plan.steps]
+        pulse = _Pulse(self.leases, tokens)
+        asked = plan.steps[0].asked
+        try:
+            for step in plan.steps:
+                asked = step.asked
+                step.prepare(pulse)
+            with self._store.transaction() as connection:
+                self._refuse_lost_lease(connection, tokens, asked)
+                for step in plan.steps:
+                    asked = step.asked
+                    step.verify()
+                for step in plan.steps:
+                    asked = step.asked
+                    step.publish()
+                    step.visible = True
+                for step in plan.steps:
+                    step.sync()
+                gone = self.journal.done(connection, change_id, effects)
+                self.leases.release(connection, tokens)
+        except BaseException as exc:
+            self._take_back(change_id, plan.steps, tokens)
+            if isinstance(exc, OSError):
+                raise writing.failed(exc, asked) from None
+            raise
+        finally:
+            self._under_way.discard(change_id)
+        with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
+            for step in plan.steps:
+                step.clean()
+            for entry in gone:
+                writing.remove_tree(self._trash_fd, os.fsencode(entry))
+        return Done(change_id, effects)
+
+    def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], asked: str) -> None:
+        if not self.leases.holds(connection, tokens):
+            raise ResourceBusy(
+                f"{asked}: another agent took over while this change was under way; nothing was changed",
+                hint="Read it again and retry.",
+            )
+
+    def _take_back(self, change_id: str, steps: Sequence[Step], tokens: Sequence[int]) -> None:
+        """Nothing of it stays. What can't be taken back now is settled later: the intent is kept for it."""
+        with suppress(OSError, LlmcError):
+            for step in reversed(steps):
+                step.withdraw()
+                step.clean()
+            with self._store.transaction() as connection:
+                self.journal.forget(connection, change_id)
+                self.leases.release(connection, tokens)
+
+    # --- settling --------------------------------------------------------------------------------
+
+    def settle_once(self) -> None:
+        """What killed processes left half-done, before this one makes its first change."""
+        with self._lock:
+            if self._settled:
+                return
+            self._settled = True
+            self.journal.clear_leftovers()
+            for change in self.journal.pending():
+                if self._is_abandoned(change):
+                    self.settle(change.id)
+
+    def _is_abandoned(self, change: Change) -> bool:
+        if change.process == own_process():
+            return change.id not in self._under_way
+        return not alive(change.process)
+
+    def settle(self, change_id: str) -> None:
+        """Finish or take back a change whose process is dead or whose lease is over; harmless on any other."""
+        with self._store.transaction() as connection:
+            pending = [change for change in self.journal.pending() if change.id == change_id]
+            over = all(lease.over for lease in self.leases.of_purpose(connection, change_id))
+            if pending and not over and not self._is_abandoned(pending[0]):
+                return
+            if pending:
+                self._settle(connection, pending[0])
+            self.leases.release_purpose(connection, change_id)
+
+    def _settle(self, connection: sqlite3.Connection, change: Change) -> None:
+        steps: list[Step] = []
+        try:
+            shop = Workshop(self._files_of(change), self._trash_fd, self.journal.image)
+            steps += [from_record(shop, record) for record in change.effects]
+            for number, step in enumerate(steps):
+                step.temporary = _temporary(change.id, number)
+                step.visible = step.published()
+            whole = all(step.visible for step in steps)
+            for step in reversed(steps):
+                if not whole:
+                    step.withdraw()
+                step.clean()
+            if whole:
+                self.journal.done(connection, change.id, change.effects)
+            else:
+                self.journal.forget(connection, change.id)
+        except (OSError, LlmcError):
+            self.journal.failed(connection, change.id)
+        finally:
+            close_all(steps)
+
+    def _files_of(self, change: Change) -> Filesystem:
+        """The files that a change was about: they may lie below other roots than this server's."""
+        try:
+            for effect in change.effects:
+                for path in paths_of(effect):
+                    self._files.locate(path)
+        except LlmcError:
+            return Filesystem(change.roots, self._files.access)
+        return self._files
+
+    def close(self) -> None:
+        """Let go of the trash."""
+        os.close(self._trash_fd)
+
+
+class _OutOfDate(Exception):
+    """What a plan was made from has changed."""
+
+
+class _Pulse:
+    """Keeps the leases of a change that takes long."""
+
+    def __init__(self, leases: Leases, tokens: Sequence[int]) -> None:
+        self._leases, self._tokens = leases, tokens
+        self._due = time.monotonic() + leases.ttl_s / 3
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._due:
+            self._leases.renew(self._tokens)
+            self._due = time.monotonic() + self._leases.ttl_s / 3
+
+
+def _temporary(change_id: str, number: int) -> bytes:
+    return f".llmc-{change_id}-{number}.tmp".encode()
+
+
+def _keys(effects: Sequence[Record]) -> list[Key]:
+    """One key a path; moving or removing a directory holds everything in it."""
+    trees: dict[str, bool] = {}
+    for effect in effects:
+        for path in paths_of(effect):
+            trees[path] = trees.get(path, False) or (isinstance(effect, MoveRecord) and effect.kind == "dir")
+    return [Key(f"code:{path}", tree) for path, tree in trees.items()]

@@ -1,0 +1,111 @@
+"""Which lines of two texts are the same: patience first, then Myers on what is left between."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+_MOST_CHANGES = 300  # in one stretch without a unique line; more than that is shown as replaced
+_MOST_STEPS = 1_000_000  # in all such stretches
+
+Block = tuple[int, int, int]  # (start in a, start in b, lines)
+
+
+def blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
+    """Stretches of equal lines, in order."""
+    found: list[Block] = []
+    budget = [_MOST_STEPS]
+    todo = [(0, len(a), 0, len(b))]
+    while todo:
+        a_low, a_high, b_low, b_high = todo.pop()
+        head = _equal(a, b, a_low, a_high, b_low, b_high)
+        if head:
+            found.append((a_low, b_low, head))
+            a_low, b_low = a_low + head, b_low + head
+        tail = 0
+        while a_low < a_high - tail and b_low < b_high - tail and a[a_high - tail - 1] == b[b_high - tail - 1]:
+            tail += 1
+        a_high, b_high = a_high - tail, b_high - tail
+        if tail:
+            found.append((a_high, b_high, tail))
+        if a_low == a_high or b_low == b_high:
+            continue
+        anchors = _anchors(a, b, a_low, a_high, b_low, b_high)
+        if anchors:
+            todo += _between(anchors, a_low, a_high, b_low, b_high)
+        else:
+            pairs = _myers(a[a_low:a_high], b[b_low:b_high], budget)
+            found += [(a_low + i, b_low + j, 1) for i, j in pairs]
+    return sorted(found)
+
+
+def _equal(a: Sequence[str], b: Sequence[str], a_low: int, a_high: int, b_low: int, b_high: int) -> int:
+    limit = min(a_high - a_low, b_high - b_low)
+    return next((i for i in range(limit) if a[a_low + i] != b[b_low + i]), limit)
+
+
+def _between(
+    anchors: list[tuple[int, int]], a_low: int, a_high: int, b_low: int, b_high: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """The stretches that begin with an anchor, and the one before the first."""
+    for i, j in anchors:
+        yield a_low, i, b_low, j
+        a_low, b_low = i, j
+    yield a_low, a_high, b_low, b_high
+
+
+def _anchors(
+    a: Sequence[str], b: Sequence[str], a_low: int, a_high: int, b_low: int, b_high: int
+) -> list[tuple[int, int]]:
+    """Lines that occur once on each side, as many of them as are in the same order on both."""
+    once_in_a = {line for line, times in Counter(a[a_low:a_high]).items() if times == 1}
+    once_in_b = {line for line, times in Counter(b[b_low:b_high]).items() if times == 1}
+    where = {b[j]: j for j in range(b_low, b_high) if b[j] in once_in_b}
+    pairs = [(i, where[a[i]]) for i in range(a_low, a_high) if a[i] in once_in_a and a[i] in where]
+    ends: list[int] = []  # the smallest j that a rising sequence of each length can end with
+    rising: list[int] = []  # the pair that has it
+    before: list[int] = []
+    for number, (_, j) in enumerate(pairs):
+        length = bisect_left(ends, j)
+        before.append(rising[length - 1] if length else -1)
+        ends[length : length + 1] = [j]
+        rising[length : length + 1] = [number]
+    chain: list[tuple[int, int]] = []
+    number = rising[-1] if rising else -1
+    while number >= 0:
+        chain.append(pairs[number])
+        number = before[number]
+    return chain[::-1]
+
+
+def _myers(a: Sequence[str], b: Sequence[str], budget: list[int]) -> list[tuple[int, int]]:
+    """Pairs of equal lines on a shortest way from a to b; none when that way is too long to look for."""
+    reach = {1: 0}
+    trace: list[dict[int, int]] = []
+    for changes in range(min(len(a) + len(b), _MOST_CHANGES) + 1):
+        trace.append(reach.copy())
+        budget[0] -= 2 * changes + 1
+        if budget[0] < 0:
+            return []
+        for k in range(-changes, changes + 1, 2):
+            down = k == -changes or (k != changes and reach[k - 1] < reach[k + 1])
+            x = reach[k + 1] if down else reach[k - 1] + 1
+            while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
+                x += 1
+            reach[k] = x
+            if x >= len(a) and x - k >= len(b):
+                return _way_back(trace, len(a), len(b))
+    return []
+
+
+def _way_back(trace: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for changes in range(len(trace) - 1, -1, -1):
+        reach, k = trace[changes], x - y
+        down = k == -changes or (k != changes and reach[k - 1] < reach[k + 1])
+        before = k + 1 if down else k - 1
+        start = (reach[before], reach[before] - before) if changes else (0, 0)
+        while x > start[0] and y > start[1]:
+            x, y = x - 1, y - 1
+            pairs.append((x, y))
+        x, y = start
+    return pairs[::-1]

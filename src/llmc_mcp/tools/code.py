@@ -1,0 +1,173 @@
+"""Code: every tool as a function, so that loops and filters cost no tokens."""
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, cast
+
+import msgspec
+
+from ..app import Context
+from ..errors import InvalidArgument, LlmcError
+from ..tool import Result, Row, ToolDef, tool
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=600)]
+
+_NAME = "execute_code"
+_MOST_FOUND = 8
+_NOT_IN_CODE = frozenset({_NAME, "tool_search", "call_tool"})
+
+
+class CodeError(msgspec.Struct, omit_defaults=True):
+    """Why code stopped, where, and what to do about it."""
+
+    message: str
+    line: int | None = None
+    source: str | None = None
+    hint: str | None = None
+
+
+class CodeResult(Result):
+    """What code printed, and the value of its last expression."""
+
+    stdout: str
+    result: object
+    tool_calls: int
+    duration_ms: int
+    error: CodeError | None = None
+    truncated: bool = False
+    handle: str | None = None
+    body: ClassVar[str] = "stdout"
+    handle_kind: ClassVar[str] = "code_output"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
+
+
+@tool("Run Python in which every tool is a function; tools() and help(name) explain", name=_NAME, destructive=True)
+def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> CodeResult:
+    from ..te.code import Limits
+
+    settings, limits = ctx.app.config.code_execution, ctx.app.config.limits
+    seconds = min(timeout or settings.timeout, settings.timeout)
+    ctx.limit_time(seconds)
+    started = time.perf_counter()
+    calls = _Calls(ctx)
+    outcome = ctx.app.code.run(
+        code,
+        calls.functions(),
+        Limits(seconds, settings.max_memory_mb << 20, settings.max_output_bytes, limits.code_max_calls),
+    )
+    took = round((time.perf_counter() - started) * 1000)
+    reply = CodeResult(outcome.stdout, None, calls.count, took, truncated=bool(outcome.cut_bytes))
+    if outcome.failure is not None:
+        reply.error = CodeError(*outcome.failure)
+    _set_value(ctx, reply, outcome.value)
+    return reply
+
+
+def _set_value(ctx: Context, reply: CodeResult, value: object) -> None:
+    """The value as JSON where it has such a form; one that is too long for a reply goes behind a handle."""
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
+    encoded = msgspec.json.encode(plain)
+    room = ctx.app.config.limits.max_reply_bytes // 2
+    if len(encoded) <= room:
+        reply.result = plain
+        return
+    text = plain if isinstance(plain, str) else encoded.decode()
+    reply.handle = ctx.keep(reply.handle_kind, {}, text.encode("utf-8", "replace"))
+    reply.result, reply.truncated = f"{text[: room // 4]} …[{len(encoded):,} bytes]", True
+
+
+class _Calls:
+    """The functions that code may call, and how often it did."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._tools = {_function_name(tool): tool for tool in ctx.app.tools.values() if tool.name not in _NOT_IN_CODE}
+        self.count = 0
+
+    def functions(self) -> dict[str, Callable[..., object]]:
+        made = {name: self._function(tool) for name, tool in self._tools.items()}
+        return {**made, "tools": self._list, "help": self._help}
+
+    def _function(self, tool: ToolDef) -> Callable[..., object]:
+        names = tool.arguments.__struct_fields__
+
+        def call(*values: object, **named: object) -> object:
+            if len(values) > len(names):
+                raise TypeError(f"BAD_ARGS: {tool.name} takes {len(names)} arguments: {', '.join(names)}")
+            self.count += 1
+            try:
+                result = self._ctx.call_tool(tool.name, {**dict(zip(names, values, strict=False)), **named})
+            except LlmcError as exc:
+                hint = f" {exc.hint}" if exc.hint else ""
+                raise RuntimeError(f"{exc.code}: {exc.message}{hint}") from None
+            return msgspec.to_builtins(result, str_keys=True)
+
+        return call
+
+    def _list(self) -> list[str]:
+        return [f"{_usage(name, tool)}: {tool.description}" for name, tool in self._tools.items()]
+
+    def _help(self, name: object) -> str:
+        tool = self._tools.get(getattr(name, "__name__", str(name)))
+        if tool is None:
+            raise RuntimeError(f"UNKNOWN_TOOL: there is no tool {name!r}; tools() lists them")
+        arguments = msgspec.json.encode(tool.input_schema()["properties"]).decode()
+        usage = _usage(_function_name(tool), tool)
+        return f"{usage}\n{tool.description}\narguments: {arguments}\nreturns: {tool.result_shape()}"
+
+
+def _function_name(tool: ToolDef) -> str:
+    """`00_INIT` is no name in Python."""
+    return "init" if tool.name == "00_INIT" else tool.name
+
+
+def _usage(name: str, tool: ToolDef) -> str:
+    schema: dict[str, Any] = tool.input_schema()
+    required = schema.get("required", [])
+    return f"{name}({', '.join(word if word in required else f'{word}?' for word in schema['properties'])})"
+
+
+class FoundTool(Row):
+    """A tool that may be called by name."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    line_format: ClassVar[str] = "{name}: {description}\n  {input_schema}"
+
+
+class FoundTools(Result):
+    """Tools that fit a query, best first."""
+
+    tools: list[FoundTool]
+    truncated: bool = False
+    body: ClassVar[str] = "tools"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
+
+
+@tool("Find tools beyond the listed ones by what they do", feature="dynamic_tools", read_only=True)
+def tool_search(ctx: Context, query: str) -> FoundTools:
+    words = query.lower().split()
+    rows: list[tuple[int, FoundTool]] = []
+    for found in ctx.app.tools.values():
+        if found.name in _NOT_IN_CODE:
+            continue
+        text = f"{found.name} {found.description}".lower().replace("_", " ")
+        score = sum(word in text for word in words)
+        if score:
+            rows.append((-score, FoundTool(found.name, found.description, found.input_schema())))
+    rows.sort(key=lambda row: (row[0], row[1].name))
+    return FoundTools([row for _, row in rows[:_MOST_FOUND]])
+
+
+@tool("Call a tool found by tool_search", feature="dynamic_tools", destructive=True)
+def call_tool(ctx: Context, name: str, args: dict[str, Any] | None = None) -> Result:
+    if name in _NOT_IN_CODE:
+        raise InvalidArgument(f"{name} can't be called through call_tool")
+    return cast(Result, ctx.call_tool(name, args or {}))

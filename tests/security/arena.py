@@ -1,0 +1,203 @@
+"""Where the command attacks are fought: a root, an outside with things worth stealing, and a command engine.
+
+Everything outside belongs to the user who runs the commands, so that nothing but the sandbox stands before it.
+"""
+
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+import llmc_mcp
+
+from ..conftest import SECRET, require
+
+LEVELS = ("workspace", "landlock")
+USERS = ("root", "user")
+NOBODY = 65534
+SYSTEM_PYTHON = "/usr/bin/python3"
+PATIENCE_MS = 30_000
+
+TOOLS = (
+    "bash", "sh", "python3", "git", "find", "tar", "env", "cat", "ls", "echo", "true", "sleep", "dd", "id", "yes",
+)  # fmt: skip
+
+# An environment that tries to reach into whatever the server starts.
+HOSTILE_ENVIRONMENT = {
+    "LLMC_TEST_SECRET": SECRET,
+    "BASH_ENV": "/nonexistent/evil",
+    "BASH_FUNC_ls%%": "() { echo hijacked; }",
+    "NODE_OPTIONS": "--require /nonexistent/evil",
+    "PERL5OPT": "-Mevil",
+    "GIT_DIR": "/nonexistent/evil",
+    "GIT_SSH_COMMAND": "evil",
+    "RIPGREP_CONFIG_PATH": "/nonexistent/evil",
+    "PAGER": "evil",
+    "EDITOR": "evil",
+    "IFS": "x",
+}
+
+
+def require_combination(level: str, who: str) -> None:
+    """Skip what this machine can't show."""
+    require(level == "landlock" or shutil.which("bwrap") is not None, "bubblewrap")
+    if who == "root":
+        require(os.getuid() == 0, "a test run as root")
+    if who == "user" and os.getuid() == 0:
+        readable = subprocess.run(
+            [SYSTEM_PYTHON, "-c", "import msgspec, llmc_mcp"],
+            env={"PYTHONPATH": _python_path()},
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+            cwd="/",
+            capture_output=True,
+            check=False,
+        )
+        require(readable.returncode == 0, "a system Python that an ordinary user can run this project with")
+
+
+def _python_path() -> str:
+    return f"{Path(llmc_mcp.__file__).parents[1]}:{Path(msgspec.__file__).parents[1]}"
+
+
+class Arena:
+    """One level, one user. `run` is a command through the tool; `python` runs a script inside."""
+
+    def __init__(self, level: str, who: str, **setup: Any) -> None:
+        require_combination(level, who)
+        self.level, self.who = level, who
+        self.other_user = who == "user" and os.getuid() == 0
+        self.base = Path(tempfile.mkdtemp(prefix="llmc-arena-"))
+        self.base.chmod(0o755)
+        self.root, self.outside, self.home = self.base / "root", self.base / "outside", self.base / "home"
+        for folder in (self.root, self.outside, self.home, self.home / ".ssh", self.home / ".aws"):
+            folder.mkdir()
+        for secret in (self.outside / "secret.txt", self.home / ".ssh/id_rsa", self.home / ".aws/credentials"):
+            secret.write_text(SECRET)
+        self.setup = {"level": level, "roots": [str(self.root)], "data": str(self.home / "data"), **setup}
+        self.setup.setdefault("tools", {"run_cmd_allowlist": TOOLS})
+        self.hand_over()
+        self._start()
+
+    def hand_over(self) -> None:
+        """Make everything the property of who runs commands."""
+        if self.other_user:
+            for path in (self.root, self.outside, self.home, *self.base.rglob("*")):
+                os.lchown(path, NOBODY, NOBODY)
+
+    def _start(self) -> None:
+        # As root the interpreter of the tests, as another user one that he can reach.
+        python = SYSTEM_PYTHON if self.other_user else sys.executable
+        identity: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if self.other_user else {}
+        self.process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("sandbox_driver.py")), json.dumps(self.setup)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**HOSTILE_ENVIRONMENT, "HOME": str(self.home), "PATH": "/usr/bin", "PYTHONPATH": _python_path()},
+            cwd="/",
+            **identity,
+        )
+        hello = self._answer()
+        self.pid: int = hello["pid"]
+        assert hello["uid"] == (NOBODY if self.other_user else os.getuid())
+
+    def __enter__(self) -> "Arena":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+        shutil.rmtree(self.base, ignore_errors=True)
+
+    def order(self, command: str | list[str], **arguments: Any) -> None:
+        """Start a command without waiting for it."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, "the driver ended"
+        return json.loads(line)
+
+    def run(self, command: str | list[str], **arguments: Any) -> dict[str, Any]:
+        """A command and its answer."""
+        self.order(command, **arguments)
+        return self._answer()
+
+    def python(self, script: str, *arguments: str, **options: Any) -> Any:
+        """What a script inside prints, as JSON; `attempt(name, function)` collects what succeeded."""
+        source = _PRELUDE + textwrap.dedent(script) + "\nprint(json.dumps(succeeded))\n"
+        done = self.run(["python3", "-c", source, *arguments], **options)
+        assert done.get("exit_code") == 0, done
+        return json.loads(done["stdout"].splitlines()[-1])
+
+    def outside_listing(self) -> list[str]:
+        """What is outside now."""
+        return sorted(path.name for path in self.outside.iterdir())
+
+
+_PRELUDE = """
+import ctypes, errno, json, os, socket, struct, sys
+succeeded = []
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(name, function):
+    try:
+        function()
+    except Exception:
+        return
+    succeeded.append(name)
+def call(number, *arguments):
+    ctypes.set_errno(0)
+    libc.syscall.restype = ctypes.c_long
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+"""
+
+
+def reached(listener: socket.socket) -> bool:
+    """Whether anybody connected or sent."""
+    return bool(select.select([listener], [], [], 0)[0])
+
+
+def pids_with(token: str) -> list[int]:
+    """Living processes that have a word on their command line."""
+    found: list[int] = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and token.encode() in Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0"):
+                state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+                if state not in "ZX":
+                    found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until_gone(pidfds: list[int]) -> bool:
+    """Whether all of these processes end."""
+    for fd in pidfds:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        ended = bool(poll.poll(PATIENCE_MS))
+        os.close(fd)
+        if not ended:
+            return False
+    return True
