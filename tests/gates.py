@@ -1,6 +1,6 @@
 """A server's gate in this process, for tests that need no transport."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from llmc_mcp.session import Session
 
 
 @contextmanager
-def gate_on(root: Path, config: Config | None = None) -> Iterator[Gate]:
+def gate_on(root: Path, config: Config | None = None) -> Generator[Gate]:
     """A gate on a folder; its children end with the block."""
     config = config or Config()
     config.observability.log_level = "error"
@@ -21,8 +21,7 @@ def gate_on(root: Path, config: Config | None = None) -> Iterator[Gate]:
     try:
         yield gate
     finally:
-        gate.app.close()
-        gate.log.close()
+        gate.close()
 
 
 def context(gate: Gate) -> Context:
@@ -30,6 +29,6 @@ def context(gate: Gate) -> Context:
     return Context(gate.app, Session(principal="uid:0", session_id="test"), correlation_id=correlation_id())
 
 
-def text_of(gate: Gate, tool: str, /, *, reply_bytes: int | None = None, **arguments: object) -> str:
+def text_of(gate: Gate, tool: str, /, reply_bytes: int | None = None, **arguments: object) -> str:
     """The text that a surface would send for a call."""
-    return gate.render(gate.call(context(gate), tool, arguments, reply_bytes=reply_bytes)).text
+    return gate.reply(context(gate), tool, arguments, reply_bytes=reply_bytes).text

@@ -95,7 +95,8 @@ def test_no_name_means_two_tools() -> None:
 
 def test_classic_lists_every_tool() -> None:
     catalog = Catalog(Config(mode="classic"))
-    assert [tool.name for tool in catalog.listed] == list(registered)
+    hidden = {"tool_search", "call_tool"}  # listed only where the operator wants them
+    assert {tool.name for tool in catalog.listed} == set(registered) - hidden
     assert {"read_file", "list_dir", "stat", "linux_fs_read", "linux_search_content", "health", "00_INIT"} <= set(
         registered
     )
@@ -103,19 +104,19 @@ def test_classic_lists_every_tool() -> None:
 
 def test_hybrid_lists_the_basics_the_promoted_and_the_bootstrap() -> None:
     config = Config(mode="hybrid")
-    wanted = ["read_file", "list_dir", *config.hybrid.promoted_tools, "00_INIT"]
+    wanted = ["read_file", "list_dir", *config.hybrid.promoted_tools, "execute_code", "00_INIT"]
     catalog = Catalog(config)
     assert [tool.name for tool in catalog.listed] == wanted
     assert catalog.notices == []
 
 
 def test_hybrid_lists_what_the_operator_promotes() -> None:
-    config = Config(mode="hybrid", hybrid=Hybrid(promoted_tools=("health", "read_file")))
+    config = Config(mode="hybrid", hybrid=Hybrid(promoted_tools=("health", "read_file"), include_execute_code=False))
     assert [tool.name for tool in Catalog(config).listed] == ["read_file", "list_dir", "health", "00_INIT"]
 
 
 def test_code_execution_lists_the_fewest() -> None:
-    assert set(listed("code_execution")) - {"execute_code"} == {"read_file", "list_dir", "00_INIT"}
+    assert set(listed("code_execution")) == {"read_file", "list_dir", "execute_code", "00_INIT"}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -137,7 +138,7 @@ def test_an_unknown_mode_on_the_command_line_ends_the_start_with_a_reason(tmp_pa
 
 def test_a_promoted_tool_that_does_not_exist_is_a_notice_with_the_nearest_name() -> None:
     catalog = Catalog(Config(hybrid=Hybrid(promoted_tools=("linux_fs_raed", "stat"))))
-    assert [tool.name for tool in catalog.listed] == ["read_file", "list_dir", "stat", "00_INIT"]
+    assert [tool.name for tool in catalog.listed] == ["read_file", "list_dir", "stat", "execute_code", "00_INIT"]
     (notice,) = catalog.notices
     assert "'linux_fs_raed'" in notice
     assert "linux_fs_read" in notice
@@ -169,9 +170,10 @@ def test_an_unknown_tool_is_answered_with_the_nearest_names() -> None:
 
 
 def test_a_name_like_no_other_is_answered_with_all_names() -> None:
+    catalog = Catalog(Config())
     with pytest.raises(UnknownTool) as caught:
-        Catalog(Config()).find("§§§")
-    assert all(name in (caught.value.hint or "") for name in registered)
+        catalog.find("§§§")
+    assert all(name in (caught.value.hint or "") for name in catalog.tools)
 
 
 @pytest.mark.parametrize("name", ["linux_fs_sample", "linux.fs_sample", "sample_file", "read_file"])

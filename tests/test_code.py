@@ -141,3 +141,15 @@ def test_they_are_not_there_by_default(server: Client) -> None:
 def test_cpython_asks_for_isolation(workspace: Workspace) -> None:
     with Client("--root", str(workspace.root), "--set", "code_execution.engine=python") as client:
         assert client.call("execute_code", code="1").code == "ISOLATION_REQUIRED"
+
+
+def test_a_run_takes_no_longer_than_configured(workspace: Workspace) -> None:
+    with Client("--root", str(workspace.root), "--set", "code_execution.timeout=0.2") as client:
+        reply = client.call("execute_code", code="while True: pass", timeout=500)
+        assert "> 200ms" in reply.meta["error"]["message"]
+
+
+def test_hybrid_lists_execute_code_unless_told_not_to(workspace: Workspace, server: Client) -> None:
+    assert "execute_code" in {tool["name"] for tool in server.tools()}
+    with Client("--root", str(workspace.root), "--set", "hybrid.include_execute_code=false") as client:
+        assert "execute_code" not in {tool["name"] for tool in client.tools()}

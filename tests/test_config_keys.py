@@ -37,6 +37,11 @@ PROVED_BY = {
     "limits.max_request_bytes": "test_a_request_is_as_long_as_configured",
     "limits.workers": "test_as_many_calls_run_at_once_as_configured",
     "limits.max_queued_calls": "test_as_many_calls_wait_as_configured",
+    "code_execution.engine": "test_cpython_asks_for_isolation",
+    "code_execution.timeout": "test_a_run_takes_no_longer_than_configured",
+    "hybrid.include_execute_code": "test_hybrid_lists_execute_code_unless_told_not_to",
+    "tools.dynamic_tools": "test_hidden_tools_can_be_found_and_called_where_the_operator_wants_it",
+    "policy.cross_mounts": "test_a17_another_file_system_below_a_root_is_entered_only_where_the_operator_lets_it",
     "observability.enabled": "test_the_log_is_as_configured",
     "observability.log_format": "test_the_log_is_as_configured",
     "observability.log_level": "test_the_log_is_as_configured",
@@ -59,9 +64,6 @@ PENDING = {
     "sandbox.max_file_mb",
     "sandbox.max_tmp_mb",
     "policy.protected_names",
-    "policy.cross_mounts",
-    "limits.handles_max_total_bytes",
-    "limits.handle_ttl_hours",
     "limits.spool_max_bytes",
     "store.url",
     "linux_ops.commands.allowed_binaries",
@@ -119,6 +121,20 @@ def stale_handle(gate: Gate) -> str:
         path.write_text(text)
 
 
+def kept_handle(gate: Gate) -> str:
+    """What a fresh handle answers."""
+    made = json.loads(text_of(gate, "linux_fs_read", path="lines.txt"))["handle"]
+    return call("linux_handle_read", handle=made)(gate)
+
+
+def crowded_out_handle(gate: Gate) -> str:
+    """What a handle answers once another one was made after it."""
+    made = json.loads(text_of(gate, "linux_fs_read", path="lines.txt"))["handle"]
+    limit = gate.app.config.limits.handles_max_total_bytes % 7 + 2  # another reply than with another limit
+    text_of(gate, "linux_search_content", root=".", pattern="needle", max_results=2, context_lines=limit)
+    return call("linux_handle_read", handle=made)(gate)
+
+
 def foreign_link(gate: Gate) -> str:
     """A file with two names that belongs to somebody else."""
     root = Path(gate.app.files.roots[0].shown)
@@ -130,6 +146,7 @@ def foreign_link(gate: Gate) -> str:
     return call("read_file", path="foreign.txt")(gate)
 
 
+LENGTH = "len(read_file('lines.txt')['data'])"
 SEARCH = call("linux_search_content", root=".", pattern="needle", max_results=2, context_lines=0)
 
 CHANGES: dict[str, tuple[object, Callable[[Gate], str], Callable[[str], bool]]] = {
@@ -152,6 +169,20 @@ CHANGES: dict[str, tuple[object, Callable[[Gate], str], Callable[[str], bool]]] 
     "limits.max_tree_entries": (2, call("linux_fs_list", path="."), lambda text: '"truncated":true' in text),
     "limits.search_count_cap": (3, SEARCH, lambda text: '"total_is_exact":false' in text),
     "limits.handle_max_bytes": (100, stale_handle, lambda text: text == "STALE"),
+    "limits.handle_ttl_hours": (1e-9, kept_handle, lambda text: text == "HANDLE_NOT_FOUND"),
+    "limits.handles_max_total_bytes": (1, crowded_out_handle, lambda text: text == "HANDLE_NOT_FOUND"),
+    "limits.code_max_calls": (
+        2,
+        call("execute_code", code="for i in range(9): stat('.')"),
+        lambda text: "error" in text,
+    ),
+    "limits.code_result_bytes": (2000, call("execute_code", code=LENGTH), lambda text: '"result":9490' not in text),
+    "code_execution.max_memory_mb": (
+        1,
+        call("execute_code", code="len('x' * 3_000_000)"),
+        lambda text: "error" in text,
+    ),
+    "code_execution.max_output_bytes": (9, call("execute_code", code="print('x' * 99)"), lambda text: "trunc" in text),
     "policy.secret_names": (["cred*"], call("read_file", path="credentials.txt"), lambda text: "DENIED" in text),
     "policy.secret_exceptions": ([".env"], call("read_file", path=".env"), lambda text: "KEY=1" in text),
     "policy.hard_links": ("allow", foreign_link, lambda text: "foreign\\n" in text),

@@ -245,6 +245,7 @@ def a_handle(client: Client) -> dict[str, Any]:
 
 SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "00_INIT": {},
+    "execute_code": {"code": "1 + 1"},
     "health": {},
     "linux_fs_list": {"path": "."},
     "linux_fs_read": {"path": "notes.txt"},

@@ -33,7 +33,10 @@ def gate(workspace: Workspace) -> Iterator[Gate]:
 
 @pytest.fixture
 def call(gate: Gate) -> Call:
-    return lambda tool, **arguments: json.loads(text_of(gate, tool, **arguments))
+    def run(tool: str, **arguments: object) -> dict[str, Any]:
+        return json.loads(text_of(gate, tool, **arguments))
+
+    return run
 
 
 def refused(gate: Gate, tool: str, **arguments: object) -> str:

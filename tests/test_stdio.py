@@ -151,12 +151,12 @@ def test_the_sdk_gets_progress(workspace: Workspace, endless: dict[str, Any]) ->
     async def body(client: SdkClient) -> None:
         with anyio.CancelScope() as scope:
 
-            async def progress(value: float, total: float | None, message: str | None) -> None:
-                told.append(value)
+            async def heard(progress: float, total: float | None, message: str | None) -> None:
+                told.append(progress)
                 if len(told) == 2:
                     scope.cancel()
 
-            await client.call_tool("read_file", endless, progress_callback=progress)
+            await client.call_tool("read_file", endless, progress_callback=heard)
         assert (await client.call_tool("list_dir", {"path": "."})).is_error is False
 
     with_sdk(workspace.root, "legacy", body)
@@ -437,7 +437,7 @@ main()
 
 
 def test_only_protocol_reaches_stdout_whatever_a_tool_prints(workspace: Workspace) -> None:
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "noise", "arguments": {}}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "noise"}}
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     done = subprocess.run(
         [sys.executable, "-c", NOISY_SERVER, "--root", str(workspace.root)],
@@ -570,10 +570,15 @@ def wait_until_asleep(pid: int) -> None:
     """Until no thread of a process runs any more: whatever it could do, it has done."""
     quiet = 0
     while quiet < 50:
-        states = [
-            (task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()
-        ]
-        quiet = quiet + 1 if set(states) == {"S"} else 0
+        quiet = quiet + 1 if set(thread_states(pid)) == {"S"} else 0
+
+
+def thread_states(pid: int) -> Iterator[str]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            yield (task / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            yield "ended"  # between the listing and the look
 
 
 def test_nothing_is_left_when_a_server_leaves(server: Client, workspace: Workspace) -> None:

@@ -15,7 +15,13 @@ from llmc_mcp.te import names, text
 ROOMY = text.Limits(slice_bytes=1 << 20, line_bytes=1 << 16, count_bytes=1 << 30)
 
 lines_of_text = st.lists(st.text(st.sampled_from("ab é€😀\t\r"), max_size=12) | st.just(""), max_size=30)
-content = st.builds(lambda lines, end: "\n".join(lines) + end, lines_of_text, st.sampled_from(["", "\n"]))
+
+
+def whole(lines: list[str], end: str) -> str:
+    return "\n".join(lines) + end
+
+
+content = st.builds(whole, lines_of_text, st.sampled_from(["", "\n"]))
 encodings = st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "latin-1"])
 
 

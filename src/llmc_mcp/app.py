@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import Config, data_directory
@@ -13,16 +13,20 @@ from .tool import ToolDef
 
 if TYPE_CHECKING:
     from .store.sqlite import Store
+    from .te.changes import Changes
     from .te.code import Engine as CodeEngine
     from .te.handles import Handles, Meta
     from .te.launcher import Launcher
     from .te.listing import Lister
+    from .te.mutations import Mutations
     from .te.pages import Pages
+    from .te.patching import Patching
     from .te.pytest import Pytest
     from .te.reading import Reader
     from .te.sandbox import Sandbox
     from .te.search import Search
     from .te.shell import Shell
+    from .te.undoing import Undoing
 
 Engine = TypeVar("Engine")
 
@@ -32,10 +36,12 @@ _PROGRESS_EVERY_S = 0.5
 class App:
     """Configuration, roots and engines; each engine is made when it is first needed."""
 
-    def __init__(self, config: Config, roots: list[str], data_dir: str | None = None) -> None:
+    def __init__(
+        self, config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()
+    ) -> None:
         self.config = config
         self.data_dir = data_dir or data_directory()
-        self.files = Filesystem(roots, _access(config, self.data_dir))
+        self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
         self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
         self.tools: dict[str, ToolDef] = {}  # and which there are
         self._engines: dict[str, Any] = {}
@@ -114,6 +120,40 @@ class App:
         return self._engine("store", lambda: Store(self.data_dir))
 
     @property
+    def changes(self) -> "Changes":
+        from .maasl import Leases
+        from .te.changes import Changes
+        from .te.journal import Journal, Limits
+
+        limits = self.config.limits
+        kept = Limits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
+
+        def make() -> Changes:
+            leases = Leases(self.store, limits.lease_ttl_sec)
+            return Changes(self.files, self.store, Journal(self.store, kept), leases, limits.lease_wait_sec)
+
+        return self._engine("changes", make)
+
+    @property
+    def mutations(self) -> "Mutations":
+        from .te.mutations import Mutations
+
+        cap = self.config.limits.edit_max_bytes
+        return self._engine("mutations", lambda: Mutations(self.files, self.changes, cap))
+
+    @property
+    def patching(self) -> "Patching":
+        from .te.patching import Patching
+
+        return self._engine("patching", lambda: Patching(self.files, self.changes, self.mutations))
+
+    @property
+    def undoing(self) -> "Undoing":
+        from .te.undoing import Undoing
+
+        return self._engine("undoing", lambda: Undoing(self.files, self.changes, self.mutations))
+
+    @property
     def handles(self) -> "Handles":
         from .te.handles import Handles, Policy
 
@@ -131,7 +171,7 @@ class App:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
-        for name in ("code", "launcher", "sandbox", "store"):
+        for name in ("code", "launcher", "sandbox", "changes", "store"):
             if name in engines:
                 engines[name].close()
 
@@ -147,10 +187,16 @@ def _code_engine(config: Config) -> "CodeEngine":
     return MontyEngine()
 
 
-def _access(config: Config, data_dir: str) -> Access:
+def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
     policy = config.policy
     return Access(
-        policy.secret_names, policy.secret_exceptions, policy.hard_links != "allow", policy.cross_mounts, data_dir
+        policy.secret_names,
+        policy.secret_exceptions,
+        policy.hard_links != "allow",
+        policy.cross_mounts,
+        data_dir,
+        policy.protected_names,
+        tuple(own_files),
     )
 
 

@@ -17,9 +17,9 @@ def _load() -> None:
     """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
     from .tools import code, meta
     from .tools import exec as commands
-    from .tools.linux_ops import fs, handles, search
+    from .tools.linux_ops import changes, fs, handles, patch, search
 
-    del code, commands, meta, fs, handles, search
+    del changes, code, commands, meta, fs, handles, patch, search
 
 
 class Catalog:

@@ -12,6 +12,7 @@ COMMANDS = {
     "serve": ("server", "the MCP server itself; the same as llmc-mcp (see: llmc serve --help)"),
     "smoke": ("smoke", "start the server on this folder, call it once, print a client configuration"),
     "config": ("config_cli", "show the configuration in force, trust or untrust this folder's llmc.toml"),
+    "doctor": ("doctor", "what this machine offers the server, what it lacks, how to get it (--json)"),
     "handles": ("handles_cli", "list what earlier replies left behind, or print one of them"),
     "repo": ("validate", "repo validate: check the configuration and the tools, with a hint per finding"),
 }

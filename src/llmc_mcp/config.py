@@ -204,9 +204,15 @@ class Limits(Section):
     handle_max_bytes: Annotated[int, amount("size of a file up to which a handle keeps a copy")] = 2 << 20
     handles_max_total_bytes: Annotated[int, amount("bytes of all handles together", "operator")] = 512 << 20
     handle_ttl_hours: Annotated[float, amount("hours before a handle expires", "operator")] = 24.0
+    journal_max_bytes: Annotated[int, amount("bytes of a file that one change may replace with undo")] = 64 << 20
+    journal_max_total_bytes: Annotated[int, amount("bytes that the journal keeps for undo", "operator")] = 1 << 30
+    trash_max_total_bytes: Annotated[int, amount("bytes that the trash keeps", "operator")] = 4 << 30
+    lease_ttl_sec: Annotated[float, amount("seconds before a change under way may be taken over", "operator")] = 30.0
     spool_max_bytes: Annotated[int, amount("bytes of one command's output that a handle keeps")] = 64 << 20
     code_max_calls: Annotated[int, amount("tool calls that one execute_code may make")] = 1_000
     code_result_bytes: Annotated[int, amount("bytes of one tool's result inside execute_code")] = 1 << 20
+    edit_max_bytes: Annotated[int, amount("size of a file up to which it is edited or patched")] = 2 << 20
+    lease_wait_sec: Annotated[float, amount("seconds that a change waits for another of the same file")] = 5.0
     workers: Annotated[int, amount("calls that run at the same time")] = 8
     max_queued_calls: Annotated[int, amount("calls under way before more are refused")] = 1_000
     rate_limit_rps: Annotated[float, amount("HTTP calls a second and token")] = 10.0

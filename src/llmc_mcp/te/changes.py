@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import LlmcError, ResourceBusy, Stale
 from ..maasl import CRIT_CODE, Key, Lease, Leases, Queue, alive, own_process
@@ -29,12 +29,34 @@ from .steps import MoveRecord, Record, Step, Workshop, close_all, from_record, p
 _RACES = 50  # how often a plan is made anew because something changed before it was written down
 
 
-class Plan(NamedTuple):
-    """Steps in their order, and what the journal must hold before the first of them."""
+class Opened(Protocol):
+    """What holds an fd and can be told to let go, more than once."""
 
-    steps: list[Step]
-    kept: list[Kept]
-    undoes: str | None = None
+    def close(self) -> None: ...
+
+
+Holder = TypeVar("Holder", bound=Opened)
+
+
+class Draft:
+    """A change being planned: steps in their order, and what the journal must hold before the first of them."""
+
+    def __init__(self, change_id: str) -> None:
+        self.id = change_id
+        self.steps: list[Step] = []
+        self.kept: list[Kept] = []
+        self.undoes: str | None = None
+        self._open: list[Opened] = []
+
+    def hold(self, opened: Holder) -> Holder:
+        """Keep something open until the change is made or given up."""
+        self._open.append(opened)
+        return opened
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for opened in self._open:
+            opened.close()
 
 
 class Done(NamedTuple):
@@ -62,21 +84,22 @@ class Changes:
 
     # --- making ----------------------------------------------------------------------------------
 
-    def make(self, who: Session, action: str, plan_it: Callable[[str], Plan], check: Callable[[], None]) -> Done:
-        """Plan (again, should somebody be faster) and carry out a change; `plan_it` gets its id."""
+    def make(self, who: Session, action: str, plan_it: Callable[[Draft], None], check: Callable[[], None]) -> Done:
+        """Plan (again, should somebody be faster) and carry out a change."""
         self.settle_once()
         change_id, queue, races = new_id(), Queue(self._wait_s, check), 0
         while True:
             check()
-            plan = plan_it(change_id)
+            plan = Draft(change_id)
             try:
+                plan_it(plan)
                 for number, step in enumerate(plan.steps):
                     step.temporary = _temporary(change_id, number)
-                verdict = self._intend(who, action, change_id, plan)
+                verdict = self._intend(who, action, plan)
                 if isinstance(verdict, list):
-                    return self._carry_out(change_id, plan, verdict)
+                    return self._carry_out(plan, verdict)
             finally:
-                close_all(plan.steps)
+                plan.close()
             if verdict is None:
                 races += 1
                 if races > _RACES:
@@ -86,28 +109,26 @@ class Changes:
             else:
                 queue.wait(verdict)
 
-    def _intend(self, who: Session, action: str, change_id: str, plan: Plan) -> list[int] | Lease | None:
+    def _intend(self, who: Session, action: str, plan: Draft) -> list[int] | Lease | None:
         """Tokens when all is written down, the lease that is in the way, or None when the plan is out of date."""
         effects = [step.record for step in plan.steps]
         try:
             with self._store.transaction(durable=True) as connection:
-                taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, change_id)
+                taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, plan.id)
                 if isinstance(taken, Lease):
                     return taken
                 for step in plan.steps:
                     step.verify()
                 roots = [names.show(root.real) for root in self._files.roots]
-                if not self.journal.intend(
-                    connection, change_id, who, action, roots, effects, plan.kept, plan.undoes
-                ):
+                if not self.journal.intend(connection, plan.id, who, action, roots, effects, plan.kept, plan.undoes):
                     raise _OutOfDate
-                self._under_way.add(change_id)
+                self._under_way.add(plan.id)
                 return taken
         except (_OutOfDate, Stale):
-            self._under_way.discard(change_id)
+            self._under_way.discard(plan.id)
             return None
 
-    def _carry_out(self, change_id: str, plan: Plan, tokens: list[int]) -> Done:
+    def _carry_out(self, plan: Draft, tokens: list[int]) -> Done:
         """Past the intent nothing cancels a change: it is made, or taken back with a reason."""
         effects = [step.record for step in plan.steps]
         pulse = _Pulse(self.leases, tokens)
@@ -127,21 +148,21 @@ class Changes:
                     step.visible = True
                 for step in plan.steps:
                     step.sync()
-                gone = self.journal.done(connection, change_id, effects)
+                gone = self.journal.done(connection, plan.id, effects)
                 self.leases.release(connection, tokens)
         except BaseException as exc:
-            self._take_back(change_id, plan.steps, tokens)
+            self._take_back(plan.id, plan.steps, tokens)
             if isinstance(exc, OSError):
                 raise writing.failed(exc, asked) from None
             raise
         finally:
-            self._under_way.discard(change_id)
+            self._under_way.discard(plan.id)
         with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
             for step in plan.steps:
                 step.clean()
             for entry in gone:
                 writing.remove_tree(self._trash_fd, os.fsencode(entry))
-        return Done(change_id, effects)
+        return Done(plan.id, effects)
 
     def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], asked: str) -> None:
         if not self.leases.holds(connection, tokens):

@@ -35,6 +35,11 @@ class Document(NamedTuple):
 
 def decode(data: bytes) -> Document:
     """What the bytes of a text file say; refuses what is not text."""
+    if b"\0" not in data and not data.startswith(tuple(mark for mark, _ in _MARKS)):
+        try:
+            return Document(data.decode(), b"", "utf-8")  # as below, without reading everything twice
+        except UnicodeDecodeError:
+            pass
     encoding = files.encoding_of(data, whole=True)
     if encoding is None:
         raise errors.InvalidArgument(

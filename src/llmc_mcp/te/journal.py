@@ -159,7 +159,9 @@ class Journal:
         for image in {one.sha256: one for one in kept}.values():
             if image.packed is None and not os.path.exists(self._path(image.sha256)):
                 return False
-            connection.execute("INSERT OR IGNORE INTO images VALUES (?,?,?)", (image.sha256, image.stored, image.packed))
+            connection.execute(
+                "INSERT OR IGNORE INTO images VALUES (?,?,?)", (image.sha256, image.stored, image.packed)
+            )
             connection.execute("INSERT INTO change_images VALUES (?,?)", (seq, image.sha256))
         self._make_room(connection, cast(int, seq))
         return True
@@ -186,7 +188,9 @@ class Journal:
 
     def forget(self, connection: sqlite3.Connection, change_id: str) -> None:
         """The change never happened."""
-        for (seq,) in connection.execute("SELECT seq FROM changes WHERE id=? AND state='pending'", (change_id,)).fetchall():
+        for (seq,) in connection.execute(
+            "SELECT seq FROM changes WHERE id=? AND state='pending'", (change_id,)
+        ).fetchall():
             self._release_images(connection, seq)
             connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
 
@@ -232,7 +236,9 @@ class Journal:
 
     def empty_trash(self, connection: sqlite3.Connection, entry: str) -> None:
         """One entry goes for good, and the change that trashed it says so from now on."""
-        for (change_id,) in connection.execute("DELETE FROM trash WHERE entry=? RETURNING change_id", (entry,)).fetchall():
+        for (change_id,) in connection.execute(
+            "DELETE FROM trash WHERE entry=? RETURNING change_id", (entry,)
+        ).fetchall():
             connection.execute("UPDATE changes SET dropped=1 WHERE id=?", (change_id,))
 
     # --- reading ---------------------------------------------------------------------------------
@@ -255,7 +261,7 @@ class Journal:
         """All changes of a session that still stand, newest first."""
         return self._select(f"principal=? AND session_id=? AND {_STANDING} ORDER BY seq DESC", _session(who))
 
-    def list(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
+    def history(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
         """Changes that were made, newest first."""
         return self._select(
             "state<>'pending' AND (? IS NULL OR principal=?) AND (? IS NULL OR session_id=?) ORDER BY seq DESC LIMIT ?",
@@ -268,7 +274,9 @@ class Journal:
 
     def trashed(self) -> list[tuple[str, str, str, str, int, float]]:
         """What lies in the trash, newest first: entry, change, path, kind, bytes, when."""
-        rows = self._store.query("SELECT entry, change_id, path, kind, bytes, at FROM trash ORDER BY at DESC, rowid DESC")
+        rows = self._store.query(
+            "SELECT entry, change_id, path, kind, bytes, at FROM trash ORDER BY at DESC, rowid DESC"
+        )
         return cast(list[tuple[str, str, str, str, int, float]], rows)
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[Change]:
@@ -307,7 +315,9 @@ def _change(row: tuple[object, ...]) -> Change:
     fields = list(row)
     fields[9], fields[10] = msgspec.json.decode(cast(str, row[9])), _decode(cast(str, row[10]))
     fields[13] = bool(row[13])
-    return Change(*cast(tuple[int, str, str, str, str, float, str, str, str, list[str], list[Record], None, None, bool], fields))
+    return Change(
+        *cast(tuple[int, str, str, str, str, float, str, str, str, list[str], list[Record], None, None, bool], fields)
+    )
 
 
 def refuse_dropped(change: Change) -> None:

@@ -19,7 +19,7 @@ _CHUNK = 4096
 _RE_READ = "Copy the text from the file as it is now (read these lines again); nothing changed."
 
 _LOOK_ALIKES = {
-    "'": "\u2018\u2019\u201a\u201b\u2032\u02bc\u00b4`",
+    "'": "\u2018\u2019\u201a\u201b\u2032\u02bc\u00b4",
     '"': "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb",
     "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u00ad",
     "": "\u200b\u200c\u200d\u2060\ufeff\ufe0f",
@@ -100,21 +100,29 @@ def _miswritten(text: str, old: str) -> tuple[str, str] | None:
 # Text that is there but for white space and look-alikes
 
 
-def _folded(piece: str) -> str:
+def _alikes(old: str) -> list[tuple[str, str]]:
+    """Look-alikes and their plain forms, as far as they could decide whether `old` occurs."""
+    return [
+        (alike, plain)
+        for plain, alikes in _LOOK_ALIKES.items()
+        if plain in old or any(alike in old for alike in alikes)
+        for alike in alikes
+    ]
+
+
+def _folded(piece: str, alikes: Sequence[tuple[str, str]]) -> str:
     """Without white space, and with the plain form of every look-alike; character by character, so cut anywhere."""
     if not piece.isascii():
-        for plain, alikes in _LOOK_ALIKES.items():
-            for alike in alikes:
-                piece = piece.replace(alike, plain)
+        for alike, plain in alikes:
+            piece = piece.replace(alike, plain)
         piece = unicodedata.normalize("NFKD", piece)
-    else:
-        piece = piece.replace("`", "'")
     return "".join(piece.split())
 
 
 def _but_for_blanks(text: str, old: str) -> tuple[str, str] | None:
-    wanted = _folded(old)
-    chunks = [_folded(text[at : at + _CHUNK]) for at in range(0, len(text), _CHUNK)]
+    alikes = _alikes(old)
+    wanted = _folded(old, alikes)
+    chunks = [_folded(text[at : at + _CHUNK], alikes) for at in range(0, len(text), _CHUNK)]
     whole = "".join(chunks)
     if not wanted or (found := whole.find(wanted)) < 0:
         return None
@@ -125,7 +133,7 @@ def _but_for_blanks(text: str, old: str) -> tuple[str, str] | None:
         chunk = bisect_right(ends, position)
         left = position - (ends[chunk - 1] if chunk else 0)
         at = chunk * _CHUNK
-        while (size := len(_folded(text[at]))) <= left:
+        while (size := len(_folded(text[at], alikes))) <= left:
             left -= size
             at += 1
         return at

@@ -115,6 +115,7 @@ class Ground(NamedTuple):
     path: tuple[str, ...]
     read_only: tuple[str, ...]
     writable: tuple[str, ...]
+    hidden: tuple[str, ...]  # inside the roots
     counter: Counter
 
     def plan(self) -> Plan:
@@ -154,19 +155,33 @@ def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> G
         dict.fromkeys(
             path
             for path in map(_real, (*settings.extra_read, sys.prefix, sys.base_prefix, _package_home()))
-            if os.path.exists(path)
+            if os.path.exists(path) and reachable(path, user)
         )
     )
     writable = tuple(dict.fromkeys(map(_real, settings.extra_write)))
     home = pwd.getpwuid(uid).pw_dir if _user_name(uid) != str(uid) else os.path.expanduser("~")
-    _refuse_secrets_inside(settings, roots, writable, data_dir, home)
-    return Ground(settings, roots, user, uid, search_path(settings), read_only, writable, Counter(uid))
+    folders = [*(os.fsdecode(root.real) for root in roots), *writable] if settings.level != "off" else []
+    hidden = _hidden_inside(settings, folders, data_dir, home)
+    return Ground(settings, roots, user, uid, search_path(settings), read_only, writable, hidden, Counter(uid))
 
 
 def search_path(settings: Settings) -> tuple[str, ...]:
     """Where programs are found: the system's folders, and those of toolchains that the operator named."""
     extra = (_bin_of(_real(path)) for path in settings.extra_read)
     return (*SYSTEM_PATH, *(folder for folder in extra if os.path.isdir(folder)))
+
+
+def reachable(path: str, user: tuple[int, int] | None) -> bool:
+    """Whether the user whom commands run as can get to a path at all."""
+    if user is None:
+        return True
+    while path != "/":
+        info = os.stat(path)
+        shift = 6 if info.st_uid == user[0] else 3 if info.st_gid == user[1] else 0
+        if not info.st_mode >> shift & 1:
+            return False
+        path = os.path.dirname(path)
+    return True
 
 
 def _package_home() -> str:
@@ -203,20 +218,26 @@ def _run_as(name: str) -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
-def _refuse_secrets_inside(
-    settings: Settings, roots: tuple[Root, ...], writable: tuple[str, ...], data_dir: str, home: str
-) -> None:
-    """A folder that is given as a whole can't have a hole in it: not below a folder that commands may change."""
-    hidden = [os.path.realpath(data_dir), *map(_real, settings.deny_read)]
-    hidden += [path for name in _SECRETS if os.path.lexists(path := os.path.join(os.path.realpath(home), name))]
-    for folder in (*(os.fsdecode(root.real) for root in roots), *writable):
-        for secret in hidden:
-            if is_below(secret, folder):
+def _hidden_inside(settings: Settings, folders: list[str], data_dir: str, home: str) -> tuple[str, ...]:
+    """What lies inside the roots and must not be seen: always an entry right below a root.
+
+    A mount on it keeps it in place: while it is a mount point no command can move it away and put a link there for
+    the next start to follow. Deeper down that would not hold, so of a deeper secret the whole entry is hidden.
+    """
+    secrets = [path for name in _SECRETS if os.path.lexists(path := os.path.join(os.path.realpath(home), name))]
+    if any(is_below(os.path.realpath(data_dir), folder) for folder in folders):
+        os.makedirs(data_dir, mode=0o700, exist_ok=True)  # what is not there can't be covered
+    hidden: dict[str, None] = {}
+    for secret in map(_real, (data_dir, *settings.deny_read, *secrets)):
+        for folder in folders:
+            if secret == folder or (folder == "/" and is_below(secret, folder)):
                 raise FeatureUnavailable(
                     f"commands can't run: the root {folder} contains {secret}, which they must not see",
-                    hint="Choose a narrower root, or a data directory elsewhere (LLMC_DATA_DIR); "
-                    'mcp.sandbox.level="off" runs commands unconfined.',
+                    hint='Choose a narrower root; mcp.sandbox.level="off" runs commands unconfined.',
                 )
+            if is_below(secret, folder) and os.path.exists(secret):
+                hidden[os.path.join(folder, secret[len(folder) + 1 :].split("/", 1)[0])] = None
+    return tuple(path for path in hidden if not os.path.islink(path))
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -239,6 +260,11 @@ class LandlockLevel:
                 "the kernel's Landlock is missing or too old to hold a command",
                 hint="Linux 6.2 or newer with landlock in its lsm= list.",
             )
+        if ground.hidden:
+            raise FeatureUnavailable(
+                f"Landlock can't hide what lies inside a root: {', '.join(ground.hidden)}",
+                hint="Choose a narrower root, or a data directory elsewhere (LLMC_DATA_DIR).",
+            )
         _need_filter()
         network = ground.settings.network
         self.blocks_network = not network
@@ -253,7 +279,7 @@ class LandlockLevel:
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
         del cwd
         plan = self._ground.plan()
-        plan |= {"seccomp": self._seccomp, "ruleset": 4, "drop_capabilities": os.getuid() == 0}
+        plan |= {"seccomp": self._seccomp, "ruleset": 4, "drop_capabilities": self._ground.uid == 0}
         return Launch(argv, self._env, plan, [os.dup(self._ruleset)])
 
     def close(self) -> None:
@@ -374,8 +400,11 @@ def _namespaces(ground: Ground, inside: int) -> list[str]:
 
 
 def _mounts(ground: Ground) -> list[str]:
-    """The file system, outermost folders first. Nothing is ever mounted below a folder that commands can change:
-    bubblewrap before 0.12 follows a symbolic link there, and makes folders outside (CVE-2026-87766)."""
+    """The file system, outermost folders first.
+
+    Nothing is mounted below a folder that commands can change, because bubblewrap before 0.12 follows a symbolic link
+    there, and makes folders outside (CVE-2026-87766); `hidden` entries are the exception that can't be moved.
+    """
     options: list[str] = []
     for path in _SYSTEM_FOLDERS:
         options += _same_as_outside(path)
@@ -393,6 +422,8 @@ def _mounts(ground: Ground) -> list[str]:
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]
     for path, how in sorted(binds):
         options += [how, path, path]
+    for path in ground.hidden:
+        options += ["--size", "65536", "--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
     for root in ground.roots:
         if root.path != root.real and not _covered(os.fsdecode(root.path), [path for path, _ in binds]):
             options += ["--symlink", os.fsdecode(root.real), os.fsdecode(root.path)]
@@ -547,18 +578,23 @@ class Sandbox:
         if wanted == "read_only":
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
         self._stamp = _stamp()
+        try:
+            ground = make_ground(self._settings, self._roots, self._data_dir)
+        except LlmcError as exc:
+            report.reasons["every level"] = _why(exc)
+            self._report = report
+            return
         for name in order:
             try:
-                self._level = self._verified(name, report)
+                self._level = self._verified(name, ground, report)
             except LlmcError as exc:
-                report.reasons[name] = f"{exc.message}. {exc.hint or ''}".strip()
+                report.reasons[name] = _why(exc)
                 continue
             report = report._replace(level=name)
             break
         self._report = report
 
-    def _verified(self, name: str, report: Report) -> Level:
-        ground = make_ground(self._settings, self._roots, self._data_dir)
+    def _verified(self, name: str, ground: Ground, report: Report) -> Level:
         if name != "off":
             outcome = selftest.run(self._launcher, name, ground, self._data_dir)
             report.held[name], report.not_held[name] = outcome.held, outcome.not_held
@@ -573,6 +609,10 @@ class Sandbox:
             f"commands are not available, because nothing would confine them. {told}",
             hint="llmc doctor tells what is missing and how to get it.",
         )
+
+
+def _why(exc: LlmcError) -> str:
+    return f"{exc.message}. {exc.hint or ''}".strip()
 
 
 def make_level(name: str, ground: Ground) -> Level:

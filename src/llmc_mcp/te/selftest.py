@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _CACHE = "sandbox.json"
 _PATIENCE_S = 20.0
+_SYSTEM_PYTHON = "/usr/bin/python3"
 NETWORK = ("connect_tcp", "send_udp")
 # Landlock knows neither modes nor, before Linux 6.12, signals: it does not claim them.
 NOT_CLAIMED = {"landlock": ("change_mode_outside", "signal_server"), "workspace": ()}
@@ -93,9 +94,10 @@ def _try(launcher: Launcher, name: str, ground: "Ground", base: str) -> Outcome:
         "udp": listeners["send_udp"].getsockname()[1],
     }
     try:
-        level = make_level(name, ground._replace(roots=(Root(root_fd, root, os.path.realpath(root)),)))
+        level = make_level(name, ground._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
         try:
-            succeeded = _inside(launcher, level.launch, {**facts, **ports, "server": os.getpid()}, root_fd)
+            told = {**facts, **ports, "server": os.getpid()}
+            succeeded = _inside(launcher, level.launch, _interpreter(ground), told, root_fd)
         finally:
             level.close()
         # Inside a network namespace a message may be sent and go nowhere: only what arrives here has got out.
@@ -144,11 +146,15 @@ def _was_reached(listener: socket.socket) -> bool:
 
 
 def _inside(
-    launcher: Launcher, launch: "Callable[[list[bytes], int], Launch]", facts: Mapping[str, object], cwd: int
+    launcher: Launcher,
+    launch: "Callable[[list[bytes], int], Launch]",
+    python: str,
+    facts: Mapping[str, object],
+    cwd: int,
 ) -> set[str]:
     with open(os.path.join(os.path.dirname(__file__), "sandbox_probe.py")) as file:
         source = file.read()
-    words = [sys.executable, "-I", "-S", "-c", source, json.dumps(facts)]
+    words = [python, "-I", "-S", "-c", source, json.dumps(facts)]
     start = launch([os.fsencode(word) for word in words], cwd)
     printed: list[bytes] = []
     try:
@@ -166,6 +172,13 @@ def _inside(
     except ValueError:
         said = child.stderr.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
         raise FeatureUnavailable(f"a test command failed inside (exit {child.exit_code}): {said[:200]}") from None
+
+
+def _interpreter(ground: "Ground") -> str:
+    """Our own Python or, where another user runs the commands and can't get to it, the system's."""
+    from .sandbox import reachable
+
+    return sys.executable if reachable(os.path.realpath(sys.executable), ground.user) else _SYSTEM_PYTHON
 
 
 def _deadline() -> Callable[[], None]:

@@ -13,7 +13,6 @@ What is journaled of a step is its record, a plain struct; a step can be made fr
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -21,8 +20,6 @@ from ..errors import LlmcError, Stale
 from . import kernel, writing
 from .filesystem import Filesystem
 from .writing import Target, identity
-
-T = TypeVar("T")
 
 TRASH = "trash:"  # stands before the name of an entry of the trash, where a path is expected
 
@@ -117,17 +114,15 @@ class Spot:
         self.dir_fd = -1
 
 
-class Step:
-    """A part of a change. `temporary` is the name, unique to change and step, for what is not published yet."""
+class _Phases:
+    """What a step may do at each phase. `temporary` is a name, unique to change and step, for work under way."""
 
-    record: Record
-    asked: str
-
-    def __init__(self) -> None:
+    def __init__(self, asked: str) -> None:
+        self.asked = asked
         self.temporary = b""
         self.visible = False  # whether there is something to withdraw
 
-    def prepare(self, tick: Callable[[], None]) -> None:
+    def prepare(self, tick: Callable[[], None], /) -> None:
         """Everything that takes time."""
 
     def verify(self) -> None:
@@ -157,29 +152,24 @@ def _stale(asked: str) -> Stale:
     return Stale(f"{asked}: changed meanwhile; nothing was done", hint="Read it again.")
 
 
-class Put(Step):
+class Put(_Phases):
     """New content for a file, or a new file. `pieces` may be read several times."""
 
     def __init__(
-        self, shop: Workshop, target: Target | None, record: PutRecord, pieces: Callable[[], Iterable[bytes]] | None
+        self, shop: Workshop, target: Target, record: PutRecord, pieces: Callable[[], Iterable[bytes]] = tuple
     ) -> None:
-        super().__init__()
+        super().__init__(target.asked)
         self._shop, self.target, self.record, self._pieces = shop, target, record, pieces
-        self.asked = target.asked if target else record.path
 
-    def prepare(self, tick: Callable[[], None]) -> None:
-        assert self.target is not None
-        assert self._pieces is not None
+    def prepare(self, tick: Callable[[], None], /) -> None:
         self.target.enter()
-        writing.write_beside(self.target, self.temporary, self._pieces(), self.record.mode)
+        writing.write_beside(self.target, self.temporary, self._pieces(), self.record.mode, tick)
 
     def verify(self) -> None:
-        assert self.target is not None
         if self.target.changed():
             raise _stale(self.asked)
 
     def publish(self) -> None:
-        assert self.target is not None
         target = self.target
         if target.info is None:
             kernel.rename_no_replace(target.dir_fd, self.temporary, target.dir_fd, target.name)
@@ -187,14 +177,14 @@ class Put(Step):
             os.rename(self.temporary, target.name, src_dir_fd=target.dir_fd, dst_dir_fd=target.dir_fd)
 
     def published(self) -> bool:
-        if self.target is None or self.target.kind != "file":
+        if self.target.kind != "file":
             return False
         if writing.exists_in(self.target.dir_fd, self.temporary):  # else it would bear the file's name by now
             return False
         return writing.sha256(writing.pieces_of(self.target)) == self.record.after.sha256
 
     def withdraw(self) -> None:
-        if self.target is None or not self.visible:
+        if not self.visible:
             return
         before = self.record.before
         if before is None:
@@ -202,38 +192,31 @@ class Put(Step):
             return
         now = Target(self._shop.files, os.dup(self.target.dir_fd), [], self.target.name, self.asked)
         try:
-            writing.write_beside(now, self.temporary, [self._shop.image(before.sha256)], before.mode)
+            writing.write_beside(now, self.temporary, [self._shop.image(before.sha256)], before.mode, _no_tick)
             os.rename(self.temporary, now.name, src_dir_fd=now.dir_fd, dst_dir_fd=now.dir_fd)
         finally:
             now.close()
 
     def clean(self) -> None:
-        if self.target is not None and self.target.dir_fd >= 0 and not self.target.missing:
+        if not self.target.missing:
             writing.remove_tree(self.target.dir_fd, self.temporary)
 
     def sync(self) -> None:
-        assert self.target is not None
         os.fsync(self.target.dir_fd)
 
     def close(self) -> None:
-        if self.target is not None:
-            self.target.close()
+        self.target.close()
 
 
-class Move(Step):
+class Move(_Phases):
     """Another name for an entry; across file systems a copy, and the original leaves under a temporary name."""
 
-    def __init__(self, source: Spot | None, target: Spot | None, record: MoveRecord, asked: str) -> None:
-        super().__init__()
-        self._source, self._target, self.record, self.asked = source, target, record, asked
+    def __init__(self, source: Spot, target: Spot, record: MoveRecord, asked: str) -> None:
+        super().__init__(asked)
+        self._source, self._target, self.record = source, target, record
 
-    def _ends(self) -> tuple[Spot, Spot]:
-        assert self._source is not None
-        assert self._target is not None
-        return self._source, self._target
-
-    def prepare(self, tick: Callable[[], None]) -> None:
-        source, target = self._ends()
+    def prepare(self, tick: Callable[[], None], /) -> None:
+        source, target = self._source, self._target
         if target.target is not None:
             target.target.enter()
             target.dir_fd = target.target.dir_fd
@@ -241,13 +224,12 @@ class Move(Step):
             writing.copy_tree(source.dir_fd, source.name, target.dir_fd, self.temporary, tick)
 
     def verify(self) -> None:
-        source, _ = self._ends()
-        now = source.stat()
-        if now is None or (source.target is not None and source.target.changed()):
+        source = self._source
+        if source.stat() is None or (source.target is not None and source.target.changed()):
             raise _stale(self.asked)
 
     def publish(self) -> None:
-        source, target = self._ends()
+        source, target = self._source, self._target
         if self.record.copied:
             os.rename(source.name, self.temporary, src_dir_fd=source.dir_fd, dst_dir_fd=source.dir_fd)
             try:
@@ -262,8 +244,6 @@ class Move(Step):
             self.record.identity = identity(info)
 
     def published(self) -> bool:
-        if self._source is None or self._target is None:
-            return False
         there = self._target.stat()
         if there is None or self._source.stat() is not None:
             return False
@@ -272,8 +252,6 @@ class Move(Step):
         )
 
     def withdraw(self) -> None:
-        if self._source is None or self._target is None:
-            return
         source, target = self._source, self._target
         if not self.record.copied:
             if self.visible:
@@ -289,38 +267,35 @@ class Move(Step):
         if not self.record.copied:
             return
         for spot in (self._source, self._target):
-            if spot is not None and spot.dir_fd >= 0 and not (spot.target and spot.target.missing):
+            if not (spot.target and spot.target.missing):
                 writing.remove_tree(spot.dir_fd, self.temporary)
 
     def sync(self) -> None:
-        for spot in self._ends():
+        for spot in (self._source, self._target):
             os.fsync(spot.dir_fd)
 
     def close(self) -> None:
         for spot in (self._source, self._target):
-            if spot is not None:
-                spot.close()
+            spot.close()
 
 
-class Make(Step):
+class Make(_Phases):
     """A new directory; visible as soon as it is prepared, since later steps of the change may go into it."""
 
-    def __init__(self, target: Target | None, record: MakeRecord) -> None:
-        super().__init__()
+    def __init__(self, target: Target, record: MakeRecord) -> None:
+        super().__init__(target.asked)
         self._target, self.record = target, record
-        self.asked = target.asked if target else record.path
 
-    def prepare(self, tick: Callable[[], None]) -> None:
-        assert self._target is not None
+    def prepare(self, _: Callable[[], None], /) -> None:
         self._target.enter()
         os.mkdir(self._target.name, 0o777, dir_fd=self._target.dir_fd)
         self.visible = True
 
     def published(self) -> bool:
-        return self._target is not None and self._target.kind == "dir"
+        return self._target.kind == "dir"
 
     def withdraw(self) -> None:
-        if self._target is None or not self.visible:
+        if not self.visible:
             return
         try:
             os.rmdir(self._target.name, dir_fd=self._target.dir_fd)
@@ -328,34 +303,30 @@ class Make(Step):
             pass
 
     def sync(self) -> None:
-        assert self._target is not None
         os.fsync(self._target.dir_fd)
 
     def close(self) -> None:
-        if self._target is not None:
-            self._target.close()
+        self._target.close()
 
 
-class Remove(Step):
+class Remove(_Phases):
     """An empty directory goes."""
 
-    def __init__(self, target: Target | None, record: RemoveRecord) -> None:
-        super().__init__()
+    def __init__(self, target: Target, record: RemoveRecord) -> None:
+        super().__init__(target.asked)
         self._target, self.record = target, record
-        self.asked = target.asked if target else record.path
 
     def publish(self) -> None:
-        assert self._target is not None
         try:
             os.rmdir(self._target.name, dir_fd=self._target.dir_fd)
         except OSError:
             raise Stale(f"{self.asked}: no longer an empty directory", hint="Use force to trash it.") from None
 
     def published(self) -> bool:
-        return self._target is not None and self._target.kind == ""
+        return self._target.kind == ""
 
     def withdraw(self) -> None:
-        if self._target is None or not self.visible:
+        if not self.visible:
             return
         try:
             os.mkdir(self._target.name, self.record.mode, dir_fd=self._target.dir_fd)
@@ -363,33 +334,35 @@ class Remove(Step):
             pass
 
     def sync(self) -> None:
-        assert self._target is not None
         os.fsync(self._target.dir_fd)
 
     def close(self) -> None:
-        if self._target is not None:
-            self._target.close()
+        self._target.close()
+
+
+Step = Put | Move | Make | Remove
 
 
 def from_record(shop: Workshop, record: Record) -> Step:
-    """A step of a change that another process left behind; what is out of reach stays as it is."""
+    """A step of a change that another process left behind."""
     if isinstance(record, MoveRecord):
-        source, target = _try(lambda: shop.entry(record.path)), _try(lambda: shop.entry(record.target))
-        return Move(source, target, record, record.path)
-    target = _try(lambda: writing.reopen(shop.files, record.path))
+        source = shop.entry(record.path)
+        try:
+            return Move(source, shop.entry(record.target), record, record.path)
+        except LlmcError:
+            source.close()
+            raise
+    target = writing.reopen(shop.files, record.path)
     if isinstance(record, PutRecord):
-        return Put(shop, target, record, None)
+        return Put(shop, target, record)
     return Make(target, record) if isinstance(record, MakeRecord) else Remove(target, record)
 
 
-def _try(open_it: Callable[[], T]) -> T | None:
-    try:
-        return open_it()
-    except LlmcError:
-        return None
-
-
 def close_all(steps: Sequence[Step]) -> None:
-    """Let go of what a plan holds open."""
+    """Let go of what steps hold open."""
     for step in steps:
         step.close()
+
+
+def _no_tick() -> None:
+    """For work that holds no lease."""

@@ -61,6 +61,12 @@ class Target:
         """`file`, `dir`, `symlink`, `other`, or `` for nothing."""
         return "" if self.info is None else kind_of(self.info.st_mode)
 
+    def found(self) -> os.stat_result:
+        """What bore the name; NOT_FOUND where nothing did."""
+        if self.info is None:
+            raise NotFound(f"{self.asked}: no such file or directory")
+        return self.info
+
     def changed(self) -> bool:
         """Whether the name no longer stands for what was found, or the directory for the path."""
         try:
@@ -89,8 +95,7 @@ class Target:
 
     def writable(self) -> bool:
         """Whether the one who runs the server may write what was found; root may not write what is read-only."""
-        assert self.info is not None
-        return bool(self.info.st_mode & stat_bits.S_IWUSR) and os.access(
+        return bool(self.found().st_mode & stat_bits.S_IWUSR) and os.access(
             f"/proc/self/fd/{self.pin}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
         )
 
@@ -214,7 +219,9 @@ def _behind_link(files: Filesystem, place: Place) -> tuple[Place, bytes]:
     try:
         pin = files.open(place, kernel.O_PATH)
     except NotFound:
-        raise InvalidPath(f"{place.asked}: a link that leads nowhere", hint="Name the file it should lead to.") from None
+        raise InvalidPath(
+            f"{place.asked}: a link that leads nowhere", hint="Name the file it should lead to."
+        ) from None
     try:
         mode = os.fstat(pin).st_mode
         if not stat_bits.S_ISREG(mode):
@@ -233,7 +240,8 @@ def _open_parent(files: Filesystem, parent: Place, *, parents: bool) -> tuple[in
     except NotFound:
         if not parents:
             raise NotFound(
-                f"{parent.asked}: its folder does not exist", hint="Make it with linux_fs_mkdirs or create_parents=true."
+                f"{parent.asked}: its folder does not exist",
+                hint="Make it with linux_fs_mkdirs or create_parents=true.",
             ) from None
     above, name = os.path.split(parent.below.rstrip(b"/"))
     if name in (b"", b".", b".."):
@@ -254,7 +262,9 @@ def _refuse_unwritable(files: Filesystem, target: Target, info: os.stat_result) 
             hint="The operator may allow it: mcp.policy.hard_links.",
         )
     if not target.writable():
-        raise PermissionDenied(f"{target.asked}: read-only", hint="Its mode or owner forbids writing; it was respected.")
+        raise PermissionDenied(
+            f"{target.asked}: read-only", hint="Its mode or owner forbids writing; it was respected."
+        )
 
 
 def _not_a_file(asked: str, mode: int) -> LlmcError:
@@ -283,7 +293,9 @@ def exists_in(dir_fd: int, name: bytes) -> bool:
     return True
 
 
-def write_beside(target: Target, name: bytes, pieces: Iterable[bytes], mode: int | None) -> None:
+def write_beside(
+    target: Target, name: bytes, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]
+) -> None:
     """A new file beside the target, on the disk when this returns.
 
     It takes over mode (but never set-user-id), owner, group and extended attributes of the file it shall replace;
@@ -300,6 +312,7 @@ def write_beside(target: Target, name: bytes, pieces: Iterable[bytes], mode: int
             view = memoryview(piece)
             while view:
                 view = view[os.write(fd, view) :]
+            tick()
         if target.info is not None:
             _dress(fd, target, target.info, mode)
         os.fsync(fd)

@@ -1,0 +1,210 @@
+"""Files: write, move, delete, make directories; what was changed, and back."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ...app import Context
+from ...errors import InvalidArgument
+from ...tool import Result, Row, tool
+
+if TYPE_CHECKING:
+    from ...te.journal import Change
+    from ...te.undoing import Undone
+
+_LISTED = 500
+_CURRENT, _ALL = "current", "all"
+
+
+class Write(Result):
+    """What was written, the hash of the whole file, and the id that takes it back."""
+
+    bytes_written: int
+    new_sha256: str
+    undo_id: str
+
+
+class Moved(Result):
+    """An entry under its new name."""
+
+    ok: bool
+    source: str
+    target: str
+    undo_id: str
+
+
+class PathChanged(Result):
+    """A path that was deleted or made; no id where there was nothing to do."""
+
+    ok: bool
+    path: str
+    undo_id: str | None
+
+
+class UndoneRow(Row):
+    """A change that was taken back; undoing `redo_id` brings it again."""
+
+    undo_id: str
+    path: str
+    action: str
+    redo_id: str | None = None
+    failed: str | None = None
+    line_format: ClassVar[str] = "{undo_id}\t{action}\t{path}\t{redo_id}{failed}"
+
+
+class Undo(Result):
+    """What was taken back, newest first."""
+
+    undone: list[UndoneRow]
+    truncated: bool = False
+    shown: int | None = None
+    body: ClassVar[str] = "undone"
+
+    def cut(self, kept: int) -> None:
+        self.truncated, self.shown = True, kept
+
+
+class ChangeRow(Row):
+    """One path of a change."""
+
+    undo_id: str
+    path: str
+    action: str
+    when: str
+    lines_added: int | None
+    lines_removed: int | None
+    target: str | None = None
+    session: str | None = None
+    undone: bool = False
+    line_format: ClassVar[str] = (
+        "{undo_id}\t{when}\t{action}\t{path}\t+{lines_added} -{lines_removed}\t{target}{undone}"
+    )
+
+
+class ChangeList(Result):
+    """Changes, newest first; `undone` ones no longer stand."""
+
+    changes: list[ChangeRow]
+    truncated: bool = False
+    shown: int | None = None
+    handle: str | None = None
+    body: ClassVar[str] = "changes"
+    handle_kind: ClassVar[str] = "fs_changes"
+
+    def cut(self, kept: int) -> None:
+        self.truncated, self.shown = True, kept
+
+
+class ChangeDiff(Result):
+    """What the changes did to the files, as one diff: before the first of them against now."""
+
+    files: int
+    diff: str
+    truncated: bool = False
+    shown: int | None = None
+    handle: str | None = None
+    body: ClassVar[str] = "diff"
+    handle_kind: ClassVar[str] = "diff"
+
+    def cut(self, kept: int) -> None:
+        self.truncated, self.shown = True, kept
+
+
+@tool("Write or append to a file, atomically; undoable", feature="fs_enabled", destructive=True)
+def linux_fs_write(
+    ctx: Context,
+    path: str,
+    content: str,
+    mode: Literal["rewrite", "append"] = "rewrite",
+    expected_sha256: str | None = None,
+    create_parents: bool = False,
+    allow_unjournaled: bool = False,
+) -> Write:
+    written = ctx.app.mutations.write(
+        ctx.session,
+        path,
+        content,
+        ctx.check,
+        append=mode == "append",
+        expected=expected_sha256,
+        parents=create_parents,
+        unjournaled=allow_unjournaled,
+    )
+    return Write(written.size, written.sha256, written.id)
+
+
+@tool("Move or rename a file or folder; undoable", feature="fs_enabled", destructive=True)
+def linux_fs_move(ctx: Context, source: str, target: str, overwrite: bool = False) -> Moved:
+    done = ctx.app.mutations.move(ctx.session, source, target, overwrite, ctx.check)
+    locate = ctx.app.files.locate
+    return Moved(True, locate(source).absolute, locate(target).absolute, done.id)
+
+
+@tool("Delete a file or folder into the trash; undoable", feature="fs_enabled", destructive=True)
+def linux_fs_delete(ctx: Context, path: str, recursive: bool = False, allow_unjournaled: bool = False) -> PathChanged:
+    done = ctx.app.mutations.delete(ctx.session, path, ctx.check, recursive=recursive, unjournaled=allow_unjournaled)
+    return PathChanged(True, ctx.app.files.locate(path).absolute, done.id)
+
+
+@tool("Make a folder and those above it; undoable", aliases=("linux_fs_mkdir",), feature="fs_enabled", idempotent=True)
+def linux_fs_mkdirs(ctx: Context, path: str, exist_ok: bool = True) -> PathChanged:
+    done = ctx.app.mutations.mkdirs(ctx.session, path, exist_ok, ctx.check)
+    return PathChanged(True, ctx.app.files.locate(path).absolute, done.id if done else None)
+
+
+@tool("Undo the newest change, one by id, or the whole session's", feature="fs_enabled", destructive=True)
+def linux_fs_undo(ctx: Context, undo_id: str | None = None, session: bool = False, force: bool = False) -> Undo:
+    undoing, journal = ctx.app.undoing, ctx.app.changes.journal
+    if session and undo_id is not None:
+        raise InvalidArgument("undo_id and session exclude each other")
+    if session:
+        undone = undoing.undo_session(ctx.session, force, ctx.check)
+        failures = [one.failure for one in undone if one.failure is not None]
+        if failures and len(failures) == len(undone):
+            raise failures[0]
+    else:
+        change = journal.find(undo_id, ctx.session.principal) if undo_id else journal.newest(ctx.session)
+        undone = [undoing.undo(ctx.session, change, force, ctx.check)]
+    return Undo([row for one in undone for row in _undone_rows(one)])
+
+
+@tool(
+    "What was changed in this session (or an id, or 'all'); optionally as a diff", feature="fs_enabled", read_only=True
+)
+def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = False) -> ChangeList | ChangeDiff:
+    wanted = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
+    found = ctx.app.changes.journal.history(ctx.session.principal, wanted, _LISTED + 1)
+    if diff:
+        text = ctx.app.undoing.diff(found)
+        return ChangeDiff(text.count("\n+++ ") + text.startswith("+++ "), text)
+    rows = [row for change in found[:_LISTED] for row in _change_rows(change, session == _ALL)]
+    return ChangeList(rows, len(found) > _LISTED)
+
+
+def _undone_rows(undone: "Undone") -> list[UndoneRow]:
+    from ...te.undoing import action_of, path_of
+
+    failed = None if undone.failure is None else f"{undone.failure.code}: {undone.failure.message}"
+    return [
+        UndoneRow(undone.change.id, path_of(record), action_of(undone.change, record), undone.redo_id or None, failed)
+        for record in undone.change.effects
+    ]
+
+
+def _change_rows(change: "Change", with_session: bool) -> Sequence[ChangeRow]:
+    from ...te.undoing import action_of, counts_of, path_of, target_of
+
+    when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [
+        ChangeRow(
+            change.id,
+            path_of(record),
+            action_of(change, record),
+            when,
+            *counts_of(record),
+            target_of(record),
+            change.session_id if with_session else None,
+            change.undone_by is not None,
+        )
+        for record in change.effects
+    ]

@@ -1,0 +1,65 @@
+"""Files: exact edits and diffs."""
+
+from typing import Annotated
+
+import msgspec
+
+from ...app import Context
+from ...tool import Result, tool
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Edit(Result):
+    """An edit that was made; the snippets show its first place, before and after."""
+
+    replacements_made: int
+    before_snippet: str
+    after_snippet: str
+    new_sha256: str
+    undo_id: str
+
+
+class Patch(Result):
+    """What a diff did, or would do; what the files held is in the journal."""
+
+    files_modified: list[str]
+    files_created: list[str]
+    files_deleted: list[str]
+    backups_created: bool
+    undo_id: str | None
+    message: str
+
+
+@tool(
+    "Replace exact text in a file; a miss shows the closest block",
+    aliases=("linux_fs_patch_block", "edit_file"),
+    feature="fs_enabled",
+    destructive=True,
+)
+def linux_fs_edit(
+    ctx: Context,
+    path: str,
+    old_text: str,
+    new_text: str,
+    expected_replacements: Count = 1,
+    expected_sha256: str | None = None,
+) -> Edit:
+    edited = ctx.app.mutations.edit(
+        ctx.session, path, old_text, new_text, expected_replacements, ctx.check, expected=expected_sha256
+    )
+    return Edit(edited.edit.count, edited.edit.before, edited.edit.after, edited.sha256, edited.id)
+
+
+@tool(
+    "Apply a unified or git diff to many files: all of it or nothing",
+    aliases=("repo_write_patch",),
+    feature="fs_enabled",
+    destructive=True,
+)
+def linux_fs_apply_diff(ctx: Context, diff_text: str, dry_run: bool = False) -> Patch:
+    done = ctx.app.patching.apply(ctx.session, diff_text, dry_run, ctx.check)
+    total = len(done.modified) + len(done.created) + len(done.deleted)
+    files = f"{total} file{'' if total == 1 else 's'}"
+    message = f"Would change {files}" if dry_run else f"Applied to {files}"
+    return Patch(done.modified, done.created, done.deleted, not dry_run, done.id or None, message)

@@ -1,0 +1,230 @@
+"""Commands end, all of them, and take no more than their share: attacks C01 to C08 and C12 to C16."""
+
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmc_mcp.te.filesystem import Filesystem
+from llmc_mcp.te.launcher import Launcher
+from llmc_mcp.te.process import Child
+
+from .arena import LEVELS, USERS, Arena, pids_with, wait_until_gone
+from .attack import children_of, status_kb
+
+# Waits for ever; a token may follow it.
+PAUSE = "/usr/bin/python3 -c 'import signal; signal.pause()'"
+COMBINATIONS = [(level, who) for level in LEVELS for who in USERS]
+
+# A tree that does not want to end: a daemon that left its session and its parent, and ignores polite signals.
+STUBBORN = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+ready, tell = os.pipe()
+for generation in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        os.write(tell, b"x")
+        break
+else:
+    os.read(ready, 1), os.read(ready, 1), os.read(ready, 1)
+    print("ready", flush=True)
+if sys.argv[2] == "wait":
+    signal.pause()
+    signal.pause()
+else:
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.fixture(scope="module", params=COMBINATIONS, ids="-".join)
+def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    with Arena(*request.param) as made:
+        yield made
+
+
+def token() -> str:
+    """A word that only the processes of one test have on their command line."""
+    return f"llmc-{secrets.token_hex(8)}"
+
+
+@pytest.mark.parametrize("how", ["wait", "stop"])
+def test_c01_c07_c08_a_timeout_leaves_no_process(arena: Arena, how: str) -> None:
+    mark = token()
+    answer = arena.run(["python3", "-c", STUBBORN, mark, how], timeout=1)
+    assert answer["error"] == "TIMEOUT"
+    assert "ready" in answer["message"], answer
+    assert pids_with(mark) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("who", USERS)
+def test_c02_no_process_survives_the_servers_sudden_death(level: str, who: str) -> None:
+    with Arena(level, who) as arena:
+        mark = token()
+        (arena.root / "go").unlink(missing_ok=True)
+        os.mkfifo(arena.root / "go")
+        arena.hand_over()
+        script = f"(echo > go; exec setsid {PAUSE} $0) & wait"
+        arena.order(["bash", "-c", script, mark], timeout=60)
+        (arena.root / "go").read_text()  # the grandchild is there
+        pidfds = [os.pidfd_open(pid) for pid in pids_with(mark)]
+        assert pidfds
+        os.kill(arena.pid, signal.SIGKILL)
+        assert wait_until_gone(pidfds)
+        assert pids_with(mark) == []
+
+
+def test_c02_no_process_survives_the_launchers_sudden_death(tmp_path: Path) -> None:
+    mark = token()
+    launcher = Launcher()
+    cwd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        argv = [b"/bin/sh", b"-c", f"setsid {PAUSE} {mark} & echo up; wait".encode()]
+        with Child(launcher, argv, cwd=cwd, env={}, plan={"supervised": True}) as child:
+            assert next(child.output(lambda: None)) == b"up\n"
+            pidfds = [os.pidfd_open(pid) for pid in pids_with(mark)]
+            (server_side,) = [pid for pid in children_of(os.getpid()) if _is_launcher(pid)]
+            os.kill(server_side, signal.SIGKILL)
+            assert wait_until_gone(pidfds)
+    finally:
+        os.close(cwd)
+        launcher.close()
+
+
+def _is_launcher(pid: int) -> bool:
+    return b"te.launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_c02_orphans_of_a_killed_supervisor_end_too(tmp_path: Path) -> None:
+    mark = token()
+    launcher = Launcher()
+    cwd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        argv = [b"/bin/sh", b"-c", f"setsid {PAUSE} {mark} & echo up; wait".encode()]
+        with Child(launcher, argv, cwd=cwd, env={}, plan={"supervised": True}) as child:
+            output = child.output(lambda: None)
+            assert next(output) == b"up\n"
+            pidfds = [os.pidfd_open(pid) for pid in pids_with(mark)]
+            (server_side,) = [pid for pid in children_of(os.getpid()) if _is_launcher(pid)]
+            (supervisor,) = children_of(server_side)
+            os.kill(supervisor, signal.SIGKILL)
+            assert list(output) == []
+            assert child.exit_code == -signal.SIGKILL
+            assert wait_until_gone(pidfds)
+    finally:
+        os.close(cwd)
+        launcher.close()
+
+
+def test_c03_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
+    launcher = Launcher()
+    files = Filesystem([str(tmp_path)])
+    os.mkfifo(tmp_path / "go")
+    made: list[Child] = []
+
+    def start() -> None:
+        argv = [b"/bin/sh", b"-c", b"cat go; echo done"]
+        made.append(Child(launcher, argv, cwd=files.roots[0].fd, env={b"PATH": b"/bin"}))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    with made[0] as child:
+        (tmp_path / "go").write_text("go\n")
+        assert b"".join(child.output(lambda: None)) == b"go\ndone\n"
+        assert child.exit_code == 0
+    launcher.close()
+
+
+def test_c04_a_flood_is_drained_in_bounded_memory(arena: Arena) -> None:
+    arena.run(["dd", "if=/dev/zero", "bs=1M", "count=4", "status=none"])
+    before = status_kb(arena.pid, "VmRSS")
+    answer = arena.run(["dd", "if=/dev/zero", "bs=1M", "count=256", "status=none"], timeout=60)
+    assert answer["exit_code"] == 0
+    assert status_kb(arena.pid, "VmRSS") - before < 8_000
+    assert len(answer["stdout"]) < 70_000
+    assert answer["handle"]
+
+
+def test_c05_what_is_not_text_becomes_text(arena: Arena) -> None:
+    script = r"printf 'a\xff\xfe\0b\033[31mred\033]0;title\007\n'"
+    answer = arena.run(["bash", "-c", script])
+    assert answer["stdout"] == "a\ufffd\ufffd\0b\x1b[31mred\x1b]0;title\x07\n"  # the renderer makes controls visible
+
+
+def test_c06_a_background_process_that_holds_the_output_does_not_hold_the_call(arena: Arena) -> None:
+    mark = token()
+    answer = arena.run(["bash", "-c", f"setsid {PAUSE} {mark} & echo done"], timeout=60)
+    assert (answer["exit_code"], answer["stdout"]) == (0, "done\n")
+    assert pids_with(mark) == []
+
+
+@pytest.mark.parametrize("number", [1, 2, 9, 11, 15])
+def test_an_exit_by_signal_is_reported_as_a_shell_does(arena: Arena, number: int) -> None:
+    assert arena.run(["bash", "-c", f"kill -{number} $$"])["exit_code"] == 128 + number
+
+
+BOMB = """
+import os, sys
+children = 0
+hold, _ = os.pipe()
+try:
+    while children < 2000:
+        if os.fork() == 0:
+            os.read(hold, 1)
+            os._exit(0)
+        children += 1
+except OSError as exc:
+    print(children)
+"""
+
+
+@pytest.mark.parametrize("who", USERS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_c12_a_fork_bomb_hits_a_limit_and_ends_with_its_command(level: str, who: str) -> None:
+    with Arena(level, who, sandbox={"max_processes": 40}) as arena:
+        mark = token()
+        answer = arena.run(["python3", "-c", BOMB, mark], timeout=60)
+        assert answer["exit_code"] == 0, answer
+        assert 5 < int(answer["stdout"]) <= 40
+        assert pids_with(mark) == []
+        endless = f"bomb() {{ bomb | bomb & }}; bomb; exec {PAUSE} $0"
+        assert arena.run(["bash", "-c", endless, mark], timeout=1)["error"] == "TIMEOUT"
+        assert pids_with(mark) == []
+        assert arena.run(["true"])["exit_code"] == 0
+
+
+@pytest.mark.parametrize("who", USERS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_c13_c14_memory_files_and_tmp_are_bounded(level: str, who: str) -> None:
+    bounds = {"max_memory_mb": 256, "max_file_mb": 8, "max_tmp_mb": 16}
+    with Arena(level, who, sandbox=bounds) as arena:
+        eat = arena.run(["python3", "-c", "x = bytearray(1 << 30)"], timeout=60)
+        assert "MemoryError" in eat["stderr"]
+        assert arena.run(["cat", "/proc/self/oom_score_adj"]).get("stdout") in ("800\n", "")
+        arena.run(["dd", "if=/dev/zero", "of=big", "bs=1M", "count=16", "status=none"])
+        assert (arena.root / "big").stat().st_size == 8 << 20
+        fill = 'for i in 1 2 3 4; do dd if=/dev/zero of="$TMPDIR/$i" bs=1M count=7 status=none; done'
+        filled = arena.run(["bash", "-c", fill])
+        if level == "workspace":  # Landlock has no private file system: only the size of each file is bounded there
+            assert "No space left" in filled["stderr"]
+
+
+def test_c15_many_commands_leave_nothing_behind(arena: Arena) -> None:
+    def state() -> tuple[int, int, int]:
+        below = [len(children_of(pid)) for pid in children_of(arena.pid)]
+        return len(os.listdir(f"/proc/{arena.pid}/fd")), sum(below), len(below)
+
+    arena.run(["true"])
+    before = state()
+    for _ in range(50):
+        assert arena.run(["true"])["exit_code"] == 0
+    assert state() == before
