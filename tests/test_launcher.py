@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,6 +246,18 @@ def test_a_launcher_that_was_killed_is_replaced(launcher: Launcher) -> None:
         assert run(launcher, SH, b"-c", b"echo again")[1] == b"again\n"
         assert launcher.wait(child) == -signal.SIGKILL
         assert process not in children_of(os.getpid())
+
+
+def test_a_start_that_is_first_to_notice_a_dead_launcher_makes_a_new_one(launcher: Launcher) -> None:
+    assert run(launcher, b"/bin/true")[0] == 0
+    (process,) = children_of(os.getpid())
+    watch = os.pidfd_open(process)
+    news: threading.Condition = vars(launcher)["_news"]
+    with news:  # while it is held the listener can't tell anybody that the launcher died
+        os.kill(process, signal.SIGKILL)
+        assert gone(watch)
+        child = start(launcher, SH, b"-c", b"exit 7")
+    assert launcher.wait(child) == 7
 
 
 # --- confinement -------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """What one server process has (App) and what one call gets (Context)."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import Config, data_directory
@@ -74,7 +76,7 @@ class App:
         limits = self.config.limits
         lines = Limits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes)
         costs = Costs(lines, limits.hash_max_bytes, limits.max_image_bytes)
-        return self._engine("reader", lambda: Reader(self.files, costs))
+        return self._engine("reader", lambda: self._after_a_crash(Reader(self.files, costs)))
 
     @property
     def lister(self) -> "Lister":
@@ -133,6 +135,16 @@ class App:
             return Changes(self.files, self.store, Journal(self.store, kept), leases, limits.lease_wait_sec)
 
         return self._engine("changes", make)
+
+    def _after_a_crash(self, engine: Engine) -> Engine:
+        """Settle what a killed server left half-done before its files are first read.
+
+        Only then is the store's log still there; after a clean end, looking costs one stat.
+        """
+        if os.path.exists(os.path.join(self.data_dir, "llmc.db-wal")):
+            with suppress(LlmcError):
+                self.changes.settle_once()
+        return engine
 
     @property
     def mutations(self) -> "Mutations":

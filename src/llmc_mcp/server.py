@@ -6,6 +6,7 @@ The flags are few and every client start pays for what is imported here, so they
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from .app import App
@@ -48,11 +49,11 @@ def _write(fd: int, text: str) -> None:
         pass
 
 
-def build(config: Config, roots: list[str], data_dir: str | None = None) -> Gate:
+def build(config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
     log = Log(enabled=settings.enabled, level=settings.log_level, log_format=settings.log_format)
-    gate = Gate(App(config, roots, data_dir), Catalog(config), log)
+    gate = Gate(App(config, roots, data_dir, own_files), Catalog(config), log)
     for notice in gate.catalog.notices:
         log.warning("catalog", notice=notice)
     return gate
@@ -81,7 +82,7 @@ def main() -> None:
     """Serve MCP on stdio until the client hangs up."""
     try:
         loaded = configure(sys.argv[1:])
-        gate = build(loaded.config, loaded.roots, loaded.data_dir)
+        gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
     except LlmcError as exc:
         hint = f"\nhint: {exc.hint}" if exc.hint else ""
         _leave("".join(f"llmc-mcp: {line}\n" for line in f"{exc.message}{hint}".splitlines()), 2)

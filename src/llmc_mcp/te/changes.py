@@ -214,11 +214,13 @@ class Changes:
         steps: list[Step] = []
         try:
             shop = Workshop(self._files_of(change), self._trash_fd, self.journal.image)
-            steps += [from_record(shop, record) for record in change.effects]
-            for number, step in enumerate(steps):
-                step.temporary = _temporary(change.id, number)
-                step.visible = step.published()
-            whole = all(step.visible for step in steps)
+            found = [from_record(shop, record) for record in change.effects]
+            for number, step in enumerate(found):
+                if step is not None:
+                    steps.append(step)
+                    step.temporary = _temporary(change.id, number)
+                    step.visible = step.published()
+            whole = len(steps) == len(found) and all(step.visible for step in steps)
             for step in reversed(steps):
                 if not whole:
                     step.withdraw()

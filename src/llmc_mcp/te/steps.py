@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from ..errors import LlmcError, Stale
+from ..errors import LlmcError, NotADirectory, NotFound, Stale
 from . import kernel, writing
 from .filesystem import Filesystem
 from .writing import Target, identity
@@ -343,19 +343,28 @@ class Remove(_Phases):
 Step = Put | Move | Make | Remove
 
 
-def from_record(shop: Workshop, record: Record) -> Step:
-    """A step of a change that another process left behind."""
-    if isinstance(record, MoveRecord):
-        source = shop.entry(record.path)
-        try:
-            return Move(source, shop.entry(record.target), record, record.path)
-        except LlmcError:
-            source.close()
-            raise
-    target = writing.reopen(shop.files, record.path)
+def from_record(shop: Workshop, record: Record) -> Step | None:
+    """A step of a change that another process left behind; None where not even its folder is there."""
+    try:
+        if isinstance(record, MoveRecord):
+            return _move_from(shop, record)
+        target = writing.reopen(shop.files, record.path)
+    except (NotFound, NotADirectory):
+        if isinstance(record, MoveRecord) and record.copied:
+            raise  # the original may wait under its temporary name: a person must look
+        return None
     if isinstance(record, PutRecord):
         return Put(shop, target, record)
     return Make(target, record) if isinstance(record, MakeRecord) else Remove(target, record)
+
+
+def _move_from(shop: Workshop, record: MoveRecord) -> Move:
+    source = shop.entry(record.path)
+    try:
+        return Move(source, shop.entry(record.target), record, record.path)
+    except LlmcError:
+        source.close()
+        raise
 
 
 def close_all(steps: Sequence[Step]) -> None:

@@ -226,6 +226,8 @@ _WORDS = {"apply_diff": "patch", "undo": "undo", "write": "write", "append": "ap
 
 def action_of(change: Change, record: Record) -> str:
     """What a change did to one path, in a word."""
+    if change.state == "failed":
+        return f"{change.action} (interrupted, not settled)"
     if isinstance(record, MakeRecord):
         return "mkdir"
     if isinstance(record, RemoveRecord):
