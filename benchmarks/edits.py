@@ -91,6 +91,8 @@ def _misses() -> dict[str, Callable[[], object]]:
         "nearest, 5,000 lines of noise": _miss(code, noise),
         "nearest, one character 2,000,000 times": _miss("a" * _SIZE, "a" * 1000 + "b" + "a" * 1000),
         "nearest, two million empty lines": _miss("\n" * _SIZE + "x", "\n" * 3000 + "y\n"),
+        "nearest, random zeros and ones": _miss("".join(words.choices("01", k=_SIZE)), "01" * 5_000),
+        "nearest, 1.8 MB of text to find": _miss("x\n" * (_SIZE // 2), "x\n" * 900_000 + "y"),
         "nearest, accents everywhere": _miss(accents, "größe€ = größe€(x)\nnothing like that"),
         "nearest, look-alikes": _miss(code[:_SIZE] + "print(“x” \u2013 1)", 'print("x" - 1)'),
         "nearest, CRLF": _miss(code.replace("\n", "\r\n"), lines[30_000] + " + 1\n" + lines[30_001]),

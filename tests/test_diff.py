@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmc_mcp import errors
@@ -400,6 +400,17 @@ def test_lines_are_never_added_behind_the_end_of_the_file() -> None:
     assert "has 2 lines" in failure(HEAD + "@@ -9,0 +10 @@\n+x\n", b"a\nb\n").message
 
 
+def test_a_hunk_is_not_bent_behind_a_last_line_without_a_newline(bench: Bench) -> None:
+    text = HEAD + "@@ -1,2 +1,3 @@\n a\n+new\n b\n"
+    assert bench.patched(text, b"last") == b"lastnew\n"  # two lines glued together
+    assert "does not fit" in failure(text, b"last").message
+
+
+def test_a_hunk_after_the_end_of_the_file_is_refused() -> None:
+    with pytest.raises(errors.InvalidArgument, match="hunk 2 follows one that reached the end"):
+        diff.parse(HEAD + "@@ -1 +1 @@\n-a\n+b\n\\ No newline at end of file\n@@ -5 +5 @@\n-c\n+d\n")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_encoding_byte_order_mark_and_line_ends_are_kept(encoding: str, end: str) -> None:
@@ -420,6 +431,7 @@ def joined(lines: list[str], end: str) -> str:
 any_text = st.builds(joined, st.lists(any_line, max_size=25), st.sampled_from(["\n", ""]))
 
 
+@settings(deadline=None)
 @given(any_text, any_text, st.integers(0, 4), st.sampled_from(["utf-8", "utf-16", "utf-8-sig"]))
 def test_applying_the_diff_of_two_texts_to_one_gives_the_other(a: str, b: str, context: int, encoding: str) -> None:
     old, new = a.encode(encoding), b.encode(encoding)
@@ -430,6 +442,7 @@ def test_applying_the_diff_of_two_texts_to_one_gives_the_other(a: str, b: str, c
         assert ours(text, old) == new
 
 
+@settings(deadline=None)
 @given(any_text, any_text)
 def test_the_lines_counted_are_the_lines_shown(a: str, b: str) -> None:
     shown = diff.unified(a.encode(), b.encode(), "f").split("\n")[2:]
@@ -438,6 +451,7 @@ def test_the_lines_counted_are_the_lines_shown(a: str, b: str) -> None:
     assert diff.count_changes(a.encode(), b.encode()) == (marks.count("+"), marks.count("-"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abc"), max_size=12))
 def test_a_short_diff_is_as_short_as_it_can_be(a: list[str], b: list[str]) -> None:
     added, removed = diff.count_changes("".join(f"{x}\n" for x in a).encode(), "".join(f"{x}\n" for x in b).encode())

@@ -1,5 +1,6 @@
 """The one way to a handler: what it lets through, what it makes of failure, and every tool through a real server."""
 
+import itertools
 import json
 import os
 import shutil
@@ -243,13 +244,35 @@ def a_handle(client: Client) -> dict[str, Any]:
     return {"handle": json.loads(text.split("\n", 1)[0])["handle"]}
 
 
+fresh = (f"fresh-{number}" for number in itertools.count())
+
+
+def a_new_file(client: Client) -> str:
+    path = next(fresh)
+    assert client.call("linux_fs_write", path=path, content="old\n").is_error is False
+    return path
+
+
+def a_change(client: Client) -> dict[str, Any]:
+    a_new_file(client)
+    return {}
+
+
 SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "00_INIT": {},
     "execute_code": {"code": "1 + 1"},
     "health": {},
+    "linux_fs_apply_diff": lambda _: {"diff_text": f"--- /dev/null\n+++ b/{next(fresh)}\n@@ -0,0 +1 @@\n+new\n"},
+    "linux_fs_changes": a_change,
+    "linux_fs_delete": lambda client: {"path": a_new_file(client)},
+    "linux_fs_edit": lambda client: {"path": a_new_file(client), "old_text": "old", "new_text": "new"},
     "linux_fs_list": {"path": "."},
+    "linux_fs_mkdirs": lambda _: {"path": next(fresh)},
+    "linux_fs_move": lambda client: {"source": a_new_file(client), "target": next(fresh)},
     "linux_fs_read": {"path": "notes.txt"},
     "linux_fs_read_many": {"paths": ["notes.txt", "sub/deep.txt"]},
+    "linux_fs_undo": a_change,
+    "linux_fs_write": lambda _: {"path": next(fresh), "content": "new\n"},
     "linux_handle_read": a_handle,
     "linux_search_content": {"root": ".", "pattern": "needle"},
     "linux_search_files": {"root": ".", "pattern": "deep"},

@@ -4,7 +4,7 @@ import codecs
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmc_mcp import errors
@@ -80,6 +80,8 @@ def test_bytes_that_are_no_text_survive_beside_an_edit() -> None:
         ("a\nb\r\nc\n", "b", "b1\nb2", "a\nb1\r\nb2\r\nc\n"),
         ("a\r\nb\nlast", "last", "x\ny", "a\r\nb\nx\ny"),
         ("a\r\nb\nc", "\nb\n", "\nB\n", "a\r\nB\nc"),
+        ("a\r\nb\nc\r\n", "a\nb\nc\n", "a\nx\ny\nb\nc\n", "a\r\nx\ny\r\nb\nc\r\n"),
+        ("a\r\nb\nc", "\nb", "X", "aX\nc"),
         ("x\r\nx\ny", "x\n", "z\n", None),
     ],
 )
@@ -97,6 +99,7 @@ def test_half_of_a_line_end_is_no_match() -> None:
 pieces = st.text(st.sampled_from("ab\n\r é"), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(st.lists(pieces, max_size=8), pieces, st.text("xy\n", max_size=5), st.integers(0, 8))
 def test_an_edit_of_a_file_with_one_kind_of_line_ends_is_a_plain_replacement(
     parts: list[str], old: str, new: str, at: int
@@ -113,6 +116,7 @@ def test_an_edit_of_a_file_with_one_kind_of_line_ends_is_a_plain_replacement(
     assert edited(crlf, old, new, count) == text.replace(old, new).replace("\n", "\r\n")
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["\n", "\r\n"])), max_size=12), st.data())
 def test_mixed_line_ends_outside_the_match_never_change(lines: list[tuple[str, str]], data: st.DataObject) -> None:
     text = "".join(line + end for line, end in lines)
@@ -243,6 +247,7 @@ def test_a_text_that_is_not_there_is_explained(old: str, words: list[str]) -> No
         ("if a < b:\n", "if a &lt; b:", "entities such as &lt; are read as characters"),
         ('print("a\\nb")\n', 'print("a\nb")', "the file has a backslash and a letter there"),
         ("zero\u200bwidth\n", "zerowidth", "U+200B ZERO WIDTH SPACE"),
+        ("if a:\n        return 1\n", "if a:\n    return 1\n", "indentation: old_text has 4 spaces, the file 8 spaces"),
         ("", "x", "the file is empty"),
         (" \n", "x", "only white space"),
         ("a \n a\n", "a\na", "white space is ignored"),
@@ -285,6 +290,7 @@ def test_the_longest_explanation_is_still_short() -> None:
     assert "more of 51 lines differ" in mismatch(text, text.replace("end", "fin"))
 
 
+@settings(deadline=None)
 @given(
     st.text(st.sampled_from("ab \t\n\r\\ñ-“"), max_size=40),
     st.text(st.sampled_from("ab \t\n\\ñ-“"), min_size=1, max_size=20),

@@ -125,6 +125,12 @@ def test_a_long_command_reports_progress(shell: Client) -> None:
     assert [n for n in shell.notifications if n["params"].get("progressToken") == "p"]
 
 
+def test_c16_many_commands_at_once_each_get_their_own_answer(shell: Client) -> None:
+    calls = [shell.start_call("run_cmd", {"command": ["echo", f"number {number}"]}) for number in range(40)]
+    replies = [Reply(shell.wait(call)["result"]) for call in calls]
+    assert [reply.body for reply in replies] == [f"number {number}\n" for number in range(40)]
+
+
 @pytest.mark.parametrize("arguments", [{"env": {"A": "b"}}, {"disable_sandbox": True}, {"shell": True}, {"timeout": 0}])
 def test_b19_nothing_in_a_call_weakens_the_sandbox(shell: Client, arguments: dict[str, Any]) -> None:
     assert shell.call("run_cmd", command="true", **arguments).code == "BAD_ARGS"
@@ -156,7 +162,7 @@ def test_the_operators_timeout_and_cap_hold(workspace: Workspace, tmp_path: Path
 def test_an_executable_of_the_operator_is_a_tool(workspace: Workspace, tmp_path: Path) -> None:
     program = workspace.file("greet", "#!/bin/sh\necho hello $*\n")
     program.chmod(0o755)
-    with classic(workspace, tmp_path, "--set", f'tools.executables={{greet="{program}"}}') as client:
+    with classic(workspace, tmp_path, "--set", f'tools.executables={{"greet": "{program}"}}') as client:
         entry = next(tool for tool in client.tools() if tool["name"] == "greet")
         assert entry["inputSchema"]["properties"].keys() == {"args"}
         assert entry["annotations"]["destructiveHint"] is True

@@ -33,13 +33,13 @@ def gate(workspace: Workspace) -> Iterator[Gate]:
 
 @pytest.fixture
 def call(gate: Gate) -> Call:
-    def run(tool: str, **arguments: object) -> dict[str, Any]:
+    def run(tool: str, **arguments: Any) -> dict[str, Any]:
         return json.loads(text_of(gate, tool, **arguments))
 
     return run
 
 
-def refused(gate: Gate, tool: str, **arguments: object) -> str:
+def refused(gate: Gate, tool: str, **arguments: Any) -> str:
     """The code of the error that a call ends with."""
     with pytest.raises(LlmcError) as caught:
         gate.call(context(gate), tool, arguments)
@@ -262,7 +262,7 @@ def test_what_is_no_file_is_refused_without_being_opened(workspace: Workspace, g
     ],
 )
 def test_other_mistakes_have_their_codes(
-    workspace: Workspace, gate: Gate, tool: str, arguments: dict[str, object], code: str
+    workspace: Workspace, gate: Gate, tool: str, arguments: dict[str, Any], code: str
 ) -> None:
     workspace.file("a.txt", "x\n")
     (workspace.root / "loop").symlink_to("loop")

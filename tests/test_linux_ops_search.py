@@ -28,7 +28,7 @@ def gate(workspace: Workspace) -> Iterator[Gate]:
 
 @pytest.fixture
 def search(gate: Gate) -> Search:
-    def run(pattern: str, root: str = ".", context_lines: int = 0, **arguments: object) -> dict[str, Any]:
+    def run(pattern: str, root: str = ".", context_lines: int = 0, **arguments: Any) -> dict[str, Any]:
         return json.loads(
             text_of(gate, "linux_search_content", root=root, pattern=pattern, context_lines=context_lines, **arguments)
         )
@@ -258,7 +258,7 @@ def test_no_hit_is_an_empty_answer(workspace: Workspace, search: Search) -> None
     ids=lambda value: repr(value)[:40],
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(
-    gate: Gate, arguments: dict[str, object], code: str, words: str
+    gate: Gate, arguments: dict[str, Any], code: str, words: str
 ) -> None:
     with pytest.raises(LlmcError) as caught:
         gate.call(context(gate), "linux_search_content", {"root": ".", **arguments})

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -216,30 +216,30 @@ def test_a_single_row_that_is_too_long_keeps_every_line_shortened() -> None:
 
 # --- through the gate ------------------------------------------------------------------------------------
 
-Make = Callable[[Workspace], tuple[str, dict[str, object]]]
+Make = Callable[[Workspace], tuple[str, dict[str, Any]]]
 
 
 def big_file(content: bytes) -> Make:
-    def make(workspace: Workspace) -> tuple[str, dict[str, object]]:
+    def make(workspace: Workspace) -> tuple[str, dict[str, Any]]:
         workspace.file("big", content)
         return "read_file", {"path": "big"}
 
     return make
 
 
-def deep_file(workspace: Workspace) -> tuple[str, dict[str, object]]:
+def deep_file(workspace: Workspace) -> tuple[str, dict[str, Any]]:
     folder = "/".join(["d" * 150] * 8)
     workspace.file(f"{folder}/big", b'quote " and \\ and text\n' * 3_000)
     return "linux_fs_read", {"path": f"{folder}/big", "max_lines": 2000}
 
 
-def many_names(workspace: Workspace) -> tuple[str, dict[str, object]]:
+def many_names(workspace: Workspace) -> tuple[str, dict[str, Any]]:
     for number in range(600):
         workspace.file(f'many/a rather long name with a \\ and a " in it {number:04}')
     return "list_dir", {"path": "many"}
 
 
-def odd_names(workspace: Workspace) -> tuple[str, dict[str, object]]:
+def odd_names(workspace: Workspace) -> tuple[str, dict[str, Any]]:
     (workspace.root / "odd").mkdir()
     for number in range(300):
         with open(os.fsencode(workspace.root / "odd") + b"/\xff\x1b[31m\x01\n%d" % number, "wb"):
@@ -247,13 +247,13 @@ def odd_names(workspace: Workspace) -> tuple[str, dict[str, object]]:
     return "list_dir", {"path": "odd"}
 
 
-def many_hits(workspace: Workspace) -> tuple[str, dict[str, object]]:
+def many_hits(workspace: Workspace) -> tuple[str, dict[str, Any]]:
     for number in range(40):
         workspace.file(f"hits/file{number}.txt", 'before "\\\nneedle "\\\x07\nafter\n' * 50)
     return "linux_search_content", {"root": "hits", "pattern": "needle", "max_results": 1000}
 
 
-def wide_hits(workspace: Workspace) -> tuple[str, dict[str, object]]:
+def wide_hits(workspace: Workspace) -> tuple[str, dict[str, Any]]:
     workspace.file("wide.txt", ('\\"\x01' * 1_000 + "\n") * 10 + "needle\n" + ('\\"\x01' * 1_000 + "\n") * 10)
     return "linux_search_content", {"root": "wide.txt", "pattern": "needle", "context_lines": 10}
 
@@ -306,7 +306,7 @@ def test_an_error_that_quotes_the_caller_is_short_too(workspace: Workspace, repl
 def test_following_next_offset_gives_the_file_byte_for_byte(workspace: Workspace, reply_format: str, tool: str) -> None:
     content = "".join(f'{number}: a "quoted" \\ line with é and €\t\r\n' for number in range(5_000)) + "no end"
     workspace.file("whole.txt", content)
-    arguments: dict[str, object] = {"path": "whole.txt", "max_lines": 2000}
+    arguments: dict[str, Any] = {"path": "whole.txt", "max_lines": 2000}
     parts: list[str] = []
     with gate_on(workspace.root, config_for(reply_format)) as gate:
         for _ in range(500):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import Config, data_directory
-from .errors import Cancelled, FeatureUnavailable, Internal, IsolationRequired, Timeout
+from .errors import Cancelled, FeatureUnavailable, Internal, IsolationRequired, LlmcError, Timeout
 from .session import Session
 from .te.filesystem import Access, Filesystem
 from .tool import ToolDef

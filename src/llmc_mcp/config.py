@@ -156,8 +156,9 @@ class Hybrid(Section):
     """[mcp.hybrid]"""
 
     promoted_tools: Annotated[Names, key("tools that hybrid mode lists beside read_file and list_dir", "free")] = (
-        "stat",
-        "linux_search_content",
+        "linux_fs_write",
+        "linux_fs_edit",
+        "run_cmd",
     )
     include_execute_code: Annotated[bool, key("list execute_code in hybrid mode", "off")] = True
     bootstrap_budget_warning: Annotated[int, amount("characters of tools/list that bring a warning", "free")] = 15_000

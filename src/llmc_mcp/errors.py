@@ -173,6 +173,10 @@ class PatchFailed(Unprocessable):
 class RateLimited(LlmcError):
     code, http_status = "RATE_LIMITED", 429
 
+    def __init__(self, message: str, *, hint: str | None = None, retry_after: float = 1.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after  # seconds
+
 
 class ProcLimitExceeded(RateLimited):
     code = "PROC_LIMIT_EXCEEDED"

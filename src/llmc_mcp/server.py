@@ -90,7 +90,7 @@ def main() -> None:
     gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
     from .protocol.stdio import StdioServer
 
-    session = Session(principal=f"uid:{os.getuid()}", session_id=f"stdio-{os.getpid()}")
+    session = Session(principal=f"uid:{os.getuid()}", session_id=f"stdio-{os.getpid()}-{os.urandom(3).hex()}")
     server = StdioServer(gate, session)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.hang_up)

@@ -16,6 +16,8 @@ from .errors import BadArgs
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
 _DROPPED_FROM_SCHEMAS = ("title", "description")
+_STARTS_PROCESSES = frozenset({"proc_enabled", "repl_enabled"})
+_CARRIERS = frozenset({"execute_code", "call_tool"})  # the gate checks each call that they make
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
 
@@ -98,6 +100,18 @@ class ToolDef:
         if not read_only:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
         self._arguments: type[msgspec.Struct] | None = None
+
+    @property
+    def mutating(self) -> bool:
+        """Whether a call may change something; such calls are audited."""
+        return not self.annotations["readOnlyHint"]
+
+    @property
+    def scope(self) -> str:
+        """What a token must cover for this tool, derived from what the tool says of itself."""
+        if not self.mutating or self.name in _CARRIERS:
+            return "read"
+        return "exec" if self.feature in _STARTS_PROCESSES else "write"
 
     @property
     def arguments(self) -> type[msgspec.Struct]:

@@ -10,6 +10,7 @@ import time
 from typing import NamedTuple
 
 _COUNT_AGAIN_AFTER_S = 60.0
+_PREFIX = "llmc-"
 
 
 class Bounds(NamedTuple):
@@ -68,6 +69,7 @@ class ControlGroup:
         self.procs: str | None = None
         self._folder = ""
         for folder in _candidates():
+            _clear_leftovers(os.path.dirname(folder))
             try:
                 os.mkdir(folder)
             except OSError:
@@ -89,9 +91,24 @@ class ControlGroup:
             pass  # somebody is still in it; an empty group costs nothing
 
 
+def _clear_leftovers(parent: str) -> None:
+    """Groups of servers that were killed before they could remove them."""
+    try:
+        names = [name for name in os.listdir(parent) if name.startswith(_PREFIX)]
+    except OSError:
+        return
+    for name in names:
+        owner = name.removeprefix(_PREFIX).partition("-")[0]
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            try:
+                os.rmdir(os.path.join(parent, name))
+            except OSError:
+                pass  # not empty, or not ours
+
+
 def _candidates() -> list[str]:
     """Where a group for processes may be made: beside our own (version 2) or below it (version 1)."""
-    name = f"llmc-{os.getpid()}-{os.urandom(4).hex()}"
+    name = f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
     found: list[str] = []
     try:
         with open("/proc/self/cgroup") as file:

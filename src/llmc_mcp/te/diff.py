@@ -168,7 +168,17 @@ class _Target:
 
     def _fits(self, wanted: list[str], at: int, span: _Span) -> bool:
         begin = at - 1 + span.skip_head
-        return span.low <= at <= span.high and self.keys[begin : begin + len(wanted)] == wanted
+        end = begin + len(wanted)
+        if not span.low <= at <= span.high or end > len(self.keys):
+            return False
+        # The last line first: it spares most copies of a long stretch.
+        return not wanted or (self.keys[end - 1] == wanted[-1] and self.keys[begin:end] == wanted)
+
+    def holds(self, lines: list[str]) -> bool:
+        """Whether these lines stand together anywhere."""
+        wanted = [_key(line) for line in lines] if self.tolerant else lines
+        span = _Span(1, len(self.lines) - len(wanted) + 1, 0, 0)
+        return bool(wanted) and any(self._fits(wanted, at, span) for at in self._candidates(wanted, 1, span))
 
     def _change(self, hunk: Hunk, where: int) -> None:
         """Context stays as the file has it: with fuzz it may differ from the hunk's."""
@@ -227,9 +237,7 @@ def _failure(patch: FilePatch, misfit: _Misfit, target: _Target) -> errors.Patch
     where = _closest(hunk, target, misfit.guess)
     expected, found = _first_difference([_key(line) for line in hunk.old], target, where)
     message = f"{patch.path}: {at} does not fit at line {misfit.guess} or anywhere else. Closest is line {where}:"
-    return errors.PatchFailed(
-        "\n".join([message, *expected, *found]), hint=_applied(already=_occurs(hunk.new, target) and bool(hunk.new))
-    )
+    return errors.PatchFailed("\n".join([message, *expected, *found]), hint=_applied(already=target.holds(hunk.new)))
 
 
 def _closest(hunk: Hunk, target: _Target, guess: int) -> int:
@@ -271,12 +279,6 @@ def _shown(line: str) -> str:
     indent = re.match(r"[ \t]*", body)
     body = (indent.group().replace("\t", "→") if indent else "") + body.lstrip(" \t")
     return (body + blanks)[:_SHOWN_WIDTH] + end
-
-
-def _occurs(wanted: list[str], target: _Target) -> bool:
-    keys = [_key(line) for line in target.lines]
-    wanted = [_key(line) for line in wanted]
-    return any(keys[i : i + len(wanted)] == wanted for i, key in enumerate(keys) if wanted and key == wanted[0])
 
 
 # Making a diff

@@ -280,7 +280,8 @@ def _git_names(names: str, reader: _Reader, line: int) -> tuple[str, str]:
     if _same_halves(names):
         name = names[: len(names) // 2]
         quoted = _QUOTED.fullmatch(name)
-        return (_unquoted(quoted[1]) if quoted else name,) * 2
+        name = _unquoted(quoted[1]) if quoted else name
+        return name, name
     if '"' in names:
         parts = [_unquoted(part[1]) if part[1] is not None else part[0] for part in re.finditer(_PARTS, names)]
         if len(parts) == 2:

@@ -168,8 +168,8 @@ class Journal:
 
     def done(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> list[str]:
         """The change is visible. Returns the entries of the trash that must go for those it added."""
-        update = "UPDATE changes SET state='done', effects=? WHERE id=? RETURNING undoes"
-        ((undoes,),) = connection.execute(update, (_json(effects), change_id)).fetchall()
+        update = "UPDATE changes SET state='done' WHERE id=? RETURNING undoes"
+        ((undoes,),) = connection.execute(update, (change_id,)).fetchall()
         if undoes:
             _undone(connection, undoes, change_id)
         for effect in effects:
@@ -224,9 +224,10 @@ class Journal:
     def _trim_trash(self, connection: sqlite3.Connection) -> list[str]:
         gone: list[str] = []
         while _total(connection, "trash") > self.limits.trash_bytes:
-            row = connection.execute(
-                "DELETE FROM trash WHERE entry=(SELECT entry FROM trash ORDER BY at, rowid LIMIT 1)"
-                " RETURNING entry, change_id"
+            row = connection.execute(  # what alone is too large goes before it drives out everything else
+                "DELETE FROM trash WHERE entry=(SELECT entry FROM trash ORDER BY bytes<=?, at, rowid LIMIT 1)"
+                " RETURNING entry, change_id",
+                (self.limits.trash_bytes,),
             ).fetchall()
             if not row:
                 break

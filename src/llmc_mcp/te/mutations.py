@@ -26,7 +26,7 @@ from .changes import Changes, Done, Draft
 from .diff import count_changes
 from .filesystem import Filesystem, kind_of
 from .steps import TRASH, Image, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Spot
-from .writing import Target, identity
+from .writing import Target
 
 ABSENT = "absent"
 _COUNTED_BYTES = 4 << 20  # of larger files, lines are not counted
@@ -263,7 +263,8 @@ class Mutations:
         if info is None:
             raise NotFound(f"{asked}: no longer there")
         copied = os.fstat(source.dir_fd).st_dev != os.fstat(target.dir_fd).st_dev
-        record = MoveRecord(source.path, target.path, kind_of(info.st_mode), identity(info), copied=copied)
+        looks = "" if target.path.startswith(TRASH) else source.looks()
+        record = MoveRecord(source.path, target.path, kind_of(info.st_mode), looks, copied=copied)
         draft.steps.append(Move(source, target, record, asked))
         return record
 

@@ -11,11 +11,15 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise, zip_longest
+from math import inf
+from time import thread_time
 from typing import NamedTuple
 
 _SHOWN_WIDTH = 100  # characters of a line that are shown, around the difference
 _SHOWN_PAIRS = 3
 _CHUNK = 4096
+_LONG = 300_000  # characters of wanted text; beyond, only the surroundings of the first difference are compared
+_SEARCH_SECONDS = 0.06  # for pieces of the wanted text: they are found at once, except in texts of very few letters
 _RE_READ = "Copy the text from the file as it is now (read these lines again); nothing changed."
 
 _LOOK_ALIKES = {
@@ -179,6 +183,13 @@ class _Anchor(NamedTuple):
 
 
 def _most_alike(text: str, old: str) -> tuple[str, str]:
+    if len(old) > _LONG:
+        agreed = _longest(len(old), lambda size: old[:size] in text)
+        if agreed > 1_000:
+            skip = max(old.rfind("\n", 0, agreed) + 1, agreed - 1_000)
+            start = text.find(old[:agreed]) + skip
+            return _nearest(text, old[skip : skip + 2_000], _Place(start, text[start : start + 2_000]))
+        old = old[:_LONG]
     votes: Counter[int] = Counter()
     best: dict[int, _Anchor] = {}
     for anchor in _anchors(text, old):
@@ -193,14 +204,18 @@ def _most_alike(text: str, old: str) -> tuple[str, str]:
             f"old_text was not found, and nothing in the file is like it (it begins {first[:80]!r}).",
             "Is it the right file? Search for a word of the text, or read the file again; nothing changed.",
         )
-    place = scored[0][1]
+    return _nearest(text, old, scored[0][1])
+
+
+def _nearest(text: str, old: str, place: _Place) -> tuple[str, str]:
     return f"old_text was not found. Nearest: {_lines(text, place)}. {_compare(text, old, place)}", _RE_READ
 
 
 def _anchors(text: str, old: str) -> Iterator[_Anchor]:
     """The longest start and end of `old` that occur, then pieces of it, long ones first."""
-    head = _longest(len(old), lambda size: old[:size] in text)
-    tail = _longest(len(old), lambda size: old[len(old) - size :] in text)
+    until = thread_time() + _SEARCH_SECONDS
+    head = _longest(len(old), lambda size: old[:size] in text, until)
+    tail = _longest(len(old), lambda size: old[len(old) - size :] in text, until)
     for offset, size in ((0, head), (len(old) - tail, tail)):
         piece = old[offset : offset + size]
         if len(piece.strip()) >= 4:
@@ -208,6 +223,8 @@ def _anchors(text: str, old: str) -> Iterator[_Anchor]:
     for size in (48, 24, 12, 6):
         rare = 0
         for offset in _spread(old, size):
+            if thread_time() > until:
+                return
             anchors = list(_occurrences(text, old[offset : offset + size], offset))
             rare += 0 < len(anchors) <= 2
             yield from anchors
@@ -215,10 +232,10 @@ def _anchors(text: str, old: str) -> Iterator[_Anchor]:
             return
 
 
-def _longest(limit: int, occurs: Callable[[int], bool]) -> int:
+def _longest(limit: int, occurs: Callable[[int], bool], until: float = inf) -> int:
     """The largest size for which `occurs`; whatever occurs, occurs in part, too."""
     low, high = 0, limit
-    while low < high:
+    while low < high and thread_time() < until:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if occurs(middle) else (low, middle - 1)
     return low

@@ -11,6 +11,7 @@ in phases, so that a crash at any moment leaves something that can be told and s
 What is journaled of a step is its record, a plain struct; a step can be made from it again in another process.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 
@@ -18,10 +19,13 @@ import msgspec
 
 from ..errors import LlmcError, NotADirectory, NotFound, Stale
 from . import kernel, writing
-from .filesystem import Filesystem
-from .writing import Target, identity
+from .filesystem import Filesystem, kind_of
+from .writing import Target
 
 TRASH = "trash:"  # stands before the name of an entry of the trash, where a path is expected
+
+
+_HASHED_BYTES = 64 << 20
 
 
 class Image(msgspec.Struct, omit_defaults=True):
@@ -45,12 +49,12 @@ class PutRecord(msgspec.Struct, tag="put", omit_defaults=True):
 
 
 class MoveRecord(msgspec.Struct, tag="move", omit_defaults=True):
-    """An entry got another name; either may lie in the trash. `identity`: as it was at its new place."""
+    """An entry got another name; either may lie in the trash. `looks`: what it was like then, but for the trash."""
 
     path: str
     target: str
     kind: str
-    identity: str
+    looks: str = ""
     bytes: int = 0
     copied: bool = False  # between file systems
 
@@ -105,6 +109,19 @@ class Spot:
             return os.lstat(self.name, dir_fd=self.dir_fd)
         except FileNotFoundError:
             return None
+
+    def looks(self) -> str:
+        """A word that differs when the entry does: of a file its content, unless that is huge, else only its kind."""
+        fd = os.open(self.name, kernel.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dir_fd)
+        try:
+            info = os.fstat(fd)
+            kind = kind_of(info.st_mode)
+            if kind != "file" or info.st_size > _HASHED_BYTES:
+                return f"{kind} {info.st_size} {info.st_mtime_ns}" if kind == "file" else kind
+            with open(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         if self.target is not None:
@@ -239,17 +256,13 @@ class Move(_Phases):
                 raise
         else:
             kernel.rename_no_replace(source.dir_fd, source.name, target.dir_fd, target.name)
-        info = target.stat()
-        if info is not None:
-            self.record.identity = identity(info)
 
     def published(self) -> bool:
-        there = self._target.stat()
-        if there is None or self._source.stat() is not None:
+        if self._target.stat() is None or self._source.stat() is not None:
             return False
-        return not writing.exists_in(self._target.dir_fd, self.temporary) and (
-            self.record.copied or identity(there) == self.record.identity
-        )
+        if self.record.copied:
+            return not writing.exists_in(self._target.dir_fd, self.temporary)
+        return not self.record.looks or self._target.looks() == self.record.looks
 
     def withdraw(self) -> None:
         source, target = self._source, self._target

@@ -17,7 +17,7 @@ from .filesystem import Filesystem
 from .journal import Change, refuse_dropped
 from .mutations import Mutations
 from .steps import TRASH, Make, MakeRecord, MoveRecord, PutRecord, Record, Remove, RemoveRecord, Spot
-from .writing import Target, identity
+from .writing import Target
 
 _SHOWN_BYTES = 2 << 20  # files larger than this are named in a diff, not shown
 
@@ -105,10 +105,7 @@ class Undoing:
 
     def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool) -> None:
         source = draft.hold(self._spot(draft, record.target, force))
-        info = source.stat()
-        if info is None:
-            raise _changed(record.target)
-        if identity(info) != record.identity and not force and not record.target.startswith(TRASH):
+        if source.stat() is None or (record.looks and source.looks() != record.looks and not force):
             raise _changed(record.target)
         target = draft.hold(self._spot(draft, record.path, force))
         vacated = any(isinstance(s.record, MoveRecord) and s.record.path == record.path for s in draft.steps)

@@ -1,0 +1,162 @@
+"""DOCS/security.md, made from what is claimed and the tests that show it.
+
+    python -m tests.security.claims > DOCS/security.md
+
+A claim without a test, a test of an attack without a claim, or a stale page fails `test_b_claims.py`.
+"""
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "DOCS" / "security.md"
+
+
+class Claim(NamedTuple):
+    """One attack and what each level promises against it; a promise that begins with `not:` is none."""
+
+    attack: str
+    workspace: str
+    landlock: str
+
+
+_SAME = "same"
+
+CLAIMS: dict[str, Claim] = {
+    "B01": Claim(
+        "an allowed program runs another or writes by itself (130 ways: find -exec, git aliases and hooks, tar, awk, "
+        "make, env, ld.so, interpreters …)",
+        "no effect outside the roots",
+        _SAME,
+    ),
+    "B02": Claim("a program under another's name, or first in PATH", "the list compares device and inode", _SAME),
+    "B03": Claim("a program swapped between check and start", "whatever starts is in the sandbox", _SAME),
+    "B04": Claim("LD_PRELOAD, BASH_ENV, GIT_* … in the server's environment", "built from nothing", _SAME),
+    "B05": Claim("shell metacharacters in arguments", "plain text; a shell runs only as the first word", _SAME),
+    "B06": Claim("NUL, 3 MB of arguments, none at all", "BAD_ARGS (also past 8,900 words)", "BAD_ARGS"),
+    "B07": Claim(
+        "writes outside: files, links, renames, modes, times, attributes",
+        "none of it",
+        "contents, names and links: none. not: mode, times, owner and extended attributes of files that the user owns",
+    ),
+    "B08": Claim(
+        "reads outside: ~/.ssh, ~/.aws, /etc/shadow, the server's data",
+        "not there",
+        "contents and listings: none. not: whether a known path exists, its size and times (stat)",
+    ),
+    "B09": Claim(
+        "network while it is off: TCP, UDP, ICMP, raw, vsock, DNS, unix sockets",
+        "an empty network of its own; loopback inside works",
+        "no socket can be made, so servers on loopback inside do not work either",
+    ),
+    "B11": Claim(
+        "the server's memory, environment, limits, or life",
+        "in another world of processes",
+        "denied; signals to outside need Linux 6.12. not: scheduling (CPU affinity) of the user's processes",
+    ),
+    "B12": Claim(
+        "as root: kernel settings, devices, capabilities",
+        "no capabilities, another uid, /proc/sys read-only",
+        "no capabilities, /proc and /sys out of reach",
+    ),
+    "B13": Claim(
+        "namespaces, mount, io_uring, bpf, keyctl, userfaultfd, perf, TIOCSTI, x32 and 32-bit calls",
+        "refused by seccomp",
+        _SAME,
+    ),
+    "B14": Claim("set-uid programs", "gain nothing (no_new_privs)", _SAME),
+    "B15": Claim("inherited descriptors", "only 0, 1 and 2", _SAME),
+    "B16": Claim("the protocol's stdin and stdout", "not reachable; input is empty unless given", _SAME),
+    "B17": Claim("a working directory outside, removed, or swapped", "refused; by descriptor", _SAME),
+    "B18": Claim("no bubblewrap, no user namespaces, no Landlock", "the next level, or no commands; said", _SAME),
+    "B19": Claim("env, shell or disable_sandbox as arguments", "BAD_ARGS", _SAME),
+    "B20": Claim("a sandbox that does not hold", "fails its self-test: FEATURE_UNAVAILABLE", _SAME),
+    "B21": Claim("a link in the root that bubblewrap would follow (CVE-2026-87766)", "nothing made outside", _SAME),
+    "B22": Claim("a poisoned .git/config, hook, .envrc, .mcp.json", "allowed in the roots, and reported", _SAME),
+    "B23": Claim("docker.sock and other sockets in the file system", "not there", "no socket can be made"),
+    "C01": Claim("a timeout with daemons that ignore TERM", "0 survivors", _SAME),
+    "C02": Claim("the server, its launcher or a supervisor killed", "0 survivors", _SAME),
+    "C03": Claim("a child outliving the thread that asked", "it does", _SAME),
+    "C04": Claim("a child that prints without end", "bounded memory, both ends kept, all in a handle", _SAME),
+    "C05": Claim("output that is no text", "replaced and made visible", _SAME),
+    "C06": Claim("a background process that holds the output", "the call returns, the process ends", _SAME),
+    "C07": Claim("a child that ignores signals", "KILL after a second", _SAME),
+    "C08": Claim("a child that stops itself", "ended by the timeout", _SAME),
+    "C12": Claim(
+        "a fork bomb",
+        "bounded: RLIMIT_NPROC, for root a pids control group. not: root where no control group can be made",
+        _SAME,
+    ),
+    "C13": Claim("a memory bomb", "bounded per process (RLIMIT_DATA); first to go when memory runs out", _SAME),
+    "C14": Claim(
+        "a full disk",
+        "size of a file, and of /tmp as a whole. not: many files in a root",
+        "size of a file. not: many files in a root or in the temporary folder",
+    ),
+    "C15": Claim("many commands", "no zombie, descriptor or memory growth", _SAME),
+    "C16": Claim("many commands at once", "as many as the server has workers, each a tree of its own", _SAME),
+}
+
+_HEAD = """\
+# Security of commands
+
+Made by `python -m tests.security.claims` from the claims and the tests that show them, which run as root and as an
+ordinary user at both levels; a test fails when this page is stale.
+
+The list of allowed programs keeps an agent to what the operator had in mind. It is no boundary: every shell and
+interpreter on it can start anything. The boundary is the sandbox, which the kernel enforces.
+
+| level | needs | what it is |
+|---|---|---|
+| `workspace` | bubblewrap, user namespaces | only the roots, a private /tmp and read-only system folders exist; \
+own process, network, IPC and host name spaces; seccomp |
+| `landlock` | Linux 6.2 (6.12 for signals) | Landlock and seccomp: the same files are out of reach, in the same \
+name spaces as everything else |
+| `read_only` | | no commands |
+| `off` | the operator's word | commands run as the server does, with a clean environment and bounds |
+
+`auto`, the default, takes the first of `workspace` and `landlock` that passes its self-test on this machine: a small
+program runs inside and tries to get out. Where neither does, command tools answer FEATURE_UNAVAILABLE with the
+reason. `llmc doctor` shows each attempt. Nothing in a call weakens the level.
+
+A server that runs as root gives its commands no capabilities and, in `workspace`, another uid inside; files of root
+in the roots stay usable. `mcp.sandbox.run_as` names a user for them instead. At the `landlock` level that is strongly
+advised: without it a command can still change modes and times of root's files anywhere (see B07).
+
+The server's data directory and the user's secrets (~/.ssh, ~/.aws, ~/.config, ~/.netrc and the like) are absent. If
+they lie inside a root, `workspace` covers the entry right below the root that holds them, and `landlock`, which can't,
+is not used; a root of `/` can only be served with `off`.
+
+The network is off unless `mcp.tools.allow_outbound_network` is set. What a command leaves running ends with it.
+
+## What is claimed, and what is not
+
+"""
+
+
+def shown_by_tests() -> dict[str, list[str]]:
+    """Every test whose name carries the id of an attack of section B or C."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for number in re.findall(r"(?<=_)[bc]\d\d(?=_)", node.name):
+                    found.setdefault(number.upper(), []).append(f"{path.name}::{node.name}")
+    return found
+
+
+def document() -> str:
+    """The whole page."""
+    tests = shown_by_tests()
+    rows = ["| id | attack | workspace | landlock | shown by |", "|---|---|---|---|---|"]
+    for number, claim in CLAIMS.items():
+        landlock = claim.workspace if claim.landlock == _SAME else claim.landlock
+        names = "<br>".join(f"`{name.partition('::')[2]}`" for name in tests.get(number, []))
+        rows.append(f"| {number} | {claim.attack} | {claim.workspace} | {landlock} | {names} |")
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,103 @@
+"""Hybrid mode: a handful of tools, every capability. Names of the first five tests are the design document's."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from benchmarks.tokens import count, count_tools
+
+from llmc_mcp.config import Config
+from llmc_mcp.prompts import bootstrap, instructions
+
+from .client import Client
+from .conftest import Workspace, require
+from .gates import gate_on
+
+pytestmark = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe_openai's own
+
+
+def test_hybrid_mode_tool_count(server: Client) -> None:
+    assert [tool["name"] for tool in server.tools()] == [
+        "read_file",
+        "list_dir",
+        "linux_fs_write",
+        "linux_fs_edit",
+        "run_cmd",
+        "execute_code",
+        "00_INIT",
+    ]
+
+
+def test_hybrid_mode_write_works(workspace: Workspace, server: Client) -> None:
+    assert not server.call("linux_fs_write", path="test.txt", content="hello").is_error
+    assert (workspace.root / "test.txt").read_text() == "hello"
+
+
+def test_hybrid_mode_execute_code_blocked(workspace: Workspace) -> None:
+    with Client("--root", str(workspace.root), "--set", "code_execution.engine=python") as client:
+        reply = client.call("execute_code", code="open('x', 'w').write('y')")
+        assert reply.code == "ISOLATION_REQUIRED"
+    assert not (workspace.root / "x").exists()
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "../outside/new.txt", "/etc/llmc-test"])
+def test_path_traversal_blocked(workspace: Workspace, server: Client, path: str) -> None:
+    assert server.call("linux_fs_write", path=path, content="x").code == "INVALID_PATH"
+    assert sorted(item.name for item in workspace.outside.iterdir()) == ["secret.txt"]
+    assert not Path("/etc/llmc-test").exists()
+
+
+def test_shell_injection_blocked(workspace: Workspace, server: Client) -> None:
+    canary = workspace.file("canary.txt", "alive")
+    for command in (f"ls; rm {canary}", f"ls && rm {canary}", f"ls `rm {canary}`", f"ls $(rm {canary})"):
+        reply = server.call("run_cmd", command=command)
+        assert reply.is_error or reply.meta["exit_code"] != 0
+        assert canary.read_text() == "alive"
+
+
+def test_a_program_that_is_not_on_the_list_is_not_run(server: Client) -> None:
+    assert server.call("run_cmd", command="wget malware.example").code == "COMMAND_NOT_ALLOWED"
+
+
+@pytest.mark.parametrize(("mode", "most"), [("hybrid", 700), ("code_execution", 400)])
+def test_a_mode_costs_no_more_than_its_budget(workspace: Workspace, mode: str, most: int) -> None:
+    with gate_on(workspace.root, Config(mode=mode)) as gate:
+        assert count_tools(gate.catalog.entries) + count(instructions(gate.app)) <= most
+
+
+def test_the_full_list_costs_at_most_seventy_five_tokens_a_tool(workspace: Workspace) -> None:
+    with gate_on(workspace.root, Config(mode="classic")) as gate:
+        assert count_tools(gate.catalog.entries) <= 75 * len(gate.catalog.entries)
+
+
+@pytest.mark.parametrize("mode", ["classic", "hybrid", "code_execution"])
+def test_what_is_said_up_front_is_short_and_names_only_what_is_there(workspace: Workspace, mode: str) -> None:
+    with gate_on(workspace.root, Config(mode=mode)) as gate:
+        assert len(instructions(gate.app)) <= 400
+        text = bootstrap(gate.app)
+        assert count(text) <= 350
+        words = {word.strip(",.:()") for word in text.split()}
+        named = {word for word in words if word.startswith(("linux_", "run_", "rag_")) or word in gate.catalog.tools}
+        assert named <= set(gate.catalog.tools)
+        if mode != "classic":
+            assert "ephemeral" in text or "kept" in text
+
+
+def test_a_whole_task_through_seven_tools(workspace: Workspace, server: Client) -> None:
+    """Read, search, edit, run the tests in the sandbox, and take it back."""
+    require(shutil.which("bwrap") is not None or Path("/sys/kernel/security").exists(), "a sandbox")
+    assert len(server.tools()) <= 7
+    workspace.file("calc.py", "def add(a, b):\n    return a - b\n")
+    workspace.file("check.py", "from calc import add\nassert add(2, 3) == 5\nprint('all good')\n")
+    assert "return a - b" in server.call("read_file", path="calc.py").body
+    found = server.call("execute_code", code="linux_search_content('.', 'def add')['hits'][0]['path']")
+    assert found.meta["result"] == str(workspace.root / "calc.py")
+    assert server.call("run_cmd", command="python3 check.py").meta["exit_code"] == 1
+    edited = server.call("linux_fs_edit", path="calc.py", old_text="a - b", new_text="a + b")
+    assert edited.meta["replacements_made"] == 1
+    passed = server.call("run_cmd", command="python3 check.py")
+    assert passed.meta["exit_code"] == 0
+    assert "all good" in passed.text
+    undone = server.call("execute_code", code="linux_fs_undo()['undone'][0]['path']")
+    assert undone.meta["result"] == str(workspace.root / "calc.py")
+    assert (workspace.root / "calc.py").read_text() == "def add(a, b):\n    return a - b\n"
