@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from llmc_mcp.app import App
 from llmc_mcp.config import Config
@@ -91,22 +92,36 @@ def _without(*names: str) -> dict[str, str]:
     return {name: text for name, text in BEFORE.items() if name not in names}
 
 
-CHANGES: dict[str, tuple[Callable[[App], None], dict[str, str]]] = {
-    "write": (_write, {**BEFORE, "big.txt": BIGGER}),
-    "append": (_append, {**BEFORE, "one.txt": "one\nend\nmore\n"}),
-    "create": (_create, {**BEFORE, "new/folder/three.txt": "drei\n"}),
-    "edit": (_edit, {**BEFORE, "two.txt": "zwei\nend\n"}),
-    "diff": (
-        _diff,
-        {
-            **_without("gone.txt"),
-            "one.txt": "eins\nend\n",
-            "two.txt": "zwei\nend\n",
-            "new/folder/three.txt": "drei\n",
-        },
-    ),
-    "move": (_move, {**_without("one.txt"), "two.txt": "one\nend\n"}),
-    "delete": (_delete, _without("dir/deep.txt")),
+def _undo(app: App) -> None:
+    app.undoing.undo(WHO, app.changes.journal.newest(WHO), False, _never)
+
+
+class Scenario(NamedTuple):
+    """A change, and the files before and after it; `first` is made before the one that is crashed."""
+
+    change: Callable[[App], None]
+    after: dict[str, str]
+    before: dict[str, str] = BEFORE
+    first: Callable[[App], None] | None = None
+
+
+PATCHED = {
+    **_without("gone.txt"),
+    "one.txt": "eins\nend\n",
+    "two.txt": "zwei\nend\n",
+    "new/folder/three.txt": "drei\n",
+}
+MOVED = {**_without("one.txt"), "two.txt": "one\nend\n"}
+CHANGES = {
+    "write": Scenario(_write, {**BEFORE, "big.txt": BIGGER}),
+    "append": Scenario(_append, {**BEFORE, "one.txt": "one\nend\nmore\n"}),
+    "create": Scenario(_create, {**BEFORE, "new/folder/three.txt": "drei\n"}),
+    "edit": Scenario(_edit, {**BEFORE, "two.txt": "zwei\nend\n"}),
+    "diff": Scenario(_diff, PATCHED),
+    "move": Scenario(_move, MOVED),
+    "delete": Scenario(_delete, _without("dir/deep.txt")),
+    "undo diff": Scenario(_undo, BEFORE, PATCHED, _diff),
+    "undo move": Scenario(_undo, BEFORE, MOVED, _move),
 }
 
 
@@ -126,10 +141,10 @@ def _fork(body: Callable[[], None]) -> int:
     if pid == 0:
         try:
             body()
-            os._exit(0)
-        except BaseException as exc:
+        except Exception as exc:  # noqa: BLE001  # the parent only sees that it failed; this says why
             os.write(2, f"{exc!r}\n".encode())
             os._exit(1)
+        os._exit(0)
     return os.waitpid(pid, 0)[1]
 
 
@@ -146,16 +161,20 @@ class _Countdown:
             self.calls += 1
 
 
-def _run(data: Path, root: Path, change: Callable[[App], None], fatal: int | None) -> int:
+def _run(data: Path, root: Path, scenario: Scenario, fatal: int | None) -> int:
     """How many calls the change takes; with `fatal`, it dies before that one."""
     reading, writing = os.pipe()
 
     def body() -> None:
         app = App(Config(), [str(root)], str(data))
         app.changes.settle_once()
+        for rule in (app.files.is_secret, app.files.is_protected):  # they compile their lists when first asked
+            rule("x")
+        if scenario.first is not None:
+            scenario.first(app)
         countdown = _Countdown(fatal)
         sys.setprofile(countdown)
-        change(app)
+        scenario.change(app)
         sys.setprofile(None)
         os.write(writing, str(countdown.calls).encode())
 
@@ -172,22 +191,22 @@ def _run(data: Path, root: Path, change: Callable[[App], None], fatal: int | Non
 
 def crash(data: Path, root: Path, name: str, fatal: int) -> str:
     """Crash one change at one point, settle, undo; returns `old` or `new`, or raises what is wrong."""
-    change, after = CHANGES[name]
+    scenario = CHANGES[name]
     _fresh(root)
-    _run(data, root, change, fatal)
+    _run(data, root, scenario, fatal)
     app = App(Config(), [str(root)], str(data))
     try:
         app.reader  # noqa: B018  # whoever reads first settles first
         found = _now(root)
-        state = "old" if found == BEFORE else "new" if found == after else "torn"
-        made = [one for one in app.changes.journal.history(None, None, 1) if one.roots == [str(root)]]
-        if state == "torn" or bool(made) != (state == "new"):
+        state = "old" if found == scenario.before else "new" if found == scenario.after else "torn"
+        made = [one for one in app.changes.journal.history(None, None, 2) if one.roots == [str(root)]]
+        if state == "torn" or len(made) != (state == "new") + (scenario.first is not None):
             raise AssertionError(f"{name} at {fatal}: {state}, journaled {made}, found {sorted(found)}")
         if app.changes.leases.all() or app.changes.journal.pending():
             raise AssertionError(f"{name} at {fatal}: something is left under way")
-        for one in made:
-            app.undoing.undo(WHO, one, False, _never)
-        if _now(root) != BEFORE:
+        if state == "new":
+            app.undoing.undo(WHO, made[0], False, _never)
+        if _now(root) != scenario.before:
             raise AssertionError(f"{name} at {fatal}: undo did not bring everything back: {sorted(_now(root))}")
         empty = [path for path in root.rglob("*") if path.is_dir() and not any(path.iterdir())]
         if empty:
@@ -208,7 +227,7 @@ def main() -> None:
         if name not in lengths:
             rehearsal = folder / f"rehearsal-{name}"
             _fresh(rehearsal)
-            lengths[name] = _run(data, rehearsal, CHANGES[name][0], None)
+            lengths[name] = _run(data, rehearsal, CHANGES[name], None)
         _fresh(root)
         seen[f"{name}: {crash(data, root, name, chance.randrange(lengths[name]))}"] += 1
     print(json.dumps({"points": points, "moments": lengths, "seen": dict(sorted(seen.items()))}))

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("te", "rag", "maasl"),
     ("app",),
     ("tools", "prompts"),
-    ("catalog", "dispatch", "output", "observability", "usage"),
+    ("catalog", "dispatch", "output", "observability", "usage", "audit", "limits", "metrics"),
     (
         "protocol",
         "api",
@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "doctor",
         "te_cli",
         "smoke",
+        "stats_cli",
         "config_cli",
         "config_docs",
         "handles_cli",

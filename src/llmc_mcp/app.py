@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from .te.mutations import Mutations
     from .te.pages import Pages
     from .te.patching import Patching
+    from .te.processes import Processes
     from .te.pytest import Pytest
     from .te.reading import Reader
     from .te.sandbox import Sandbox
     from .te.search import Search
     from .te.shell import Shell
+    from .te.sysinfo import SystemInfo
     from .te.undoing import Undoing
 
 Engine = TypeVar("Engine")
@@ -103,6 +105,18 @@ class App:
         from .te.pytest import Pytest
 
         return self._engine("pytest", lambda: Pytest(self.shell, self.sandbox, self.files))
+
+    @property
+    def processes(self) -> "Processes":
+        from .te.processes import Processes, visible_from
+
+        return self._engine("processes", lambda: Processes(visible_from(self.config)))
+
+    @property
+    def system(self) -> "SystemInfo":
+        from .te.sysinfo import SystemInfo
+
+        return self._engine("system", lambda: SystemInfo(self.launcher))
 
     @property
     def code(self) -> "CodeEngine":
@@ -231,6 +245,7 @@ class Context:
         self._cancelled = False
         self.truncated = False  # for the log: whether the reply was cut
         self.warnings: list[str] = []  # for the log: what went wrong without failing the call
+        self.kept_bytes = 0  # for the statistics: what went behind a handle instead of into the reply
 
     def cancel(self) -> None:
         """Called from another thread; the engine notices at its next `check`."""
@@ -259,6 +274,7 @@ class Context:
 
     def keep(self, kind: str, meta: "Meta", payload: bytes) -> str | None:
         """Store what the reply has no room for; None, and a warning in the log, where nothing can be stored."""
+        self.kept_bytes = max(self.kept_bytes, len(payload))
         try:
             return self.app.handles.create(self.session.principal, kind, meta, payload)
         except FeatureUnavailable as exc:

@@ -6,6 +6,7 @@ import msgspec
 
 from .config import Config
 from .errors import FeatureDisabled, InvalidArgument, UnknownTool
+from .session import Session
 from .tool import ToolDef, registered
 
 MODES = ("classic", "hybrid", "code_execution")
@@ -17,9 +18,9 @@ def _load() -> None:
     """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
     from .tools import code, meta
     from .tools import exec as commands
-    from .tools.linux_ops import changes, fs, handles, patch, search
+    from .tools.linux_ops import changes, fs, handles, patch, proc, search, sysinfo
 
-    del changes, code, commands, meta, fs, handles, patch, search
+    del changes, code, commands, meta, fs, handles, patch, proc, search, sysinfo
 
 
 class Catalog:
@@ -51,9 +52,19 @@ class Catalog:
             if config.linux_ops.features.proc_enabled:
                 self.tools[tool.name] = tool
 
+    def visible(self, session: Session) -> list[dict[str, Any]]:
+        """What tools/list shows a caller: what the mode lists and his token covers."""
+        if session.scopes is None:
+            return self.entries
+        return [entry for tool, entry in zip(self.listed, self.entries, strict=True) if session.may(tool.scope)]
+
+    def known(self, name: str) -> ToolDef | None:
+        """The tool that a name means, switched on or not."""
+        return self._names.get(name) or self._names.get(name.replace(".", "_", 1))
+
     def find(self, name: str) -> ToolDef:
         """A tool by its name, an alias, or either with a dot where the seeds wrote one (`linux.fs_read`)."""
-        tool = self._names.get(name) or self._names.get(name.replace(".", "_", 1))
+        tool = self.known(name)
         if tool is None:
             raise UnknownTool(f"there is no tool {name!r}", hint=self._nearest(name))
         if tool.name not in self.tools:

@@ -74,6 +74,8 @@ class Server(Section):
     transport: Annotated[str, one_of("how clients reach the server", "operator", "stdio", "http")] = "stdio"
     host: Annotated[str, key("address that HTTP listens on", "operator")] = "127.0.0.1"
     port: Annotated[int, key("port that HTTP listens on", "operator", ge=0, le=65535)] = 8080
+    allowed_hosts: Annotated[Names, key("more names that clients may call the server by", "operator")] = ()
+    allowed_origins: Annotated[Names, key("web pages that may use the server, as scheme://host", "operator")] = ()
     tls_enabled: Annotated[bool, key("refused when true: let a reverse proxy do TLS", "operator")] = False
     result_format: Annotated[
         str, one_of("how replies look; auto: json in classic mode, else lean text", "free", "auto", "json", "lean")
@@ -198,6 +200,9 @@ class Limits(Section):
     max_image_bytes: Annotated[int, amount("size of an image up to which it is sent")] = 1 << 20
     max_request_bytes: Annotated[int, amount("bytes of one request")] = 16 << 20
     max_header_bytes: Annotated[int, amount("bytes of an HTTP request's headers")] = 16_384
+    receive_timeout: Annotated[float, amount("seconds for an HTTP client to send its headers, or its body")] = 15.0
+    drain_timeout: Annotated[float, amount("seconds for HTTP calls under way when the server is told to stop")] = 20.0
+    max_connections: Annotated[int, amount("HTTP connections at the same time")] = 4_096
     max_tree_entries: Annotated[int, amount("entries of a tree that a reply shows at most")] = 500
     max_list_entries: Annotated[int, amount("entries that one listing looks at")] = 2_000
     search_count_cap: Annotated[int, amount("hits up to which a search counts")] = 10_000
@@ -232,8 +237,12 @@ class Observability(Section):
     metrics_prometheus_enabled: Annotated[bool, key("serve metrics over HTTP", "off")] = True
     metrics_path: Annotated[str, key("where metrics are served", "operator")] = "/metrics"
     csv_token_audit_enabled: Annotated[bool, key("write a row per call to csv_path", "operator")] = False
-    csv_path: Annotated[str, key("file for the token audit", "operator")] = "./artifacts/token_audit.csv"
+    csv_path: Annotated[
+        str, key("file for the token audit; a relative one starts at the data directory", "operator")
+    ] = "./artifacts/token_audit.csv"
+    audit_enabled: Annotated[bool, key("write every call that may change something to the audit", "on")] = True
     retention_days: Annotated[int, key("days that records are kept; 0: for ever", "operator", ge=0)] = 0
+    otel_enabled: Annotated[bool, key("send a span per call by OpenTelemetry, where the extra is there", "off")] = True
 
 
 class SessionDefaults(Section):

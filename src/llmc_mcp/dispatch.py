@@ -9,19 +9,27 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
 from .app import App, Context
 from .catalog import Catalog
-from .errors import BadArgs, Internal, LlmcError
+from .errors import BadArgs, Forbidden, Internal, LlmcError
+from .limits import Limiter
 from .observability import Log
 from .output import Rendered, fit, render
-from .tool import Result, as_payload
+from .tokens import estimate
+from .tool import Result, ToolDef, as_payload
 from .usage import Recorder, Usage, summarize
 
+if TYPE_CHECKING:
+    from .audit import Audit
+    from .config import Config
+
 Outcome = TypeVar("Outcome")
+
+_BYTES_PER_TOKEN = 4  # of what was not sent, and so is not worth a closer look
 
 
 class Gate:
@@ -31,18 +39,33 @@ class Gate:
         self.app, self.catalog, self.log = app, catalog, log
         app.listed, app.tools = catalog.listed, catalog.tools
         self._cold = "execute_code" in catalog.tools
-        self._recorder = Recorder(lambda: app.store) if app.config.observability.enabled else None
+        self.limits = _limiter(app.config, log)
+        self.recorder = _recorder(app)
+        self.listeners: list[Callable[[Usage], None]] = []  # told of every call once it is over
+        self._audit: Audit | None = None
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
         limit = self._reply_limit(reply_bytes)
-        return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, limit))
+        with self.limits.admitted(ctx.session):
+            return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, limit))
+
+    def reply_json(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> bytes:
+        """Run a tool; returns its own object as JSON, whatever format MCP clients get."""
+        limit = self._reply_limit(reply_bytes)
+
+        def run() -> bytes:
+            return msgspec.json.encode(self._run(ctx, name, raw_args, limit, lean=False))
+
+        with self.limits.admitted(ctx.session):
+            return self._observed(ctx, name, raw_args, run)
 
     def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> Rendered:
         """Run a tool; returns what to send, in the format that is in force."""
         limit = self._reply_limit(reply_bytes)
         try:
-            return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
+            with self.limits.admitted(ctx.session):
+                return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
         finally:
             self._warm_up()
 
@@ -70,8 +93,10 @@ class Gate:
 
     def close(self) -> None:
         """End what the calls left running and write what waits to be written."""
-        if self._recorder is not None:
-            self._recorder.close()
+        if self.recorder is not None:
+            self.recorder.close()
+        if self._audit is not None:
+            self._audit.close()
         self.app.close()
         self.log.close()
 
@@ -96,11 +121,16 @@ class Gate:
                 hint="This is a bug in the server; its log has the details under the correlation id.",
             ) from None
         finally:
-            sent = len(outcome.text) if isinstance(outcome, Rendered) else 0
-            self._record(ctx, name[:64], raw_args, status, (time.perf_counter() - started) * 1000, sent)
+            self._record(ctx, name[:64], raw_args, status, (time.perf_counter() - started) * 1000, outcome)
 
-    def _record(self, ctx: Context, name: str, raw_args: object, status: str, ms: float, sent: int) -> None:
+    def _record(self, ctx: Context, name: str, raw_args: object, status: str, ms: float, outcome: object) -> None:
+        """A line in the log, a row of statistics, and in the audit whatever may have changed something."""
         who, cid = ctx.session, ctx.correlation_id
+        tool = self.catalog.known(name)
+        name = tool.name if tool is not None else name
+        sent: str | bytes = (
+            outcome.text if isinstance(outcome, Rendered) else outcome if isinstance(outcome, bytes) else ""
+        )
         for warning in ctx.warnings:
             self.log.warning("call", warning=warning, tool=name, cid=cid)
         self.log.info(
@@ -109,37 +139,64 @@ class Gate:
             status=status,
             ms=round(ms, 2),
             truncated=ctx.truncated,
-            bytes=sent,
+            bytes=len(sent),
             session=who.session_id,
             cid=cid,
         )
-        if self._recorder is not None:
-            args = summarize(raw_args)
-            row = Usage(time.time(), "mcp", name, status, ms, args, len(args), sent, *msgspec.structs.astuple(who)[:4])
-            self._recorder.record(row)
+        args = summarize(raw_args)
+        if tool is not None and tool.mutating:
+            self._audited(ctx, tool, status, raw_args, args)
+        if self.recorder is None and not self.listeners:
+            return
+        tokens = estimate(sent)
+        saved = _not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN
+        about = (*msgspec.structs.astuple(who)[:4], cid, estimate(args), tokens, saved)
+        row = Usage(time.time(), "mcp", name, status, ms, args, len(args), len(sent), *about)
+        if self.recorder is not None:
+            self.recorder.record(row)
+        for listener in self.listeners:
+            listener(row if tool is not None else row._replace(tool="unknown"))
+
+    def _audited(self, ctx: Context, tool: ToolDef, status: str, raw_args: object, summary: str) -> None:
+        settings = self.app.config.observability
+        if not settings.audit_enabled:
+            return
+        from .audit import Audit
+
+        if self._audit is None:
+            self._audit = Audit(self.app.data_dir, settings.retention_days)
+        try:
+            self._audit.write(ctx.session, tool.name, status, raw_args, summary, ctx.correlation_id)
+        except OSError as exc:
+            self.log.warning("audit", reason=str(exc), tool=tool.name, cid=ctx.correlation_id)
 
     def render(self, result: object) -> Rendered:
         """The text of a result in the format that is in force."""
         return render(result, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
 
-    def _run(self, ctx: Context, name: str, raw_args: object, limit: int) -> object:
+    def _run(self, ctx: Context, name: str, raw_args: object, limit: int, *, lean: bool | None = None) -> object:
         tool = self.catalog.find(name)
+        if not ctx.session.may(tool.scope):
+            raise Forbidden(
+                f"{tool.name} needs the scope {tool.scope!r}, which this token lacks",
+                hint="Ask the operator for another token: llmc token add NAME --scopes read,write,exec",
+            )
         arguments = tool.parse(raw_args)
         config = self.app.config
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
         ctx.check()
         ctx.call_tool = partial(self._nested, ctx)
         result = tool.fn(ctx, **arguments)
-        self._fit(ctx, result, limit)
+        self._fit(ctx, result, limit, self.app.config.lean_replies() if lean is None else lean)
         ctx.truncated = _truncated(result)
         return result
 
-    def _fit(self, ctx: Context, result: object, limit: int) -> None:
+    def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:
         """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""
         if not isinstance(result, Result) or not result.body:
             return
         whole: object = getattr(result, result.body)
-        fit(result, limit, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
+        fit(result, limit, lean=lean, first_root=self.app.files.roots[0].shown)
         was_cut = getattr(result, result.body) is not whole
         if was_cut and result.handle_kind and getattr(result, "handle", None) is None:
             handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
@@ -149,3 +206,32 @@ class Gate:
 def _truncated(result: object) -> bool:
     meta: object = getattr(result, "meta", None)
     return bool(getattr(result, "truncated", False) or getattr(meta, "truncated", False))
+
+
+def _not_sent(ctx: Context, outcome: object, sent: int) -> int:
+    """Bytes that the tool produced and no model has to read: kept behind a handle, or handed to code."""
+    if isinstance(outcome, msgspec.Struct) and not isinstance(outcome, Rendered):
+        return len(msgspec.json.encode(cast(object, outcome)))
+    return max(ctx.kept_bytes - sent, 0)
+
+
+def _limiter(config: "Config", log: Log) -> Limiter:
+    limits = config.limits
+    return Limiter(
+        rps=limits.rate_limit_rps,
+        burst=limits.rate_limit_burst,
+        concurrency=limits.concurrency_per_token,
+        total=limits.max_queued_calls,
+        decided=lambda principal, at, admitted: log.debug("rate", principal=principal, at=at, admitted=admitted),
+    )
+
+
+def _recorder(app: App) -> Recorder | None:
+    settings = app.config.observability
+    if not settings.enabled:
+        return None
+    if not settings.csv_token_audit_enabled:
+        return Recorder(lambda: app.store, (), settings.retention_days)
+    from .audit import TokenAudit
+
+    return Recorder(lambda: app.store, (TokenAudit(settings.csv_path, app.data_dir),), settings.retention_days)

@@ -41,7 +41,7 @@ class Limiter:
         burst: int,
         concurrency: int,
         total: int,
-        decided: Callable[[str, float, bool], None] = lambda principal, at, admitted: None,
+        decided: Callable[[str, float, bool], None] | None = None,
     ) -> None:
         self._rps, self._burst, self._concurrency, self._total = rps, burst, concurrency, total
         self._decided = decided
@@ -75,7 +75,8 @@ class Limiter:
                 bucket = self._buckets[session.principal] = Bucket(self._rps, self._burst, now)
             wait = bucket.take(now)
             self.dropped["rate"] += wait > 0
-            self._decided(session.principal, now, wait == 0)
+            if self._decided is not None:
+                self._decided(session.principal, now, wait == 0)
         if wait > 0:
             raise RateLimited(
                 f"more than {self._rps:g} calls a second (bursts up to {self._burst})",

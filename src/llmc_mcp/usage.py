@@ -1,7 +1,7 @@
 """A row in the store for every call: what was called, how it went, what it cost.
 
 Telemetry must never cost a call: rows wait in memory and a thread of their own writes them in batches. When the
-store is away or too slow, rows are dropped and counted.
+store is away or too slow, rows are dropped and counted. What else wants the rows, the token audit, gets them there.
 """
 
 import queue
@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from .errors import FeatureUnavailable
 
@@ -20,6 +20,8 @@ _WAITING_ROWS = 10_000
 _BATCH = 500
 _EVERY_S = 0.5
 _CLOSE_S = 2.0
+_DAY_S = 86_400.0
+_FORGET_EVERY_S = 6 * 3600.0
 _SHOWN_VALUE = 60
 
 # What a summary never shows: contents are somebody's data, and values that look like credentials are secrets.
@@ -45,6 +47,22 @@ class Usage(NamedTuple):
     session_id: str
     agent_id: str
     model: str
+    correlation_id: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_saved: int = 0
+
+
+_COLUMNS = ", ".join(Usage._fields)
+_INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * len(Usage._fields))})"  # noqa: S608 -- names from above
+
+
+class Sink(Protocol):
+    """What gets the rows besides the store."""
+
+    def append(self, rows: list[Usage]) -> None: ...
+
+    def forget(self, before: float) -> None: ...
 
 
 def summarize(arguments: object) -> str:
@@ -70,11 +88,12 @@ def redact(text: str) -> str:
 class Recorder:
     """Takes rows from any thread; its own thread opens the store when the first row comes."""
 
-    def __init__(self, store: Callable[[], "Store"]) -> None:
-        self._store = store
-        self._rows: queue.Queue[Usage | None] = queue.Queue(_WAITING_ROWS)
+    def __init__(self, store: Callable[[], "Store"], sinks: tuple[Sink, ...] = (), retention_days: int = 0) -> None:
+        self._store, self._sinks, self._retention_days = store, sinks, retention_days
+        self._rows: queue.Queue[Usage | threading.Event | None] = queue.Queue(_WAITING_ROWS)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._forget_at = 0.0
         self.dropped = 0
 
     def record(self, row: Usage) -> None:
@@ -90,6 +109,16 @@ class Recorder:
                     self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
                     self._thread.start()
 
+    def flush(self) -> None:
+        """Wait until what was recorded so far can be read, for a moment at most."""
+        if self._thread is not None:
+            written = threading.Event()
+            try:
+                self._rows.put_nowait(written)
+            except queue.Full:
+                return
+            written.wait(_CLOSE_S)
+
     def close(self) -> None:
         """Write what waits, for a moment at most."""
         if self._thread is not None:
@@ -100,20 +129,35 @@ class Recorder:
             self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        last = False
-        while not last:
+        last: threading.Event | bool = False
+        while last is not True:
             batch, last = self._gather()
-            try:
-                with self._store().transaction() as connection:
-                    connection.executemany(
-                        "INSERT INTO calls (at, source, tool, status, duration_ms, args, bytes_in, bytes_out,"
-                        " principal, session_id, agent_id, model) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-                        batch,
-                    )
-            except FeatureUnavailable:
-                self.dropped += len(batch)
+            self._write(batch)
+            if isinstance(last, threading.Event):
+                last.set()
 
-    def _gather(self) -> tuple[list[Usage], bool]:
+    def _write(self, batch: list[Usage]) -> None:
+        try:
+            with self._store().transaction() as connection:
+                connection.executemany(_INSERT, batch)
+            self._forget()
+        except FeatureUnavailable:
+            self.dropped += len(batch)
+        for sink in self._sinks:
+            sink.append(batch)
+
+    def _forget(self) -> None:
+        """Drop what is older than it may get; now and then is enough."""
+        if not self._retention_days or time.monotonic() < self._forget_at:
+            return
+        self._forget_at = time.monotonic() + _FORGET_EVERY_S
+        before = time.time() - self._retention_days * _DAY_S
+        with self._store().transaction() as connection:
+            connection.execute("DELETE FROM calls WHERE at < ?", (before,))
+        for sink in self._sinks:
+            sink.forget(before)
+
+    def _gather(self) -> tuple[list[Usage], threading.Event | bool]:
         """The first row that comes and all that follow it within a moment; True when it was the last."""
         batch: list[Usage] = []
         until = 0.0
@@ -122,8 +166,8 @@ class Recorder:
                 row = self._rows.get(timeout=max(until - time.monotonic(), 0) if batch else None)
             except queue.Empty:
                 break
-            if row is None:
-                return batch, True
+            if not isinstance(row, Usage):
+                return batch, row or True
             batch.append(row)
             until = until or time.monotonic() + _EVERY_S
         return batch, False

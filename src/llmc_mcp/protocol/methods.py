@@ -57,6 +57,7 @@ class Request(msgspec.Struct):
     session: Session
     progress: Callable[[Params], None]
     attach: Callable[[Context], None]  # hands the running call to the transport, for cancellation
+    correlation_id: str = ""  # empty: a call gets one of its own
 
 
 class Methods:
@@ -71,6 +72,11 @@ class Methods:
             "tools/call": self._call_tool,
             "server/discover": self._discover,
         }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The methods that are served."""
+        return tuple(self._handlers)
 
     def is_quick(self, method: str) -> bool:
         """Whether a method answers at once, so that a transport need not hand it to a worker."""
@@ -127,7 +133,7 @@ class Methods:
         if request.params.get("cursor") is not None:
             raise ProtocolError(INVALID_PARAMS, "unknown cursor: the tool list is a single page")
         stateless = self._stateless(request.params.get("_meta"))
-        return {"tools": self._gate.catalog.entries, **(_cacheable() if stateless else {})}
+        return {"tools": self._gate.catalog.visible(request.session), **(_cacheable() if stateless else {})}
 
     def _call_tool(self, request: Request) -> Params:
         params = request.params
@@ -138,7 +144,7 @@ class Methods:
         ctx = Context(
             self._gate.app,
             request.session,
-            correlation_id=correlation_id(),
+            correlation_id=request.correlation_id or correlation_id(),
             progress=_progress(meta.get("progressToken"), request.progress),
         )
         request.attach(ctx)

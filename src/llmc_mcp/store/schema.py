@@ -104,4 +104,11 @@ STEPS: tuple[str, ...] = (
     CREATE TRIGGER trash_gone AFTER DELETE ON trash
         BEGIN UPDATE totals SET bytes = bytes - old.bytes WHERE name = 'trash'; END;
     """,
+    """
+    ALTER TABLE calls ADD COLUMN correlation_id TEXT NOT NULL DEFAULT '';
+    ALTER TABLE calls ADD COLUMN tokens_in INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE calls ADD COLUMN tokens_out INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE calls ADD COLUMN tokens_saved INTEGER NOT NULL DEFAULT 0;  -- produced, and kept from the model
+    CREATE INDEX calls_by_tool ON calls (tool, at);
+    """,
 )

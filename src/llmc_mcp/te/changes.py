@@ -24,7 +24,7 @@ from ..store.sqlite import Store
 from . import names, writing
 from .filesystem import Filesystem
 from .journal import Change, Journal, Kept, new_id
-from .steps import MoveRecord, Record, Step, Workshop, close_all, from_record, paths_of
+from .steps import MoveRecord, Record, Step, Workshop, from_record, paths_of, was_published
 
 _RACES = 50  # how often a plan is made anew because something changed before it was written down
 
@@ -77,10 +77,6 @@ class Changes:
         self._under_way: set[str] = set()
         self._settled = False
         self._lock = threading.Lock()
-
-    def trash_device(self) -> int:
-        """The file system of the trash: what lies on another one is copied, not renamed."""
-        return os.fstat(self._trash_fd).st_dev
 
     # --- making ----------------------------------------------------------------------------------
 
@@ -151,7 +147,8 @@ class Changes:
                 gone = self.journal.done(connection, plan.id, effects)
                 self.leases.release(connection, tokens)
         except BaseException as exc:
-            self._take_back(plan.id, plan.steps, tokens)
+            self._under_way.discard(plan.id)
+            self._take_back(plan)
             if isinstance(exc, OSError):
                 raise writing.failed(exc, asked) from None
             raise
@@ -171,15 +168,15 @@ class Changes:
                 hint="Read it again and retry.",
             )
 
-    def _take_back(self, change_id: str, steps: Sequence[Step], tokens: Sequence[int]) -> None:
-        """Nothing of it stays. What can't be taken back now is settled later: the intent is kept for it."""
-        with suppress(OSError, LlmcError):
-            for step in reversed(steps):
-                step.withdraw()
-                step.clean()
-            with self._store.transaction() as connection:
-                self.journal.forget(connection, change_id)
-                self.leases.release(connection, tokens)
+    def _take_back(self, plan: Draft) -> None:
+        """Nothing of it stays; what can't be taken back right now is tried again before the next change."""
+        try:
+            if not self.settle(plan.id, finish=False):  # whoever took over settled it, but not what we prepared since
+                for step in reversed(plan.steps):
+                    step.withdraw()
+                    step.clean()
+        except (OSError, LlmcError):
+            self._settled = False
 
     # --- settling --------------------------------------------------------------------------------
 
@@ -199,40 +196,45 @@ class Changes:
             return change.id not in self._under_way
         return not alive(change.process)
 
-    def settle(self, change_id: str) -> None:
-        """Finish or take back a change whose process is dead or whose lease is over; harmless on any other."""
+    def settle(self, change_id: str, *, finish: bool = True) -> bool:
+        """Finish or take back a change whose process is dead or whose lease is over; False for any other.
+
+        Without `finish` it is taken back even if all of it is visible.
+        """
         with self._store.transaction() as connection:
             pending = [change for change in self.journal.pending() if change.id == change_id]
             over = all(lease.over for lease in self.leases.of_purpose(connection, change_id))
             if pending and not over and not self._is_abandoned(pending[0]):
-                return
+                return False
             if pending:
-                self._settle(connection, pending[0])
+                self._settle(connection, pending[0], finish)
             self.leases.release_purpose(connection, change_id)
+            return bool(pending)
 
-    def _settle(self, connection: sqlite3.Connection, change: Change) -> None:
-        steps: list[Step] = []
+    def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> None:
+        """All of it is visible, or nothing of it stays. From the last step back: it may have unmade a folder."""
         try:
             shop = Workshop(self._files_of(change), self._trash_fd, self.journal.image)
-            found = [from_record(shop, record) for record in change.effects]
-            for number, step in enumerate(found):
-                if step is not None:
-                    steps.append(step)
-                    step.temporary = _temporary(change.id, number)
-                    step.visible = step.published()
-            whole = len(steps) == len(found) and all(step.visible for step in steps)
-            for step in reversed(steps):
-                if not whole:
-                    step.withdraw()
-                step.clean()
-            if whole:
+            steps = [(record, _temporary(change.id, number)) for number, record in enumerate(change.effects)]
+            visible = [was_published(shop, *step) for step in steps]
+            finish = finish and all(visible)
+            for published, (record, temporary) in reversed(list(zip(visible, steps, strict=True))):
+                step = from_record(shop, record, temporary)
+                if step is None:
+                    continue
+                try:
+                    step.visible = published
+                    if not finish:
+                        step.withdraw()
+                    step.clean()
+                finally:
+                    step.close()
+            if finish:
                 self.journal.done(connection, change.id, change.effects)
             else:
                 self.journal.forget(connection, change.id)
         except (OSError, LlmcError):
             self.journal.failed(connection, change.id)
-        finally:
-            close_all(steps)
 
     def _files_of(self, change: Change) -> Filesystem:
         """The files that a change was about: they may lie below other roots than this server's."""

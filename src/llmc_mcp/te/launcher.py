@@ -8,7 +8,7 @@ socket close and ends all that is left.
 
 A command gets a supervisor of its own, a fork of the launcher between it and the command: subreaper of that one
 tree, so that whatever the command leaves behind, daemonised or not, ends when the command ends, is stopped, or the
-launcher is gone.
+launcher is gone. One supervisor is always forked ahead, so that no command waits for it.
 
 The process runs `serve()`; the server uses `Launcher`. Standard library only, and as little of it as will do.
 """
@@ -23,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Container
 from typing import Any, NamedTuple, TypedDict
 
 from . import kernel
@@ -61,12 +62,11 @@ def serve(channel_fd: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's ^C is the server's business
     wake = _wake_on_child()
-    poll = select.poll()
-    poll.register(channel_fd, select.POLLIN)
-    poll.register(wake, select.POLLIN)
     running: dict[int, _Running] = {}  # by pid
     while True:
-        ready = {fd for fd, _ in poll.poll()}
+        lines = [child.line for child in running.values() if child.line is not None and child.number > 0]
+        ready = _wait_for_any(channel_fd, wake, *lines)
+        _hear_supervisors(channel, running, ready)
         if wake in ready:
             os.read(wake, 4096)
         if channel_fd in ready:
@@ -79,11 +79,35 @@ def serve(channel_fd: int) -> None:
 
 
 class _Running(NamedTuple):
-    """A child of the launcher: the server's number for it and, if supervised, the lines to its supervisor."""
+    """A child of the launcher: the server's number for it and, if it is a supervisor, the line to that."""
 
     number: int
-    control: int = -1
-    outcome: int = -1
+    line: socket.socket | None = None
+    supervisor: bool = False
+
+
+_SPARE = -1  # the number of a supervisor that waits for its command
+_ENDING = -2  # of one whose outcome is known already
+
+
+def _wait_for_any(*sources: int | socket.socket) -> set[int]:
+    poll = select.poll()
+    for source in sources:
+        poll.register(source, select.POLLIN)
+    return {fd for fd, _ in poll.poll()}
+
+
+def _hear_supervisors(channel: socket.socket, running: dict[int, _Running], ready: set[int]) -> None:
+    """Pass on exit codes as soon as they are told: a supervisor takes a while to die."""
+    for pid, child in list(running.items()):
+        if child.number > 0 and child.line is not None and child.line.fileno() in ready:
+            word = child.line.recv(4)
+            if word:
+                running[pid] = _Running(_ENDING, child.line, True)
+                _tell(channel, ("ended", child.number, int.from_bytes(word, "little", signed=True)))
+            else:
+                running[pid] = _Running(child.number, None, True)  # killed; the reaper tells what that means
+                child.line.close()
 
 
 def _wake_on_child() -> int:
@@ -104,26 +128,27 @@ def _obey(channel: socket.socket, running: dict[int, _Running], order: tuple[Any
         argv, env, plan = order[2:]
         try:
             if plan.get("supervised"):
-                pid, child = _start_supervised(number, argv, env, plan, fds)
+                pid = _start_supervised(running, number, order, fds)
             else:
                 pid = _start(argv, env, plan, fds)
-                child = _Running(number)
+                running[pid] = _Running(number)
         except OSError as exc:
             _tell(channel, ("failed", number, exc.errno))
         else:
-            running[pid] = child
             _tell(channel, ("started", number, pid))
         finally:
             for fd in fds:
                 os.close(fd)
+        if plan.get("supervised") and not _spares(running):
+            _fork_supervisor(running)
     elif verb == "join":
         _write(order[2], b"0")
     elif verb == "signal":
         for pid, child in running.items():
             if child.number != number:
                 continue
-            if child.control >= 0:
-                os.write(child.control, bytes([order[2]]))
+            if child.line is not None:
+                _send_line(child.line, bytes([order[2]]))
             else:  # not reaped yet, so the pid still belongs to our child
                 _signal_tree(pid, order[2])
 
@@ -211,73 +236,82 @@ def _write(path: str, data: bytes) -> None:
 # --- the supervisor of one command -------------------------------------------------------------------
 
 
-def _start_supervised(
-    number: int, argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int]
-) -> tuple[int, _Running]:
-    """Fork a supervisor that starts the command; its first word tells whether that worked."""
-    control_read, control_write = os.pipe2(os.O_CLOEXEC)
-    outcome_read, outcome_write = os.pipe2(os.O_CLOEXEC)
+def _spares(running: dict[int, _Running]) -> list[int]:
+    return [pid for pid, child in running.items() if child.number == _SPARE]
+
+
+def _fork_supervisor(running: dict[int, _Running]) -> int:
+    """A supervisor that waits for its order. It dies with us: the line closes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
     pid = os.fork()
     if pid == 0:
         try:
-            _only_keep([*fds, control_read, outcome_write])
-            _supervise(argv, env, plan, fds, control_read, outcome_write)
+            # It must hold neither the server's line nor another supervisor's.
+            os.closerange(3, theirs.fileno())
+            os.closerange(theirs.fileno() + 1, 1 << 16)
+            kernel.become_subreaper()
+            _supervise(theirs, _wake_on_child())
         finally:
             os._exit(127)
-    os.close(control_read)
-    os.close(outcome_write)
-    word = os.read(outcome_read, 4)
+    theirs.close()
+    running[pid] = _Running(_SPARE, ours, True)
+    return pid
+
+
+def _start_supervised(running: dict[int, _Running], number: int, order: tuple[Any, ...], fds: list[int]) -> int:
+    """Hand an order to a supervisor; its first word tells whether the command started."""
+    pid = next(iter(_spares(running)), 0) or _fork_supervisor(running)
+    line = running[pid].line
+    if line is None:
+        raise OSError(errno.EIO, "a supervisor without a line")
+    socket.send_fds(line, [marshal.dumps(order)], fds)
+    word = line.recv(4)
     failed = int.from_bytes(word, "little") if word else _NOT_CONFINED + errno.EIO
     if failed:
-        os.waitpid(pid, 0)
-        os.close(control_write)
-        os.close(outcome_read)
+        running[pid] = _Running(_ENDING, line, True)
         raise OSError(failed, "command could not start")
-    return pid, _Running(number, control_write, outcome_read)
+    running[pid] = _Running(number, line, True)
+    return pid
 
 
-def _only_keep(fds: list[int]) -> None:
-    """Close all else: a supervisor must hold neither the server's line nor another supervisor's."""
-    low = 3
-    for fd in sorted(fds):
-        os.closerange(low, fd)
-        low = fd + 1
-    os.closerange(low, 1 << 16)
+def _send_line(line: socket.socket, data: bytes) -> None:
+    try:
+        line.send(data)
+    except OSError:
+        pass  # the supervisor has just ended; so has its command
 
 
-def _supervise(
-    argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int], control: int, outcome: int
-) -> None:
+def _supervise(line: socket.socket, wake: int) -> None:
     """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
-    kernel.become_subreaper()
-    wake = _wake_on_child()
+    message, fds, _, _ = socket.recv_fds(line, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+    if not message:
+        return
+    argv, env, plan = marshal.loads(message)[2:]
     try:
         command = _start(argv, env, plan, fds)
     except OSError as exc:
-        os.write(outcome, (exc.errno or errno.EIO).to_bytes(4, "little"))
+        line.send((exc.errno or errno.EIO).to_bytes(4, "little"))
         return
-    os.write(outcome, bytes(4))
+    line.send(bytes(4))
     for fd in fds:
         os.close(fd)
-    exit_code = _watch(command, plan.get("wrapped", False), control, wake)
+    exit_code = _watch(command, plan.get("wrapped", False), line, wake)
     _sweep()
-    os.write(outcome, exit_code.to_bytes(4, "little", signed=True))
+    _send_line(line, exit_code.to_bytes(4, "little", signed=True))
 
 
-def _watch(command: int, wrapped: bool, control: int, wake: int) -> int:
+def _watch(command: int, wrapped: bool, line: socket.socket, wake: int) -> int:
     """The exit code of the command; the launcher's signals are handed on, its death is a SIGKILL."""
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(wake, select.POLLIN)
     while True:
-        ready = {fd for fd, _ in poll.poll()}
+        ready = _wait_for_any(line, wake)
         if wake in ready:
             os.read(wake, 4096)
             while (pair := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if pair[0] == command:
                     return os.waitstatus_to_exitcode(pair[1])
-        if control in ready:
-            number = int.from_bytes(os.read(control, 1) or bytes([signal.SIGKILL]), "little")
+        if line.fileno() in ready:
+            number = int.from_bytes(line.recv(1) or bytes([signal.SIGKILL]), "little")
             if number == signal.SIGKILL:
                 _sweep()
                 return -signal.SIGKILL
@@ -304,23 +338,17 @@ def _reap(channel: socket.socket, running: dict[int, _Running]) -> None:
         if child is None:
             continue
         exit_code = os.waitstatus_to_exitcode(status)
-        if child.control >= 0:
-            word = os.read(child.outcome, 4)
-            os.close(child.control)
-            os.close(child.outcome)
-            exit_code = int.from_bytes(word, "little", signed=True) if word else -signal.SIGKILL
-            if not word:  # somebody killed the supervisor: what it held is ours now
-                _kill_strays(running)
+        word = b""
+        if child.line is not None:
+            word = child.line.recv(4) if child.number > 0 else b""
+            child.line.close()
+        if child.number < 0:
+            continue
+        if word:  # told just before it died
+            exit_code = int.from_bytes(word, "little", signed=True)
+        elif child.supervisor:  # it told no outcome, so somebody killed it: what it held is ours now
+            _kill_children(spared=running)
         _tell(channel, ("ended", child.number, exit_code))
-
-
-def _kill_strays(running: dict[int, _Running]) -> None:
-    """End children that were never started here: orphans of a supervisor."""
-    while strays := [pid for pid in _children(os.getpid()) if pid not in running]:
-        for pid in strays:
-            _signal_tree(pid, signal.SIGKILL)
-        for pid in strays:
-            os.waitpid(pid, 0)
 
 
 def _children(pid: int) -> list[int]:
@@ -358,15 +386,16 @@ def _sweep() -> None:
         for pid in fresh:
             _send(pid, signal.SIGSTOP)
         stopped |= fresh
-    while below := _children(me):
+    _kill_children()
+
+
+def _kill_children(spared: Container[int] = ()) -> None:
+    """Kill and reap children until none is left but `spared`; every round, the orphans of the last one are children."""
+    while below := [pid for pid in _children(os.getpid()) if pid not in spared]:
         for pid in below:
             _signal_tree(pid, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, 0)[0]:
-                if not _children(me):
-                    break
-        except ChildProcessError:
-            return
+        for pid in below:  # each was sent a SIGKILL itself, so this can't wait for ever
+            os.waitpid(pid, 0)
 
 
 def _descendants(pid: int) -> set[int]:

@@ -264,7 +264,7 @@ class Mutations:
             raise NotFound(f"{asked}: no longer there")
         copied = os.fstat(source.dir_fd).st_dev != os.fstat(target.dir_fd).st_dev
         looks = "" if target.path.startswith(TRASH) else source.looks()
-        record = MoveRecord(source.path, target.path, kind_of(info.st_mode), looks, copied=copied)
+        record = MoveRecord(source.path, target.path, kind_of(info.st_mode), source.inode(), looks, copied=copied)
         draft.steps.append(Move(source, target, record, asked))
         return record
 

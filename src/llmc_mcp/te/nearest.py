@@ -93,7 +93,7 @@ _READINGS: tuple[tuple[Callable[[str], str], str, str], ...] = (
 
 
 def _miswritten(text: str, old: str) -> tuple[str, str] | None:
-    for reading, when, hint in _READINGS:
+    for reading, when, hint in _READINGS if len(old) <= _LONG else ():
         meant = reading(old)
         if meant != old and meant.strip() and (start := text.find(meant)) >= 0:
             line = _line_of(text, start)

@@ -247,7 +247,9 @@ def _explain(child: Child) -> None:
     message = child.stderr.decode("utf-8", "replace").strip().removeprefix("rg: ")
     if any(words in message for words in _CALLERS_FAULT):
         reason = message.replace("\n    ", "\n")
-        raise InvalidArgument(f"invalid pattern or glob: {reason}", hint="Set literal=true to search for plain text.")
+        if "glob" in message.partition("\n")[0]:
+            raise InvalidArgument(f"invalid file_glob: {reason}", hint="A glob is like *.py or src/**/*.ts.")
+        raise InvalidArgument(f"invalid pattern: {reason}", hint="Set literal=true to search for plain text.")
     if child.exit_code != 2 or message:
         raise Internal(f"ripgrep failed (exit {child.exit_code}): {message[:200]}")
 

@@ -13,7 +13,7 @@ What is journaled of a step is its record, a plain struct; a step can be made fr
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -54,6 +54,7 @@ class MoveRecord(msgspec.Struct, tag="move", omit_defaults=True):
     path: str
     target: str
     kind: str
+    inode: str
     looks: str = ""
     bytes: int = 0
     copied: bool = False  # between file systems
@@ -109,6 +110,11 @@ class Spot:
             return os.lstat(self.name, dir_fd=self.dir_fd)
         except FileNotFoundError:
             return None
+
+    def inode(self) -> str:
+        """Which entry it is, whatever its name; empty for none."""
+        info = self.stat()
+        return "" if info is None else f"{info.st_dev}.{info.st_ino}"
 
     def looks(self) -> str:
         """A word that differs when the entry does: of a file its content, unless that is huge, else only its kind."""
@@ -258,11 +264,10 @@ class Move(_Phases):
             kernel.rename_no_replace(source.dir_fd, source.name, target.dir_fd, target.name)
 
     def published(self) -> bool:
-        if self._target.stat() is None or self._source.stat() is not None:
-            return False
-        if self.record.copied:
-            return not writing.exists_in(self._target.dir_fd, self.temporary)
-        return not self.record.looks or self._target.looks() == self.record.looks
+        if not self.record.copied:
+            return self._target.inode() == self.record.inode
+        unpublished = writing.exists_in(self._target.dir_fd, self.temporary) or not self._target.inode()
+        return not unpublished and self._source.inode() != self.record.inode
 
     def withdraw(self) -> None:
         source, target = self._source, self._target
@@ -356,19 +361,22 @@ class Remove(_Phases):
 Step = Put | Move | Make | Remove
 
 
-def from_record(shop: Workshop, record: Record) -> Step | None:
-    """A step of a change that another process left behind; None where not even its folder is there."""
+def from_record(shop: Workshop, record: Record, temporary: bytes) -> Step | None:
+    """A step of a change that another process left behind; None where a folder that it needs is not there."""
+    step: Step
     try:
         if isinstance(record, MoveRecord):
-            return _move_from(shop, record)
-        target = writing.reopen(shop.files, record.path)
+            step = _move_from(shop, record)
+        elif isinstance(record, PutRecord):
+            step = Put(shop, writing.reopen(shop.files, record.path), record)
+        elif isinstance(record, MakeRecord):
+            step = Make(writing.reopen(shop.files, record.path), record)
+        else:
+            step = Remove(writing.reopen(shop.files, record.path), record)
     except (NotFound, NotADirectory):
-        if isinstance(record, MoveRecord) and record.copied:
-            raise  # the original may wait under its temporary name: a person must look
         return None
-    if isinstance(record, PutRecord):
-        return Put(shop, target, record)
-    return Make(target, record) if isinstance(record, MakeRecord) else Remove(target, record)
+    step.temporary = temporary
+    return step
 
 
 def _move_from(shop: Workshop, record: MoveRecord) -> Move:
@@ -380,10 +388,24 @@ def _move_from(shop: Workshop, record: MoveRecord) -> Move:
         raise
 
 
-def close_all(steps: Sequence[Step]) -> None:
-    """Let go of what steps hold open."""
-    for step in steps:
-        step.close()
+def was_published(shop: Workshop, record: Record, temporary: bytes) -> bool:
+    """Whether a step that another process left behind became visible."""
+    step = from_record(shop, record, temporary)
+    if step is not None:
+        try:
+            return step.published()
+        finally:
+            step.close()
+    if isinstance(record, MoveRecord):  # a later step may have removed the folder that it left
+        try:
+            spot = shop.entry(record.target)
+        except (NotFound, NotADirectory):
+            return False
+        try:
+            return spot.inode() == record.inode or (record.copied and spot.inode() != "")
+        finally:
+            spot.close()
+    return isinstance(record, RemoveRecord)
 
 
 def _no_tick() -> None:

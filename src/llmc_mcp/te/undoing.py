@@ -82,11 +82,14 @@ class Undoing:
         """The place of a recorded path; a folder that is gone since makes it stale, or is made again if forced."""
         try:
             target = draft.hold(writing.reopen(self._files, path))
-        except (NotFound, NotADirectory) as exc:
-            if not force or not isinstance(exc, NotFound):
-                raise Stale(f"{path}: its folder is gone", hint="force=true makes it again.") from None
+        except NotADirectory:
+            raise Stale(f"{path}: its folder is no folder any more") from None
+        except NotFound:
             target = draft.hold(writing.find_new(self._files, path))
-            self._mutations.make_folders(draft, target)
+            planned = len(draft.steps)
+            self._mutations.make_folders(draft, target)  # a redo has planned them already
+            if len(draft.steps) > planned and not force:
+                raise Stale(f"{path}: its folder is gone", hint="force=true makes it again.") from None
         self._files.refuse_change(target.place)
         return target
 

@@ -84,7 +84,11 @@ class _Calls:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._tools = {_function_name(tool): tool for tool in ctx.app.tools.values() if tool.name not in _NOT_IN_CODE}
+        self._tools = {
+            _function_name(tool): tool
+            for tool in ctx.app.tools.values()
+            if tool.name not in _NOT_IN_CODE and ctx.session.may(tool.scope)
+        }
         self.count = 0
 
     def functions(self) -> dict[str, Callable[..., object]]:

@@ -1,0 +1,179 @@
+"""The state of the machine: load, memory, disks, services, logs."""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import psutil
+
+from ..errors import FeatureUnavailable, InvalidArgument
+from .launcher import Launcher
+from .process import Child
+
+_SAMPLE_S = 0.15  # CPU use is measured over this long
+_DISKS = 4
+_FULL_BY_NATURE = frozenset({"squashfs", "iso9660", "udf", "cramfs", "erofs"})
+_SYSTEMD_RUNS = "/run/systemd/system"
+_JOURNALS = ("/run/log/journal", "/var/log/journal")
+_PLAIN_LOGS = ("/var/log/syslog", "/var/log/messages")
+_LOG_BYTES = 4 << 20
+_PATIENCE_S = 10.0
+
+# Programs of the system that run outside of the sandbox, always with arguments of our own choice: they talk to
+# services that no sandbox reaches. This is the whole list.
+_HELPERS = {
+    "systemctl": ["list-units", "--type=service", "--state=running", "--no-pager", "--no-legend", "--plain", "--full"],
+    "journalctl": ["--no-pager", "--quiet", "--output=short-iso"],
+}
+_HELPER_PATH = ("/usr/bin", "/bin")
+_PLAIN_WORDS = re.compile(r"[\w@:.\\ +,/-]{1,120}")
+
+
+class Disk(NamedTuple):
+    """A file system that has a size of its own."""
+
+    mount: str
+    used_percent: float
+
+
+class Snapshot(NamedTuple):
+    """How the machine does."""
+
+    cpu_percent: float
+    load_avg: tuple[float, float, float]
+    mem_used_mb: int
+    mem_total_mb: int
+    disks: list[Disk]
+
+
+class Service(NamedTuple):
+    """A running service."""
+
+    name: str
+    description: str
+
+
+class Logs(NamedTuple):
+    """The end of a log, and where it is from."""
+
+    content: str
+    source: str
+
+
+class SystemInfo:
+    """Looks at the machine; made once per server. `at` is where the system's own folders begin."""
+
+    def __init__(self, launcher: Launcher, at: str = "") -> None:
+        self._launcher, self._at = launcher, at
+
+    def snapshot(self, check: Callable[[], None]) -> Snapshot:
+        """CPU over a moment, the load, memory, and how full the disks are."""
+        check()
+        cpu = psutil.cpu_percent(interval=_SAMPLE_S)
+        one, five, fifteen = (round(value, 2) for value in os.getloadavg())
+        memory = psutil.virtual_memory()
+        return Snapshot(cpu, (one, five, fifteen), memory.used >> 20, memory.total >> 20, _disks())
+
+    def services(self, check: Callable[[], None]) -> list[Service]:
+        """Running services, as systemd knows them."""
+        if not os.path.isdir(self._at + _SYSTEMD_RUNS):
+            raise FeatureUnavailable("services can't be listed: this machine does not run systemd")
+        text = self._helper("systemctl", [], check)
+        found: list[Service] = []
+        for line in text.splitlines():
+            words = line.split(None, 4)  # unit, load, active, sub, description
+            if len(words) >= 4 and words[0].endswith(".service"):
+                name = words[0].removesuffix(".service")
+                found.append(Service(name, words[4] if len(words) == 5 else ""))
+        return found
+
+    def logs(self, lines: int, unit: str | None, since: str | None, check: Callable[[], None]) -> Logs:
+        """The last lines of the journal or, where there is none, of the plain system log."""
+        for name, value in (("unit", unit), ("since", since)):
+            if value is not None and not _PLAIN_WORDS.fullmatch(value):
+                raise InvalidArgument(f"{name}: {value[:60]!r} is neither a unit nor a time")
+        if any(os.path.isdir(self._at + folder) for folder in _JOURNALS):
+            chosen = [f"--lines={lines}"]
+            chosen += [f"--unit={unit}"] if unit else []
+            chosen += [f"--since={since}"] if since else []
+            return Logs(self._helper("journalctl", chosen, check), "journald")
+        if unit or since:
+            raise FeatureUnavailable("there is no journal here, and only a journal knows units and times")
+        for path in _PLAIN_LOGS:
+            try:
+                return Logs(_tail(self._at + path, lines), path)
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                raise FeatureUnavailable(f"{path}: {(exc.strerror or 'unreadable').lower()}") from None
+        raise FeatureUnavailable("there is no journal and no system log here")
+
+    def _helper(self, name: str, more: list[str], check: Callable[[], None]) -> str:
+        """What one of our helpers prints."""
+        paths = [os.path.join(self._at + folder, name) for folder in _HELPER_PATH]
+        program = next((path for path in paths if os.access(path, os.X_OK)), None)
+        if program is None:
+            raise FeatureUnavailable(f"{name} is not installed")
+        argv = [os.fsencode(word) for word in (program, *_HELPERS[name], *more)]
+        env = {b"PATH": b"/usr/bin:/bin", b"LANG": b"C.UTF-8", b"SYSTEMD_COLORS": b"0", b"SYSTEMD_PAGER": b""}
+        ends = time.monotonic() + _PATIENCE_S
+
+        def still_wanted() -> None:
+            check()
+            if time.monotonic() > ends:
+                raise FeatureUnavailable(f"{name} did not answer")
+
+        cwd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with Child(self._launcher, argv, cwd=cwd, env=env, plan={"supervised": True}) as child:
+                kept = b""
+                for piece in child.output(still_wanted):
+                    kept = (kept + piece)[-_LOG_BYTES:]
+        except OSError as exc:
+            raise FeatureUnavailable(f"{name} could not be started ({exc.strerror})") from None
+        finally:
+            os.close(cwd)
+        if child.exit_code != 0:
+            said = child.stderr.decode("utf-8", "replace").strip() or f"exit code {child.exit_code}"
+            raise FeatureUnavailable(f"{name} failed: {said[:300]}")
+        return kept.decode("utf-8", "replace")
+
+
+def summary(state: Snapshot) -> str:
+    """The snapshot in a line."""
+    load = "/".join(f"{value:.2f}" for value in state.load_avg)
+    memory = f"RAM {state.mem_used_mb / 1024:.1f}/{state.mem_total_mb / 1024:.1f} GB"
+    disks = [f"{disk.mount} {disk.used_percent:.0f}% used" for disk in state.disks[:1]]
+    return ", ".join([f"CPU {state.cpu_percent:.0f}%", f"load {load}", memory, *disks])
+
+
+def _disks() -> list[Disk]:
+    """Mounts with a disk behind them, each disk once, / first and then the fullest.
+
+    The root is always one of them: in a container it is an overlay, which no list of disks knows.
+    """
+    mounts = {"/": ""} | {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=False)}
+    found: dict[int, Disk] = {}
+    for mount in sorted(mounts, key=len):
+        if mounts[mount] in _FULL_BY_NATURE or not os.path.isdir(mount):
+            continue
+        try:
+            device = os.stat(mount).st_dev
+            if device not in found:
+                found[device] = Disk(mount, float(psutil.disk_usage(mount).percent))
+        except OSError:
+            continue  # not ours to look at
+    rest = sorted((disk for disk in found.values() if disk.mount != "/"), key=lambda disk: -disk.used_percent)
+    return [disk for disk in found.values() if disk.mount == "/"] + rest[: _DISKS - 1]
+
+
+def _tail(path: str, lines: int) -> str:
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - _LOG_BYTES, 0))
+        kept = file.read(_LOG_BYTES).splitlines(keepends=True)
+    if size > _LOG_BYTES:
+        kept = kept[1:]  # the first one may be half a line
+    return b"".join(kept[-lines:]).decode("utf-8", "replace")

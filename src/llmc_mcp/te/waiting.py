@@ -1,0 +1,216 @@
+"""Whether a program waits for input, by the kernel's word: one of the foreground processes of its terminal is
+blocked in a system call that reads from that terminal, or that waits until it can be read.
+
+No prompt is ever looked at: any program can print one. /proc tells which call a thread is blocked in and with which
+arguments; the descriptors that a call waits for are read from where the arguments point. Where /proc does not tell
+(a hardened kernel), a foreground that sleeps and does not run again is taken for one that waits, and said to be so.
+"""
+
+import fcntl
+import os
+import re
+import select
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_TIOCGPGRP, _TIOCGSID = 0x540F, 0x5429
+_CONTROLLING_TERMINAL = os.makedev(5, 0)  # /dev/tty
+_MAX_DESCRIPTORS = 1024
+_TFD = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
+_POLL = struct.Struct("ihh")
+
+# The number of each call, by kind of processor.
+_READS = {"x86_64": {0, 19}, "aarch64": {63, 65}}  # read, readv
+_POLLS = {"x86_64": {7, 271}, "aarch64": {73}}  # poll, ppoll
+_SELECTS = {"x86_64": {23, 270}, "aarch64": {72}}  # select, pselect6
+_EPOLLS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}  # epoll_wait, epoll_pwait, epoll_pwait2
+_MACHINE = os.uname().machine
+
+
+class Blocked(NamedTuple):
+    """A thread that waits for the terminal: which, how that is known, and how long it has run so far.
+
+    Two looks that give the same value saw it blocked all the time between them.
+    """
+
+    thread: int
+    how: str
+    ran: str
+
+
+class Terminal(NamedTuple):
+    """A terminal by its two ends; both are ours."""
+
+    master: int
+    slave: int
+
+    def foreground(self) -> int:
+        """The process group that the keyboard talks to; 0 while there is none."""
+        return self._ask(_TIOCGPGRP)
+
+    def leader(self) -> int:
+        """The process that the terminal was started for; 0 while there is none."""
+        return self._ask(_TIOCGSID)
+
+    def _ask(self, question: int) -> int:
+        try:
+            return struct.unpack("i", fcntl.ioctl(self.master, question, bytes(4)))[0]
+        except OSError:
+            return 0
+
+
+def blocked_reader(terminal: Terminal, top: int) -> Blocked | None:
+    """Who of the foreground waits for the terminal; `top` is the process above everything that runs on it."""
+    group = terminal.foreground()
+    if group <= 0:
+        return None
+    identity = _identity(os.fstat(terminal.slave))
+    asleep: Blocked | None = None
+    for pid in _members(group, top):
+        for thread in _threads(pid):
+            call = _read(f"/proc/{pid}/task/{thread}/syscall")
+            if call is None:
+                asleep = asleep or _sleeping(pid, thread)
+            elif how := _waits(pid, call.split(), identity):
+                return Blocked(thread, how, _ran(pid, thread))
+    return asleep
+
+
+def _members(group: int, top: int) -> Iterator[int]:
+    """The processes of a group, its leader first; the rest are found below `top`."""
+    yield group
+    for pid in _below(top):
+        if pid != group and _group_of(pid) == group:
+            yield pid
+
+
+def _below(top: int) -> Iterator[int]:
+    todo = [top]
+    while todo:
+        pid = todo.pop()
+        for thread in _threads(pid):
+            words = _read(f"/proc/{pid}/task/{thread}/children") or b""
+            found = [int(word) for word in words.split()]
+            yield from found
+            todo += found
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def _group_of(pid: int) -> int:
+    fields = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
+    return int(fields[2]) if len(fields) > 2 else 0
+
+
+def _waits(pid: int, call: list[bytes], identity: tuple[int, int]) -> str:
+    """The name of the call if it waits for the terminal; a thread that runs has no call."""
+    if len(call) < 7:
+        return ""
+    number, arguments = int(call[0]), [int(word, 16) for word in call[1:7]]
+    if number in _READS.get(_MACHINE, ()):
+        return "read" if _is_terminal(pid, arguments[0], identity) else ""
+    if number in _POLLS.get(_MACHINE, ()):
+        name, watched = "poll", _polled(pid, arguments[0], arguments[1])
+    elif number in _SELECTS.get(_MACHINE, ()):
+        name, watched = "select", _selected(pid, arguments[0], arguments[1])
+    elif number in _EPOLLS.get(_MACHINE, ()):
+        name, watched = "epoll", _epolled(pid, arguments[0])
+    else:
+        return ""
+    return name if any(_is_terminal(pid, fd, identity) for fd in watched) else ""
+
+
+def _polled(pid: int, address: int, count: int) -> list[int]:
+    data = _memory(pid, address, min(count, _MAX_DESCRIPTORS) * _POLL.size)
+    whole = data[: len(data) // _POLL.size * _POLL.size]
+    return [fd for fd, events, _ in _POLL.iter_unpack(whole) if fd >= 0 and events & select.POLLIN]
+
+
+def _selected(pid: int, count: int, address: int) -> list[int]:
+    count = min(count, _MAX_DESCRIPTORS)
+    bits = int.from_bytes(_memory(pid, address, (count + 63) // 64 * 8), "little") if address else 0
+    return [fd for fd in range(count) if bits >> fd & 1]
+
+
+def _epolled(pid: int, epoll: int) -> list[int]:
+    return [int(word) for word in _TFD.findall(_read(f"/proc/{pid}/fdinfo/{epoll}") or b"")]
+
+
+def _is_terminal(pid: int, fd: int, identity: tuple[int, int]) -> bool:
+    try:
+        info = os.stat(f"/proc/{pid}/fd/{fd}")
+    except OSError:
+        return False
+    return info.st_rdev == _CONTROLLING_TERMINAL or _identity(info) == identity
+
+
+def _identity(info: os.stat_result) -> tuple[int, int]:
+    return info.st_dev, info.st_ino
+
+
+def _memory(pid: int, address: int, size: int) -> bytes:
+    try:
+        fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, size, address)
+    except (OSError, OverflowError):
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _sleeping(pid: int, thread: int) -> Blocked | None:
+    """The second best: a first thread that sleeps, where its call is not told."""
+    fields = (_read(f"/proc/{pid}/task/{thread}/stat") or b"").rpartition(b")")[2].split()
+    asleep = thread == pid and bool(fields) and fields[0] == b"S"
+    return Blocked(thread, "idle", _ran(pid, thread)) if asleep else None
+
+
+def _ran(pid: int, thread: int) -> str:
+    """How much CPU time a thread has had, to the nanosecond: it changes whenever the thread runs."""
+    return (_read(f"/proc/{pid}/task/{thread}/schedstat") or b"").decode()
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def is_python_prompt(pid: int) -> bool:
+    """Whether a process is Python in its interactive mode: its program is Python, and it was given none to run."""
+    words = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")[:-1]
+    try:
+        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
+    if not program.startswith(("python", "pypy")):
+        return False
+    skip = False
+    for word in words[1:]:
+        if skip:
+            skip = False
+        elif word in (b"-W", b"-X"):
+            skip = True
+        elif not word.startswith(b"-") or word == b"-":
+            return False
+        elif b"i" in word and not word.startswith(b"--"):
+            return True
+        elif word[-1:] in (b"c", b"m"):
+            return False
+    return True
