@@ -4,6 +4,7 @@
 PYTHON      ?= python3
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS  ?=
+RUN_ARGS    ?=
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -21,12 +22,15 @@ PEERS := benchmarks/peers/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench peers lock clean
+.PHONY: help run smoke test lint bench peers lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
 
-run: $(RUN) ## start the server once on this folder and print a client configuration
+run: $(RUN) ## serve this folder over HTTP; prints URL, token and client configuration (RUN_ARGS='--port 0')
+	@$(BIN)/llmc run $(RUN_ARGS)
+
+smoke: $(RUN) ## start the server once on this folder, call it, print a client configuration
 	@$(BIN)/llmc smoke
 
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')

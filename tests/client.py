@@ -75,7 +75,9 @@ class Client:
 
     def close(self) -> int:
         """Hang up and return the exit code."""
-        assert self.process.stdin and self.process.stdout and self.process.stderr
+        assert self.process.stdin
+        assert self.process.stdout
+        assert self.process.stderr
         if not self.process.stdin.closed:
             try:
                 self.process.stdin.close()

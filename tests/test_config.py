@@ -464,7 +464,6 @@ def test_loading_makes_no_data_directory(machine: Machine) -> None:
     [
         ("enabled=false", "mcp.enabled is false: this server is switched off"),
         ("server.tls_enabled=true", "set it to false and put a reverse proxy in front"),
-        ("server.transport=http", "HTTP is not served in this version"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do_instead(machine: Machine, setting: str, expected: str) -> None:

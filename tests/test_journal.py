@@ -242,7 +242,7 @@ def test_what_the_journal_keeps_is_its_owners_alone(workspace: Workspace, tmp_pa
 
 def test_forty_random_kills_leave_old_or_new_never_torn(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.crashes", str(tmp_path), "45", "7"]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    run = subprocess.run(command, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert run.returncode == 0, run.stderr
     seen = json.loads(run.stdout)["seen"]
     assert sum(seen.values()) == 45

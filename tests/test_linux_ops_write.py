@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -331,7 +332,7 @@ def elsewhere(workspace: Workspace) -> Iterator[Path]:
     folder = shm / f"llmc-test-{os.getpid()}"
     folder.mkdir()
     yield folder
-    os.system(f"rm -rf {folder}")
+    shutil.rmtree(folder)
 
 
 def test_moves_and_deletes_cross_file_systems_and_come_back(workspace: Workspace, elsewhere: Path) -> None:

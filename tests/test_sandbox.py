@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from llmc_mcp.config import Config
 from llmc_mcp.errors import FeatureUnavailable, InvalidArgument
 from llmc_mcp.te import kernel, sandbox, selftest
+from llmc_mcp.te.bounds import Bounds
 from llmc_mcp.te.filesystem import Filesystem
 from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.sandbox import OffLevel, Sandbox, Settings
+from llmc_mcp.te.sandbox import OffLevel, Sandbox, Settings, settings_from
 
 from .conftest import SECRET, Workspace, require
 
@@ -262,6 +264,17 @@ def test_as_another_user_commands_own_what_they_make(make: Make, workspace: Work
 
 def test_run_as_must_be_somebody(make: Make) -> None:
     assert "no user" in make(run_as="nobody-of-that-name").report().reasons["every level"]
+
+
+def test_every_setting_of_the_configuration_reaches_the_sandbox() -> None:
+    config = Config()
+    config.tools.allow_outbound_network = True
+    chosen = config.sandbox
+    chosen.level, chosen.run_as = "landlock", "nobody"
+    chosen.extra_read, chosen.extra_write, chosen.deny_read = ("a",), ("b",), ("c",)
+    chosen.max_processes, chosen.max_memory_mb, chosen.max_file_mb, chosen.max_tmp_mb = 1, 2, 3, 4
+    bounds = Bounds(processes=1, memory_mb=2, file_mb=3, tmp_mb=4)
+    assert settings_from(config) == Settings("landlock", True, ("a",), ("b",), ("c",), "nobody", bounds)
 
 
 def test_a_symlinked_root_is_reached_by_both_its_names(make: Make, workspace: Workspace, level: str) -> None:

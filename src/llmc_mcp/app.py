@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .te.processes import Processes
     from .te.pytest import Pytest
     from .te.reading import Reader
+    from .te.repl import Repls
     from .te.sandbox import Sandbox
     from .te.search import Search
     from .te.shell import Shell
@@ -48,6 +49,8 @@ class App:
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
         self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
         self.tools: dict[str, ToolDef] = {}  # and which there are
+        self.settle: Callable[[], None] = lambda: None  # and how to wait until past calls are in the store
+        self.started = time.monotonic()
         self._engines: dict[str, Any] = {}
         self._making = threading.RLock()
 
@@ -111,6 +114,14 @@ class App:
         from .te.processes import Processes, visible_from
 
         return self._engine("processes", lambda: Processes(visible_from(self.config)))
+
+    @property
+    def repls(self) -> "Repls":
+        from .te.repl import Repls, limits_from
+
+        return self._engine(
+            "repls", lambda: Repls(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
+        )
 
     @property
     def system(self) -> "SystemInfo":
@@ -197,7 +208,7 @@ class App:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
-        for name in ("code", "launcher", "sandbox", "changes", "store"):
+        for name in ("repls", "code", "launcher", "sandbox", "changes", "store"):
             if name in engines:
                 engines[name].close()
 

@@ -7,12 +7,21 @@ import sys
 from . import __version__
 from .errors import LlmcError
 
-# Name → the module whose `command(arguments) -> exit code` runs it, and a line of help. Imported when asked for.
+# Name → the module whose `command(arguments) -> exit code` runs it, or `module:function` where several share one,
+# and a line of help. Imported when asked for.
 COMMANDS = {
     "serve": ("server", "the MCP server itself; the same as llmc-mcp (see: llmc serve --help)"),
+    "run": ("api.run_cli", "serve this folder over HTTP; prints URL, token and client configuration"),
     "smoke": ("smoke", "start the server on this folder, call it once, print a client configuration"),
+    "stats": ("stats_cli", "calls per tool: how many, how fast, at what price"),
+    "calls": ("calls_cli", "the latest calls, newest first"),
+    "token": ("api.tokens_cli", "list, add or remove tokens of HTTP clients, with scopes"),
     "config": ("config_cli", "show the configuration in force, trust or untrust this folder's llmc.toml"),
     "doctor": ("doctor", "what this machine offers the server, what it lacks, how to get it (--json)"),
+    "changes": ("changes_cli:changes", "what agents changed below this folder; --diff shows it"),
+    "undo": ("changes_cli:undo", "take back the newest change here, one by its id, or a session's"),
+    "trash": ("changes_cli:trash", "what agents deleted; trash restore ID, trash empty"),
+    "locks": ("changes_cli:locks", "who is changing what right now"),
     "handles": ("handles_cli", "list what earlier replies left behind, or print one of them"),
     "repo": ("validate", "repo validate: check the configuration and the tools, with a hint per finding"),
 }
@@ -38,9 +47,10 @@ def main() -> None:
         raise SystemExit(2)
 
 
-def _run(module: str, arguments: list[str]) -> int:
+def _run(entry: str, arguments: list[str]) -> int:
+    module, _, function = entry.partition(":")
     try:
-        return importlib.import_module(f".{module}", __package__).command(arguments)
+        return getattr(importlib.import_module(f".{module}", __package__), function or "command")(arguments)
     except LlmcError as exc:
         print("\n".join(f"llmc: {line}" for line in exc.message.splitlines()), file=sys.stderr)
         if exc.hint:

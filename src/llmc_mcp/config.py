@@ -6,12 +6,13 @@ somebody's repository may do to it. Loading, `llmc config show` and DOCS/configu
 
 from __future__ import annotations  # what stands beside a key is evaluated when first asked for, not at every start
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
+
+from .store.place import data_directory as data_directory
 
 # What a workspace's own file, which nobody vouched for, may do to a setting. It may only tighten.
 Rule = Literal["free", "smaller", "off", "on", "fewer", "more", "beneath", "stricter", "operator"]
@@ -60,7 +61,7 @@ DEVELOPERS_DAY: Names = (
     *("ls", "md5sum", "mkdir", "mktemp", "mv", "nl", "nproc", "numfmt", "od", "paste", "patch", "printenv"),
     *("printf", "pwd", "readlink", "realpath", "rm", "rmdir", "seq", "sha1sum", "sha256sum", "sha512sum", "shuf"),
     *("sleep", "sort", "split", "stat", "strings", "tac", "tail", "tee", "test", "timeout", "touch", "tr", "true"),
-    *("truncate", "uname", "uniq", "unexpand", "wc", "whoami", "xxd", "base64"),
+    *("truncate", "uname", "uniq", "unexpand", "wc", "whoami", "xxd", "base64", "less", "sqlite3"),
     *("git", "make", "cmake", "ninja", "gcc", "g++", "cc", "c++", "clang", "clang++", "ar", "ld", "nm", "objdump"),
     *("python", "python3", "pip", "pip3", "uv", "uvx", "pytest", "ruff", "mypy", "pyright", "black", "tox"),
     *("pre-commit", "node", "npm", "npx", "yarn", "pnpm", "tsc", "cargo", "rustc", "rustfmt", "go", "gofmt"),
@@ -301,6 +302,11 @@ class Commands(Section):
     allowed_binaries: Annotated[Names, key("more binaries that commands may start", "fewer")] = ()
     unsafe_binaries: Annotated[Names, key("binaries that are refused unless allow_unsafe", "more")] = ()
     allow_unsafe: Annotated[bool, key("allow unsafe_binaries too", "off")] = False
+    allowed_env: Annotated[Names, key("variables that an interactive process may be given", "fewer")] = (
+        *("TERM", "LANG", "LC_ALL", "TZ", "COLUMNS", "LINES", "PS1", "NO_COLOR", "FORCE_COLOR", "CI", "DEBUG"),
+        *("LOG_LEVEL", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONASYNCIODEBUG"),
+        *("DJANGO_SETTINGS_MODULE", "FLASK_APP", "NODE_ENV", "RUST_BACKTRACE", "RUST_LOG", "GOFLAGS", "PORT"),
+    )
 
 
 class ProcessLimits(Section):
@@ -391,23 +397,7 @@ class Config(Section):
 # --- accepted, not in force in this version ------------------------------------------------------------------------
 # A section or a key, and why setting it changes nothing. Whoever writes the code that reads one deletes its line.
 NOT_IN_FORCE = {
-    "server.host": "HTTP is not served yet",
-    "server.port": "HTTP is not served yet",
-    "auth": "HTTP is not served yet",
-    "tools.idle_timeout": "HTTP is not served yet",
-    "limits.max_header_bytes": "HTTP is not served yet",
-    "limits.rate_limit_rps": "HTTP is not served yet",
-    "limits.rate_limit_burst": "HTTP is not served yet",
-    "limits.concurrency_per_token": "HTTP is not served yet",
-    "observability.metrics_prometheus_enabled": "HTTP is not served yet",
-    "observability.metrics_path": "HTTP is not served yet",
-    "observability.metrics_enabled": "metrics are not collected yet",
-    "observability.csv_token_audit_enabled": "there is no CSV audit yet; calls are recorded in the store",
-    "observability.csv_path": "there is no CSV audit yet; calls are recorded in the store",
-    "observability.retention_days": "there is no CSV audit yet; calls are recorded in the store",
-    "observability.include_correlation_id": "every line about a call has its correlation id",
     "rag": "there is no code index yet",
-    "session": "sessions are not recorded yet",
     "resources": "there are no resources yet",
     "te.script_path": "te is part of this package; remove the key",
     "te": "there is no te_run yet",
@@ -513,16 +503,3 @@ def put_key(config: Config, name: str, value: object) -> None:
     """Set a setting by its dotted name; the value has its type already."""
     section, _, field = name.rpartition(".")
     setattr(get_key(config, section) if section else config, field, value)
-
-
-def data_directory(environ: Mapping[str, str] | None = None) -> str:
-    """Where state lives: LLMC_DATA_DIR, else .llmc in LLMC_ROOT, else the XDG state home; never from a file."""
-    environ = os.environ if environ is None else environ
-    if chosen := environ.get("LLMC_DATA_DIR"):
-        return os.path.abspath(os.path.expanduser(chosen))
-    if root := environ.get("LLMC_ROOT"):
-        return os.path.join(os.path.abspath(os.path.expanduser(root)), ".llmc")
-    state = environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # a relative one is to be ignored, says its specification
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "llmc")

@@ -474,8 +474,6 @@ def _refusals(merged: _Merged) -> list[str]:
             f"{sources['server.tls_enabled']}: mcp.server.tls_enabled: this server speaks no TLS;"
             " set it to false and put a reverse proxy in front"
         )
-    if config.server.transport == "http":
-        found.append(f"{sources['server.transport']}: mcp.server.transport: HTTP is not served in this version")
     return found
 
 

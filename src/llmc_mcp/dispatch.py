@@ -41,6 +41,8 @@ class Gate:
         self._cold = "execute_code" in catalog.tools
         self.limits = _limiter(app.config, log)
         self.recorder = _recorder(app)
+        if self.recorder is not None:
+            app.settle = self.recorder.flush
         self.listeners: list[Callable[[Usage], None]] = []  # told of every call once it is over
         self._audit: Audit | None = None
 
@@ -148,10 +150,24 @@ class Gate:
             self._audited(ctx, tool, status, raw_args, args)
         if self.recorder is None and not self.listeners:
             return
-        tokens = estimate(sent)
-        saved = _not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN
-        about = (*msgspec.structs.astuple(who)[:4], cid, estimate(args), tokens, saved)
-        row = Usage(time.time(), "mcp", name, status, ms, args, len(args), len(sent), *about)
+        row = Usage(
+            time.time(),
+            "mcp",
+            name,
+            status,
+            ms,
+            args,
+            bytes_in=len(args),
+            bytes_out=len(sent),
+            principal=who.principal,
+            session_id=who.session_id,
+            agent_id=who.agent_id,
+            model=who.model,
+            correlation_id=cid,
+            tokens_in=estimate(args),
+            tokens_out=estimate(sent),
+            tokens_saved=_not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN,
+        )
         if self.recorder is not None:
             self.recorder.record(row)
         for listener in self.listeners:

@@ -28,9 +28,10 @@ def correlation_id() -> str:
 class Log:
     """Structured lines, JSON or text, at or above a level."""
 
-    def __init__(self, *, enabled: bool, level: str, log_format: str, fd: int = 2) -> None:
+    def __init__(self, *, enabled: bool, level: str, log_format: str, with_ids: bool = True, fd: int = 2) -> None:
         self._threshold = _LEVELS.get(level, 20) if enabled else 100
         self._json = log_format == "json"
+        self._with_ids = with_ids
         self._fd = fd
         self._lines: queue.Queue[bytes | None] = queue.Queue(_QUEUE_LINES)
         self._writer: threading.Thread | None = None
@@ -62,6 +63,8 @@ class Log:
     def _log(self, level: str, event: str, fields: dict[str, object]) -> None:
         if _LEVELS[level] < self._threshold:
             return
+        if not self._with_ids:
+            fields.pop("cid", None)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         record = {"ts": stamp, "level": level, "event": event, **fields}
         if self._json:

@@ -21,16 +21,18 @@ from .session import Session
 
 _USAGE = f"""\
 usage: llmc-mcp [--root DIR]… [--mode {"|".join(MODES)}] [--config FILE] [--set KEY=VALUE]…
+                [--transport stdio|http] [--host H] [--port P]
 
-An MCP server on standard input and output. File tools reach only what lies below the roots.
+An MCP server on standard input and output, or over HTTP. File tools reach only what lies below the roots.
 
   --root DIR       an allowed folder; may be given several times (default: the working directory)
   --mode MODE      which tools are listed: classic = all, hybrid = a small set (default), code_execution = fewest
   --config FILE    read this file only, instead of ~/.config/llmc/llmc.toml and ./llmc.toml
   --set KEY=VALUE  any other setting, for example --set tools.read_timeout=5; may be given several times
   --log-level L    debug, info, warning or error, on standard error (default: info)
-  --transport T, --host H, --port P
-                   stdio is the only transport of this version
+  --transport T    stdio (default), or http: MCP at /mcp and REST around it
+  --host H, --port P
+                   where HTTP listens (default: 127.0.0.1, 8080; port 0: any that is free)
   --help, --version
 
 Settings also come from the environment (LLMC_MCP_TOOLS_READ_TIMEOUT=5). `llmc config show` lists them all.
@@ -52,7 +54,12 @@ def _write(fd: int, text: str) -> None:
 def build(config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
-    log = Log(enabled=settings.enabled, level=settings.log_level, log_format=settings.log_format)
+    log = Log(
+        enabled=settings.enabled,
+        level=settings.log_level,
+        log_format=settings.log_format,
+        with_ids=settings.include_correlation_id,
+    )
     gate = Gate(App(config, roots, data_dir, own_files), Catalog(config), log)
     for notice in gate.catalog.notices:
         log.warning("catalog", notice=notice)
@@ -79,23 +86,46 @@ def configure(arguments: list[str]) -> Loaded:
 
 
 def main() -> None:
-    """Serve MCP on stdio until the client hangs up."""
+    """Serve MCP until the client hangs up, or over HTTP until a signal comes."""
     try:
         loaded = configure(sys.argv[1:])
         gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
+        config = loaded.config
+        gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
+        if config.server.transport == "http":
+            _serve_http(gate)
+            return
     except LlmcError as exc:
         hint = f"\nhint: {exc.hint}" if exc.hint else ""
         _leave("".join(f"llmc-mcp: {line}\n" for line in f"{exc.message}{hint}".splitlines()), 2)
-    config = loaded.config
-    gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
+    _serve_stdio(gate)
+
+
+def _serve_stdio(gate: Gate) -> None:
     from .protocol.stdio import StdioServer
 
-    session = Session(principal=f"uid:{os.getuid()}", session_id=f"stdio-{os.getpid()}-{os.urandom(3).hex()}")
+    who = gate.app.config.session
+    session = Session(
+        f"uid:{os.getuid()}",
+        f"stdio-{os.getpid()}-{os.urandom(3).hex()}",
+        who.default_agent_id,
+        who.default_model,
+    )
     server = StdioServer(gate, session)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.hang_up)
     try:
         server.run()
+    finally:
+        gate.close()
+
+
+def _serve_http(gate: Gate) -> None:
+    from .api.serve import serve
+
+    try:
+        # Where the token is, not what it is: stderr ends up in logs.
+        serve(gate, lambda at: _write(2, f"llmc-mcp: listening on {at.url}; token: {at.issued.source}\n"))
     finally:
         gate.close()
 

@@ -1,24 +1,93 @@
-"""`te COMMAND ARGS…`: run a command from an agent's shell; it passes through unchanged, exit code and all."""
+"""`te COMMAND ARGS…`: a command in an agent's shell, its output ranked, grouped and cut to what a model can use.
+
+On a person's terminal `te` becomes the command. For an agent it enriches what it understands; all else passes
+through byte by byte. Exit code and signals are always the command's. The way through imports next to nothing.
+"""
 
 import os
 import sys
 
-_NOT_FOUND = 127
-_NOT_EXECUTABLE = 126
+_ENRICHED = frozenset(
+    {
+        *("grep", "egrep", "fgrep", "rg", "cat", "head", "tail", "find", "fd", "fdfind", "ls", "git"),
+        *("pytest", "py.test", "python", "python3", "cargo", "go", "npm", "yarn", "pnpm"),
+    }
+)
+USAGE = """\
+usage: te [--json | --raw] COMMAND [ARGS...]    run a command; for an agent, with its output enriched
+       te --handle ID [--chunk N | --grep P]    what an earlier reply left out
+       te --list-handles                        what can be asked for that way
+       te --stats [--json]                      commands, agents, what was slow, what was saved
+       te init bash|zsh|fish                    wrappers for an agent's shell: eval "$(te init bash)"
+       te -- COMMAND                            where a command is called like one of the above
+"""
 
 
 def main() -> None:
-    """Become the command."""
-    command = sys.argv[1:]
+    """Run the command, or answer about earlier ones."""
+    mode, words = "", sys.argv[1:]
+    while words and words[0] in ("--json", "--raw", "--shell"):
+        if words[0] != "--shell":
+            mode = words.pop(0)
+        elif len(words) > 1 and _same_stdout(words[1]):
+            words = words[2:]
+        else:
+            mode, words = "--become", words[2:]  # a part of a pipeline: nobody reads this but a program
+    if not words or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
+        from .te_asked import answer
+
+        raise SystemExit(answer(([mode] if mode else []) + words))
+    command = words[1:] if words[0] == "--" else words
     if not command:
-        os.write(2, b"usage: te COMMAND [ARGS...]\n")
+        os.write(2, USAGE.encode())
         raise SystemExit(2)
+    if mode == "--become" or (not mode and os.isatty(1) and not os.environ.get("TE_AGENT_ID")):
+        _become(command)
+    if mode == "--json" or (not mode and os.path.basename(command[0]) in _ENRICHED):
+        from .te_enriched import run
+
+        run(command, as_json=mode == "--json")
+    pass_through(command, "raw" if mode else "passthrough")
+
+
+def _same_stdout(pid: str) -> bool:
+    """Whether we print where that shell prints."""
+    try:
+        theirs = os.stat(f"/proc/{int(pid)}/fd/1")
+    except (OSError, ValueError):
+        return False
+    ours = os.fstat(1)
+    return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+
+
+def _become(command: list[str]) -> None:
+    """Be the command from here on."""
+    from .te.wrapped import NotStarted
+
     try:
         os.execvp(command[0], command)
-    except FileNotFoundError:
-        os.write(2, f"te: {command[0]}: command not found\n".encode("utf-8", "surrogateescape"))
-        code = _NOT_FOUND
     except OSError as exc:
-        os.write(2, f"te: {command[0]}: {exc.strerror}\n".encode("utf-8", "surrogateescape"))
-        code = _NOT_EXECUTABLE
+        refused = NotStarted(command[0], exc)
+    _refuse(str(refused), refused.code)
+
+
+def _refuse(message: str, code: int) -> None:
+    os.write(2, f"{message}\n".encode("utf-8", "surrogateescape"))
     raise SystemExit(code)
+
+
+def pass_through(command: list[str], mode: str) -> None:
+    """Run the command as it is, and note that it ran."""
+    from .te import telemetry, wrapped
+
+    noted = telemetry.Command(command, telemetry.identity())
+    noted.mode = mode
+    try:
+        code, printed = wrapped.run_through(command)
+    except wrapped.NotStarted as exc:
+        noted.record(exc.code)
+        _refuse(str(exc), exc.code)
+        return
+    noted.printed(printed)
+    noted.record(code)
+    wrapped.end_like(code)

@@ -18,7 +18,9 @@ def refusal(status: int, message: str, hint: str | None = None) -> LlmcError:
     return error
 
 
-def error_reply(error: LlmcError, correlation_id: str, extra: Mapping[str, str] | None = None) -> tuple[int, Headers, bytes]:
+def error_reply(
+    error: LlmcError, correlation_id: str, extra: Mapping[str, str] | None = None
+) -> tuple[int, Headers, bytes]:
     """Status, headers and body that tell a client what went wrong."""
     headers: Headers = [(b"content-type", JSON)]
     if isinstance(error, RateLimited):

@@ -26,12 +26,12 @@ from mcp_types import RequestParams
 
 from .. import __version__
 from ..api.guard import Caller, Message, Receive, Scope, Send
+from ..api.replies import refusal
 from ..dispatch import Gate
 from ..errors import NotFound
 from ..prompts import instructions
-from .methods import HANDSHAKE_VERSIONS, Methods, ProtocolError, Request
+from .methods import HANDSHAKE_VERSIONS, INTERNAL_ERROR, Methods, ProtocolError, Request
 from .workers import Running, Workers
-from ..api.replies import refusal
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -128,6 +128,8 @@ class McpEndpoint:
     async def _answer(self, ctx: ServerRequestContext[Any, Any], params: RequestParams) -> Params:
         """Every request but those that the SDK answers itself."""
         del params  # parsed again by what reads it
+        if ctx.request is None:
+            raise MCPError(INTERNAL_ERROR, "the request has no HTTP request")
         state = ctx.request.scope["state"]
         caller: Caller = state["caller"]
         session_id: str = state["session_id"]

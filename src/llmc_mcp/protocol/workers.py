@@ -1,8 +1,8 @@
 """From the event loop to handlers, which are plain functions: each call runs in a thread, so many per principal."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -57,3 +57,23 @@ class Workers:
             if not task.cancelled():
                 task.exception()  # looked at, so that nobody complains
             raise
+
+    async def run_while(
+        self,
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        principal: str,
+        call: Callable[[], Outcome],
+        running: Running,
+    ) -> Outcome:
+        """Run a call for as long as its client is there: hanging up takes it back."""
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            running.cancel()
+
+        watching = asyncio.ensure_future(watch())
+        try:
+            return await self.run(principal, call, running)
+        finally:
+            watching.cancel()

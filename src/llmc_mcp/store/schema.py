@@ -111,4 +111,8 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE calls ADD COLUMN tokens_saved INTEGER NOT NULL DEFAULT 0;  -- produced, and kept from the model
     CREATE INDEX calls_by_tool ON calls (tool, at);
     """,
+    """
+    ALTER TABLE calls ADD COLUMN mode TEXT NOT NULL DEFAULT '';  -- of te's: enriched, passthrough, raw
+    CREATE INDEX calls_of_te ON calls (agent_id, session_id) WHERE source='te';
+    """,
 )

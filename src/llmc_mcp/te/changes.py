@@ -246,6 +246,13 @@ class Changes:
             return Filesystem(change.roots, self._files.access)
         return self._files
 
+    def empty_trash(self, entries: Sequence[str]) -> None:
+        """Remove entries of the trash for good; what trashed them can't be undone any more."""
+        for entry in entries:
+            with self._store.transaction() as connection:
+                self.journal.empty_trash(connection, entry)
+            writing.remove_tree(self._trash_fd, os.fsencode(entry))
+
     def close(self) -> None:
         """Let go of the trash."""
         os.close(self._trash_fd)

@@ -103,8 +103,12 @@ _SECUREBITS_ROOT_IS_NOBODY = 0b101111  # noroot, no setuid fix-up, no ambient ra
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
+_raw_prctl = _libc.prctl
+_raw_prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+
+
 def _prctl(option: int, value: int) -> None:
-    _check(_libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
+    _check(_raw_prctl(option, value, 0, 0, 0))
 
 
 def die_with_parent(signal_number: int) -> None:
@@ -125,12 +129,10 @@ def no_new_privileges() -> None:
 def drop_capabilities() -> None:
     """Give up every capability for good: uid 0 keeps the files it owns and nothing more. Needs CAP_SETPCAP."""
     for capability in range(64):
-        try:
-            _prctl(_PR_CAPBSET_DROP, capability)
-        except OSError as exc:
-            if exc.errno == errno.EINVAL:  # past the last one this kernel knows
+        if _raw_prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            if ctypes.get_errno() == errno.EINVAL:  # past the last one this kernel knows
                 break
-            raise
+            _check(-1)
     _prctl(_PR_SET_SECUREBITS, _SECUREBITS_ROOT_IS_NOBODY)
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
@@ -145,8 +147,7 @@ class _SockFprog(ctypes.Structure):
 def seccomp_filter(program: bytes) -> None:
     """Let the kernel judge every system call by `program` (classic BPF) from here on."""
     prog = _SockFprog(len(program) // 8, program)
-    address = ctypes.c_ulong(ctypes.addressof(prog))
-    _check(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), address))
+    _check(_raw_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(prog), 0, 0))
 
 
 # --- Landlock --------------------------------------------------------------------------------------

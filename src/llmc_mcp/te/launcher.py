@@ -33,6 +33,7 @@ _FDS = 16
 _STANDARD = 4  # cwd, stdin, stdout, stderr come first among the fds of an order
 # What the launcher itself, or any Python, does not want to die of; a child gets the defaults back.
 _IGNORED_HERE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
+_TIOCSCTTY = 0x540E  # the module that names it is not worth its import
 _NOT_CONFINED = 1 << 16  # added to an errno: it was not exec that failed, but what must come before it
 
 
@@ -43,6 +44,7 @@ class Plan(TypedDict, total=False):
     wrapped: bool  # the child is bwrap, which a gentle signal must not reach: only what runs inside is meant
     ruleset: int  # a Landlock rule set
     keep: list[int]  # stay open in the child, as 3, 4, …
+    terminal: bool  # stdin is a terminal, and the child's own: ^C on it is a signal to the child
     seccomp: bytes
     limits: list[tuple[int, int]]  # resource, value
     user: tuple[int, int]  # become this uid and gid
@@ -199,6 +201,8 @@ def _become(plan: Plan, fds: list[int], report: int) -> None:
     lifted = [_lift(fd) for fd in (*fds[1:_STANDARD], *(fds[index] for index in plan.get("keep", ())))]
     for target, fd in enumerate(lifted):
         os.dup2(fd, target, inheritable=True)
+    if plan.get("terminal"):
+        fcntl.ioctl(0, _TIOCSCTTY, 0)
     if "user" in plan:
         uid, gid = plan["user"]
         os.setgroups([])

@@ -295,6 +295,7 @@ class LandlockLevel:
         wanted += [(f"/etc/{name}", kernel.READ_ONLY) for name in etc]
         wanted += [(path, kernel.READ_ONLY) for path in _PROC_FILES]
         wanted += [(path, read_write) for path in _DEVICES]
+        wanted.append(("/dev/tty", read_write | kernel.FS_IOCTL_DEV))  # whatever terminal a program has; mostly none
         wanted += [(path, kernel.EVERYTHING) for path in (self._tmp, *ground.writable)]
         rules = [(root.fd, kernel.EVERYTHING, True) for root in ground.roots]
         opened: list[int] = []
@@ -538,6 +539,11 @@ class Sandbox:
         finally:
             for fd in launch.fds:
                 os.close(fd)
+
+    @property
+    def launcher(self) -> Launcher:
+        """What starts commands here."""
+        return self._launcher
 
     def broke(self, reason: str) -> None:
         """The sandbox failed where it had worked: test anew before the next command."""

@@ -101,7 +101,7 @@ def keystrokes(text: str) -> str:
 
 def python_block(text: str) -> str:
     """Lines as Python's interactive mode takes them: an empty line ends a block, so there is one after each block
-    and none inside."""
+    and none inside; and a tab would ask for completions, so that spaces indent."""
     try:
         statements = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -111,11 +111,20 @@ def python_block(text: str) -> str:
     typed: list[str] = []
     for statement in statements:
         first, last = _extent(statement)
-        body = [lines[number - 1] for number in range(first, last + 1) if lines[number - 1].strip() or number in in_strings]
-        typed += body
+        for number in range(first, last + 1):
+            line = lines[number - 1]
+            if number in in_strings:
+                typed.append(line)
+            elif line.strip():
+                typed.append(_indented_by_spaces(line))
         if isinstance(statement, _COMPOUND):
             typed.append("")
     return "\n".join(typed) + "\n" if typed else text
+
+
+def _indented_by_spaces(line: str) -> str:
+    code = line.lstrip(" \t")
+    return line[: len(line) - len(code)].expandtabs() + code
 
 
 _COMPOUND = (
@@ -141,6 +150,11 @@ def _lines_in_strings(statements: list[ast.stmt]) -> set[int]:
 
 
 def _closed(text: str) -> str:
-    """Not Python that this version knows: typed as it is, and an open block is ended."""
-    last = text.rstrip("\n").rsplit("\n", 1)[-1]
-    return text if not last[:1].isspace() or text.endswith("\n\n") else f"{text.rstrip()}\n\n"
+    """Not Python that this version knows: typed as it is, and a block that it leaves open is ended.
+
+    A single line may be one of a block that is typed line by line; that one its user ends.
+    """
+    *others, last = text.rstrip("\n").split("\n")
+    if not others or not last[:1].isspace() or text.endswith("\n\n"):
+        return text
+    return f"{text.rstrip()}\n\n"

@@ -6,16 +6,25 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 
 from ...app import Context
+from ...errors import ProcessNotFound
 from ...tool import Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
+    from ...te.conversation import Turn
     from ...te.processes import Branch
+    from ...te.repl import Owner
 
 MaxProcesses = Annotated[int, msgspec.Meta(ge=1, le=5000)]
 SignalName = Literal["TERM", "KILL", "INT", "HUP"]
 Sort = Literal["cpu", "mem", "pid"]
 
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=600_000)]
+Columns = Annotated[int, msgspec.Meta(ge=20, le=500)]
+
 _ROOM_FOR_META = 600
+_LONG_LINE_SHOWN = 400
+_AROUND_A_WAIT_S = 10.0
+_STOP_S = 20.0
 _AROUND_A_BRANCH = 50  # pid, names and brackets of one process in a tree
 
 
@@ -142,3 +151,185 @@ def _grow(found: "list[Branch]", room: int) -> tuple[list[ProcessBranch], int]:
         count += 1
         todo.extend((child, node.children) for child in children.get(branch.pid, ()))
     return tops, count
+
+
+# --- programs to talk to -----------------------------------------------------------------------------
+
+
+class Printed(Result):
+    """What an interactive process printed since the last time, and whose turn it is.
+
+    `decided_by` is the system call on its terminal in which the process waits for input; `idle`: it only sleeps.
+    """
+
+    output: str
+    state: str
+    exit_code: int | None = None
+    waiting_for_input: bool | None = None
+    decided_by: str | None = None
+    truncated: bool | None = None
+    handle: str | None = None
+    body: ClassVar[str] = "output"
+    handle_kind: ClassVar[str] = "process_output"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
+
+
+class Started(Result):
+    """An interactive process and what it printed first."""
+
+    proc_id: str
+    pid: int
+    first_output: str
+    state: str
+    exit_code: int | None = None
+    waiting_for_input: bool | None = None
+    decided_by: str | None = None
+    truncated: bool | None = None
+    handle: str | None = None
+    body: ClassVar[str] = "first_output"
+    handle_kind: ClassVar[str] = "process_output"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
+
+
+class Sent(Printed):
+    """Input was typed; with a time to read, what came of it."""
+
+    acknowledged: bool = True
+    output: str = ""
+    state: str = ""
+
+
+class Stopped(Result):
+    """An interactive process has ended and is forgotten; `output` is what nobody had read."""
+
+    stopped: bool
+    exit_code: int
+    output: str = ""
+    body: ClassVar[str] = "output"
+    handle_kind: ClassVar[str] = "process_output"
+
+    def cut(self, kept: int) -> None:
+        """What is left out is the beginning of its last words."""
+
+
+class SessionRow(Row):
+    """An interactive process of this session."""
+
+    proc_id: str
+    pid: int
+    command: str
+    state: str
+    started_iso: str
+    idle_s: int
+    line_format: ClassVar[str] = "{proc_id} {pid} {state} {started_iso} idle {idle_s}s {command:.100}"
+
+
+class Sessions(Result):
+    """The interactive processes of this session."""
+
+    processes: list[SessionRow]
+    body: ClassVar[str] = "processes"
+
+    def cut(self, kept: int) -> None:
+        """There are far fewer than a reply has room for."""
+
+
+@tool("Start a program to talk to (REPL, debugger, shell) on a terminal", feature="repl_enabled", destructive=True)
+def linux_proc_start(
+    ctx: Context,
+    command: str | list[str],
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+    cols: Columns = 120,
+    wait_ms: Milliseconds = 1000,
+) -> Started:
+    from ...te.shell import split
+
+    argv, seconds = split(command), _seconds(ctx, wait_ms)
+    proc_id, pid, turn = ctx.app.repls.start(
+        _owner(ctx), argv, cwd=cwd, env=env or {}, columns=cols, wait_s=seconds, check=ctx.check
+    )
+    text, handle = _shown(ctx, turn.output)
+    return Started(proc_id, pid, text, *_standing(turn), True if handle else None, handle)
+
+
+@tool(
+    "Type into an interactive process (^C, ^D work); may wait for the reply", feature="repl_enabled", destructive=True
+)
+def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Milliseconds = 0) -> Sent:  # noqa: A002
+    turn = ctx.app.repls.send(_owner(ctx), proc_id, input, _seconds(ctx, read_timeout_ms), ctx.check)
+    if turn is None:
+        return Sent("", "")
+    text, handle = _shown(ctx, turn.output)
+    return Sent(text, *_standing(turn), True if handle else None, handle)
+
+
+@tool("New output of an interactive process, and whether it waits for input", feature="repl_enabled")
+def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000) -> Printed:
+    try:
+        turn = ctx.app.repls.read(_owner(ctx), proc_id, _seconds(ctx, timeout_ms), ctx.check)
+    except ProcessNotFound:
+        return Printed("", "no_such_process")
+    text, handle = _shown(ctx, turn.output)
+    return Printed(text, *_standing(turn), True if handle else None, handle)
+
+
+@tool("End an interactive process with all it started", feature="repl_enabled", destructive=True)
+def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> Stopped:
+    import signal as signals
+
+    ctx.limit_time(_STOP_S)
+    code, said = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
+    return Stopped(True, code, said)
+
+
+@tool("Interactive processes of this session", feature="repl_enabled", read_only=True)
+def linux_proc_sessions(ctx: Context) -> Sessions:
+    return Sessions([SessionRow(*row) for row in ctx.app.repls.running(_owner(ctx))])
+
+
+def _owner(ctx: Context) -> "Owner":
+    from ...te.repl import Owner
+
+    return Owner(ctx.session.principal, ctx.session.session_id)
+
+
+def _seconds(ctx: Context, milliseconds: int) -> float:
+    """How long to wait; the call gets the time for it, and some more for all the rest."""
+    seconds = ctx.app.config.capped_seconds(milliseconds / 1000)
+    ctx.limit_time(seconds + _AROUND_A_WAIT_S)
+    return seconds
+
+
+def _standing(turn: "Turn") -> tuple[str, int | None, bool | None, str | None]:
+    waiting = bool(turn.waiting) if turn.exit_code is None else None
+    return turn.state, turn.exit_code, waiting, turn.waiting or None
+
+
+def _shown(ctx: Context, text: str) -> tuple[str, str | None]:
+    """Output that fits a reply: whole, or its beginning and, more of it, its end; all of it is then in the handle."""
+    room = ctx.app.config.limits.max_reply_bytes - _ROOM_FOR_META
+    if len(msgspec.json.encode(text)) <= room:
+        return text, None
+    handle = ctx.keep(Printed.handle_kind, {}, text.encode("utf-8", "replace"))
+    lines = text.splitlines(keepends=True)
+    head, tail = _fitting(lines, room // 4), _fitting(lines[::-1], room // 2)
+    left_out = len(lines) - len(head) - len(tail)
+    return "".join([*head, f"… [{left_out:,} lines left out] …\n", *tail[::-1]]), handle
+
+
+def _fitting(lines: list[str], room: int) -> list[str]:
+    """The first lines that fit; of one that alone is too long, its start."""
+    kept: list[str] = []
+    for line in lines:
+        room -= len(msgspec.json.encode(line))
+        if room < 0:
+            return kept or [f"{line[:_LONG_LINE_SHOWN]}… [line cut]\n"]
+        kept.append(line)
+    return kept

@@ -1,0 +1,160 @@
+"""Changing files: what the journal costs beside a bare write, and the long versions of the crash and race tests."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from llmc_mcp.app import App
+from llmc_mcp.config import Config
+from llmc_mcp.errors import LlmcError
+from llmc_mcp.session import Session
+
+from . import report
+from .servers import llmc
+
+_WHO = Session("uid:0", "benchmark")
+_REPOSITORY = Path(__file__).parents[1]
+
+
+def _never() -> None:
+    """Nobody cancels."""
+
+
+def run(work: Path, quick: bool) -> str:
+    rounds = 100 if quick else 1_000
+    rows = [
+        _write(work, rounds),
+        _edit(work, 5 if quick else 30),
+        _nearest(work, 3 if quick else 15),
+        _crashes(work, 40 if quick else 500),
+        _updates(work, 100 if quick else 1_000),
+        _races(work, 500 if quick else 10_000),
+    ]
+    return f"{report.table(['what', 'measured', 'bar', ''], rows)}\n\n{report.provenance()}"
+
+
+def _app(work: Path, name: str) -> tuple[App, Path]:
+    root = work / name
+    root.mkdir()
+    return App(Config(), [str(root)], str(work / f"{name}-data")), root
+
+
+def _write(work: Path, rounds: int) -> list[str]:
+    """Turn by turn, so that whatever else the disk does hits both alike."""
+    app, root = _app(work, "write")
+    bare: list[float] = []
+    journaled: list[float] = []
+    for number in range(rounds):
+        data = f"{number:08d}\n" + "x" * 4087
+        bare.append(report.milliseconds(lambda: _bare_write(root, data.encode())))  # noqa: B023
+        journaled.append(report.milliseconds(lambda: app.mutations.write(_WHO, "journaled.txt", data, _never)))  # noqa: B023
+    app.close()
+    ratio = report.median(journaled) / report.median(bare)
+    text = f"{report.number(report.median(journaled))} ms, {ratio:.2f} times {report.number(report.median(bare))} ms"
+    return ["write of 4 kB, with journal, lease and undo", text, "3 times", report.verdict(ratio, 3)]
+
+
+def _bare_write(root: Path, data: bytes) -> None:
+    fd = os.open(root / "bare.tmp", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    os.write(fd, data)
+    os.fsync(fd)
+    os.close(fd)
+    os.rename(root / "bare.tmp", root / "bare.txt")
+
+
+def _two_megabytes() -> str:
+    return "".join(f"    line {number:06d} = some_function(argument, {number})\n" for number in range(39_000))
+
+
+def _edit(work: Path, rounds: int) -> list[str]:
+    app, root = _app(work, "edit")
+    (root / "big.py").write_text(_two_megabytes())
+    taken: list[float] = []
+    for number in range(rounds):
+        old = f"line {20_000 + number:06d} ="
+        edit = (_WHO, "big.py", old, f"{old} changed +", 1, _never)
+        taken.append(report.milliseconds(lambda: app.mutations.edit(*edit)))  # noqa: B023
+    app.close()
+    value = report.median(taken)
+    return ["edit in a 2 MB file", f"{report.number(value)} ms", "25 ms", report.verdict(value, 25)]
+
+
+def _nearest(work: Path, rounds: int) -> list[str]:
+    app, root = _app(work, "nearest")
+    (root / "big.py").write_text(_two_megabytes())
+    block = "".join(f"    line {number:06d} = some_functoin(argument, {number})\n" for number in range(30_000, 30_010))
+
+    def miss() -> None:
+        try:
+            app.mutations.edit(_WHO, "big.py", block, "", 1, _never)
+        except LlmcError as exc:
+            if exc.code == "PATCH_COUNT_MISMATCH":
+                return
+        raise RuntimeError("the block was found")
+
+    value = report.median([report.milliseconds(miss) for _ in range(rounds)])
+    app.close()
+    return ["the nearest block in 2 MB", f"{report.number(value)} ms", "200 ms", report.verdict(value, 200)]
+
+
+def _crashes(work: Path, points: int) -> list[str]:
+    folder = work / "crashes"
+    folder.mkdir()
+    command = [sys.executable, "-m", "tests.crashes", str(folder), str(points), "1"]
+    done = subprocess.run(command, cwd=_REPOSITORY, check=True, capture_output=True, text=True)
+    seen = json.loads(done.stdout)["seen"]
+    new = sum(count for name, count in seen.items() if name.endswith("new"))
+    return [f"kill -9 at {points} random points", f"{points - new} old, {new} new, 0 torn", "0 torn", "ok"]
+
+
+def _updates(work: Path, wanted: int) -> list[str]:
+    """Two servers count in one file, each told which content it expects."""
+    root = work / "updates"
+    root.mkdir()
+    path = root / "count.txt"
+    path.write_text("0\n")
+    server, refused = llmc(root, work), 0
+    with server.start(root) as one, server.start(root) as two:
+        for turn in range(wanted):
+            text = path.read_text()
+            arguments = {
+                "path": "count.txt",
+                "content": f"{int(text) + 1}\n",
+                "expected_sha256": hashlib.sha256(text.encode()).hexdigest(),
+            }
+            won = 0
+            for client in (one, two) if turn % 2 else (two, one):
+                try:
+                    client.call("linux_fs_write", arguments)
+                    won += 1
+                except Exception as exc:  # noqa: BLE001
+                    refused += "SHA_MISMATCH" in str(exc)
+            if won != 1:
+                raise RuntimeError(f"{won} of two servers won")
+    lost = wanted - int(path.read_text())
+    text = f"{lost} lost, {refused} refused"
+    return [f"{wanted} updates by two servers", text, "0 lost", report.verdict(lost, 0)]
+
+
+def _races(work: Path, changes: int) -> list[str]:
+    """Every kind of change below a folder that turns into a link that leads out and back, as fast as can be."""
+    from tests.conftest import Workspace
+    from tests.security.test_a_races import Rig
+    from tests.security.test_a_writes import Mutator
+
+    folder = work / "races"
+    folder.mkdir()
+    rig = Rig(Workspace(folder), "../outside/twin")
+    app = App(Config(), [str(folder / "root")], str(folder / "data"))
+    mutator, made, refused = Mutator(app), 0, 0
+    with rig.swapping():
+        while made + refused < changes:
+            seen = mutator.run(10)
+            ok = sum(count for name, count in seen.items() if name.endswith(" ok"))
+            made, refused = made + ok, refused + seen.total() - ok
+    app.close()
+    rig.assert_outside_untouched()
+    return [f"{made + refused:,} raced changes ({made:,} made)", "0 bytes outside changed", "0 bytes", "ok"]

@@ -1,0 +1,51 @@
+"""`llmc run`: serve this folder over HTTP and say how to connect; what `make run` starts."""
+
+import json
+import os
+import sys
+
+from ..dispatch import Gate
+from ..server import build, configure
+from .serve import Listening, serve
+
+
+def command(arguments: list[str]) -> int:
+    """Serve until ^C."""
+    loaded = configure(["--set", "observability.log_level=warning", *arguments, "--transport", "http"])
+    gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
+    try:
+        serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
+    finally:
+        gate.close()
+    return 0
+
+
+def announcement(gate: Gate, listening: Listening) -> str:
+    """Everything a person needs to connect a client. It has the token in it: print it, never log it."""
+    url, token = listening.url, listening.issued.owners
+    header = gate.app.config.auth.header
+    roots = ", ".join(root.shown for root in gate.app.files.roots)
+    headers = {header: token} if token else {}
+    entry = {"mcpServers": {"llmc": {"type": "http", "url": f"{url}/mcp", "headers": headers}}}
+    option = f' --header "{header}: {token}"' if token else ""
+    body = '{"name": "list_dir", "args": {"path": "."}}'
+    curl = f"curl -s {url}/tool" + (f' -H "{header}: {token}"' if token else "")
+    stdio = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
+    lines = [
+        f"LLMC MCP on {roots}",
+        f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
+        f"  token    {token or 'none'} ({listening.issued.source})",
+        f"  sandbox  commands: {gate.app.command_confinement()}",
+        "",
+        "Claude Code:",
+        f"  claude mcp add --transport http llmc {url}/mcp{option}",
+        "Other clients (mcpServers in their JSON configuration):",
+        json.dumps(entry, indent=2),
+        "curl:",
+        f"  {curl} -H 'Content-Type: application/json' -d '{body}'",
+        "Without HTTP, as a process of the client's own:",
+        f"  claude mcp add llmc -- {stdio} --root {gate.app.files.roots[0].shown}",
+        "",
+        "^C ends it.",
+    ]
+    return "\n".join(lines)

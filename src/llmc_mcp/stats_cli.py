@@ -1,0 +1,101 @@
+"""`llmc stats` and `llmc calls`: what agents did, for a person."""
+
+import json
+import sys
+import time
+
+from .config import data_directory
+from .errors import InvalidArgument
+from .store.calls import ToolTotals, by_tool, newest
+from .store.sqlite import Store
+
+_USAGE = """\
+usage: llmc stats [--days N] [--json]            calls per tool: how many, how fast, at what price
+       llmc calls [-n N] [--tool NAME] [--json]  the latest calls, newest first
+"""
+
+
+def command(arguments: list[str]) -> int:
+    """`llmc stats`."""
+    options = _options(arguments, {"--days": 0})
+    if options is None:
+        return 0
+    days = _number(options, "--days")
+    totals = by_tool(Store(data_directory()), since=time.time() - days * 86_400 if days else 0.0)
+    if "--json" in options:
+        print(json.dumps([one._asdict() for one in totals], indent=2))
+    elif totals:
+        _print_totals(totals)
+    else:
+        print("no calls yet", file=sys.stderr)
+    return 0
+
+
+def calls(arguments: list[str]) -> int:
+    """`llmc calls`."""
+    options = _options(arguments, {"-n": 20, "--tool": ""})
+    if options is None:
+        return 0
+    found = newest(Store(data_directory()), _number(options, "-n"), options.get("--tool") or None)
+    if "--json" in options:
+        print(json.dumps([one._asdict() for one in found], indent=2))
+        return 0
+    for call in found:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call.at))
+        print(f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<14} {call.tool:<24} {call.args}".rstrip())
+    if not found:
+        print("no calls yet", file=sys.stderr)
+    return 0
+
+
+def _options(arguments: list[str], known: dict[str, object]) -> dict[str, str] | None:
+    if "-h" in arguments or "--help" in arguments:
+        print(_USAGE, end="")
+        return None
+    options, todo = {name: str(value) for name, value in known.items()}, list(arguments)
+    while todo:
+        name, has_value, value = todo.pop(0).partition("=")
+        if name == "--json" and not has_value:
+            options[name] = "yes"
+        elif name in known and (has_value or todo):
+            options[name] = value if has_value else todo.pop(0)
+        else:
+            raise InvalidArgument(f"unknown argument {name!r}", hint="llmc stats --help")
+    return options
+
+
+def _number(options: dict[str, str], name: str) -> int:
+    if not options[name].isdigit():
+        raise InvalidArgument(f"{name} {options[name]}: expected a whole number")
+    return int(options[name])
+
+
+def _print_totals(totals: list[ToolTotals]) -> None:
+    rows = [_row(one) for one in totals]
+    if len(totals) > 1:
+        rows.append(_row(_sum(totals), percentiles=False))
+    head = ("tool", "calls", "errors", "p50 ms", "p95 ms", "tokens in", "tokens out", "tokens saved")
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    for row in [head, *rows]:
+        first, *others = (
+            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in _cells(row, widths)
+        )
+        print("  ".join([first, *others]).rstrip())
+
+
+def _cells(row: tuple[str, ...], widths: list[int]) -> "enumerate[tuple[str, int]]":
+    return enumerate(zip(row, widths, strict=True))
+
+
+def _row(one: ToolTotals, *, percentiles: bool = True) -> tuple[str, ...]:
+    times = (f"{one.p50_ms:,.1f}", f"{one.p95_ms:,.1f}") if percentiles else ("", "")
+    tokens = (f"{one.tokens_in:,}", f"{one.tokens_out:,}", f"{one.tokens_saved:,}")
+    return (one.tool, f"{one.calls:,}", f"{one.errors:,}", *times, *tokens)
+
+
+def _sum(totals: list[ToolTotals]) -> ToolTotals:
+    def add(column: str) -> int:
+        return sum(getattr(one, column) for one in totals)
+
+    counts = (add("tokens_in"), add("tokens_out"), add("tokens_saved"))
+    return ToolTotals("all", add("calls"), add("errors"), 0.0, 0.0, *counts)

@@ -1,0 +1,65 @@
+"""What the calls in the store add up to, across restarts and servers."""
+
+from typing import NamedTuple
+
+from .sqlite import Store
+
+# Percentiles look at the newest calls only: what was slow last year is no news, and a year's rows take long to sort.
+_NEWEST = 50_000
+
+_BY_TOOL = f"""
+    WITH newest AS (
+        SELECT tool, status, duration_ms, tokens_in, tokens_out, tokens_saved FROM calls
+        WHERE (?1 IS NULL OR principal = ?1) AND at >= ?2 ORDER BY id DESC LIMIT {_NEWEST}
+    ), ranked AS (
+        SELECT *, row_number() OVER (PARTITION BY tool ORDER BY duration_ms) AS rank,
+               count(*) OVER (PARTITION BY tool) AS total
+        FROM newest
+    )
+    SELECT tool, count(*), sum(status <> 'ok'),
+           max(CASE WHEN rank = (total + 1) / 2 THEN duration_ms END),
+           max(CASE WHEN rank = (total * 95 + 99) / 100 THEN duration_ms END),
+           sum(tokens_in), sum(tokens_out), sum(tokens_saved)
+    FROM ranked GROUP BY tool ORDER BY count(*) DESC, tool
+"""  # noqa: S608 -- a number of ours
+_NEWEST_CALLS = """
+    SELECT at, tool, args, status, duration_ms, principal, session_id, correlation_id, tokens_out FROM calls
+    WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) ORDER BY id DESC LIMIT ?3
+"""
+
+
+class ToolTotals(NamedTuple):
+    """One tool's calls."""
+
+    tool: str
+    calls: int
+    errors: int
+    p50_ms: float
+    p95_ms: float
+    tokens_in: int
+    tokens_out: int
+    tokens_saved: int
+
+
+class PastCall(NamedTuple):
+    """One call."""
+
+    at: float
+    tool: str
+    args: str
+    status: str
+    duration_ms: float
+    principal: str
+    session_id: str
+    correlation_id: str
+    tokens_out: int
+
+
+def by_tool(store: Store, principal: str | None = None, since: float = 0.0) -> list[ToolTotals]:
+    """Totals per tool, busiest first; of one principal, or of all."""
+    return [ToolTotals(*row) for row in store.query(_BY_TOOL, (principal, since))]  # type: ignore[arg-type]
+
+
+def newest(store: Store, limit: int, tool: str | None = None, principal: str | None = None) -> list[PastCall]:
+    """The latest calls, newest first."""
+    return [PastCall(*row) for row in store.query(_NEWEST_CALLS, (principal, tool, limit))]  # type: ignore[arg-type]

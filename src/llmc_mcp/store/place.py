@@ -1,0 +1,17 @@
+"""Where state lives. Asked for at every start of `te`, so this imports next to nothing."""
+
+import os
+from collections.abc import Mapping
+
+
+def data_directory(environ: Mapping[str, str] | None = None) -> str:
+    """Where state lives: LLMC_DATA_DIR, else .llmc in LLMC_ROOT, else the XDG state home; never from a file."""
+    environ = os.environ if environ is None else environ
+    if chosen := environ.get("LLMC_DATA_DIR"):
+        return os.path.abspath(os.path.expanduser(chosen))
+    if root := environ.get("LLMC_ROOT"):
+        return os.path.join(os.path.abspath(os.path.expanduser(root)), ".llmc")
+    state = environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # a relative one is to be ignored, says its specification
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "llmc")

@@ -1,0 +1,200 @@
+"""The command behind `te`: started, waited for, and died like. Every `te` pays for this module: it stays light."""
+
+import errno
+import os
+import resource
+import select
+import signal
+import stat
+from collections.abc import Iterator
+from types import FrameType
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_AT_ONCE = 1 << 20  # bytes moved by one call, and held by a pipe where the kernel lets us
+_READ = 1 << 18
+_F_SETPIPE_SZ = 1031
+
+
+class NotStarted(Exception):
+    """The command is not there or can't be executed; `code` is what a shell would answer."""
+
+    def __init__(self, word: str, exc: OSError) -> None:
+        missing = isinstance(exc, FileNotFoundError)
+        self.code = NOT_FOUND if missing else NOT_EXECUTABLE
+        super().__init__(f"te: {word}: {'command not found' if missing else exc.strerror}")
+
+
+class Wrapped:
+    """A running command that gets the signals we get."""
+
+    def __init__(self, argv: list[str], *, stdout: int = 1, stderr: int = 2) -> None:
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in ((stdout, 1), (stderr, 2)) if fd != number]
+        try:
+            self.pid = os.posix_spawnp(
+                argv[0], argv, os.environ, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON, setsigmask=()
+            )
+        except OSError as exc:
+            raise NotStarted(argv[0], exc) from None
+        for number in _FORWARDED:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup: what was ignored stays so, here and there
+                signal.signal(number, self._forward)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if number in _FROM_A_TERMINAL and _in_foreground():
+            return  # the terminal told the command, too: it is in our group
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def wait(self) -> int:
+        """The exit code; minus the number of the signal that killed it."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _in_foreground() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def pipe() -> tuple[int, int]:
+    """A pipe that holds as much as it may."""
+    ends = os.pipe2(os.O_CLOEXEC)
+    import fcntl
+
+    try:
+        fcntl.fcntl(ends[0], _F_SETPIPE_SZ, _AT_ONCE)
+    except OSError:
+        pass  # over the quota of pipes: the default size only costs wake-ups
+    return ends
+
+
+def run_through(argv: list[str]) -> tuple[int, int]:
+    """Run a command on our own stdout; returns its exit code and how many bytes it printed, 0 where unseen."""
+    kind = os.fstat(1).st_mode
+    if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+        return _run_counted(argv)
+    before = _offset(kind)
+    code = Wrapped(argv).wait()
+    return code, max(_offset(kind) - before, 0)
+
+
+def _offset(kind: int) -> int:
+    try:
+        return os.lseek(1, 0, os.SEEK_CUR) if stat.S_ISREG(kind) else 0
+    except OSError:
+        return 0
+
+
+def _run_counted(argv: list[str]) -> tuple[int, int]:
+    source, end = pipe()
+    child = Wrapped(argv, stdout=end)
+    os.close(end)
+    moved, open_still = pump(source, 1, os.pidfd_open(child.pid))
+    code = child.wait()
+    if open_still and os.fork() == 0:  # something the command left running still prints: go on for it
+        pump(source, 1)
+        os._exit(0)
+    os.close(source)
+    return code, moved
+
+
+def pieces(sources: dict[int, str], ended: int) -> Iterator[tuple[str, bytes]]:
+    """What a command prints, by stream, until it ended and nothing is left; its children may go on without us."""
+    poll = select.poll()
+    for fd in (*sources, ended):
+        poll.register(fd, select.POLLIN)
+    left, over = dict(sources), False
+    while left:
+        ready = {fd for fd, _ in poll.poll(0 if over else None)}
+        if over and not ready & left.keys():
+            return
+        over = over or ended in ready
+        for fd in ready & left.keys():
+            piece = os.read(fd, _READ)
+            if piece:
+                yield left[fd], piece
+            else:
+                poll.unregister(fd)
+                del left[fd]
+
+
+def pump(source: int, target: int, ended: int = -1) -> tuple[int, bool]:
+    """Move bytes until the pipe ends, or nothing is left in it once `ended`, a pidfd, is ready.
+
+    Returns how many, and whether somebody still holds the pipe. A reader who leaves closes the pipe: the command
+    is told the way it would be without us.
+    """
+    os.set_blocking(source, False)
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    if ended >= 0:
+        poll.register(ended, select.POLLIN)
+    moved, over = 0, False
+    while True:
+        over = over or any(fd == ended for fd, _ in poll.poll(0 if over else None))
+        try:
+            step = _move(source, target)
+        except BlockingIOError:
+            if over:
+                return moved, True
+            continue
+        except BrokenPipeError:
+            os.close(source)
+            os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), source)
+            return moved, False
+        if step == 0:
+            return moved, False
+        moved += step
+
+
+def _move(source: int, target: int) -> int:
+    """Some bytes from a pipe to wherever; BlockingIOError when the pipe is empty."""
+    while True:
+        try:
+            return os.splice(source, target, _AT_ONCE)
+        except BlockingIOError:
+            if not select.select([source], [], [], 0)[0]:
+                raise
+            select.select([], [target], [])  # the reader is slow, and did not want to wait for us
+        except OSError as exc:
+            if exc.errno != errno.EINVAL:
+                raise
+            piece = os.read(source, _AT_ONCE)  # appended files and some devices can't be spliced to
+            write(target, piece)
+            return len(piece)
+
+
+def write(target: int, data: bytes) -> None:
+    """All of it, also to a target that does not wait."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(target, view) :]
+        except BlockingIOError:
+            select.select([], [target], [])
+
+
+def end_like(code: int) -> None:
+    """Exit as the command did; whoever waits for us sees what he would have seen without us."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # one dump is enough
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+        code = 128 - code
+    os._exit(code)

@@ -1,0 +1,122 @@
+"""Statistics of past calls, from the store: every server of this user, across restarts.
+
+A caller sees his own calls; with the scope `admin`, or on stdio, everybody's.
+"""
+
+import time
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import msgspec
+
+from ...app import Context
+from ...tool import Result, Row, tool
+
+if TYPE_CHECKING:
+    from ...store.calls import ToolTotals
+
+SomeCalls = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class ToolStats(msgspec.Struct):
+    """How often, how fast, how well, and at what price."""
+
+    count: int
+    p50_ms: float
+    p95_ms: float
+    errors: int
+    tokens_out: int
+    tokens_saved: int
+
+
+class UsageStats(Result):
+    """Statistics by tool."""
+
+    tools: dict[str, ToolStats]
+
+
+class ServerMetrics(Result):
+    """Totals, and statistics by tool."""
+
+    uptime_s: int
+    calls: int
+    errors: int
+    tokens_in: int
+    tokens_out: int
+    tokens_saved: int
+    tools: dict[str, ToolStats]
+
+
+class CallRecord(Row):
+    """One call."""
+
+    tool: str
+    args_summary: str
+    status: str
+    duration_ms: float
+    timestamp_iso: str
+    line_format: ClassVar[str] = "{timestamp_iso} {tool} {status} {duration_ms:.1f}ms {args_summary}"
+
+
+class RecentCalls(Result):
+    """The latest calls, newest first."""
+
+    calls: list[CallRecord]
+    truncated: bool = False
+    body: ClassVar[str] = "calls"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
+
+
+@tool("Calls per tool: count, p50, p95, errors, tokens; across restarts", read_only=True)
+def linux_mcp_usage_stats(ctx: Context) -> UsageStats:
+    return UsageStats(_stats(_totals(ctx)))
+
+
+@tool("The latest calls with their outcome, newest first", read_only=True)
+def linux_mcp_recent_calls(ctx: Context, max_results: SomeCalls = 50, tool_name: str | None = None) -> RecentCalls:
+    from ...store.calls import newest
+
+    ctx.app.settle()
+    name = tool_name.replace(".", "_", 1) if tool_name else None
+    found = newest(ctx.app.store, max_results, name, _whose(ctx))
+    return RecentCalls([CallRecord(c.tool, c.args, c.status, round(c.duration_ms, 2), _iso(c.at)) for c in found])
+
+
+@tool("Uptime, calls, errors and tokens: in total and per tool", read_only=True)
+def get_metrics(ctx: Context) -> ServerMetrics:
+    totals = _totals(ctx)
+    return ServerMetrics(
+        uptime_s=round(time.monotonic() - ctx.app.started),
+        calls=sum(one.calls for one in totals),
+        errors=sum(one.errors for one in totals),
+        tokens_in=sum(one.tokens_in for one in totals),
+        tokens_out=sum(one.tokens_out for one in totals),
+        tokens_saved=sum(one.tokens_saved for one in totals),
+        tools=_stats(totals),
+    )
+
+
+def _totals(ctx: Context) -> "list[ToolTotals]":
+    from ...store.calls import by_tool
+
+    ctx.app.settle()
+    return by_tool(ctx.app.store, _whose(ctx))
+
+
+def _whose(ctx: Context) -> str | None:
+    return None if ctx.session.may("admin") else ctx.session.principal
+
+
+def _stats(totals: "list[ToolTotals]") -> dict[str, ToolStats]:
+    return {
+        one.tool: ToolStats(
+            one.calls, round(one.p50_ms, 2), round(one.p95_ms, 2), one.errors, one.tokens_out, one.tokens_saved
+        )
+        for one in totals
+    }
+
+
+def _iso(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

@@ -1,0 +1,106 @@
+"""A server on a real port, and clients for it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx2 as httpx
+
+from .client import PATIENCE
+
+TOKEN = "test-token-0123456789abcdef"
+OPEN_HANDED = ("--set", "limits.rate_limit_rps=10000", "--set", "limits.rate_limit_burst=10000")
+
+
+class HttpServer:
+    """A server process that listens on a free port of loopback."""
+
+    def __init__(
+        self, root: Path, *arguments: str, env: dict[str, str] | None = None, token: str | None = TOKEN
+    ) -> None:
+        environment = {**os.environ, **({"LLMC_MCP_TOKEN": token} if token else {}), **(env or {})}
+        command = ["-m", "llmc_mcp.server", "--transport", "http", "--port", "0", "--root", str(root), *arguments]
+        self.process = subprocess.Popen(
+            [sys.executable, *command], stderr=subprocess.PIPE, env=environment, cwd=root, text=True
+        )
+        self.token = token
+        self._lines: list[str] = []
+        self._listening = threading.Event()
+        self.url = ""
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        assert self._listening.wait(PATIENCE), f"the server does not listen:\n{self.log}"
+        assert self.url, f"the server ended:\n{self.log}"
+
+    def __enter__(self) -> "HttpServer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def _read_log(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self._lines.append(line)
+            if found := re.search(r"listening on (http://\S+);", line):
+                self.url = found[1]
+                self._listening.set()
+        self._listening.set()
+
+    @property
+    def log(self) -> str:
+        """What the server wrote to stderr so far."""
+        return "".join(self._lines)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The JSON lines of the log."""
+        return [json.loads(line) for line in self._lines if line.startswith("{")]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Tell it to stop; returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        self._reader.join(PATIENCE)
+        assert self.process.stderr
+        self.process.stderr.close()
+        return code
+
+    def client(self, token: str | None = None, **options: Any) -> httpx.Client:
+        """An HTTP client with the token, or another one; an empty one: without."""
+        chosen = self.token if token is None else token
+        headers = {"X-LLMC-Token": chosen} if chosen else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False, **options)
+
+    def tool(self, name: str, /, **arguments: Any) -> httpx.Response:
+        """Call a tool by REST."""
+        with self.client() as client:
+            return client.post("/tool", json={"session_id": "S", "name": name, "args": arguments})
+
+    def raw(self, *parts: bytes) -> bytes:
+        """What the server answers to these bytes, until it closes the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            for part in parts:
+                connection.sendall(part)
+            answer = b""
+            while piece := connection.recv(65_536):
+                answer += piece
+            return answer
