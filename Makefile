@@ -22,7 +22,7 @@ PEERS := benchmarks/peers/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run smoke test lint bench peers lock clean
+.PHONY: help run smoke test lint bench conformance peers lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
@@ -44,6 +44,9 @@ lint: $(DEV) ## ruff and pyright
 
 bench: $(DEV) $(PEERS) ## compare with other servers (BENCH_ARGS=--quick)
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
+	@$(BIN)/python -m tests.conformance
 
 peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 

@@ -1,16 +1,19 @@
-"""`python -m benchmarks [startup] [search] [files] [--quick]`: prints Markdown; nothing is asserted."""
+"""`python -m benchmarks [startup] [search] [files] [writes] [--quick]`: prints Markdown; nothing is asserted."""
 
 import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import files, search, startup
+from . import files, http, processes, search, startup, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
     "search": search.run,
     "files": files.run,
+    "http": http.run,
+    "processes": lambda work, quick: processes.run(work, quick),
+    "writes": writes.run,
 }
 
 

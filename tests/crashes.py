@@ -46,7 +46,7 @@ DIFF = """\
 @@ -1 +0,0 @@
 -gone
 """
-BIG, BIGGER = random.Random(1).randbytes(50_000).hex(), random.Random(2).randbytes(60_000).hex()
+BIG, BIGGER = random.Random(1).randbytes(200_000).hex(), random.Random(2).randbytes(220_000).hex()
 BEFORE = {
     "one.txt": "one\nend\n",
     "two.txt": "two\nend\n",

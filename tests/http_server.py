@@ -104,3 +104,14 @@ class HttpServer:
             while piece := connection.recv(65_536):
                 answer += piece
             return answer
+
+
+def endless(root: Path) -> dict[str, Any]:
+    """Arguments of a read_file that runs until somebody ends it: the line that it asks for never comes."""
+    path = root / "endless.txt"
+    path.write_bytes(b"text\n" * 20_000)
+    os.truncate(path, 1 << 40)  # holes: no disk, no end
+    return {"path": "endless.txt", "offset_lines": 10**12}
+
+
+UNHURRIED = ("--set", "tools.read_timeout=600")

@@ -95,7 +95,7 @@ def test_no_name_means_two_tools() -> None:
 
 def test_classic_lists_every_tool() -> None:
     catalog = Catalog(Config(mode="classic"))
-    hidden = {"tool_search", "call_tool"}  # listed only where the operator wants them
+    hidden = {"tool_search", "call_tool", "linux_sys_logs"}  # listed only where the operator wants them
     assert {tool.name for tool in catalog.listed} == set(registered) - hidden
     assert {"read_file", "list_dir", "stat", "linux_fs_read", "linux_search_content", "health", "00_INIT"} <= set(
         registered

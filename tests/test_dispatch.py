@@ -258,10 +258,24 @@ def a_change(client: Client) -> dict[str, Any]:
     return {}
 
 
+def a_program(client: Client, **more: Any) -> dict[str, Any]:
+    started = client.call("linux_proc_start", command="cat", wait_ms=200)
+    return {"proc_id": started.meta["proc_id"], **more}
+
+
+def a_process(_: Client) -> dict[str, Any]:
+    with subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout
+        return {"pid": int(shell.stdout.readline()), "signal": "KILL"}
+
+
 SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "00_INIT": {},
     "execute_code": {"code": "1 + 1"},
+    "get_metrics": {},
     "health": {},
+    "linux_mcp_recent_calls": {},
+    "linux_mcp_usage_stats": {},
     "linux_fs_apply_diff": lambda _: {"diff_text": f"--- /dev/null\n+++ b/{next(fresh)}\n@@ -0,0 +1 @@\n+new\n"},
     "linux_fs_changes": a_change,
     "linux_fs_delete": lambda client: {"path": a_new_file(client)},
@@ -274,8 +288,18 @@ SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "linux_fs_undo": a_change,
     "linux_fs_write": lambda _: {"path": next(fresh), "content": "new\n"},
     "linux_handle_read": a_handle,
+    "linux_proc_kill": a_process,
+    "linux_proc_list": {"max_results": 5},
+    "linux_proc_read": lambda client: a_program(client, timeout_ms=0),
+    "linux_proc_send": lambda client: a_program(client, input="x"),
+    "linux_proc_sessions": {},
+    "linux_proc_start": {"command": "true"},
+    "linux_proc_stop": a_program,
+    "linux_proc_tree": {},
     "linux_search_content": {"root": ".", "pattern": "needle"},
     "linux_search_files": {"root": ".", "pattern": "deep"},
+    "linux_sys_services": {},
+    "linux_sys_snapshot": {},
     "list_dir": {"path": "."},
     "read_file": {"path": "notes.txt"},
     "repo_read": {"root": ".", "path": "notes.txt"},
@@ -323,6 +347,9 @@ def sample_call(client: Client, tool: str) -> Reply:
 def test_every_listed_tool_works(servers: dict[str, Client], mode: str, tool: str) -> None:
     assert tool in SAMPLES, f"{tool} is new: give it sample arguments"
     reply = sample_call(servers[mode], tool)
+    if tool == "linux_sys_services" and not Path("/run/systemd/system").is_dir():
+        assert reply.code == "FEATURE_UNAVAILABLE"
+        return
     assert reply.is_error is False, reply.text
     if mode == "classic":
         assert isinstance(json.loads(reply.text), dict)

@@ -17,6 +17,7 @@ from llmc_mcp.config import Config
 from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
 from llmc_mcp.session import Session
 
+from . import crashes
 from .client import Client
 from .conftest import Workspace
 from .test_linux_ops_write import done, litter, undo
@@ -175,7 +176,7 @@ def test_changes_tell_what_was_done_to_which_path_and_how_many_lines(workspace: 
         ("write", "a.txt", 2, 1),
     ]
     undo(server)
-    assert [row.get("undone", False) for row in changes(server)] == [False, True, False, False, False]
+    assert [row.get("state") for row in changes(server)] == [None, "undone", None, None, None]
 
 
 def test_the_diff_of_a_session_shows_each_file_then_and_now(workspace: Workspace, server: Client) -> None:
@@ -206,24 +207,24 @@ def test_a_long_diff_is_cut_and_whole_in_its_handle(workspace: Workspace, server
 
 def test_a_full_journal_drops_the_oldest_first_and_says_so(workspace: Workspace, tmp_path: Path) -> None:
     config = Config()
-    config.limits.journal_max_total_bytes = 250_000
+    config.limits.journal_max_total_bytes = 1_000_000
     app = App(config, [str(workspace.root)], str(tmp_path / "data"))
-    path = workspace.file("a.bin", os.urandom(50_000).hex())
-    ids = [app.mutations.write(WHO, "a.bin", os.urandom(50_000).hex(), never).id for _ in range(8)]
+    path = workspace.file("a.bin", os.urandom(200_000).hex())
+    ids = [app.mutations.write(WHO, "a.bin", os.urandom(200_000).hex(), never).id for _ in range(8)]
     stored = sum(entry.stat().st_size for entry in (tmp_path / "data/journal").iterdir())
-    assert stored <= 250_000
+    assert stored <= 1_000_000
     dropped = [app.changes.journal.find(one, None).dropped for one in ids]
     assert dropped == sorted(dropped, reverse=True)
     assert (dropped[0], dropped[-1]) == (True, False)
     with pytest.raises(Stale, match="dropped to make room"):
         app.undoing.undo(WHO, app.changes.journal.find(ids[0], None), True, never)
     app.undoing.undo(WHO, app.changes.journal.find(ids[-1], None), False, never)
-    assert path.stat().st_size == 100_000
+    assert path.stat().st_size == 400_000
     app.close()
 
 
 def test_equal_contents_are_kept_once(workspace: Workspace, tmp_path: Path, app: App) -> None:
-    text = os.urandom(50_000).hex()
+    text = os.urandom(200_000).hex()
     for name in ("a", "b", "c"):
         workspace.file(name, text)
         app.mutations.write(WHO, name, "x", never)
@@ -231,7 +232,7 @@ def test_equal_contents_are_kept_once(workspace: Workspace, tmp_path: Path, app:
 
 
 def test_what_the_journal_keeps_is_its_owners_alone(workspace: Workspace, tmp_path: Path, app: App) -> None:
-    workspace.file("a", os.urandom(50_000).hex())
+    workspace.file("a", os.urandom(200_000).hex())
     app.mutations.write(WHO, "a", "x", never)
     for path in (tmp_path / "data").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0 or path.name.startswith("llmc.db-"), path
@@ -295,6 +296,39 @@ def test_an_input_output_error_anywhere_leaves_the_old_content(
         finally:
             monkeypatch.setattr(os, name, real)
     pytest.fail("it never succeeded")
+
+
+@pytest.mark.parametrize("name", ["fsync", "rename", "mkdir"])
+def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for file, text in crashes.BEFORE.items():
+        workspace.file(file, text)
+    app.changes.settle_once()  # the journal is there: only the change itself shall fail
+    real: Call = getattr(os, name)
+    outcomes: list[bool] = []
+    while not outcomes or not outcomes[-1]:
+        calls, fatal = iter(range(1000)), len(outcomes)
+
+        def failing(*arguments: Any, **named: Any) -> Any:
+            if next(calls) == fatal:  # noqa: B023
+                raise OSError(errno.EIO, "I/O error")
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(os, name, failing)
+        try:
+            app.patching.apply(WHO, crashes.DIFF, False, never)
+        except WriteFailed:
+            outcomes.append(False)
+        else:
+            outcomes.append(True)
+        finally:
+            monkeypatch.setattr(os, name, real)
+        found = {str(path.relative_to(workspace.root)): path.read_text() for path in workspace.root.rglob("*.txt")}
+        assert found == (crashes.PATCHED if outcomes[-1] else crashes.BEFORE)
+        assert litter(workspace.root) == []
+        assert (workspace.root / "new").exists() is outcomes[-1]
+    assert len(outcomes) > 2
 
 
 def test_past_its_journal_entry_a_change_ignores_cancellation(workspace: Workspace, app: App) -> None:

@@ -1,10 +1,9 @@
 """Leases: who may change what, among threads, processes and the dead."""
 
 import hashlib
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from llmc_mcp.errors import ResourceBusy
 from llmc_mcp.maasl import CRIT_CODE, CRIT_DB, Key, Lease, Leases
 from llmc_mcp.session import Session
 from llmc_mcp.store.sqlite import Store
+from llmc_mcp.te import steps
 
 from .client import Client
 from .conftest import Workspace
@@ -200,16 +200,14 @@ def test_a_holder_who_slept_past_his_lease_changes_nothing(
 ) -> None:
     slow, quick = app_on(workspace, tmp_path, ttl=0.001), app_on(workspace, tmp_path)
     path = workspace.file("a.txt", "old")
-    real, quick_wrote = os.fsync, False
+    real = steps.Put.prepare
 
-    def overtaken(fd: int) -> None:
-        nonlocal quick_wrote
-        real(fd)
-        if not quick_wrote:
-            quick_wrote = True
-            quick.mutations.write(OTHER, "a.txt", "by the quick one", never)
+    def overtaken(step: steps.Put, tick: Callable[[], None], /) -> None:
+        real(step, tick)
+        monkeypatch.setattr(steps.Put, "prepare", real)
+        quick.mutations.write(OTHER, "a.txt", "by the quick one", never)
 
-    monkeypatch.setattr(os, "fsync", overtaken)
+    monkeypatch.setattr(steps.Put, "prepare", overtaken)
     with pytest.raises(ResourceBusy, match="took over"):
         slow.mutations.write(WHO, "a.txt", "by the slow one", never)
     assert path.read_text() == "by the quick one"

@@ -16,11 +16,11 @@ _BOOTSTRAP = "00_INIT"
 
 def _load() -> None:
     """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
-    from .tools import code, meta
+    from .tools import code, meta, te
     from .tools import exec as commands
     from .tools.linux_ops import changes, fs, handles, patch, proc, search, stats, sysinfo
 
-    del changes, code, commands, meta, fs, handles, patch, proc, search, stats, sysinfo
+    del changes, code, commands, meta, fs, handles, patch, proc, search, stats, sysinfo, te
 
 
 class Catalog:

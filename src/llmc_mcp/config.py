@@ -256,14 +256,18 @@ class SessionDefaults(Section):
 class Te(Section):
     """[mcp.te]"""
 
-    enabled: Annotated[bool, key("offer te_run", "off")] = True
+    enabled: Annotated[bool, key("enrich what te and te_run show; false: they run commands as they are", "off")] = True
     script_path: Annotated[str, key("no longer has a meaning: te is part of this package", "operator")] = ""
-    json_mode: Annotated[bool, key("te_run answers as JSON", "free")] = True
+    json_mode: Annotated[bool, key("te_run answers as JSON; false: as the text that te prints", "free")] = True
     timeout: Annotated[float, amount("seconds for one te_run")] = 30.0
-    passthrough_on_failure: Annotated[bool, key("a command that cannot be enriched runs as it is", "off")] = True
+    passthrough_on_failure: Annotated[
+        bool, key("output that cannot be enriched is given as it is; false: that is an error", "off")
+    ] = True
     budgets: Annotated[dict[str, int], key("tokens a session may read, by agent: name = tokens", "operator")] = (
         msgspec.field(default_factory=dict[str, int])
     )
+    default_budget: Annotated[int, amount("tokens a session of an agent that budgets does not name may read")] = 50_000
+    reply_tokens: Annotated[int, amount("most tokens that te shows of one command")] = 2_500
 
 
 class Resources(Section):
@@ -400,7 +404,6 @@ NOT_IN_FORCE = {
     "rag": "there is no code index yet",
     "resources": "there are no resources yet",
     "te.script_path": "te is part of this package; remove the key",
-    "te": "there is no te_run yet",
     "docker.data_volume": "the environment variable LLMC_DATA_DIR names the data directory; remove the key",
     "docker": "what is kept is kept in the data directory, which is the volume to mount",
 }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Outcome = TypeVar("Outcome")
 
-_BYTES_PER_TOKEN = 4  # of what was not sent, and so is not worth a closer look
+_BYTES_PER_TOKEN = 4  # where a closer look is not worth its time: arguments, and what was not sent
 
 
 class Gate:
@@ -150,6 +150,7 @@ class Gate:
             self._audited(ctx, tool, status, raw_args, args)
         if self.recorder is None and not self.listeners:
             return
+        size = _bytes_of(raw_args)
         row = Usage(
             time.time(),
             "mcp",
@@ -157,14 +158,14 @@ class Gate:
             status,
             ms,
             args,
-            bytes_in=len(args),
+            bytes_in=size,
             bytes_out=len(sent),
             principal=who.principal,
             session_id=who.session_id,
             agent_id=who.agent_id,
             model=who.model,
             correlation_id=cid,
-            tokens_in=estimate(args),
+            tokens_in=-(-size // _BYTES_PER_TOKEN),
             tokens_out=estimate(sent),
             tokens_saved=_not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN,
         )
@@ -222,6 +223,14 @@ class Gate:
 def _truncated(result: object) -> bool:
     meta: object = getattr(result, "meta", None)
     return bool(getattr(result, "truncated", False) or getattr(meta, "truncated", False))
+
+
+def _bytes_of(arguments: object) -> int:
+    """What a model had to write for a call."""
+    try:
+        return len(msgspec.json.encode(arguments)) if arguments else 0
+    except (TypeError, ValueError, RecursionError):
+        return 0
 
 
 def _not_sent(ctx: Context, outcome: object, sent: int) -> int:

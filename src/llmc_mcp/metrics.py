@@ -45,6 +45,7 @@ class Metrics:
         self._tokens = Counter(
             "llmc_tokens", "Estimated tokens: in and out of a model, and kept from it", ("kind",), registry=registry
         )
+        self._by_kind = [self._tokens.labels(kind) for kind in ("in", "out", "saved")]
         self._requests = Counter(
             "llmc_http_requests", "HTTP requests by outcome", ("route", "method", "status"), registry=registry
         )
@@ -61,9 +62,8 @@ class Metrics:
         """A tool call is over."""
         self._calls.labels(row.tool, row.status).inc()
         self._call_seconds.labels(row.tool).observe(row.duration_ms / 1000)
-        self._tokens.labels("in").inc(row.tokens_in)
-        self._tokens.labels("out").inc(row.tokens_out)
-        self._tokens.labels("saved").inc(row.tokens_saved)
+        for counter, tokens in zip(self._by_kind, (row.tokens_in, row.tokens_out, row.tokens_saved), strict=True):
+            counter.inc(tokens)
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
         """An HTTP request is over."""

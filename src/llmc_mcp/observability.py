@@ -33,7 +33,7 @@ class Log:
         self._json = log_format == "json"
         self._with_ids = with_ids
         self._fd = fd
-        self._lines: queue.Queue[bytes | None] = queue.Queue(_QUEUE_LINES)
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._start = threading.Lock()
         self.dropped = 0
@@ -54,10 +54,7 @@ class Log:
     def close(self) -> None:
         """Give the writer a moment to finish; a stuck reader is not waited for."""
         if self._writer is not None:
-            try:
-                self._lines.put_nowait(None)
-            except queue.Full:
-                return
+            self._lines.put(None)
             self._writer.join(timeout=1.0)
 
     def _log(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -72,11 +69,10 @@ class Log:
         else:
             rest = " ".join(f"{key}={value}" for key, value in fields.items())
             line = f"{stamp} {level.upper():7} {event} {rest}".encode("utf-8", "replace")
-        try:
-            self._lines.put_nowait(line + b"\n")
-        except queue.Full:
+        if self._lines.qsize() >= _QUEUE_LINES:
             self.dropped += 1
             return
+        self._lines.put(line + b"\n")
         if self._writer is None:
             with self._start:
                 if self._writer is None:

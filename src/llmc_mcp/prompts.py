@@ -12,6 +12,8 @@ _INTENTS = (
     ("change a part of a file", ("linux_fs_edit", "linux_fs_apply_diff")),
     ("move, delete, undo, review changes", ("linux_fs_move", "linux_fs_delete", "linux_fs_undo", "linux_fs_changes")),
     ("run a command or the tests", ("run_cmd", "run_pytest")),
+    ("talk to a REPL or debugger", ("linux_proc_start", "linux_proc_send", "linux_proc_read", "linux_proc_stop")),
+    ("processes, state of the machine", ("linux_proc_list", "linux_proc_kill", "linux_sys_snapshot")),
     ("many steps, loops, filters", ("execute_code",)),
 )
 

@@ -66,9 +66,10 @@ class _Run:
         except wrapped.NotStarted as exc:
             if self._plan.argv[0] != "rg" or exc.code != wrapped.NOT_FOUND:
                 raise
-            from .te.search import find_ripgrep
-
-            return wrapped.Wrapped([os.fsdecode(find_ripgrep()), *self._plan.argv[1:]], stdout=out, stderr=err)
+            bundled = _bundled_ripgrep()
+            if not bundled:
+                raise
+            return wrapped.Wrapped([bundled, *self._plan.argv[1:]], stdout=out, stderr=err)
 
     def _budget(self) -> tuple[Budget, int]:
         who, te = self._noted.who, _of(self._config).te
@@ -105,9 +106,8 @@ class _Run:
             self._give_up(code)
         from .te.answer import as_text
 
-        text = as_text(self._noted.name, done)
-        self._note(code, done, len(text))
-        self._end(code, text)
+        self._note(code, "enriched", done)
+        self._end(code, as_text(self._noted.name, done))
 
     def _go_through(self) -> NoReturn:
         """It is not text: give what came and let the rest pass."""
@@ -147,13 +147,10 @@ class _Run:
         handles, principal = open_handles()
         return handles.read(handles.find(principal, handle), 0, 1 << 62).data
 
-    def _note(self, code: int, done: Enriched, size: int) -> None:
-        noted = self._noted
-        noted.mode = "enriched"
-        body_tokens = _tokens(done.body())
-        noted.bytes_out, noted.tokens_out = size, body_tokens
-        noted.tokens_saved = max(done.raw_tokens - body_tokens, 0)
-        noted.record(code)
+    def _note(self, code: int, mode: str, done: Enriched) -> None:
+        self._noted.mode = mode
+        self._noted.shown(done.body(), done.raw_tokens)
+        self._noted.record(code)
 
     def _end(self, code: int, text: bytes) -> NoReturn:
         try:
@@ -178,7 +175,7 @@ class _Run:
         done = self._envelope.finish(budget)
         if done is None:
             mode, done = "passthrough", self._envelope.as_it_is(budget)
-        self._note(code, done, len(done.body()))
+        self._note(code, mode, done)
         import msgspec
 
         self._end(code, msgspec.json.encode(self._answer(mode, code, done, left)) + b"\n")
@@ -189,7 +186,6 @@ class _Run:
         from .te.answer import TeOutput, Told, enrichment_of, stderr_text
 
         noted, body = self._noted, done.body()
-        noted.mode = mode
         return TeOutput(
             code == 0,
             mode,
@@ -223,10 +219,14 @@ class _Careful:
         self._sink.discard()
 
 
-def _tokens(text: bytes) -> int:
-    from .tokens import estimate
+def _bundled_ripgrep() -> str:
+    from .errors import LlmcError
+    from .te.search import find_ripgrep
 
-    return estimate(text)
+    try:
+        return os.fsdecode(find_ripgrep())
+    except LlmcError:
+        return ""
 
 
 def _of(config: "Config | None") -> "Config":

@@ -29,12 +29,10 @@ _SAMPLE = 256  # bytes that are looked at in each of four places of a long text
 # Kind of byte, or several kinds in a row → tokens that each occurrence adds.
 # fmt: off
 WEIGHTS: dict[bytes, float] = {
-    b"l": -0.037, b"U": 0.940, b"d": 1.677, b"s": -0.619, b"n": -0.486, b"p": 0.375, b"x": 0.833, b"y": 0.383,
-    b"sl": 1.540, b"pl": 0.929, b"nl": 2.033, b"lU": -1.266, b"UU": -1.410, b"sU": 0.411, b"pU": 0.641,
-    b"pp": 0.046, b"ps": -0.078, b"sp": 1.422, b"ss": 1.972, b"nn": 0.612, b"ns": 0.395, b"pn": 0.080,
-    b"dd": -1.739, b"pd": -0.247, b"sd": 1.686, b"ld": -0.674, b"dl": 1.040, b"ddd": -1.211, b"lll": 0.254,
-    b"lllllll": 0.290, b"pppp": -0.392, b"ssss": -1.511, b"UUU": -0.138, b"Ul": 0.869, b"xyy": -0.764,
-    b"xyyx": -0.280, b"xyx": -1.656,
+    b"l": 0.059, b"U": 1.577, b"d": 1.617, b"s": -0.657, b"n": -0.172, b"p": 0.337, b"x": 0.230, b"y": 0.259,
+    b"sl": 1.407, b"pl": 0.714, b"nl": 1.714, b"UU": -2.676, b"pp": 0.044, b"sp": 1.624, b"ss": 1.873,
+    b"dd": -1.757, b"lll": 0.070, b"ssss": -1.078, b"xyyx": 0.047, b"ddd": -0.884, b"sd": 1.062,
+    b"lllllll": 0.146,
 }
 # fmt: on
 

@@ -15,7 +15,7 @@ from .errors import BadArgs
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
-_DROPPED_FROM_SCHEMAS = ("title", "description")
+_DROPPED_FROM_SCHEMAS = ("title", "description", "additionalProperties")
 _STARTS_PROCESSES = frozenset({"proc_enabled", "repl_enabled"})
 _CARRIERS = frozenset({"execute_code", "call_tool"})  # the gate checks each call that they make
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
@@ -167,7 +167,7 @@ class ToolDef:
 def _slim(spec: dict[str, Any]) -> dict[str, Any]:
     slim = {key: value for key, value in spec.items() if key not in _DROPPED_FROM_SCHEMAS}
     if "anyOf" in slim:  # X | None: leaving the argument out says the same
-        others = [option for option in slim.pop("anyOf") if option != {"type": "null"}]
+        others = [_slim(option) for option in slim.pop("anyOf") if option != {"type": "null"}]
         slim = {**(others[0] if len(others) == 1 else {"anyOf": others}), **slim}
     if slim.get("default", False) in (None, False, 0, ""):
         slim.pop("default", None)

@@ -4,10 +4,10 @@ Telemetry must never cost a call: rows wait in memory and a thread of their own 
 store is away or too slow, rows are dropped and counted. What else wants the rows, the token audit, gets them there.
 """
 
-import queue
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
@@ -86,55 +86,66 @@ def redact(text: str) -> str:
 
 
 class Recorder:
-    """Takes rows from any thread; its own thread opens the store when the first row comes."""
+    """Takes rows from any thread; its own thread opens the store when the first row comes.
+
+    That thread is woken once for a batch, not for every row: each waking would cost the call that did it.
+    """
 
     def __init__(self, store: Callable[[], "Store"], sinks: tuple[Sink, ...] = (), retention_days: int = 0) -> None:
         self._store, self._sinks, self._retention_days = store, sinks, retention_days
-        self._rows: queue.Queue[Usage | threading.Event | None] = queue.Queue(_WAITING_ROWS)
+        self._rows: deque[Usage | threading.Event] = deque()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._wake, self._hurry = threading.Event(), threading.Event()
+        self._closing = False
         self._forget_at = 0.0
         self.dropped = 0
 
     def record(self, row: Usage) -> None:
         """Never waits, never fails."""
-        try:
-            self._rows.put_nowait(row)
-        except queue.Full:
+        if len(self._rows) >= _WAITING_ROWS:
             self.dropped += 1
             return
+        self._rows.append(row)
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
                     self._thread.start()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def flush(self) -> None:
         """Wait until what was recorded so far can be read, for a moment at most."""
         if self._thread is not None:
             written = threading.Event()
-            try:
-                self._rows.put_nowait(written)
-            except queue.Full:
-                return
+            self._rows.append(written)
+            self._hurry.set()
+            self._wake.set()
             written.wait(_CLOSE_S)
 
     def close(self) -> None:
         """Write what waits, for a moment at most."""
         if self._thread is not None:
-            try:
-                self._rows.put_nowait(None)
-            except queue.Full:
-                return
+            self._closing = True
+            self._hurry.set()
+            self._wake.set()
             self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        last: threading.Event | bool = False
-        while last is not True:
-            batch, last = self._gather()
-            self._write(batch)
-            if isinstance(last, threading.Event):
-                last.set()
+        while not self._closing or self._rows:
+            self._wake.wait()
+            self._hurry.wait(_EVERY_S)  # let a batch gather
+            self._wake.clear()  # before looking: what comes from here on wakes us again
+            self._hurry.clear()
+            while batch := self._take():
+                self._write([row for row in batch if isinstance(row, Usage)])
+                for waiting in batch:
+                    if isinstance(waiting, threading.Event):
+                        waiting.set()
+
+    def _take(self) -> list[Usage | threading.Event]:
+        return [self._rows.popleft() for _ in range(min(len(self._rows), _BATCH))]
 
     def _write(self, batch: list[Usage]) -> None:
         try:
@@ -156,18 +167,3 @@ class Recorder:
             connection.execute("DELETE FROM calls WHERE at < ?", (before,))
         for sink in self._sinks:
             sink.forget(before)
-
-    def _gather(self) -> tuple[list[Usage], threading.Event | bool]:
-        """The first row that comes and all that follow it within a moment; True when it was the last."""
-        batch: list[Usage] = []
-        until = 0.0
-        while len(batch) < _BATCH:
-            try:
-                row = self._rows.get(timeout=max(until - time.monotonic(), 0) if batch else None)
-            except queue.Empty:
-                break
-            if not isinstance(row, Usage):
-                return batch, row or True
-            batch.append(row)
-            until = until or time.monotonic() + _EVERY_S
-        return batch, False

@@ -15,12 +15,12 @@ from llmc_mcp.session import Session
 
 from ..client import Client
 from ..conftest import SECRET, Workspace, require
-from ..test_linux_ops_write import done, server, undo
-from .test_a_races import Rig
+from ..test_linux_ops_write import done, litter, server, undo
+from .test_a_races import INSIDE, Rig
 
 __all__ = ["server"]  # the fixture
 
-RACES = 150
+RACES = 15  # of every kind
 PATIENT_ROUNDS = 20
 WHO = Session("uid:0", "attack")
 
@@ -33,33 +33,22 @@ def never() -> None:
 
 
 class Mutator:
-    """Changes something below `swap`, which is a folder at one moment and a link that leads out at the next."""
+    """Changes things below `swap`, which is a folder at one moment and a link that leads out at the next."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, root: Path) -> None:
         self._app, self._round = app, 0
+        self._real = os.open(root / "swap", os.O_RDONLY | os.O_DIRECTORY)  # whatever its name is at the moment
         self.calls: dict[str, Callable[[], object]] = {
             "write": lambda: app.mutations.write(WHO, "swap/deep/file.txt", f"{self._round}\n", never),
             "append": lambda: app.mutations.write(WHO, "swap/deep/file.txt", "word\n", never, append=True),
             "create": lambda: app.mutations.write(WHO, f"swap/made/{self._round}", "x", never, parents=True),
-            "edit": self._edit,
-            "diff": self._diff,
+            "edit": lambda: app.mutations.edit(WHO, "swap/deep/file.txt", "word", "words", 1, never),
+            "diff": lambda: app.patching.apply(WHO, DIFF, False, never),
             "mkdirs": lambda: app.mutations.mkdirs(WHO, f"swap/deep/{self._round}/x", True, never),
-            "move": lambda: app.mutations.move(WHO, "swap/deep/file.txt", f"swap/moved-{self._round}", False, never),
-            "back": lambda: app.mutations.move(WHO, f"swap/moved-{self._round}", "swap/deep/file.txt", True, never),
+            "move": lambda: app.mutations.move(WHO, "swap/deep/file.txt", "swap/file.txt", True, never),
             "delete": lambda: app.mutations.delete(WHO, "swap/deep", never, recursive=True),
-            "undo": lambda: app.undoing.undo(WHO, app.changes.journal.newest(WHO), False, never),
+            "undo": lambda: app.undoing.undo(WHO, app.changes.journal.newest(WHO), True, never),
         }
-
-    def _edit(self) -> None:
-        self._app.mutations.write(WHO, "swap/deep/file.txt", "common word\n", never)
-        self._app.mutations.edit(WHO, "swap/deep/file.txt", "word", "words", 1, never)
-
-    def _diff(self) -> None:
-        text = "--- a/swap/deep/none\n+++ b/swap/deep/patched\n@@ -0,0 +1 @@\n+x\n".replace(
-            "a/swap/deep/none", "/dev/null"
-        )
-        self._app.patching.apply(WHO, text, False, never)
-        self._app.mutations.delete(WHO, "swap/deep/patched", never, recursive=False)
 
     def run(self, rounds: int) -> Counter[str]:
         """Every kind of change, `rounds` times; what came of each."""
@@ -67,6 +56,7 @@ class Mutator:
         for _ in range(rounds):
             self._round += 1
             for name, call in self.calls.items():
+                self._restore()
                 try:
                     call()
                 except LlmcError as exc:
@@ -75,20 +65,46 @@ class Mutator:
                     seen[f"{name} ok"] += 1
         return seen
 
+    def _restore(self) -> None:
+        """The file that most changes are about, whatever the last one did to it."""
+        try:
+            os.mkdir("deep", dir_fd=self._real)
+        except FileExistsError:
+            pass
+        fd = os.open("deep/file.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, dir_fd=self._real)
+        os.write(fd, INSIDE.encode())
+        os.close(fd)
+
+    def close(self) -> None:
+        os.close(self._real)
+
+
+DIFF = """\
+--- a/swap/deep/file.txt
++++ b/swap/deep/file.txt
+@@ -1 +1 @@
+-common word, inside
++common word, patched
+"""
+
 
 @pytest.mark.parametrize("target", ["../outside/twin", "{outside}/twin"])
 def test_a11_raced_changes_change_nothing_outside(workspace: Workspace, tmp_path: Path, target: str) -> None:
     rig = Rig(workspace, target)
     app = App(Config(), [str(workspace.root)], str(tmp_path / "data"))
-    mutator, seen = Mutator(app), Counter[str]()
+    mutator, seen = Mutator(app, workspace.root), Counter[str]()
     with rig.swapping():
         for _ in range(PATIENT_ROUNDS):
-            seen.update(mutator.run(RACES // 10))
-            if seen["write ok"] and seen["write INVALID_PATH"]:
+            seen.update(mutator.run(RACES))
+            if all(seen[f"{name} ok"] for name in mutator.calls) and seen["write INVALID_PATH"]:
                 break
+    unfinished = [change for change in app.changes.journal.history(None, None, 10_000) if change.state != "done"]
+    assert (unfinished, app.changes.journal.pending(), app.changes.leases.all()) == ([], [], [])
+    assert litter(workspace.root) == []
+    mutator.close()
     app.close()
     rig.assert_outside_untouched()
-    assert seen["write ok"], seen
+    assert all(seen[f"{name} ok"] for name in mutator.calls), seen
     assert seen["write INVALID_PATH"], seen
     assert not any("INTERNAL" in outcome for outcome in seen), seen
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -19,6 +19,7 @@ from ..dispatch import Gate
 from ..errors import BadArgs, FeatureDisabled, FeatureUnavailable, Forbidden, Internal, LlmcError, NotFound
 from ..metrics import CONTENT_TYPE, Metrics
 from ..protocol.http import McpEndpoint, SessionIds
+from ..protocol.methods import Methods
 from ..protocol.workers import Running, Workers
 from .auth import Tokens, kept_secret
 from .guard import Caller, Guard, Receive, Scope, Send
@@ -108,7 +109,11 @@ def _caller(request: Request) -> Caller:
     return request.scope["state"]["caller"]
 
 
-Who = Annotated[Caller, Depends(_caller)]
+async def _who(request: Request) -> Caller:  # async: anything else takes a thread
+    return _caller(request)
+
+
+Who = Annotated[Caller, Depends(_who)]
 
 
 class _Rest:
@@ -192,12 +197,12 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def create_app(gate: Gate, tokens: Tokens) -> Guard:
+def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Guard:
     """One application for one port: MCP at /mcp, REST around it, the guard in front of both."""
     config = gate.app.config
     metrics = Metrics(gate)
     workers = Workers(config.limits.concurrency_per_token)
-    mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)))
+    mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
     api = _rest_app(gate, _Rest(gate, workers, metrics), tokens, mcp.run)
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,7 +232,7 @@ def _rest_app(
     )
     api.post("/rag/search", responses=_FAILURES)(rest.search)
     api.post("/rag/bootload", responses=_FAILURES)(rest.bootload)
-    api.get(settings.metrics_path, responses=_FAILURES)(rest.metrics)
+    api.get(settings.metrics_path, response_class=PlainTextResponse, responses=_FAILURES)(rest.metrics)
     api.include_router(sign_in_routes(tokens))
 
     @api.get("/docs", include_in_schema=False, response_class=HTMLResponse)

@@ -100,6 +100,8 @@ class Guard:
             if isinstance(exc, AuthFailed):
                 self._metrics.auth_failed()
             await exchange.fail(exc)
+        except asyncio.CancelledError:  # the server stops, and has waited long enough
+            await exchange.fail(Timeout("the server is stopping, and the call took too long to wait for"))
         except ConnectionError:
             pass  # the client went away while it was sending
         except Exception:

@@ -18,6 +18,7 @@ import uvloop
 from ..dispatch import Gate
 from ..errors import InvalidArgument
 from ..observability import Log
+from ..protocol.methods import Methods
 from .app import create_app
 from .auth import Issued, issue
 from .wire import LimitedProtocol, Patience
@@ -66,7 +67,7 @@ class _Forward(logging.Handler):
             self._log.warning("library", logger=record.name, message=record.getMessage()[:500])
 
 
-def serve(gate: Gate, ready: Callable[[Listening], None]) -> None:
+def serve(gate: Gate, ready: Callable[[Listening], None], methods: Methods | None = None) -> None:
     """Serve until SIGTERM or SIGINT; calls under way get a while to finish."""
     config = gate.app.config
     issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ)
@@ -76,7 +77,7 @@ def serve(gate: Gate, ready: Callable[[Listening], None]) -> None:
     _more_files()
     sys.setswitchinterval(_SWITCH_S)
     with _bound(config.server.host, config.server.port) as listener:
-        server = _Server(_uvicorn_config(gate, create_app(gate, issued.tokens)))
+        server = _Server(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)))
         listening = Listening(_url(listener, config.server.host), issued)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(server, listener, partial(ready, listening)))

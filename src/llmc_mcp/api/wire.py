@@ -71,6 +71,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._arm(self._patience.receive_s, self._too_slow)
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value.strip(b" \t"))  # white space around a value is not part of it
+
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._disarm()

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -60,23 +60,21 @@ class SessionIds:
 class McpEndpoint:
     """The ASGI application at /mcp; the guard has let the request in and read its body."""
 
-    def __init__(self, gate: Gate, workers: Workers, session_ids: SessionIds) -> None:
+    def __init__(self, gate: Gate, workers: Workers, session_ids: SessionIds, methods: Methods) -> None:
         self._gate, self._workers, self._session_ids = gate, workers, session_ids
-        self._methods = Methods(gate)
+        self._methods = methods
         self._running: dict[tuple[str, str], Running] = {}  # by session and request id, for cancellation
-        self._sending: set[asyncio.Task[None]] = set()
         self._server = self._make_server()
         self._replying = self._manager(json_response=True)
         self._streaming = self._manager(json_response=False)
 
     def _make_server(self) -> Server[Any]:
-        tools = self._gate.catalog.tools
         server: Server[Any] = Server(
             "llmc-mcp",
             version=__version__,
             instructions=instructions(self._gate.app),
             # Without it the SDK would list all tools on every call, to learn about headers that no tool of ours has.
-            get_tool_input_schema=lambda name: tools[name].input_schema() if name in tools else None,
+            get_tool_input_schema=self._methods.input_schema,
         )
         for method in self._methods.names:
             if method not in _BY_SDK:
@@ -134,38 +132,49 @@ class McpEndpoint:
         caller: Caller = state["caller"]
         session_id: str = state["session_id"]
         session = caller.session(session_id or f"mcp-{caller.principal.name if caller.principal else ''}")
-        running = Running()
+        running, progress = Running(), _Progress(ctx)
         request = Request(
-            ctx.method,
-            dict(ctx.params or {}),
-            session,
-            self._progress(ctx),
-            running.attach,
-            caller.correlation_id,
+            ctx.method, dict(ctx.params or {}), session, progress.report, running.attach, caller.correlation_id
         )
         key = (session_id, repr(ctx.request_id))
+
+        def answer() -> Params:
+            return cast(Params, msgspec.to_builtins(self._methods.answer(request)))
+
         try:
             if self._methods.is_quick(ctx.method):
-                return cast(Params, msgspec.to_builtins(self._methods.answer(request)))
+                return answer()
             if session_id:
                 self._running[key] = running
-            answer = lambda: cast(Params, msgspec.to_builtins(self._methods.answer(request)))  # noqa: E731
-            return await self._workers.run(session.principal, answer, running)
+            result = await self._workers.run(session.principal, answer, running)
+            await progress.sent()
+            return result
         except ProtocolError as exc:
             raise MCPError(exc.code, exc.message, exc.data) from None
         finally:
             self._running.pop(key, None)
 
-    def _progress(self, ctx: ServerRequestContext[Any, Any]) -> Callable[[Params], None]:
-        """Tells the client how far a call is, from the call's thread and without waiting for the client."""
-        loop = asyncio.get_running_loop()
 
-        def start(params: Params) -> None:
-            task = loop.create_task(ctx.session.report_progress(params["progress"], None, params.get("message")))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+class _Progress:
+    """Tells the client how far a call is: from the call's thread, which never waits for the client."""
 
-        return lambda params: cast(None, loop.call_soon_threadsafe(start, params))
+    def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        self._ctx, self._loop = ctx, asyncio.get_running_loop()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def report(self, params: Params) -> None:
+        self._loop.call_soon_threadsafe(self._start, params)
+
+    def _start(self, params: Params) -> None:
+        report = self._ctx.session.report_progress(params["progress"], params.get("total"), params.get("message"))
+        task = self._loop.create_task(report)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def sent(self) -> None:
+        """Progress comes before the result that ends it."""
+        if self._sending:
+            await asyncio.wait(self._sending)
 
 
 class _Asked:

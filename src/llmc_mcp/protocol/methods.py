@@ -78,6 +78,11 @@ class Methods:
         """The methods that are served."""
         return tuple(self._handlers)
 
+    def input_schema(self, tool: str) -> Params | None:
+        """The schema of a tool's arguments; None where there is no such tool."""
+        found = self._gate.catalog.tools.get(tool)
+        return found.input_schema() if found is not None else None
+
     def is_quick(self, method: str) -> bool:
         """Whether a method answers at once, so that a transport need not hand it to a worker."""
         return method != "tools/call"

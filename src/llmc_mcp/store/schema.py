@@ -22,7 +22,7 @@ STEPS: tuple[str, ...] = (
     CREATE TABLE calls (
         id          INTEGER PRIMARY KEY,
         at          REAL NOT NULL,
-        source      TEXT NOT NULL,   -- mcp, te
+        source      TEXT NOT NULL,   -- mcp, te, te_run (the command behind a call that has its own row)
         tool        TEXT NOT NULL,
         status      TEXT NOT NULL,   -- ok, or the error's code
         duration_ms REAL NOT NULL,
@@ -112,7 +112,7 @@ STEPS: tuple[str, ...] = (
     CREATE INDEX calls_by_tool ON calls (tool, at);
     """,
     """
-    ALTER TABLE calls ADD COLUMN mode TEXT NOT NULL DEFAULT '';  -- of te's: enriched, passthrough, raw
-    CREATE INDEX calls_of_te ON calls (agent_id, session_id) WHERE source='te';
+    ALTER TABLE calls ADD COLUMN mode TEXT NOT NULL DEFAULT '';  -- of te and te_run: enriched, passthrough, raw
+    CREATE INDEX calls_of_te ON calls (agent_id, session_id) WHERE source IN ('te', 'te_run');
     """,
 )

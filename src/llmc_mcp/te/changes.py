@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -26,6 +27,7 @@ from .filesystem import Filesystem
 from .journal import Change, Journal, Kept, new_id
 from .steps import MoveRecord, Record, Step, Workshop, from_record, paths_of, was_published
 
+_SYNCS = 4  # files of one change that go to the disk at the same time
 _RACES = 50  # how often a plan is made anew because something changed before it was written down
 
 
@@ -74,6 +76,7 @@ class Changes:
         self._wait_s = wait_s
         self._trash_fd = os.open(journal.trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.shop = Workshop(files, self._trash_fd, journal.image)
+        self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
         self._under_way: set[str] = set()
         self._settled = False
         self._lock = threading.Lock()
@@ -83,14 +86,14 @@ class Changes:
     def make(self, who: Session, action: str, plan_it: Callable[[Draft], None], check: Callable[[], None]) -> Done:
         """Plan (again, should somebody be faster) and carry out a change."""
         self.settle_once()
-        change_id, queue, races = new_id(), Queue(self._wait_s, check), 0
+        change_id, queue, races, first = new_id(), Queue(self._wait_s, check), 0, True
         while True:
             check()
             plan = Draft(change_id)
             try:
                 plan_it(plan)
-                for number, step in enumerate(plan.steps):
-                    step.temporary = _temporary(change_id, number)
+                self._begin(plan, at_once=first)
+                first = False  # whoever has to wait or to try again does not write everything each time
                 verdict = self._intend(who, action, plan)
                 if isinstance(verdict, list):
                     return self._carry_out(plan, verdict)
@@ -104,6 +107,15 @@ class Changes:
                 self.settle(verdict.purpose)
             else:
                 queue.wait(verdict)
+
+    def _begin(self, plan: Draft, *, at_once: bool) -> None:
+        for number, step in enumerate(plan.steps):
+            step.temporary = _temporary(plan.id, number)
+            try:
+                if at_once:
+                    step.begin(self._pool)
+            except OSError as exc:
+                raise writing.failed(exc, step.asked) from None
 
     def _intend(self, who: Session, action: str, plan: Draft) -> list[int] | Lease | None:
         """Tokens when all is written down, the lease that is in the way, or None when the plan is out of date."""
@@ -148,7 +160,7 @@ class Changes:
                 self.leases.release(connection, tokens)
         except BaseException as exc:
             self._under_way.discard(plan.id)
-            self._take_back(plan)
+            self._take_back(plan, tokens)
             if isinstance(exc, OSError):
                 raise writing.failed(exc, asked) from None
             raise
@@ -168,15 +180,20 @@ class Changes:
                 hint="Read it again and retry.",
             )
 
-    def _take_back(self, plan: Draft) -> None:
-        """Nothing of it stays; what can't be taken back right now is tried again before the next change."""
+    def _take_back(self, plan: Draft, tokens: Sequence[int]) -> None:
+        """Nothing of it stays. By what is open, as it was made; else by its paths, as if another had left it."""
         try:
-            if not self.settle(plan.id, finish=False):  # whoever took over settled it, but not what we prepared since
-                for step in reversed(plan.steps):
-                    step.withdraw()
-                    step.clean()
+            for step in reversed(plan.steps):
+                step.withdraw()
+                step.clean()
+            with self._store.transaction() as connection:
+                self.journal.forget(connection, plan.id)
+                self.leases.release(connection, tokens)
         except (OSError, LlmcError):
-            self._settled = False
+            try:
+                self.settle(plan.id, finish=False)
+            except (OSError, LlmcError):
+                self._settled = False  # once more before the next change
 
     # --- settling --------------------------------------------------------------------------------
 
@@ -255,6 +272,7 @@ class Changes:
 
     def close(self) -> None:
         """Let go of the trash."""
+        self._pool.shutdown()
         os.close(self._trash_fd)
 
 

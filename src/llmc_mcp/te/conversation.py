@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..errors import ProcessNotFound, ResourceBusy
 from .launcher import Launcher, Started
 from .terminal import Screen, keystrokes, python_block
-from .waiting import Blocked, Terminal, blocked_reader, is_python_prompt
+from .waiting import Blocked, Terminal, blocked_reader, ignores, is_python_prompt
 
 _KEPT_BYTES = 256 << 10  # of output that nobody has read
 _TYPED_AHEAD_BYTES = 1 << 20  # that a program has not taken yet
@@ -28,6 +28,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.025
 _ECHO_S = 0.1  # how long a program may take to echo
 _TAKES_LINE_S = 5.0  # how long a program may take to come back for a long line
 _CHECK_S = 0.05
+_READ = 1 << 16
 _TOLD_S = 1.0  # how long the last words and the exit code of an ended program may take
 _PYTHON_PROMPT = re.compile(r"(?:>>> |\.\.\. )")
 
@@ -60,7 +61,7 @@ def open_terminal(columns: int, rows: int) -> Terminal:
 
 
 class Conversation:
-    """One program; safe from any thread. The pump calls `received`, `writable` and `ended`."""
+    """One program; safe from any thread. The pump calls `readable`, `writable` and `ended`."""
 
     def __init__(
         self,
@@ -85,7 +86,16 @@ class Conversation:
 
     # --- for the pump ----------------------------------------------------------------------------
 
-    def received(self, data: bytes) -> None:
+    def readable(self) -> int:
+        with self._news:  # nothing may be on its way from the terminal to us while somebody looks whose turn it is
+            try:
+                data = os.read(self.master, _READ) if self.exit_code is None else b""
+            except OSError:
+                data = b""
+            self._keep(data)
+            return len(data)
+
+    def _keep(self, data: bytes) -> None:
         with self._news:
             self._output += data
             self._total += len(data)
@@ -103,7 +113,7 @@ class Conversation:
         """The program and all it started are gone: read what is left and take its exit code."""
         with self._news:
             os.close(self._terminal.slave)  # so that the end of the output can be told from a pause
-            _read_to_the_end(self.master, self.received)
+            _read_to_the_end(self.master, self._keep)
             os.close(self.master)
             os.close(self.ended_fd)
             code = self._launcher.wait(self._child, _TOLD_S)
@@ -143,9 +153,11 @@ class Conversation:
         """Whether the program ends in time."""
         return self._await(lambda: self.exit_code is not None, time.monotonic() + seconds, check)
 
-    def signal(self, number: int) -> None:
-        """To the program and all it started."""
+    def signal(self, number: int) -> bool:
+        """To the program and all it started; whether the program itself heeds it at all."""
+        heeds = not ignores(self.pid, number)
         self._launcher.signal(self._child, number)
+        return heeds
 
     @property
     def pid(self) -> int:
@@ -214,7 +226,10 @@ class Conversation:
             if self._unwritten or _readable(self._terminal.slave):
                 return None, self._total
             who = blocked_reader(self._terminal, self._child.pid)
-            return (None if _readable(self.master) else who), self._total
+            if _readable(self.master):
+                self.readable()
+                who = None
+            return who, self._total
 
     # --- typing ----------------------------------------------------------------------------------
 
@@ -338,12 +353,12 @@ def _pieces(typed: bytes) -> list[bytes]:
     return pieces
 
 
-def _read_to_the_end(master: int, received: Callable[[bytes], None]) -> None:
+def _read_to_the_end(master: int, keep: Callable[[bytes], None]) -> None:
     poll = select.poll()
     poll.register(master, select.POLLIN)
     try:
         while poll.poll(_TOLD_S * 1000):  # somebody may have smuggled the other end out of the tree
-            received(os.read(master, 1 << 16))
+            keep(os.read(master, _READ))
     except OSError:
         pass  # EIO: all is read, and nobody holds the other end
 

@@ -16,7 +16,7 @@ from ..tokens import estimate
 _HELD = 1 << 20  # bytes of output that stay in memory; the rest goes to disk
 _LOOKED_AT = 64 << 20  # bytes that a family sees; of what follows only the lines are counted
 _LINE = 64 << 10  # bytes of one line that a family sees
-_SMALLEST = 150  # tokens: enough to say how much there is and where
+_SMALLEST = 200  # tokens: enough to say how much there is and where
 _COUNTS_BELOW = 300  # tokens with which nothing but counts makes sense
 _SHARE = 10  # one command gets a tenth of what the session has left
 _AROUND = 110  # tokens of the header and of the handle's line
@@ -25,6 +25,10 @@ _ZONES = 6
 # Program → the module below that knows it; its `plan(argv)` says whether it knows these flags, too.
 _FAMILIES = {
     **dict.fromkeys(("grep", "egrep", "fgrep", "rg"), "enrich_grep"),
+    **dict.fromkeys(("cat", "head", "tail"), "enrich_text"),
+    **dict.fromkeys(("find", "fd", "fdfind", "ls"), "enrich_paths"),
+    "git": "enrich_git",
+    **dict.fromkeys(("pytest", "py.test", "python", "python3", "cargo", "go", "npm", "yarn", "pnpm"), "enrich_tests"),
 }
 
 
@@ -104,6 +108,11 @@ class Room:
     def __init__(self, budget: Budget, share: float = 1.0) -> None:
         self._tokens, self._bytes = budget.tokens * share, budget.bytes * share
 
+    @property
+    def tokens(self) -> int:
+        """How many are left."""
+        return int(self._tokens)
+
     def take(self, line: bytes) -> bool:
         """Room for a line; False when there is none, and then nothing is taken."""
         tokens, size = estimate(line) + 1, len(line) + 1
@@ -168,8 +177,12 @@ def _split_by_folder(paths: dict[bytes, int]) -> Counter[bytes]:
 
 def common_folder(paths: Iterable[bytes]) -> bytes:
     """The folder that all paths lie in, with its slash; empty when there is none."""
-    common = os.path.commonprefix(list(paths))
-    return common[: common.rfind(b"/") + 1]
+    known = sorted(paths)
+    if not known:
+        return b""
+    first, last = known[0], known[-1]  # what these two share, all between them share
+    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return first[: first.rfind(b"/", 0, same) + 1]
 
 
 def hot_zone(paths: dict[bytes, int]) -> str:
@@ -283,7 +296,7 @@ class Envelope:
             if self._sink is not None:
                 self._sink.write(bytes(self._held))
         sink, self._sink = self._sink, None
-        return sink.finish() if sink is not None else None
+        return (sink.finish() or None) if sink is not None else None
 
     def drop(self) -> None:
         """Nobody needs the whole."""

@@ -111,7 +111,11 @@ def plan(argv: list[str]) -> Plan | None:
     names = {flag.name for flag in flags}
     found = _pattern([(flag.name, flag.value) for flag in flags], basic=program == "grep" and not names & {"-E", "-P"})
     family = Grep(found, with_context=bool(names & _CONTEXT))
-    return Plan([argv[0], *form, *argv[1:]], family, lambda piece: piece.replace(b"\0", b":"), any_bytes=True)
+    return Plan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
+
+
+def _without_nul(piece: bytes) -> bytes:
+    return piece.replace(b"\0", b":")
 
 
 def _understood(name: str, value: str, syntax: Syntax, known: frozenset[str]) -> bool:

@@ -323,7 +323,7 @@ class Filesystem:
     def refuse_change(self, place: Place, *, tree: bool = False) -> None:
         """Raise for what must stay as it is; for a `tree` that is also whatever holds a root or our own data."""
         real = os.fsdecode(names.parse(place.real))
-        if self.is_protected(real) or self.is_protected(place.absolute):
+        if self.is_protected(real) or (place.absolute != real and self.is_protected(place.absolute)):
             raise refuse_protected(place.asked)
         kept = [os.fsdecode(root.real) for root in self.roots] if tree else []
         if any(_lies_in(path, real) for path in (*kept, *((self._hidden,) if self._hidden else ()))):

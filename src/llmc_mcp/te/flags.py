@@ -45,12 +45,9 @@ class Syntax(NamedTuple):
         return Flag(name, value)
 
     def _cluster(self, word: str, todo: list[str]) -> Iterator[Flag]:
-        if self.numbers and word[1:].isdigit():
-            yield Flag("-NUM", word[1:])
-            return
         for at, letter in enumerate(word[1:], 2):
             if letter in self.short_values:
                 attached = word[at:]
                 yield Flag(f"-{letter}", attached or (todo.pop(0) if todo else ""))
                 return
-            yield Flag(f"-{letter}")
+            yield Flag("-NUM" if self.numbers and letter.isdigit() else f"-{letter}", letter)

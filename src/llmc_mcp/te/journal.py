@@ -5,7 +5,6 @@ write to the disk then makes intent and content durable together), larger ones a
 outgrows its limit, the oldest changes lose what undoing them needs, and say so when asked.
 """
 
-import base64
 import hashlib
 import os
 import sqlite3
@@ -22,13 +21,14 @@ from ..session import Session
 from ..store.sqlite import Store
 from .steps import TRASH, MoveRecord, PutRecord, Record
 
-_INLINE_BYTES = 32 << 10  # compressed; above it, a file is cheaper than the copy through the store's own log
+_INLINE_BYTES = 128 << 10  # compressed; above it, a file is cheaper than the way through the store's own log
 _LEVEL = 1
 _FIELDS = (
     "seq, id, principal, session_id, agent_id, at, action, state, process, roots, effects, undoes, undone_by, dropped"
 )
 _LEFTOVER_S = 3600
 _MOST_ROWS = 20_000  # a change that old is forgotten altogether
+_FORGET_EVERY = 100
 
 _decode = msgspec.json.Decoder(list[Record]).decode
 
@@ -70,7 +70,7 @@ class Kept(NamedTuple):
 
 def new_id() -> str:
     """An id for a change: short, and not to be guessed."""
-    return f"U_{base64.b32encode(os.urandom(6)).decode().lower().rstrip('=')}"
+    return f"U_{os.urandom(5).hex()}"
 
 
 class Journal:
@@ -172,15 +172,14 @@ class Journal:
         ((undoes,),) = connection.execute(update, (change_id,)).fetchall()
         if undoes:
             _undone(connection, undoes, change_id)
-        for effect in effects:
-            if not isinstance(effect, MoveRecord):
-                continue
+        moves = [effect for effect in effects if isinstance(effect, MoveRecord)]
+        for effect in moves:
             if effect.path.startswith(TRASH):
                 connection.execute("DELETE FROM trash WHERE entry=?", (effect.path[len(TRASH) :],))
             if effect.target.startswith(TRASH):
                 entry = (effect.target[len(TRASH) :], change_id, effect.path, effect.kind, effect.bytes, time.time())
                 connection.execute("INSERT OR REPLACE INTO trash VALUES (?,?,?,?,?,?)", entry)
-        return self._trim_trash(connection)
+        return self._trim_trash(connection) if moves else []
 
     def failed(self, connection: sqlite3.Connection, change_id: str) -> None:
         """The change could not be settled: a person must look at it."""
@@ -197,10 +196,11 @@ class Journal:
     # --- limits ----------------------------------------------------------------------------------
 
     def _make_room(self, connection: sqlite3.Connection, newest: int) -> None:
-        too_old = "SELECT seq FROM changes WHERE seq<=? AND state<>'pending'"
-        for (seq,) in connection.execute(too_old, (newest - _MOST_ROWS,)).fetchall():
-            self._release_images(connection, seq)
-            connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
+        if newest % _FORGET_EVERY == 0:
+            too_old = "SELECT seq FROM changes WHERE seq<=? AND state<>'pending'"
+            for (seq,) in connection.execute(too_old, (newest - _MOST_ROWS,)).fetchall():
+                self._release_images(connection, seq)
+                connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
         while _total(connection, "images") > self.limits.total_bytes:
             oldest = connection.execute(
                 "SELECT min(seq) FROM change_images WHERE seq<? AND seq IN (SELECT seq FROM changes"

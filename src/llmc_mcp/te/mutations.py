@@ -29,7 +29,7 @@ from .steps import TRASH, Image, Make, MakeRecord, Move, MoveRecord, Put, PutRec
 from .writing import Target
 
 ABSENT = "absent"
-_COUNTED_BYTES = 4 << 20  # of larger files, lines are not counted
+_COUNTED_BYTES = 1 << 20  # of larger changes, lines are not counted
 _HEAD = 1 << 16
 _DEEPEST = 1_000
 _HEX = frozenset("0123456789abcdef")
@@ -107,7 +107,7 @@ class Mutations:
             data = self.text_of(target)
             _compare(target, expected)
             edits.append(edit.apply(data, old, new, count))
-            self.put(draft, target, edits[-1].data)
+            self.put(draft, target, edits[-1].data, before=data)
 
         done = self._changes.make(who, "edit", plan, check)
         return Edited(done.id, _image_of(done).sha256, edits[-1])
@@ -135,14 +135,16 @@ class Mutations:
         append: bool = False,
         unjournaled: bool = False,
         mode: int | None = None,
+        before: bytes | None = None,
     ) -> None:
-        """Plan new content for a file; what it holds now goes into the journal."""
+        """Plan new content for a file; what it holds now (`before`, where it was read already) is journaled."""
         if target.info is None:
             record = PutRecord(target.path, Image(writing.sha256([data]), len(data), mode or 0), mode=mode)
             record.added, record.removed = _count(b"", data)
-            draft.steps.append(Put(self._changes.shop, target, record, lambda: [data]))
+            draft.steps.append(draft.hold(Put(self._changes.shop, target, record, lambda: [data])))
             return
-        before = writing.read_all(target, self._journal.limits.change_bytes)
+        limit = self._journal.limits.change_bytes
+        before = writing.read_all(target, limit) if before is None or len(before) > limit else before
         if before is None and not unjournaled:
             raise self._too_large(target)
         pieces = _pieces(target, before, data, append=append)
@@ -158,7 +160,7 @@ class Mutations:
             draft.kept.append(kept)
             record.before.sha256 = kept.sha256
             record.added, record.removed = _count(b"" if append else before, data)
-        draft.steps.append(Put(self._changes.shop, target, record, pieces))
+        draft.steps.append(draft.hold(Put(self._changes.shop, target, record, pieces)))
 
     def _too_large(self, target: Target) -> OutputTooLarge:
         size, limit = target.found().st_size, self._journal.limits.change_bytes
@@ -340,9 +342,34 @@ def _utf16_of(target: Target) -> str | None:
 
 
 def _count(before: bytes, after: bytes) -> tuple[int | None, int | None]:
+    """Lines added and removed. What begins and ends alike is left out first: a small edit of a large file is cheap."""
+    if b"\0" not in before[:_HEAD] and b"\0" not in after[:_HEAD]:  # in UTF-16 a byte is no line end
+        start = before.rfind(b"\n", 0, _alike(before, after)) + 1
+        before, after = before[start:], after[start:]
+        line_end = before.find(b"\n", len(before) - _alike(before[::-1], after[::-1]))
+        alike = len(before) - line_end - 1 if line_end >= 0 else 0
+        before, after = before[: len(before) - alike], after[: len(after) - alike]
+        if max(before.count(b"\n"), after.count(b"\n")) <= 1 or not before or not after:
+            return _lines(after), _lines(before)
     if len(before) + len(after) > _COUNTED_BYTES:
         return None, None
     return count_changes(before, after)
+
+
+def _lines(data: bytes) -> int:
+    return data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """How many bytes two texts have in common at their start."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _image_of(done: Done) -> Image:

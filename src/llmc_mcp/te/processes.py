@@ -96,13 +96,16 @@ class Processes:
         """Every visible process that fits, in order."""
         wanted = self._wanted(user)
         with self._lock:
-            self._need_sample(check)
-            before, began = self._sample, self._sampled_at
-            self._sample, self._sampled_at = _cpu_ticks(), time.monotonic()
-            used, elapsed = self._sample, self._sampled_at - began
+            before, began = self._recent_sample()
+            seen = list(self._look())  # takes as long as half of the sample
+            check()
+            time.sleep(max(_SAMPLE_S - (time.monotonic() - began), 0.0))
+            used = self._sample = _cpu_ticks()
+            self._sampled_at = time.monotonic()
+            elapsed = self._sampled_at - began
         shares = {pid: (ticks - before.get((pid, born), 0)) / _TICKS / elapsed for (pid, born), ticks in used.items()}
         rows: list[ProcessRow] = []
-        for process, uid, rss in self._look():
+        for process, uid, rss in seen:
             if wanted is not None and uid not in wanted:
                 continue
             command = _command(process)
@@ -126,15 +129,11 @@ class Processes:
             )
         return frozenset({uid})
 
-    def _need_sample(self, check: Callable[[], None]) -> None:
-        """CPU use is a difference: without a recent look there has to be one, and then a moment."""
-        age = time.monotonic() - self._sampled_at
-        if age > _SAMPLE_AGE_S:
+    def _recent_sample(self) -> tuple[dict[tuple[int, int], int], float]:
+        """CPU use is a difference: what it was a moment ago, or what it is now, if nobody has looked."""
+        if time.monotonic() - self._sampled_at > _SAMPLE_AGE_S:
             self._sample, self._sampled_at = _cpu_ticks(), time.monotonic()
-            age = 0.0
-        if age < _SAMPLE_S:
-            check()
-            time.sleep(_SAMPLE_S - age)
+        return self._sample, self._sampled_at
 
     def _look(self) -> Iterator[_Seen]:
         for process in psutil.process_iter():
@@ -190,9 +189,9 @@ class Processes:
         self._refuse_untouchable(pid)
         try:
             handle = os.pidfd_open(pid)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             raise ProcessNotFound(f"there is no process {pid}") from None
-        except OSError as exc:  # EINVAL: the number of a thread, or larger than any process has
+        except OSError as exc:  # EINVAL: the number of a thread
             raise ProcessNotFound(f"{pid} is not a process ({exc.strerror})") from None
         try:
             self._refuse_foreign(pid)

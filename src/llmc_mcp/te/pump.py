@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-_READ = 1 << 16
 _FLOOD_BYTES = 1 << 20  # what one program may print …
 _FLOOD_S = 0.1  # … in this time, before it has to wait for the rest of it
 _LONGEST_WAIT_S = 30.0
@@ -19,7 +18,9 @@ class Source(Protocol):
     master: int
     ended_fd: int  # readable once the program is gone
 
-    def received(self, data: bytes) -> None: ...
+    def readable(self) -> int:
+        """Read what is there; how much it was."""
+        ...
 
     def writable(self) -> bool:
         """Type on; whether there is more to type."""
@@ -101,12 +102,7 @@ class Pump:
     def _serve(self, source: Source, events: int) -> None:
         fd = source.master
         if events & (select.EPOLLIN | select.EPOLLHUP):
-            try:
-                data = os.read(fd, _READ)
-            except OSError:
-                data = b""
-            source.received(data)
-            self._count(fd, len(data))
+            self._count(fd, source.readable())
         if events & select.EPOLLOUT and not source.writable():
             with self._lock:
                 self._epoll.modify(fd, self._events(fd))

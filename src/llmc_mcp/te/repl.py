@@ -46,7 +46,7 @@ _ENVIRONMENT = {
     "PS1": "$ ",
 }
 
-# Inside of bubblewrap a program is a child of a child in a session of bubblewrap's: it has to claim the terminal itself.
+# Inside of bubblewrap a program starts in a session of bubblewrap's: it has to claim the terminal by itself.
 _CLAIM = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.argv[1], sys.argv[1:])"
@@ -187,8 +187,14 @@ class Repls:
                 raise
         finally:
             os.close(directory)
-        conversation = Conversation(launcher, child, terminal, _ended_fd(child), self._type_on)
-        self._served().add(conversation)
+        try:
+            conversation = Conversation(launcher, child, terminal, _ended_fd(child), self._type_on)
+            self._served().add(conversation)
+        except OSError as exc:  # out of descriptors
+            launcher.signal(child, signal.SIGKILL)
+            os.close(terminal.master)
+            os.close(terminal.slave)
+            raise from_oserror(exc, argv[0]) from None
         return conversation
 
     def _launch(
@@ -251,8 +257,7 @@ class Repls:
                 (signal.SIGHUP, _HUNG_UP_S),
                 (signal.SIGKILL, _KILLED_S),
             ):
-                if conversation.exit_code is None:
-                    conversation.signal(signal_number)
+                if conversation.exit_code is None and conversation.signal(signal_number):
                     conversation.ends_within(seconds, check)
             code, said = conversation.exit_code, conversation.left()
         if code is None:

@@ -13,6 +13,7 @@ import stat as stat_bits
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, cast
 
 from ..config import Config
@@ -519,8 +520,18 @@ class Sandbox:
                 raise self._unavailable()
             return self._level
 
-    def start(self, argv: list[bytes], cwd: int, stdin: bytes | None = None, keep: tuple[int, ...] = ()) -> Child:
-        """Start a command in the directory `cwd`; `keep` stay open in it, from the level's `free_fd` on."""
+    def start(
+        self,
+        argv: list[bytes],
+        cwd: int,
+        stdin: bytes | None = None,
+        keep: tuple[int, ...] = (),
+        env: Mapping[bytes, bytes] | None = None,
+    ) -> Child:
+        """Start a command in the directory `cwd`; `keep` stay open in it, from the level's `free_fd` on.
+
+        `env` comes on top of the environment that every command gets.
+        """
         launch = self.level().launch(argv, cwd)
         plan = launch.plan
         first = 4 + len(launch.fds)
@@ -528,7 +539,13 @@ class Sandbox:
         more_fds = (*launch.fds, *keep)
         try:
             return Child(
-                self._launcher, launch.argv, cwd=cwd, env=launch.env, plan=plan, more_fds=more_fds, stdin=stdin
+                self._launcher,
+                launch.argv,
+                cwd=cwd,
+                env={**launch.env, **(env or {})},
+                plan=plan,
+                more_fds=more_fds,
+                stdin=stdin,
             )
         except ConfinementError as exc:
             self.broke(f"{exc.strerror}")

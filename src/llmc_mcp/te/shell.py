@@ -11,7 +11,7 @@ import shlex
 import signal
 import stat as stat_bits
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ..config import Config
@@ -59,11 +59,16 @@ class Sink(Protocol):
 
 
 class Call(NamedTuple):
-    """What a command needs from the call it runs for; `room` is what a reply can hold."""
+    """What a command needs from the call it runs for; `room` is what a reply can hold.
+
+    `tap` sees all of the output as it comes; `env` is added to the command's environment.
+    """
 
     check: Callable[[], None]
     open_sink: Callable[[], Sink | None]
     room: int
+    tap: Callable[[str, bytes], None] | None = None
+    env: Mapping[bytes, bytes] | None = None
 
 
 class ShellResult(NamedTuple):
@@ -238,7 +243,7 @@ class Shell:
         kept = _Kept(call)
         started = time.monotonic()
         try:
-            child = self._sandbox.start(_encoded(argv), directory, _text_bytes(stdin), keep)
+            child = self._sandbox.start(_encoded(argv), directory, _text_bytes(stdin), keep, call.env)
         except OSError as exc:
             raise from_oserror(exc, argv[0]) from None
         try:
@@ -365,6 +370,8 @@ class _Kept:
         self._total = 0
 
     def take(self, stream: str, piece: bytes) -> None:
+        if self._call.tap is not None:
+            self._call.tap(stream, piece)
         self.streams[stream].take(piece)
         self._total += len(piece)
         if self._sink is not None:

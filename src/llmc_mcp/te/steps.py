@@ -3,7 +3,8 @@
 A delete is a move into the trash, its undo a move back; undoing the creation of a file is a delete. Each step is done
 in phases, so that a crash at any moment leaves something that can be told and settled:
 
-    prepare    whatever takes long: new content is written beside its target, under a name that tells the change
+    begin      new content is written, but has no name yet
+    prepare    whatever takes long; new content stands beside its target, under a name that tells the change
     publish    renames only; runs in the transaction that says that the change is done
     withdraw   takes a published step back
     clean      removes what only the work itself needed
@@ -14,6 +15,7 @@ What is journaled of a step is its record, a plain struct; a step can be made fr
 import hashlib
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
 
 import msgspec
 
@@ -145,6 +147,9 @@ class _Phases:
         self.temporary = b""
         self.visible = False  # whether there is something to withdraw
 
+    def begin(self, pool: Executor, /) -> None:
+        """What may run while the intent is being written down, because a crash leaves nothing of it."""
+
     def prepare(self, tick: Callable[[], None], /) -> None:
         """Everything that takes time."""
 
@@ -183,10 +188,22 @@ class Put(_Phases):
     ) -> None:
         super().__init__(target.asked)
         self._shop, self.target, self.record, self._pieces = shop, target, record, pieces
+        self._unnamed: int | None = None
+        self._synced: Future[None] | None = None
+
+    def begin(self, pool: Executor, /) -> None:
+        if not self.target.missing:
+            self._unnamed = writing.write_unnamed(self.target, self._pieces(), self.record.mode)
+        if self._unnamed is not None:
+            self._synced = pool.submit(os.fsync, self._unnamed)
 
     def prepare(self, tick: Callable[[], None], /) -> None:
         self.target.enter()
-        writing.write_beside(self.target, self.temporary, self._pieces(), self.record.mode, tick)
+        if self._unnamed is None or self._synced is None:
+            writing.write_beside(self.target, self.temporary, self._pieces(), self.record.mode, tick)
+        else:
+            self._synced.result()
+            writing.name_beside(self.target, self._unnamed, self.temporary)
 
     def verify(self) -> None:
         if self.target.changed():
@@ -229,6 +246,12 @@ class Put(_Phases):
 
     def close(self) -> None:
         self.target.close()
+        if self._synced is not None:
+            self._synced.exception()  # the fd must not be somebody else's by the time it is synced
+            self._synced = None
+        if self._unnamed is not None:
+            os.close(self._unnamed)
+            self._unnamed = None
 
 
 class Move(_Phases):

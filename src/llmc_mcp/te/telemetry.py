@@ -11,6 +11,7 @@ import time
 from ..errors import FeatureUnavailable
 from ..store.place import data_directory
 from ..store.schema import STEPS
+from ..tokens import estimate
 
 _WAIT_S = 3.0
 _BYTES_PER_TOKEN = 4  # of output that nobody looked at
@@ -21,15 +22,18 @@ _COLUMNS = (
     *("at", "source", "tool", "status", "duration_ms", "args", "bytes_in", "bytes_out", "principal", "session_id"),
     *("agent_id", "model", "tokens_out", "tokens_saved", "mode"),
 )
-_INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+
+
+USED = "SELECT coalesce(sum(tokens_out),0) FROM calls WHERE source IN ('te', 'te_run') AND agent_id=? AND session_id=?"
 
 
 class Identity:
     """Who runs the command, as its environment says; never guessed."""
 
-    def __init__(self, agent_id: str, session_id: str, model: str) -> None:
+    def __init__(self, agent_id: str, session_id: str, model: str, principal: str = "") -> None:
         self.agent_id, self.session_id, self.model = agent_id or "unknown", session_id, model or "unknown"
-        self.principal = f"uid:{os.getuid()}"
+        self.principal = principal or f"uid:{os.getuid()}"
 
 
 def identity() -> Identity:
@@ -41,8 +45,8 @@ def identity() -> Identity:
 class Command:
     """One command for its row: when it began and how much it gave."""
 
-    def __init__(self, argv: list[str], who: Identity) -> None:
-        self.name, self.words, self.who = name_of(argv), len(argv) - 1, who
+    def __init__(self, argv: list[str], who: Identity, source: str = "te") -> None:
+        self.name, self.words, self.who, self.source = name_of(argv), len(argv) - 1, who, source
         self.mode = "passthrough"
         self.bytes_out = self.tokens_out = self.tokens_saved = 0
         self._started, self._began = time.time(), time.perf_counter()
@@ -56,12 +60,17 @@ class Command:
         """It printed bytes that nobody looked at."""
         self.bytes_out, self.tokens_out = count, count // _BYTES_PER_TOKEN
 
+    def shown(self, body: bytes, raw_tokens: int) -> None:
+        """That was printed of what would have cost so many tokens."""
+        self.bytes_out, self.tokens_out = len(body), estimate(body)
+        self.tokens_saved = max(raw_tokens - self.tokens_out, 0)
+
     def row(self, code: int) -> tuple[object, ...]:
         """Its row, now that it ended."""
         who = self.who
         status = "ok" if code == 0 else f"exit {code}" if code > 0 else f"signal {-code}"
         took, args = self.latency_ms, f"{self.words} words"
-        asked = (self._started, "te", self.name, status, took, args, 0, self.bytes_out)
+        asked = (self._started, self.source, f"te {self.name}", status, took, args, 0, self.bytes_out)
         given = (self.tokens_out, self.tokens_saved, self.mode)
         return (*asked, who.principal, who.session_id, who.agent_id, who.model, *given)
 
@@ -69,7 +78,7 @@ class Command:
         """Write the row; False when it could not be."""
         try:
             connection = connect(data_dir or data_directory())
-            connection.execute(_INSERT, self.row(code))
+            connection.execute(INSERT, self.row(code))
         except (sqlite3.Error, OSError, FeatureUnavailable):
             return False
         return True
@@ -110,8 +119,7 @@ def tokens_used(who: Identity, data_dir: str | None = None) -> int:
     """What the session has read so far; a session without a name has no past."""
     if not who.session_id:
         return 0
-    question = "SELECT coalesce(sum(tokens_out),0) FROM calls WHERE source='te' AND agent_id=? AND session_id=?"
     try:
-        return connect(data_dir or data_directory()).execute(question, (who.agent_id, who.session_id)).fetchone()[0]
+        return connect(data_dir or data_directory()).execute(USED, (who.agent_id, who.session_id)).fetchone()[0]
     except (sqlite3.Error, OSError, FeatureUnavailable):
         return 0

@@ -109,14 +109,16 @@ def python_block(text: str) -> str:
     lines = text.split("\n")
     in_strings = _lines_in_strings(statements)
     typed: list[str] = []
+    done = 0
     for statement in statements:
         first, last = _extent(statement)
-        for number in range(first, last + 1):
+        for number in range(max(first, done + 1), last + 1):  # several statements may share a line
             line = lines[number - 1]
             if number in in_strings:
                 typed.append(line)
             elif line.strip():
                 typed.append(_indented_by_spaces(line))
+        done = last
         if isinstance(statement, _COMPOUND):
             typed.append("")
     return "\n".join(typed) + "\n" if typed else text

@@ -182,13 +182,17 @@ class Undoing:
             return self._journal.image(record.before.sha256)
         spot = self._changes.shop.entry(record.target)
         try:
-            fd = os.open(spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=spot.dir_fd)
+            fd = os.open(spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=spot.dir_fd)
         except OSError:
             raise NotFound("no longer in the trash") from None
         finally:
             spot.close()
-        with open(fd, "rb") as file:
-            return file.read(_SHOWN_BYTES + 1)
+        try:
+            return os.pread(fd, _SHOWN_BYTES + 1, 0)
+        except IsADirectoryError:  # a forced redo may have put something else there
+            raise NotFound("a folder took its place in the trash") from None
+        finally:
+            os.close(fd)
 
     def _now(self, path: str) -> bytes | None:
         try:

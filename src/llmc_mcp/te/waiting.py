@@ -201,16 +201,23 @@ def is_python_prompt(pid: int) -> bool:
         return False
     if not program.startswith(("python", "pypy")):
         return False
-    skip = False
-    for word in words[1:]:
-        if skip:
-            skip = False
-        elif word in (b"-W", b"-X"):
-            skip = True
-        elif not word.startswith(b"-") or word == b"-":
+    rest = iter(words[1:])
+    for word in rest:
+        if not word.startswith(b"-") or word == b"-":
             return False
-        elif b"i" in word and not word.startswith(b"--"):
-            return True
-        elif word[-1:] in (b"c", b"m"):
-            return False
+        for option in word[1:].decode("ascii", "replace") if not word.startswith(b"--") else "":
+            if option == "i":
+                return True
+            if option in "cm":
+                return False
+            if option in "WX":  # what follows is its value
+                if word.endswith(option.encode()):
+                    next(rest, b"")
+                break
     return True
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal, as an interactive shell does with most that would end it."""
+    found = re.search(rb"^SigIgn:\s*([0-9a-f]+)", _read(f"/proc/{pid}/status") or b"", re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)

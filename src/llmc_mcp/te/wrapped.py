@@ -9,6 +9,10 @@ import stat
 from collections.abc import Iterator
 from types import FrameType
 
+TYPE_CHECKING = False  # as typing's, which is not imported for it
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
@@ -189,7 +193,7 @@ def write(target: int, data: bytes) -> None:
             select.select([], [target], [])
 
 
-def end_like(code: int) -> None:
+def end_like(code: int) -> "NoReturn":
     """Exit as the command did; whoever waits for us sees what he would have seen without us."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # one dump is enough

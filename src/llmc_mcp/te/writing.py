@@ -126,10 +126,12 @@ def find_file(files: Filesystem, path: str, *, parents: bool = False) -> Target:
 
     With `parents`, directories on the way may be missing.
     """
-    target = _find(files, files.locate(path), follow=True, parents=parents)
+    place = files.locate(path)
+    target = _find(files, place, follow=True, parents=parents)
     try:
         files.refuse_change(target.place)
-        files.refuse_change(files.locate(path))
+        if place.below != target.place.below:  # it came through a link, whose name may be protected too
+            files.refuse_change(place)
         if target.info is not None:
             _refuse_unwritable(files, target, target.info)
     except BaseException:
@@ -296,28 +298,54 @@ def exists_in(dir_fd: int, name: bytes) -> bool:
 def write_beside(
     target: Target, name: bytes, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]
 ) -> None:
-    """A new file beside the target, on the disk when this returns.
-
-    It takes over mode (but never set-user-id), owner, group and extended attributes of the file it shall replace;
-    a file without a model gets what the umask leaves of 0666, or of an explicit `mode`.
-    """
-    fd = os.open(
-        name,
-        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-        0o600 if target.info else 0o666 if mode is None else mode & 0o777,
-        dir_fd=target.dir_fd,
-    )
+    """A new file beside the target, on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, _first_mode(target, mode), dir_fd=target.dir_fd)
     try:
-        for piece in pieces:
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(fd, view) :]
-            tick()
-        if target.info is not None:
-            _dress(fd, target, target.info, mode)
+        _fill(fd, target, pieces, mode, tick)
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def write_unnamed(target: Target, pieces: Iterable[bytes], mode: int | None) -> int | None:
+    """The same in a file that has no name yet, and not yet on the disk; None where the file system has no such thing.
+
+    Whatever happens before it gets its name, nothing is left of it.
+    """
+    try:
+        fd = os.open(b".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _first_mode(target, mode), dir_fd=target.dir_fd)
+    except OSError as exc:
+        if exc.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+    try:
+        _fill(fd, target, pieces, mode, lambda: None)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def name_beside(target: Target, fd: int, name: bytes) -> None:
+    """Give an unnamed file a name beside the target."""
+    os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=target.dir_fd, follow_symlinks=True)
+
+
+def _first_mode(target: Target, mode: int | None) -> int:
+    """A file that replaces none gets what the umask leaves of 0666, or of an explicit mode."""
+    return 0o600 if target.info else 0o666 if mode is None else mode & 0o777
+
+
+def _fill(fd: int, target: Target, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]) -> None:
+    """Content, and what is taken over from the file it shall replace: mode, owner, group, extended attributes."""
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(fd, view) :]
+        tick()
+    if target.info is not None:
+        _dress(fd, target, target.info, mode)
 
 
 def _dress(fd: int, target: Target, model: os.stat_result, mode: int | None) -> None:
@@ -338,7 +366,7 @@ def _dress(fd: int, target: Target, model: os.stat_result, mode: int | None) -> 
             os.setxattr(fd, name, os.getxattr(source, name))
         except OSError:
             continue
-    os.fchmod(fd, (model.st_mode if mode is None else mode) & 0o777)
+    os.fchmod(fd, (model.st_mode if mode is None else mode) & 0o777)  # never set-user-id
 
 
 def copy_tree(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: Callable[[], None]) -> None:
@@ -407,10 +435,13 @@ def remove_tree(dir_fd: int, name: bytes) -> None:
 
 def read_all(target: Target, limit: int) -> bytes | None:
     """What the file holds; None when that is more than `limit`."""
+    size = target.found().st_size
+    if size > limit:
+        return None
     fd = target.open()
     try:
-        data = os.pread(fd, limit + 1, 0)
-        while len(data) <= limit and (more := os.pread(fd, limit + 1 - len(data), len(data))):
+        data = os.pread(fd, size + 1, 0)
+        while len(data) <= limit and (more := os.pread(fd, _CHUNK, len(data))):  # it grows while we read
             data += more
     finally:
         os.close(fd)

@@ -75,14 +75,14 @@ class ChangeRow(Row):
     lines_removed: int | None
     target: str | None = None
     session: str | None = None
-    undone: bool = False
-    line_format: ClassVar[str] = (
-        "{undo_id}\t{when}\t{action}\t{path}\t+{lines_added} -{lines_removed}\t{target}{undone}"
+    state: str | None = None  # `undone`: it no longer stands
+    line_format: ClassVar[str] = (  # columns as git diff --numstat has them
+        "{undo_id}\t{when}\t{action}\t{lines_added}\t{lines_removed}\t{path}\t{target}\t{state}"
     )
 
 
 class ChangeList(Result):
-    """Changes, newest first; `undone` ones no longer stand."""
+    """Changes, newest first."""
 
     changes: list[ChangeRow]
     truncated: bool = False
@@ -204,7 +204,7 @@ def _change_rows(change: "Change", with_session: bool) -> Sequence[ChangeRow]:
             *counts_of(record),
             target_of(record),
             change.session_id if with_session else None,
-            change.undone_by is not None,
+            "undone" if change.undone_by is not None else None,
         )
         for record in change.effects
     ]

@@ -197,12 +197,23 @@ class Started(Result):
         self.truncated = True
 
 
-class Sent(Printed):
+class Sent(Result):
     """Input was typed; with a time to read, what came of it."""
 
-    acknowledged: bool = True
+    acknowledged: bool
     output: str = ""
-    state: str = ""
+    state: str | None = None
+    exit_code: int | None = None
+    waiting_for_input: bool | None = None
+    decided_by: str | None = None
+    truncated: bool | None = None
+    handle: str | None = None
+    body: ClassVar[str] = "output"
+    handle_kind: ClassVar[str] = "process_output"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
 
 
 class Stopped(Result):
@@ -262,12 +273,12 @@ def linux_proc_start(
 @tool(
     "Type into an interactive process (^C, ^D work); may wait for the reply", feature="repl_enabled", destructive=True
 )
-def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Milliseconds = 0) -> Sent:  # noqa: A002
+def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Milliseconds = 0) -> Sent:
     turn = ctx.app.repls.send(_owner(ctx), proc_id, input, _seconds(ctx, read_timeout_ms), ctx.check)
     if turn is None:
-        return Sent("", "")
+        return Sent(True)
     text, handle = _shown(ctx, turn.output)
-    return Sent(text, *_standing(turn), True if handle else None, handle)
+    return Sent(True, text, *_standing(turn), True if handle else None, handle)
 
 
 @tool("New output of an interactive process, and whether it waits for input", feature="repl_enabled")

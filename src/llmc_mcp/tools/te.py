@@ -1,0 +1,164 @@
+"""Commands through the tool envelope: run in the sandbox, shown as a model should read them."""
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from ..app import Context
+from ..errors import BadArgs, FeatureDisabled, FeatureUnavailable, Internal
+from ..te.answer import TeOutput, Told, as_text, enrichment_of
+from ..tool import tool
+
+if TYPE_CHECKING:
+    from ..te.enrich import Budget, Enriched, Plan, Sink
+    from ..te.shell import Call
+    from ..te.telemetry import Identity
+
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+_ROOM_FOR_META = 2_000
+_ESCAPED = 0.85  # of a reply's bytes are text; the rest is what JSON makes of line ends and quotes
+
+
+@tool("Run a command; big output comes ranked, grouped, cut, with a handle", feature="proc_enabled", destructive=True)
+def te_run(
+    ctx: Context,
+    command: str | list[str] | None = None,
+    args: list[str] | None = None,
+    cwd: str | None = None,
+    timeout: Seconds | None = None,
+) -> TeOutput:
+    from ..te.shell import split
+
+    settings, given = ctx.app.config, command if command is not None else args
+    if not settings.tools.enable_run_cmd:
+        raise FeatureDisabled("commands are switched off", hint="Setting: mcp.tools.enable_run_cmd.")
+    if given is None or (command is not None and args is not None):
+        raise BadArgs("give either `command` or `args`")
+    seconds = settings.capped_seconds(timeout or settings.te.timeout)
+    ctx.limit_time(seconds)
+    return _Wrapped(ctx, split(given)).run(cwd, seconds)
+
+
+class _Wrapped:
+    """One command, what it is run for, and what its session may still read."""
+
+    def __init__(self, ctx: Context, argv: list[str]) -> None:
+        from ..te.enrich import Envelope
+        from ..te.telemetry import Command
+
+        self._ctx, self._argv = ctx, argv
+        self._plan, self._mode = _plan(ctx, argv)
+        self._envelope = Envelope(self._plan, self._open_sink)
+        self._noted = Command(argv, _who(ctx), source="te_run")
+
+    def run(self, cwd: str | None, seconds: float) -> TeOutput:
+        try:
+            shell = self._ctx.app.shell
+            done = shell.run_command(self._plan.argv, cwd=cwd, timeout_sec=seconds, call=self._call())
+        except BaseException:
+            self._envelope.drop()
+            raise
+        left = self._budget_left()
+        shown = self._shown(self._budget(left, len(done.stderr)))
+        self._note(done.exit_code, shown)
+        if not self._ctx.app.config.te.json_mode:
+            text = as_text(self._noted.name, shown).decode("utf-8", "replace")
+            return self._answer(done.exit_code, text, done.stderr, done.warnings)
+        answer = self._answer(done.exit_code, shown.body().decode("utf-8", "replace"), done.stderr, done.warnings)
+        answer.enrichment = enrichment_of(shown)
+        remaining = max(left - self._noted.tokens_out, 0)
+        answer.telemetry = Told(round(self._noted.latency_ms, 1), self._noted.who.agent_id, remaining)
+        return answer
+
+    def _call(self) -> "Call":
+        from ..te.process import OUT
+        from ..te.shell import Call
+
+        def tap(stream: str, piece: bytes) -> None:
+            if stream == OUT:
+                self._envelope.feed(piece)
+
+        who = self._noted.who
+        said = {"TE_AGENT_ID": who.agent_id, "TE_SESSION_ID": who.session_id, "TE_MODEL": who.model}
+        env = {name.encode(): value.replace("\0", "").encode("utf-8", "replace") for name, value in said.items()}
+        return Call(self._ctx.check, lambda: None, 0, tap, env)
+
+    def _budget_left(self) -> int:
+        from ..te.telemetry import USED
+
+        who, te = self._noted.who, self._ctx.app.config.te
+        try:
+            used = self._ctx.app.store.query(USED, (who.agent_id, who.session_id))[0][0]
+        except FeatureUnavailable:
+            used = 0
+        return max(te.budgets.get(who.agent_id, te.default_budget) - int(str(used)), 0)
+
+    def _budget(self, left: int, stderr: int) -> "Budget":
+        from ..te.enrich import Budget, share_of
+
+        config = self._ctx.app.config
+        tokens, _ = share_of(left, 0, config.te.reply_tokens)
+        room = int((config.limits.max_reply_bytes - _ROOM_FOR_META - min(stderr, 4_000)) * _ESCAPED)
+        return Budget(tokens, max(room, 500))
+
+    def _shown(self, budget: "Budget") -> "Enriched":
+        shown = self._envelope.finish(budget)
+        if shown is not None:
+            return shown
+        if self._envelope.failure is not None:
+            self._ctx.warnings.append(f"enrichment failed: {self._envelope.failure!r}")
+            if not self._ctx.app.config.te.passthrough_on_failure:
+                raise Internal(
+                    "the command ran, but its output could not be enriched",
+                    hint=f"The output: handle {self._envelope.keep()}. Setting: mcp.te.passthrough_on_failure.",
+                )
+        self._mode = "passthrough"
+        return self._envelope.as_it_is(budget)
+
+    def _note(self, code: int, shown: "Enriched") -> None:
+        from ..te.telemetry import INSERT
+
+        noted = self._noted
+        noted.mode = self._mode
+        noted.shown(shown.body(), shown.raw_tokens)
+        if not self._ctx.app.config.observability.enabled:
+            return
+        try:
+            with self._ctx.app.store.transaction() as connection:
+                connection.execute(INSERT, noted.row(code))
+        except FeatureUnavailable as exc:
+            self._ctx.warnings.append(exc.message)
+
+    def _answer(self, code: int, stdout: str, stderr: str, warnings: list[str]) -> TeOutput:
+        from ..te.answer import stderr_text
+
+        complaint = stderr_text(stderr.encode("utf-8", "replace"))
+        command = shlex.join(self._argv)
+        return TeOutput(code == 0, self._mode, command, stdout, complaint, code, warnings=list(warnings) or None)
+
+    def _open_sink(self) -> "Sink | None":
+        ctx = self._ctx
+        try:
+            return ctx.app.handles.spool(ctx.session.principal, "command_output", {"command": self._noted.name})
+        except FeatureUnavailable as exc:
+            ctx.warnings.append(exc.message)
+            return None
+
+
+def _plan(ctx: Context, argv: list[str]) -> "tuple[Plan, str]":
+    from ..te.enrich import Plan, recognise
+    from ..te.enrich_text import Ends
+
+    plan = recognise(argv) if ctx.app.config.te.enabled else None
+    if plan is not None:
+        return plan, "enriched"
+    return Plan(argv, Ends(), any_bytes=True), "passthrough"
+
+
+def _who(ctx: Context) -> "Identity":
+    from ..te.telemetry import Identity
+
+    session = ctx.session
+    return Identity(session.agent_id, session.session_id, session.model, session.principal)
