@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import files, http, processes, search, startup, writes
+from . import files, http, processes, search, startup, te, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
@@ -14,6 +14,7 @@ _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "http": http.run,
     "processes": lambda work, quick: processes.run(work, quick),
     "writes": writes.run,
+    "te": te.run,
 }
 
 

@@ -173,11 +173,13 @@ def _throughput(work: Path, quick: bool) -> list[list[str]]:
     with serving(work, *OPEN, *QUIET) as server:
         asyncio.run(hammer(server.port, STAT, 1))
         seconds = 2.0 if quick else 10.0
+        before = procfs.cpu_ms(server.process.pid)
         done, failed = asyncio.run(hammer(server.port, STAT, seconds))
+        spent = (procfs.cpu_ms(server.process.pid) - before) / done
     rate = done / seconds
     return [
         [
-            f"stat (POST /tool), 8 connections, calls/s ({failed} errors)",
+            f"stat (POST /tool), 8 connections, calls/s ({failed} errors, {number(spent)} ms CPU each)",
             number(rate),
             "≥ 800",
             verdict(-rate, -800.0) if failed == 0 else "missed",
@@ -267,4 +269,5 @@ def run(work: Path, quick: bool) -> str:
         *_recording(work, quick),
         *_crowd(work, quick),
     ]
-    return f"{table(['', 'measured', 'bar', ''], rows)}\n\n{provenance()}"
+    busy = f"load average {os.getloadavg()[0]:.1f}"
+    return f"{table(['', 'measured', 'bar', ''], rows)}\n\n{provenance(busy)}"

@@ -21,7 +21,7 @@ _ENV = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
 
 def run(work: Path, quick: bool) -> str:
-    tree = _django()
+    tree = django()
     rounds = 5 if quick else 25
     server = llmc(tree, work)
     with server.start(tree) as client:
@@ -97,7 +97,7 @@ def _rg_version() -> str:
     return " ".join(shown.split()[:2])
 
 
-def _django() -> Path:
+def django() -> Path:
     """The pinned wheel, unpacked once: the same few thousand files on every machine."""
     tree = CACHE / _DJANGO.replace("==", "-")
     if not tree.is_dir():

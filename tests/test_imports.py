@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("te", "rag", "maasl"),
     ("app",),
     ("tools", "prompts"),
-    ("catalog", "dispatch", "output", "observability", "usage", "audit", "limits", "metrics"),
+    ("catalog", "dispatch", "output", "observability", "usage", "audit", "limits", "metrics", "otel"),
     (
         "protocol",
         "api",

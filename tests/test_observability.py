@@ -6,12 +6,14 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from llmc_mcp import otel
 from llmc_mcp.app import Context
 from llmc_mcp.audit import Audit, TokenAudit, digest
 from llmc_mcp.config import Config
@@ -93,13 +95,14 @@ def test_a_prometheus_parser_takes_the_page_and_finds_every_call_in_it(served: H
 
 
 def test_no_client_can_make_the_page_grow(served: HttpServer) -> None:
-    metrics(served)
-    size = len(metrics(served))
-    with served.client() as client:
-        for number in range(20):
+    def make_up(number: int) -> int:
+        with served.client() as client:
             client.get(f"/made-up-{number}")
-            served.tool(f"made_up_{number}")
-    assert len(metrics(served)) <= size + 40  # the first time that something goes wrong adds its lines
+        served.tool(f"made_up_{number}")
+        return len(metrics(served))
+
+    make_up(0)
+    assert make_up(1) == make_up(2) == make_up(3)
 
 
 def test_metrics_are_where_and_whether_the_operator_says(workspace: Workspace) -> None:
@@ -153,6 +156,28 @@ def test_agent_and_model_are_the_configured_ones(workspace: Workspace, tmp_path:
         server.tool("stat", path="a.txt")
     rows = Store(str(tmp_path)).query("SELECT agent_id, model, principal, session_id FROM calls")
     assert rows == [("otto", "m1", "owner", "S")]
+
+
+@pytest.mark.parametrize(("setting", "spans_are_made"), [("true", True), ("false", False)])
+def test_with_the_extra_every_call_is_a_span(setting: str, spans_are_made: bool, workspace: Workspace) -> None:
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    flags = ("--set", f"observability.otel_enabled={setting}")
+    with HttpServer(workspace.root, *flags, env=environment) as server:
+        server.tool("stat", path="a.txt")
+    told = "llmc-mcp[otel]" in server.log  # the exporter is not among what is installed to develop
+    assert told == (spans_are_made and not otel.installed())
+
+    sdk = import_module("opentelemetry.sdk.trace.export")
+    exporter = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
+    called, end = otel.spans(sdk.SimpleSpanProcessor(exporter))
+    called(usage(time.time()))
+    called(usage(time.time())._replace(status="TIMEOUT", args="secret"))
+    end()
+    first, second = exporter.get_finished_spans()
+    assert first.name == "tools/call stat"
+    assert first.end_time - first.start_time == pytest.approx(1_000_000, abs=1000)
+    assert (first.status.is_ok, second.status.is_ok) == (True, False)
+    assert "secret" not in str(second.attributes)
 
 
 # --- the audit -----------------------------------------------------------------------------------------------------

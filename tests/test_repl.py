@@ -500,9 +500,10 @@ def test_an_idle_program_is_ended_and_forgotten(workspace: Workspace) -> None:
         assert talk.read(started.proc_id, wait_ms=0).state == "no_such_process"
 
 
-def test_interactive_processes_can_be_switched_off(workspace: Workspace) -> None:
+@pytest.mark.parametrize("feature", ["repl_enabled", "proc_enabled"])
+def test_interactive_processes_can_be_switched_off(workspace: Workspace, feature: str) -> None:
     config = Config()
-    config.linux_ops.features.repl_enabled = False
+    setattr(config.linux_ops.features, feature, False)
     with talk_on(workspace.root, config) as talk, pytest.raises(Exception, match="switched off"):
         talk.start("cat")
 

@@ -336,13 +336,19 @@ EVERYDAY = {
 }
 
 
+def words_of(line: str) -> list[str]:
+    """The words of an everyday command, with the programs that this environment brings."""
+    if line.startswith("pytest"):
+        return PYTEST
+    words = line.split()
+    return [os.path.join(os.path.dirname(sys.executable), "rg"), *words[1:]] if words[0] == "rg" else words
+
+
 @pytest.mark.parametrize("line", EVERYDAY)
 def test_an_everyday_command_costs_a_fraction_and_holds_what_the_next_step_needs(te: Te, line: str) -> None:
     prepare, _, needed = EVERYDAY[line]
     prepare(te)
-    words = PYTEST if line.startswith("pytest") else line.split()
-    if words[0] == "rg":
-        words = [os.path.join(os.path.dirname(sys.executable), "rg"), *words[1:]]
+    words = words_of(line)
     raw, done = real(te, *words), te(*words)
     assert estimate(done.out) <= 0.15 * estimate(raw), (estimate(done.out), estimate(raw))
     for text in needed:

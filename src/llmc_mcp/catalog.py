@@ -99,6 +99,8 @@ class Catalog:
 def _switched_on(tool: ToolDef, config: Config) -> bool:
     if tool.feature is None:
         return True
+    if tool.feature == "repl_enabled" and not config.linux_ops.features.proc_enabled:
+        return False  # a program to talk to is a command too
     owner = config.tools if tool.feature == "dynamic_tools" else config.linux_ops.features
     return getattr(owner, tool.feature)
 

@@ -161,7 +161,8 @@ def render(result: object, *, lean: bool, first_root: str) -> Rendered:
     fields = _fields(result)
     body_name = result.body if isinstance(result, Result) else ""
     body: object = fields.pop(body_name, "")
-    fields.pop("image", None)
+    for name in ("image", *(result.lean_leaves_out if isinstance(result, Result) else ())):
+        fields.pop(name, None)
     meta: dict[str, object] = {}
     for name, value in fields.items():
         meta |= _fields(value) if name in _UNWRAPPED and value is not None else {name: value}

@@ -42,12 +42,10 @@ def bootstrap(app: App) -> str:
         direct = [name for name in names if name in listed]
         nested = [name for name in names if name not in listed and name in app.tools and in_code]
         if direct or nested:
-            lines.append(f"- {intent}: {', '.join([*direct, *(f'{name} (in code)' for name in nested)])}")
+            lines.append(f"- {intent}: {', '.join([*direct, *(f'{name}*' for name in nested)])}")
     if in_code:
         lines.append(
-            "In execute_code results are dicts: read_file('a.txt')['data']. tools() lists, help(name) explains. "
-            "Nothing written by code itself is kept: persist with linux_fs_write."
-            if "linux_fs_write" in app.tools
-            else "In execute_code results are dicts: read_file('a.txt')['data']. tools() lists, help(name) explains."
+            "* a function in execute_code, as all tools are; results are dicts: read_file('a.txt')['data']. tools() "
+            "lists, help(name) explains. What code writes by itself is ephemeral: persist it with a tool."
         )
     return "\n".join(lines)

@@ -29,6 +29,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     """
 
     body: ClassVar[str] = ""
+    lean_leaves_out: ClassVar[tuple[str, ...]] = ()  # fields that tell a model nothing it does not know already
     handle_kind: ClassVar[str] = ""  # set where a cut reply leaves its whole body behind, as a handle of this kind
 
     def handle_meta(self) -> dict[str, str | int]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import uvicorn
 import uvloop
 
+from .. import otel
 from ..dispatch import Gate
 from ..errors import InvalidArgument
 from ..observability import Log
@@ -74,6 +75,7 @@ def serve(gate: Gate, ready: Callable[[Listening], None], methods: Methods | Non
     for notice in issued.notices:
         gate.log.warning("auth", notice=notice)
     _forward_logs(gate.log)
+    end_tracing = _trace(gate)
     _more_files()
     sys.setswitchinterval(_SWITCH_S)
     with _bound(config.server.host, config.server.port) as listener:
@@ -81,6 +83,7 @@ def serve(gate: Gate, ready: Callable[[Listening], None], methods: Methods | Non
         listening = Listening(_url(listener, config.server.host), issued)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(server, listener, partial(ready, listening)))
+    end_tracing()
 
 
 async def _run(server: _Server, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -134,6 +137,18 @@ def _forward_logs(log: Log) -> None:
     root.handlers[:] = [_Forward(log)]
     root.setLevel(logging.WARNING)
     logging.captureWarnings(True)
+
+
+def _trace(gate: Gate) -> Callable[[], None]:
+    """Send spans where OpenTelemetry's own settings say; returns how to end it."""
+    if not gate.app.config.observability.otel_enabled or not otel.wanted():
+        return lambda: None
+    if not otel.installed():
+        gate.log.warning("otel", notice="a collector is configured, but not the extra: pip install 'llmc-mcp[otel]'")
+        return lambda: None
+    listener, end = otel.over_http()
+    gate.listeners.append(listener)
+    return end
 
 
 def _more_files() -> None:

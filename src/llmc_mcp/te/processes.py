@@ -22,7 +22,7 @@ from ..errors import FeatureUnavailable, InvalidArgument, KillForbidden, Permiss
 Sort = Literal["cpu", "mem", "pid"]
 SignalName = Literal["TERM", "KILL", "INT", "HUP"]
 
-_SAMPLE_S = 0.05  # the shortest time over which CPU use is measured; the kernel counts in steps of 10 ms
+_SAMPLE_S = 0.04  # the shortest time over which CPU use is measured; the kernel counts in steps of 10 ms
 _SAMPLE_AGE_S = 10.0  # an earlier look this old says nothing about now
 _SETTLE_S = 0.2  # how long a signalled process is watched, to tell whether it ended
 _COMMAND_CHARS = 200

@@ -133,6 +133,7 @@ class Repls:
         entry = self._reserve(owner, " ".join(argv))
         try:
             entry.conversation = self._converse(argv, cwd, env, columns)
+            entry.pid = entry.conversation.pid
             turn = entry.conversation.turn(wait_s, check, for_output=False)
             entry.pid = entry.conversation.pid or entry.pid
             self._refuse_broken(turn)

@@ -1,6 +1,6 @@
 """Files: exact edits and diffs."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -18,6 +18,11 @@ class Edit(Result):
     after_snippet: str
     new_sha256: str
     undo_id: str
+    body: ClassVar[str] = "after_snippet"
+    lean_leaves_out: ClassVar[tuple[str, ...]] = ("before_snippet",)
+
+    def cut(self, kept: int) -> None:
+        """Snippets are far shorter than a reply; nothing else depends on their length."""
 
 
 class Patch(Result):
