@@ -5,13 +5,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import files, http, processes, search, startup, te, writes
+from . import estimate, files, http, processes, search, startup, te, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
     "search": search.run,
     "files": files.run,
     "http": http.run,
+    "estimate": estimate.run,
     "processes": lambda work, quick: processes.run(work, quick),
     "writes": writes.run,
     "te": te.run,

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Server:
 
 
 @contextmanager
-def serving(work: Path, *settings: str) -> Iterator[Server]:
+def serving(work: Path, *settings: str) -> Generator[Server]:
     server = Server(work, *settings)
     try:
         yield server

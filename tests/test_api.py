@@ -222,8 +222,10 @@ def test_curl_as_the_readme_shows_it_works(served: HttpServer, workspace: Worksp
     import subprocess
 
     done = subprocess.run(
-        ["curl", "-s", f"{served.url}/tool", "-H", f"X-LLMC-Token: {served.token}"]
-        + ["-H", "Content-Type: application/json", "-d", '{"name": "list_dir", "args": {"path": "."}}'],
+        [
+            *("curl", "-s", f"{served.url}/tool", "-H", f"X-LLMC-Token: {served.token}"),
+            *("-H", "Content-Type: application/json", "-d", '{"name": "list_dir", "args": {"path": "."}}'),
+        ],
         capture_output=True,
         check=True,
     )

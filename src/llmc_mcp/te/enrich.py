@@ -63,7 +63,7 @@ class Family(Protocol):
         ...
 
     def skip(self, lines: int) -> None:
-        """That many more lines came, too late to be looked at."""
+        """That many more lines came, too late to be looked at; a family that counts lines counts them."""
         ...
 
     def show(self, held: bytes | None, budget: Budget) -> Shown:
@@ -220,7 +220,7 @@ class Envelope:
         self._sink: Sink | None = None
         self._held = bytearray()
         self._rest = b""
-        self._total = 0
+        self._total = self._unseen = 0
         self.binary = False
         self.failure: Exception | None = None
 
@@ -238,6 +238,7 @@ class Envelope:
             if self._total <= _LOOKED_AT:
                 self._plan.family.take(self._split(piece))
             else:
+                self._unseen += piece.count(b"\n")
                 self._plan.family.skip(piece.count(b"\n"))
         except Exception as exc:  # noqa: BLE001 - a mistake in here must not cost the user his command
             self.failure = exc
@@ -287,6 +288,9 @@ class Envelope:
 
     def _enriched(self, shown: Shown) -> Enriched:
         raw = estimate(bytes(self._held)) * self._total // max(len(self._held), 1)
+        if self._unseen:
+            crumb = f"{self._unseen:,} lines after the first {_LOOKED_AT >> 20} MB were not looked at"
+            shown = shown._replace(cut=True, crumbs=(*shown.crumbs, crumb))
         return Enriched(shown, self.keep() if shown.cut else self.drop(), self._total, raw)
 
     def keep(self) -> str | None:

@@ -20,7 +20,7 @@ _LOG_OTHER = re.compile(r"-z$|--(?:pretty|format|graph|json|null)|--color(?:=alw
 _LOG_MORE = re.compile(r"-(?:p|u|U\d+|c|cc|m)$|--(?:patch|stat|name-|numstat|shortstat|dirstat|raw|summary|compact)")
 _DIFF_OTHER = re.compile(
     r"-(?:z|s|q|R0)$|--(?:stat|numstat|shortstat|dirstat|name-|raw|word-diff|color(?!=never)|color-words|check|quiet"
-    r"|exit-code|summary|compact|no-patch|output|format|pretty|null|ext-diff)"
+    r"|summary|compact|no-patch|output|format|pretty|null|ext-diff)"
 )
 _STATUS_OTHER = re.compile(r"-z$|--(?:porcelain|null|column)|-v")
 
@@ -126,7 +126,7 @@ class Log:
             self._commits.append(commit)
 
     def skip(self, lines: int) -> None:
-        del lines  # of several lines is a commit, so how many more there are is not known
+        del lines  # a commit has several
 
     def show(self, held: bytes | None, budget: Budget) -> Shown:
         self._flush()
@@ -332,7 +332,7 @@ class Status:
         self._sections.setdefault(section, []).append(path)
 
     def skip(self, lines: int) -> None:
-        self._count += lines
+        del lines
 
     def show(self, held: bytes | None, budget: Budget) -> Shown:
         counts = {"files": self._count}

@@ -7,12 +7,12 @@ and a NUL behind each file name, so that no name or text can be mistaken for ano
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from .enrich import Budget, Plan, Room, Shown, clip, hot_zone, readable, zones
 from .flags import Syntax
 
-_KEPT_HITS = 20_000
+_KEPT_HITS = 1_500  # more than any budget can show
+_KEPT_DEFINITIONS = 2_000
 _KEPT_BYTES = 8 << 20
 _KEPT_LINE = 1_000  # bytes of a hit's line that are remembered
 _SHOWN_LINE = 240  # and shown
@@ -79,14 +79,11 @@ _DEFINES = re.compile(
     rb"|(?P<sh>[\w-]+)\s*\(\)\s*\{"
 )
 
+_MAY_DEFINE = re.compile(
+    rb"\s*(?:\w+\s+)?(?:def|class|fn|func|function|interface|struct|enum|type|trait|impl|mod|namespace|const|#define)\b"
+)
+
 DEFINITION, USE, TEST = 0, 1, 2
-
-
-class Hit(NamedTuple):
-    """A line that matched, with what stood around it."""
-
-    number: bytes
-    text: bytes
 
 
 class InFile:
@@ -156,39 +153,50 @@ class Grep:
     def __init__(self, pattern: re.Pattern[bytes] | None, *, with_context: bool) -> None:
         self._pattern, self._with_context = pattern, with_context
         self._files: dict[bytes, InFile] = {}
-        self._matches = self._kept = self._kept_bytes = 0
+        self._matches = self._kept = self._kept_bytes = self._definitions = 0
         self._others: list[bytes] = []
         self._complete = True
 
     def take(self, lines: list[bytes]) -> None:
-        for line in lines:
-            path, is_hit, rest = line.partition(b"\0")
+        at = 0
+        while at < len(lines):
+            path, is_hit, _ = lines[at].partition(b"\0")
             if not is_hit:
-                self._take_other(line)
+                self._take_other(lines[at])
+                at += 1
                 continue
+            prefix, end = path + b"\0", at + 1
+            while end < len(lines) and lines[end].startswith(prefix):
+                end += 1
             file = self._files.get(path)
             if file is None:
                 file = self._files[path] = InFile(path)
-            if self._kept < _KEPT_HITS and self._kept_bytes < _KEPT_BYTES:
-                self._take_hit(file, rest)
-            elif not self._with_context or rest[:12].lstrip(b"0123456789")[:1] == b":":
-                self._complete = False
+            self._take_run(file, lines[at:end], len(prefix))
+            at = end
+
+    def _take_run(self, file: InFile, lines: list[bytes], start: int) -> None:
+        """Lines of one file. Beyond what could ever be shown only the first of each file, and definitions, are kept."""
+        for line in lines:
+            number = _NUMBER.match(line, start)
+            if number is None:
+                self._take_other(line.replace(b"\0", b":"))
+                continue
+            mark = number[2] if self._with_context else b":"
+            if mark == b":":
                 file.count += 1
                 self._matches += 1
-
-    def _take_hit(self, file: InFile, rest: bytes) -> None:
-        number = _NUMBER.match(rest)
-        if number is None:
-            self._take_other(file.path + b":" + rest)
-            return
-        text = rest[number.end() : number.end() + _KEPT_LINE + 1]
-        mark = number[2] if self._with_context else b":"
-        file.lines.append((number[1], mark, text))
-        self._kept += 1
-        self._kept_bytes += len(text) + 64
-        if mark == b":":
-            file.count += 1
-            self._matches += 1
+            if self._kept < _KEPT_HITS or len(file.lines) < _USES_PER_FILE:
+                keep = self._kept_bytes < _KEPT_BYTES
+            else:
+                keep = self._definitions < _KEPT_DEFINITIONS and _MAY_DEFINE.match(line, number.end()) is not None
+                self._definitions += keep
+            if not keep:
+                self._complete = False
+                continue
+            text = line[number.end() : number.end() + _KEPT_LINE + 1]
+            file.lines.append((number[1], mark, text))
+            self._kept += 1
+            self._kept_bytes += len(text) + 64
 
     def _take_other(self, line: bytes) -> None:
         """What is no hit: the line between groups, and remarks such as "binary file matches"."""
@@ -196,7 +204,7 @@ class Grep:
             self._others.append(clip(line, _SHOWN_LINE))
 
     def skip(self, lines: int) -> None:
-        self._matches += lines
+        del lines  # hits and context, nobody knows
         self._complete = False
 
     def show(self, held: bytes | None, budget: Budget) -> Shown:

@@ -14,6 +14,7 @@ from ..store.schema import STEPS
 from ..tokens import estimate
 
 _WAIT_S = 3.0
+_LONGEST_NAME = 200
 _BYTES_PER_TOKEN = 4  # of output that nobody looked at
 # Programs that are many: their first word tells which.
 _MANY_IN_ONE = frozenset({"git", "npm", "yarn", "pnpm", "cargo", "go", "docker", "kubectl", "pip", "uv", "make", "gh"})
@@ -38,8 +39,8 @@ class Identity:
 
 def identity() -> Identity:
     """Who we run for."""
-    environ = os.environ
-    return Identity(environ.get("TE_AGENT_ID", ""), environ.get("TE_SESSION_ID", ""), environ.get("TE_MODEL", ""))
+    given = (os.environ.get(name, "") for name in ("TE_AGENT_ID", "TE_SESSION_ID", "TE_MODEL"))
+    return Identity(*(value[:_LONGEST_NAME].encode("utf-8", "replace").decode() for value in given))
 
 
 class Command:
