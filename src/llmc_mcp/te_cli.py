@@ -27,9 +27,8 @@ def main() -> None:
     """Run the command, or answer about earlier ones."""
     flags, words = set[str](), sys.argv[1:]
     while words and words[0] in ("--json", "--raw", "--shell"):
-        if words[0] == "--shell":  # what a wrapper passes: the shell's pid
-            if len(words) < 2 or not _same_stdout(words.pop(1)):
-                flags.add("become")  # a part of a pipeline: nobody reads this but a program
+        if words[0] == "--shell" and (len(words) < 2 or not _same_stdout(words.pop(1))):
+            flags.add("become")  # a wrapper in a part of a pipeline: nobody reads this but a program
         flags.add(words.pop(0))
     if not words or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
         from .te_asked import answer

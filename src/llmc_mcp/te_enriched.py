@@ -145,7 +145,8 @@ class _Run:
         from .te_asked import open_handles
 
         handles, principal = open_handles()
-        return handles.read(handles.find(principal, handle), 0, 1 << 62).data
+        found = handles.find(principal, handle)
+        return handles.read(found, 0, found.size).data
 
     def _note(self, code: int, mode: str, done: Enriched) -> None:
         self._noted.mode = mode
