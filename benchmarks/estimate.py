@@ -1,8 +1,10 @@
-"""How far the token estimate is from o200k, on replies of our own tools to real files."""
+"""How far the token estimate is from o200k, on replies of our own tools to files that it was not fitted to."""
 
 import random
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from llmc_mcp.app import Context
 from llmc_mcp.config import Config
@@ -15,44 +17,62 @@ from .report import median, percentile, provenance, table
 from .search import django
 from .tokens import count
 
-_KINDS = (".py", ".md", ".toml", ".json", ".txt", ".html", ".js", ".css", ".po")
-_WORDS = ("def ", "import", "TODO", "return self", "error", "assert", "[0-9]{4}", "path")
+_SOURCES = (".py", ".md", ".toml", ".json", ".txt", ".html", ".js", ".css")
+_WORDS = ("def ", "import", "TODO", "return self", "error", "assert", "[0-9]{4}", "path", "class ", "width", "name")
+
+Call = tuple[str, str, dict[str, Any]]  # what it stands for, the tool, its arguments
 
 
-def replies(root: Path, mode: str, work: Path, files: int) -> Iterator[str]:
-    """Reads of many files, searches and listings, as a client would get them."""
-    config = Config(mode=mode)
-    config.observability.enabled = False
-    gate = build(config, [str(root)], str(work))
-    dice = random.Random(1)
-    paths = sorted(str(path) for path in root.rglob("*") if path.suffix in _KINDS and path.stat().st_size > 500)
-    calls: list[tuple[str, dict[str, object]]] = [
-        ("read_file", {"path": path, "max_lines": dice.choice([20, 100, 400])}) for path in dice.sample(paths, files)
-    ]
-    calls += [("linux_search_content", {"root": ".", "pattern": word, "max_results": 50}) for word in _WORDS]
-    calls += [("linux_search_files", {"root": ".", "pattern": word}) for word in ("form", "test", "*.po")]
-    calls += [("linux_fs_list", {"path": "."}), ("list_dir", {"path": ".", "depth": 3}), ("00_INIT", {})]
-    try:
-        for name, arguments in calls:
-            context = Context(gate.app, Session("bench", "bench"), correlation_id="bench")
-            try:
-                yield gate.reply(context, name, arguments).text
-            except LlmcError:
-                continue
-    finally:
-        gate.close()
+def _held_out(path: Path) -> bool:
+    """Half of the files; the weights were fitted to the other half, and to this project's own files."""
+    language = path.parent.parent
+    name = (
+        f"{language.parent.name}{language.name}-{path.name}" if path.suffix == ".po" else path.parent.name + path.name
+    )
+    return zlib.crc32(name.encode()) % 2 == 1
+
+
+def _calls(tree: Path, quick: bool) -> Iterator[Call]:
+    dice = random.Random(3)
+    files = sorted(path for path in tree.rglob("*") if path.is_file() and path.stat().st_size > 500)
+    sources = [path for path in files if path.suffix in _SOURCES and _held_out(path)]
+    translations = [path for path in files if path.suffix == ".po" and _held_out(path)]
+    folders = sorted({str(path.parent) for path in sources})
+    share = 5 if quick else 1
+    for path in dice.sample(sources, 200 // share):
+        yield "source and prose", "read_file", {"path": str(path), "max_lines": dice.choice([20, 100, 400])}
+    for path in dice.sample(translations, 60 // share):
+        yield "translations, 100 languages", "read_file", {"path": str(path), "max_lines": dice.choice([20, 100, 400])}
+    for folder in dice.sample(folders, 25 // share):
+        yield "listings", "linux_fs_list", {"path": folder}
+    for word in _WORDS:
+        for folder in dice.sample(folders, 4):
+            yield "searches", "linux_search_content", {"root": folder, "pattern": word, "max_results": 50}
 
 
 def run(work: Path, quick: bool) -> str:
-    """Errors by mode."""
-    rows: list[list[str]] = []
+    """Errors by what the reply holds, over both formats of replies."""
+    tree, found = django(), dict[str, list[tuple[int, int]]]()
     for mode in ("hybrid", "classic"):
-        texts = [text for text in replies(django(), mode, work, 40 if quick else 300) if len(text) > 40]
-        real, guessed = [count(text) for text in texts], [estimate(text) for text in texts]
-        errors = [abs(guess - truth) / truth * 100 for guess, truth in zip(guessed, real, strict=True)]
-        within = sum(error <= 10 for error in errors) / len(errors) * 100
-        shown = (median(errors), sum(errors) / len(errors), percentile(errors, 0.95), within)
-        total = (sum(guessed) / sum(real) - 1) * 100
-        rows.append([mode, str(len(texts)), *(f"{value:.1f}" for value in shown), f"{total:+.1f}"])
+        config = Config(mode=mode)
+        config.observability.enabled = False
+        gate = build(config, [str(tree)], str(work))
+        for kind, name, arguments in _calls(tree, quick):
+            context = Context(gate.app, Session("bench", "bench"), correlation_id="bench")
+            try:
+                text = gate.reply(context, name, arguments).text
+            except LlmcError:
+                continue
+            for group in (kind, "all"):
+                found.setdefault(group, []).append((count(text), estimate(text)))
+        gate.close()
     head = ["replies", "count", "median error %", "mean %", "p95 %", "within 10 %, % of them", "error of the sum %"]
-    return f"{table(head, rows)}\n\n{provenance()}"
+    return f"{table(head, [_row(kind, pairs) for kind, pairs in sorted(found.items())])}\n\n{provenance()}"
+
+
+def _row(kind: str, pairs: list[tuple[int, int]]) -> list[str]:
+    errors = [abs(guess - truth) / truth * 100 for truth, guess in pairs]
+    within = sum(error <= 10 for error in errors) / len(errors) * 100
+    total = (sum(guess for _, guess in pairs) / sum(truth for truth, _ in pairs) - 1) * 100
+    shown = (median(errors), sum(errors) / len(errors), percentile(errors, 0.95), within)
+    return [kind, str(len(pairs)), *(f"{value:.1f}" for value in shown), f"{total:+.1f}"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llmc_mcp import doctor
-from llmc_mcp.te import kernel, sandbox
+from llmc_mcp.te import kernel, levels
 
 from .conftest import Workspace
 
@@ -54,7 +54,7 @@ def test_json_is_a_list_of_findings(workspace: Workspace) -> None:
 def test_a_machine_without_any_confinement_gets_a_fix_for_each_level(
     workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", ("/nonexistent",))
+    monkeypatch.setattr(levels, "SYSTEM_PATH", ("/nonexistent",))
     monkeypatch.setattr(kernel, "landlock_abi", lambda: 0)
     assert doctor.command(["--root", str(workspace.root)]) == 1
     printed = capsys.readouterr().out

@@ -12,11 +12,13 @@ import pytest
 
 from llmc_mcp.config import Config
 from llmc_mcp.errors import FeatureUnavailable, InvalidArgument
-from llmc_mcp.te import kernel, sandbox, selftest
+from llmc_mcp.te import ground, kernel, levels, selftest
 from llmc_mcp.te.bounds import Bounds
 from llmc_mcp.te.filesystem import Filesystem
+from llmc_mcp.te.ground import Settings, settings_from
 from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.sandbox import OffLevel, Sandbox, Settings, settings_from
+from llmc_mcp.te.levels import OffLevel
+from llmc_mcp.te.sandbox import Sandbox
 
 from .conftest import SECRET, Workspace, require
 
@@ -65,7 +67,7 @@ def test_auto_is_the_strongest_level_that_works(make: Make) -> None:
 
 
 def test_without_bubblewrap_auto_is_landlock_and_says_why(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", ("/nonexistent",))
+    monkeypatch.setattr(levels, "SYSTEM_PATH", ("/nonexistent",))
     box = make()
     assert box.level().name == "landlock"
     assert "bubblewrap (bwrap) is not installed" in box.report().reasons["workspace"]
@@ -74,7 +76,7 @@ def test_without_bubblewrap_auto_is_landlock_and_says_why(make: Make, monkeypatc
 def test_a_level_that_was_asked_for_is_not_replaced_by_a_weaker_one(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", ("/nonexistent",))
+    monkeypatch.setattr(levels, "SYSTEM_PATH", ("/nonexistent",))
     with pytest.raises(FeatureUnavailable, match="not installed"):
         make(level="workspace").level()
 
@@ -82,7 +84,7 @@ def test_a_level_that_was_asked_for_is_not_replaced_by_a_weaker_one(
 def test_b18_with_nothing_to_confine_them_no_command_starts(
     make: Make, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", ("/nonexistent",))
+    monkeypatch.setattr(levels, "SYSTEM_PATH", ("/nonexistent",))
     monkeypatch.setattr(kernel, "landlock_abi", lambda: 0)
     with pytest.raises(FeatureUnavailable, match=r"nothing would confine them.*not installed.*Landlock"):
         output(make(), workspace.root, "/usr/bin/touch", "started")
@@ -96,7 +98,7 @@ def test_b18_a_bubblewrap_that_fails_is_not_trusted(
     broken.mkdir()
     (broken / "bwrap").write_text("#!/bin/sh\necho bwrap: No permissions to create a new namespace >&2\nexit 1\n")
     (broken / "bwrap").chmod(0o755)
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", (str(broken), *sandbox.SYSTEM_PATH))
+    monkeypatch.setattr(levels, "SYSTEM_PATH", (str(broken), *levels.SYSTEM_PATH))
     box = make()
     assert box.level().name == "landlock"
     assert "No permissions to create a new namespace" in box.report().reasons["workspace"]
@@ -105,7 +107,8 @@ def test_b18_a_bubblewrap_that_fails_is_not_trusted(
 def test_b18_where_user_namespaces_are_forbidden_landlock_is_chosen(workspace: Workspace, tmp_path: Path) -> None:
     require(os.getuid() == 0, "root, to forbid user namespaces in a namespace of its own")
     script = (
-        "import sys; from llmc_mcp.te.sandbox import *; from llmc_mcp.te.filesystem import Filesystem\n"
+        "import sys; from llmc_mcp.te.ground import Settings; from llmc_mcp.te.sandbox import Sandbox\n"
+        "from llmc_mcp.te.filesystem import Filesystem\n"
         "from llmc_mcp.te.launcher import Launcher\n"
         "box = Sandbox(Launcher(), Settings(), tuple(Filesystem([sys.argv[1]]).roots), sys.argv[2])\n"
         "report = box.report(); print(report.level, report.reasons)\n"
@@ -122,7 +125,7 @@ def test_b18_where_user_namespaces_are_forbidden_landlock_is_chosen(workspace: W
 def test_b20_a_sandbox_that_lets_a_probe_through_is_refused(
     make: Make, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "make_level", lambda name, ground: OffLevel(ground))  # pyright: ignore
+    monkeypatch.setattr(levels, "make_level", lambda name, ground: OffLevel(ground))  # pyright: ignore
     box = make()
     with pytest.raises(FeatureUnavailable, match=r"self-test failed.*write_outside.*read_outside"):
         box.level()
@@ -146,7 +149,7 @@ def test_another_bubblewrap_is_tested_anew(make: Make, tmp_path: Path, monkeypat
     folder.mkdir()
     (folder / "bwrap").write_bytes(Path("/usr/bin/bwrap").read_bytes())
     (folder / "bwrap").chmod(0o755)
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", (str(folder), *sandbox.SYSTEM_PATH))
+    monkeypatch.setattr(levels, "SYSTEM_PATH", (str(folder), *levels.SYSTEM_PATH))
     box = make(level="workspace")
     assert box.level().name == "workspace"
     (folder / "bwrap").write_text("#!/bin/sh\nexit 1\n")
@@ -210,7 +213,7 @@ def test_secrets_of_a_home_that_is_a_root_are_hidden(
         pw_dir = str(workspace.root)
         pw_name = "tester"
 
-    monkeypatch.setattr(sandbox.pwd, "getpwuid", lambda _: Entry)  # pyright: ignore
+    monkeypatch.setattr(ground.pwd, "getpwuid", lambda _: Entry)  # pyright: ignore
     workspace.file(".ssh/id_rsa", SECRET)
     workspace.file(".netrc", SECRET)
     box = make(level="workspace")

@@ -13,7 +13,7 @@ from llmc_mcp.errors import Internal
 from .client import Client
 from .conftest import SECRET, Workspace
 from .gates import gate_on, text_of
-from .test_te_enrich import Broken
+from .test_te_answers import Broken
 
 
 @pytest.fixture

@@ -91,7 +91,8 @@ class App:
 
     @property
     def sandbox(self) -> "Sandbox":
-        from .te.sandbox import Sandbox, settings_from
+        from .te.ground import settings_from
+        from .te.sandbox import Sandbox
 
         settings = settings_from(self.config)
         roots = tuple(self.files.roots)

@@ -95,7 +95,7 @@ def pass_through(command: list[str], mode: str) -> None:
     noted = telemetry.Command(command, telemetry.identity())
     noted.mode = mode
     try:
-        code, printed = wrapped.run_through(command)
+        code, printed = wrapped.run_through(command, counted=mode != "raw")
     except wrapped.NotStarted as exc:
         noted.record(exc.code)
         _refuse(str(exc), exc.code)

@@ -29,10 +29,12 @@ _SAMPLE = 256  # bytes that are looked at in each of four places of a long text
 # Kind of byte, or several kinds in a row → tokens that each occurrence adds.
 # fmt: off
 WEIGHTS: dict[bytes, float] = {
-    b"l": 0.059, b"U": 1.577, b"d": 1.617, b"s": -0.657, b"n": -0.172, b"p": 0.337, b"x": 0.230, b"y": 0.259,
-    b"sl": 1.407, b"pl": 0.714, b"nl": 1.714, b"UU": -2.676, b"pp": 0.044, b"sp": 1.624, b"ss": 1.873,
-    b"dd": -1.757, b"lll": 0.070, b"ssss": -1.078, b"xyyx": 0.047, b"ddd": -0.884, b"sd": 1.062,
-    b"lllllll": 0.146,
+    b"l": -0.087, b"U": 0.394, b"d": 2.055, b"s": -0.103, b"n": 0.173, b"p": -0.024, b"x": 1.151, b"y": 0.616,
+    b"sl": 1.242, b"pl": 1.474, b"nl": 1.925, b"lU": -1.507, b"UU": -0.291, b"sU": 0.319, b"pU": 0.741,
+    b"pp": 0.571, b"ps": 0.385, b"sp": 0.847, b"ss": 0.855, b"nn": -0.748, b"ns": 0.489, b"pn": 0.144,
+    b"dd": -2.354, b"pd": 0.336, b"sd": 1.335, b"ld": -2.325, b"dl": 2.570, b"ddd": -1.746, b"lll": 0.242,
+    b"lllllll": 0.312, b"pppp": 0.707, b"ssss": -1.213, b"UUU": -0.269, b"Ul": 1.448, b"xyy": -1.245,
+    b"xyyx": -1.265, b"xyx": -2.862,
 }
 # fmt: on
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from .enrich import Budget, Plan, Room, Shown, clip, hot_zone, readable, zones
 from .flags import Syntax
 
-_KEPT_HITS = 1_500  # more than any budget can show
-_KEPT_DEFINITIONS = 2_000
+_KEPT_HITS = 1_000  # more than any budget can show
+_KEPT_DEFINITIONS = 1_000
 _KEPT_BYTES = 8 << 20
 _KEPT_LINE = 1_000  # bytes of a hit's line that are remembered
 _SHOWN_LINE = 240  # and shown
 _OTHER_LINES = 20
 _USES_PER_FILE = 3  # while other files wait for their first
-_LISTED = 0.3  # share of the room for what is only counted
+_LISTED = 0.2  # share of the room for what is only counted
 
 _GREP = Syntax(
     "efmABCdD",
@@ -74,11 +74,13 @@ _DEFINES = re.compile(
     rb"(?:def|class|fn|func|function\*?|interface|struct|enum|type|trait|impl|mod|module|namespace|record|protocol"
     rb"|macro_rules!|union|typedef|var|let|const|val|#\s*define|CREATE\s+(?:TABLE|VIEW|INDEX)|alias)\s+"
     rb"(?:\([^)]*\)\s*)?(?P<name>[\w$.:-]+)"
-    rb"|(?P<set>[A-Za-z_][\w.]*)\s*(?::[^=]+)?=(?!=)"
+)
+# Without a word that says so: an assignment, a function of C or of a shell. Only at the start of a line.
+_DEFINES_ON_TOP = re.compile(
+    rb"(?P<set>[A-Za-z_][\w.]*)\s*(?::[^=]+)?=(?!=)"
     rb"|[A-Za-z_][\w \t*&:<>,]*[ \t*&](?P<c>\w+)\s*\([^;]*$"
     rb"|(?P<sh>[\w-]+)\s*\(\)\s*\{"
 )
-
 _MAY_DEFINE = re.compile(
     rb"\s*(?:\w+\s+)?(?:def|class|fn|func|function|interface|struct|enum|type|trait|impl|mod|namespace|const|#define)\b"
 )
@@ -243,7 +245,7 @@ class Grep:
 
     def _defines(self, text: bytes) -> bool:
         """Whether the line defines what was searched for, rather than uses it."""
-        found = _DEFINES.match(text)
+        found = _DEFINES.match(text) or (None if text[:1].isspace() else _DEFINES_ON_TOP.match(text))
         if found is None:
             return False
         if self._pattern is None:

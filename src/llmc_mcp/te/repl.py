@@ -25,9 +25,10 @@ from ..errors import (
 )
 from .conversation import Check, Conversation, Turn, open_terminal
 from .filesystem import Filesystem
+from .ground import SYSTEM_PATH
 from .launcher import ConfinementError, Launcher, Started
 from .pump import Pump
-from .sandbox import SYSTEM_PATH, Sandbox
+from .sandbox import Sandbox
 from .shell import Programs
 
 _ROWS = 40

@@ -22,7 +22,7 @@ from .launcher import ConfinementError, Launcher
 from .process import Child
 
 if TYPE_CHECKING:
-    from .sandbox import Ground, Launch
+    from .ground import Ground, Launch
 
 _CACHE = "sandbox.json"
 _PATIENCE_S = 20.0
@@ -78,7 +78,7 @@ def forget(data_dir: str) -> None:
 
 
 def _try(launcher: Launcher, name: str, ground: "Ground", base: str) -> Outcome:
-    from .sandbox import make_level
+    from .levels import make_level
 
     facts = _lay_out(base, ground)
     root = os.fsencode(facts["root"])
@@ -176,7 +176,7 @@ def _inside(
 
 def _interpreter(ground: "Ground") -> str:
     """Our own Python or, where another user runs the commands and can't get to it, the system's."""
-    from .sandbox import reachable
+    from .ground import reachable
 
     return sys.executable if reachable(os.path.realpath(sys.executable), ground.user) else _SYSTEM_PYTHON
 
@@ -206,7 +206,7 @@ def _judge(succeeded: set[str], outside: str) -> Outcome:
 
 
 def _key(name: str, ground: "Ground") -> str:
-    from .sandbox import find_bubblewrap
+    from .levels import find_bubblewrap
 
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()

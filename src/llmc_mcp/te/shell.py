@@ -27,8 +27,9 @@ from ..errors import (
     from_oserror,
 )
 from .filesystem import Filesystem
+from .ground import search_path, settings_from
 from .process import ERR, OUT, Child
-from .sandbox import Sandbox, search_path, settings_from
+from .sandbox import Sandbox
 
 _HEAD = _TAIL = 32 << 10  # bytes of a stream that stay in memory
 _SPOOL_FROM = 1_500  # bytes: escaped, as many may fill a reply

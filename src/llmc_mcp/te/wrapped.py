@@ -87,10 +87,13 @@ def pipe() -> tuple[int, int]:
     return ends
 
 
-def run_through(argv: list[str]) -> tuple[int, int]:
-    """Run a command on our own stdout; returns its exit code and how many bytes it printed, 0 where unseen."""
+def run_through(argv: list[str], *, counted: bool = True) -> tuple[int, int]:
+    """Run a command on our own stdout; returns its exit code and how many bytes it printed, 0 where unseen.
+
+    `counted`: also what goes to a pipe is counted, which then goes through our hands.
+    """
     kind = os.fstat(1).st_mode
-    if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+    if counted and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         return _run_counted(argv)
     before = _offset(kind)
     code = Wrapped(argv).wait()
