@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.api.auth import SCOPES, Principal, Tokens, add, issue, kept_secret, remove, stored
-from llmc_mcp.config import Auth
+from llmc_mcp.catalog import Catalog
+from llmc_mcp.config import Auth, Config
 from llmc_mcp.errors import InvalidArgument, NotFound
 
 from .conftest import Workspace
@@ -199,6 +200,15 @@ def test_a_token_calls_what_its_scope_covers(served: HttpServer, named: dict[str
         inside = client.post("/tool", json={"name": "execute_code", "args": {"code": f"{tool}(**{arguments})"}})
         if scope == "read" and needed != "read":
             assert "not defined" in inside.text or "FORBIDDEN" in inside.text
+
+
+def test_whatever_may_start_a_program_needs_to_exec() -> None:
+    tools = Catalog(Config(mode="classic")).tools.values()
+    by_scope = {scope: {tool.name for tool in tools if tool.scope == scope} for scope in SCOPES}
+    assert {"run_cmd", "run_pytest", "te_run", "linux_proc_start", "linux_proc_kill"} <= by_scope["exec"]
+    assert all(name.startswith("linux_fs_") for name in by_scope["write"])
+    assert {"read_file", "execute_code", "health"} <= by_scope["read"]
+    assert not any(tool.mutating for tool in tools if tool.scope == "read" and tool.name != "execute_code")
 
 
 def test_a_client_sees_only_the_tools_that_it_may_call(served: HttpServer, named: dict[str, str]) -> None:

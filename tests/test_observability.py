@@ -321,6 +321,7 @@ def test_what_went_behind_a_handle_or_into_code_counts_as_saved(workspace: Works
             rows: list[Usage] = []
             gate.listeners.append(rows.append)
             gate.reply(Context(gate.app, Session("p", "s"), correlation_id="cid"), tool, arguments)
+            gate.app.settle()
             return sum(row.tokens_saved for row in rows)
 
     assert saved("read_file", path="a.txt") == 0

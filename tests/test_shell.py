@@ -66,7 +66,7 @@ def test_an_unsafe_program_is_refused_under_all_its_names() -> None:
     assert programs_from(config).find("python3", "/")
 
 
-def test_more_binaries_may_be_named_in_the_section_of_the_seeds() -> None:
+def test_more_binaries_may_be_named_in_a_section_of_their_own() -> None:
     config = Config()
     config.tools.run_cmd_allowlist = ("true",)
     config.linux_ops.commands.allowed_binaries = ("false",)

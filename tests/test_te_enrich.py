@@ -342,6 +342,7 @@ def words_of(line: str) -> list[str]:
     return [os.path.join(os.path.dirname(sys.executable), "rg"), *words[1:]] if words[0] == "rg" else words
 
 
+@pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe_openai's own
 @pytest.mark.parametrize("line", EVERYDAY)
 def test_an_everyday_command_costs_a_fraction_and_holds_what_the_next_step_needs(te: Te, line: str) -> None:
     prepare, _, needed = EVERYDAY[line]

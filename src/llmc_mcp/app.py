@@ -4,12 +4,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import Config, data_directory
 from .errors import Cancelled, FeatureUnavailable, Internal, IsolationRequired, LlmcError, Timeout
 from .session import Session
+from .store.place import database_of
 from .te.filesystem import Access, Filesystem
 from .tool import ToolDef
 
@@ -52,6 +52,7 @@ class App:
         self.settle: Callable[[], None] = lambda: None  # and how to wait until past calls are in the store
         self.started = time.monotonic()
         self._engines: dict[str, Any] = {}
+        self.problems: list[str] = []  # for the log: what went wrong without failing a call
         self._making = threading.RLock()
 
     def _engine(self, name: str, make: Callable[[], Engine]) -> Engine:
@@ -151,25 +152,26 @@ class App:
     def changes(self) -> "Changes":
         from .maasl import Leases
         from .te.changes import Changes
-        from .te.journal import Journal, Limits
+        from .te.journal import Journal, limits_from
 
         limits = self.config.limits
-        kept = Limits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
 
         def make() -> Changes:
-            leases = Leases(self.store, limits.lease_ttl_sec)
-            return Changes(self.files, self.store, Journal(self.store, kept), leases, limits.lease_wait_sec)
+            leases, journal = Leases(self.store, limits.lease_ttl_sec), Journal(self.store, limits_from(self.config))
+            return Changes(self.files, self.store, journal, leases, limits.lease_wait_sec)
 
         return self._engine("changes", make)
 
     def _after_a_crash(self, engine: Engine) -> Engine:
-        """Settle what a killed server left half-done before its files are first read.
+        """Settle what a killed server left half-done before this one first reads files.
 
         Only then is the store's log still there; after a clean end, looking costs one stat.
         """
-        if os.path.exists(os.path.join(self.data_dir, "llmc.db-wal")):
-            with suppress(LlmcError):
+        if os.path.exists(database_of(self.data_dir) + "-wal"):
+            try:
                 self.changes.settle_once()
+            except LlmcError as exc:
+                self.problems.append(f"half-done changes could not be settled yet: {exc.message}")
         return engine
 
     @property
@@ -193,11 +195,9 @@ class App:
 
     @property
     def handles(self) -> "Handles":
-        from .te.handles import Handles, Policy
+        from .te.handles import Handles, policy_from
 
-        limits = self.config.limits
-        policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
-        return self._engine("handles", lambda: Handles(self.store, policy))
+        return self._engine("handles", lambda: Handles(self.store, policy_from(self.config)))
 
     @property
     def pages(self) -> "Pages":
@@ -255,6 +255,7 @@ class Context:
         self._progress, self._parent = progress, parent
         self._started = self._last_told = time.monotonic()
         self._cancelled = False
+        self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
         self.truncated = False  # for the log: whether the reply was cut
         self.warnings: list[str] = []  # for the log: what went wrong without failing the call
         self.kept_bytes = 0  # for the statistics: what went behind a handle instead of into the reply

@@ -28,7 +28,8 @@ class Catalog:
 
     def __init__(self, config: Config) -> None:
         _load()
-        self.tools = {name: tool for name, tool in registered.items() if _switched_on(tool, config)}
+        self._config = config
+        self.tools = {name: tool for name, tool in registered.items() if _switched_off(tool, config) is None}
         known = dict(registered)
         self.notices: list[str] = []
         self._add_executables(config, known)
@@ -63,12 +64,12 @@ class Catalog:
         return self._names.get(name) or self._names.get(name.replace(".", "_", 1))
 
     def find(self, name: str) -> ToolDef:
-        """A tool by its name, an alias, or either with a dot where the seeds wrote one (`linux.fs_read`)."""
+        """A tool by its name, an alias, or either with a dot behind its family (`linux.fs_read`)."""
         tool = self.known(name)
         if tool is None:
             raise UnknownTool(f"there is no tool {name!r}", hint=self._nearest(name))
         if tool.name not in self.tools:
-            raise FeatureDisabled(f"{tool.name} is switched off", hint=f"Setting: linux_ops.features.{tool.feature}.")
+            raise FeatureDisabled(f"{tool.name} is switched off", hint=f"Setting: {_switched_off(tool, self._config)}.")
         return tool
 
     def _listed_names(self, config: Config) -> list[str]:
@@ -96,13 +97,16 @@ class Catalog:
         return f"Did you mean {' or '.join(close)}?" if close else f"Tools: {', '.join(sorted(self.tools))}."
 
 
-def _switched_on(tool: ToolDef, config: Config) -> bool:
-    if tool.feature is None:
-        return True
-    if tool.feature == "repl_enabled" and not config.linux_ops.features.proc_enabled:
-        return False  # a program to talk to is a command too
-    owner = config.tools if tool.feature == "dynamic_tools" else config.linux_ops.features
-    return getattr(owner, tool.feature)
+def _switched_off(tool: ToolDef, config: Config) -> str | None:
+    """The setting that keeps a tool away; None when it is there."""
+    features = config.linux_ops.features
+    if tool.feature in ("repl_enabled", "enable_run_cmd") and not features.proc_enabled:
+        return "mcp.linux_ops.features.proc_enabled"  # a program to talk to is a command too
+    if tool.feature in ("dynamic_tools", "enable_run_cmd"):
+        return None if getattr(config.tools, tool.feature) else f"mcp.tools.{tool.feature}"
+    if tool.feature is None or getattr(features, tool.feature):
+        return None
+    return f"mcp.linux_ops.features.{tool.feature}"
 
 
 def _entry(tool: ToolDef) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from .app import App
-from .config import Config, data_directory
+from .config import data_directory
+from .config_load import load
 from .errors import InvalidArgument, NotFound
 from .session import Session
 from .store.sqlite import Store
-from .te.journal import Change, Journal, Limits
+from .te.journal import Change, Journal, limits_from
 from .te.undoing import action_of, counts_of, path_of, target_of
 
 _LISTED = 200
@@ -62,15 +63,15 @@ class _Words:
 
 
 def _journal() -> Journal:
-    limits = Config().limits
-    kept = Limits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
-    return Journal(Store(data_directory()), kept)
+    loaded = load()
+    return Journal(Store(loaded.data_dir), limits_from(loaded.config))
 
 
 def _app(changes: Sequence[Change]) -> App:
     """The engines on whatever roots these changes were made below: a person's word is not bound to a server's."""
     roots = dict.fromkeys(root for change in changes for root in change.roots if os.path.isdir(root))
-    return App(Config(), list(roots) or [os.getcwd()], data_directory())
+    loaded = load()
+    return App(loaded.config, list(roots) or [os.getcwd()], loaded.data_dir)
 
 
 def _here(change: Change) -> bool:

@@ -230,7 +230,7 @@ class Limits(Section):
 class Observability(Section):
     """[mcp.observability]"""
 
-    enabled: Annotated[bool, key("write a log to stderr", "on")] = True
+    enabled: Annotated[bool, key("write a log to stderr, and keep statistics and audits of calls", "on")] = True
     log_format: Annotated[str, one_of("how a log line looks", "free", "json", "text")] = "json"
     log_level: Annotated[str, one_of("the least that is logged", "free", "debug", "info", "warning", "error")] = "info"
     include_correlation_id: Annotated[bool, key("correlation ids in the log", "on")] = True
@@ -403,6 +403,7 @@ class Config(Section):
 NOT_IN_FORCE = {
     "rag": "there is no code index yet",
     "resources": "there are no resources yet",
+    "store.url": "state is kept in SQLite, in the data directory; there is no other store yet",
     "te.script_path": "te is part of this package; remove the key",
     "docker.data_volume": "the environment variable LLMC_DATA_DIR names the data directory; remove the key",
     "docker": "what is kept is kept in the data directory, which is the volume to mount",

@@ -19,7 +19,7 @@ from .errors import BadArgs, Forbidden, Internal, LlmcError
 from .limits import Limiter
 from .observability import Log
 from .output import Rendered, fit, render
-from .tokens import estimate
+from .tokens import estimate, sample
 from .tool import Result, ToolDef, as_payload
 from .usage import Recorder, Usage, summarize
 
@@ -40,10 +40,10 @@ class Gate:
         app.listed, app.tools = catalog.listed, catalog.tools
         self._cold = "execute_code" in catalog.tools
         self.limits = _limiter(app.config, log)
-        self.recorder = _recorder(app)
+        self.listeners: list[Callable[[Usage], None]] = []  # told of every call some time after it is over
+        self.recorder = _recorder(app, self.listeners)
         if self.recorder is not None:
             app.settle = self.recorder.flush
-        self.listeners: list[Callable[[Usage], None]] = []  # told of every call once it is over
         self._audit: Audit | None = None
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
@@ -133,7 +133,8 @@ class Gate:
         sent: str | bytes = (
             outcome.text if isinstance(outcome, Rendered) else outcome if isinstance(outcome, bytes) else ""
         )
-        for warning in ctx.warnings:
+        problems, self.app.problems = self.app.problems, []
+        for warning in [*ctx.warnings, *problems]:
             self.log.warning("call", warning=warning, tool=name, cid=cid)
         self.log.info(
             "tool",
@@ -166,13 +167,14 @@ class Gate:
             model=who.model,
             correlation_id=cid,
             tokens_in=-(-size // _BYTES_PER_TOKEN),
-            tokens_out=estimate(sent),
             tokens_saved=_not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN,
         )
         if self.recorder is not None:
-            self.recorder.record(row)
-        for listener in self.listeners:
-            listener(row if tool is not None else row._replace(tool="unknown"))
+            self.recorder.record(row, sample(sent))
+        else:
+            row = row._replace(tokens_out=estimate(sent))
+            for listener in self.listeners:
+                listener(row)
 
     def _audited(self, ctx: Context, tool: ToolDef, status: str, raw_args: object, summary: str) -> None:
         settings = self.app.config.observability
@@ -203,6 +205,7 @@ class Gate:
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
         ctx.check()
         ctx.call_tool = partial(self._nested, ctx)
+        ctx.reply_bytes = limit
         result = tool.fn(ctx, **arguments)
         self._fit(ctx, result, limit, self.app.config.lean_replies() if lean is None else lean)
         ctx.truncated = _truncated(result)
@@ -251,12 +254,13 @@ def _limiter(config: "Config", log: Log) -> Limiter:
     )
 
 
-def _recorder(app: App) -> Recorder | None:
+def _recorder(app: App, listeners: list[Callable[[Usage], None]]) -> Recorder | None:
     settings = app.config.observability
     if not settings.enabled:
         return None
     if not settings.csv_token_audit_enabled:
-        return Recorder(lambda: app.store, (), settings.retention_days)
+        return Recorder(lambda: app.store, (), settings.retention_days, listeners)
     from .audit import TokenAudit
 
-    return Recorder(lambda: app.store, (TokenAudit(settings.csv_path, app.data_dir),), settings.retention_days)
+    sinks = (TokenAudit(settings.csv_path, app.data_dir),)
+    return Recorder(lambda: app.store, sinks, settings.retention_days, listeners)

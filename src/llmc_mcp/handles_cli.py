@@ -5,9 +5,9 @@ import os
 import sys
 import time
 
-from .config import Config, data_directory
+from .config_load import load
 from .store.sqlite import Store
-from .te.handles import Handle, Handles, Policy
+from .te.handles import Handle, Handles, policy_from
 
 _USAGE = """\
 usage: llmc handles [--json]      list your handles, newest first
@@ -20,9 +20,8 @@ def command(arguments: list[str]) -> int:
     if arguments in (["-h"], ["--help"]):
         print(_USAGE, end="")
         return 0
-    limits = Config().limits
-    policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
-    handles, principal = Handles(Store(data_directory()), policy), f"uid:{os.getuid()}"
+    loaded = load()
+    handles, principal = Handles(Store(loaded.data_dir), policy_from(loaded.config)), f"uid:{os.getuid()}"
     if arguments in ([], ["--json"]):
         _list(handles.list(principal), as_json=bool(arguments))
         return 0

@@ -35,6 +35,8 @@ class Metrics:
     def __init__(self, gate: Gate) -> None:
         settings = gate.app.config.observability
         self.enabled = settings.metrics_enabled
+        self._settle = gate.app.settle
+        self._is_tool = gate.catalog.known
         disable_created_metrics()  # one more line per counter that nobody looks at
         self._registry = CollectorRegistry()
         registry: Any = self._registry
@@ -60,8 +62,9 @@ class Metrics:
 
     def called(self, row: Usage) -> None:
         """A tool call is over."""
-        self._calls.labels(row.tool, row.status).inc()
-        self._call_seconds.labels(row.tool).observe(row.duration_ms / 1000)
+        tool = row.tool if self._is_tool(row.tool) else "unknown"
+        self._calls.labels(tool, row.status).inc()
+        self._call_seconds.labels(tool).observe(row.duration_ms / 1000)
         for counter, tokens in zip(self._by_kind, (row.tokens_in, row.tokens_out, row.tokens_saved), strict=True):
             counter.inc(tokens)
 
@@ -78,6 +81,7 @@ class Metrics:
 
     def page(self) -> bytes:
         """Everything, in Prometheus' text format."""
+        self._settle()
         return generate_latest(self._registry)
 
 

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable
 
 from . import __version__
-from .config import Config
+from .config_load import load
 from .errors import LlmcError
-from .store.place import data_directory
 from .store.sqlite import Store
 from .te import wrapped
 from .te.enrich import Budget, Room, clip, lines_of, share_of
-from .te.handles import Handle, Handles, Policy
+from .te.handles import Handle, Handles, policy_from
 from .te.telemetry import Command, identity, tokens_used
 from .tokens import estimate
 
@@ -72,9 +71,8 @@ def _guarded(action: Callable[[], int]) -> int:
 
 def open_handles() -> tuple[Handles, str]:
     """The user's handles, shared with every server of his, and the name that they are kept under."""
-    limits = Config().limits
-    policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
-    return Handles(Store(data_directory()), policy), f"uid:{os.getuid()}"
+    loaded = load()
+    return Handles(Store(loaded.data_dir), policy_from(loaded.config)), f"uid:{os.getuid()}"
 
 
 def _list_handles(as_json: bool) -> int:
@@ -123,7 +121,7 @@ def _print_matches(handle_id: str, pattern: str) -> int:
     source, end = wrapped.pipe()
     child = wrapped.Wrapped(["grep", "-anh", "-e", pattern, "--", path], stdout=end)
     os.close(end)
-    who, settings = identity(), Config().te
+    who, settings = identity(), load().config.te
     tokens, _ = share_of(settings.default_budget, tokens_used(who), settings.reply_tokens)
     room, shown, total, rest, full = Room(Budget(tokens)), list[bytes](), 0, b"", False
     for _, piece in wrapped.pieces({source: "stdout"}, os.pidfd_open(child.pid)):

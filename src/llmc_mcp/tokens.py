@@ -5,6 +5,8 @@ each other and weighs the counts; the weights were fitted to o200k on replies of
 (`python -m benchmarks estimate` measures the error).
 """
 
+from typing import NamedTuple
+
 _CLASSES = bytearray(b"p" * 256)
 for _byte in range(256):
     if 0x61 <= _byte <= 0x7A:
@@ -39,15 +41,33 @@ WEIGHTS: dict[bytes, float] = {
 # fmt: on
 
 
-def estimate(text: str | bytes) -> int:
-    """Tokens of a text, by o200k's measure; see DOCS/observability.md for how far off it may be."""
+class Sample(NamedTuple):
+    """Enough of a text to tell what it costs, and how long it is."""
+
+    data: bytes
+    size: int
+
+
+def sample(text: str | bytes) -> Sample:
+    """Four places of a long text, all of a short one."""
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    if not data:
-        return 0
     size = len(data)
     if size > 4 * _SAMPLE:
         step = (size - _SAMPLE) // 3
         data = b"".join(data[start : start + _SAMPLE] for start in (0, step, 2 * step, 3 * step))
+    return Sample(data, size)
+
+
+def weigh(taken: Sample) -> int:
+    """Tokens of the text that a sample was taken of, by o200k's measure; DOCS/observability.md says how far off."""
+    data, size = taken
+    if not data:
+        return 0
     kinds = data.translate(_TABLE)
     weighed = sum(kinds.count(kind) * weight for kind, weight in WEIGHTS.items()) * size / len(data)
     return round(min(max(weighed, size / _MOST_BYTES, 1), size))
+
+
+def estimate(text: str | bytes) -> int:
+    """Tokens of a text."""
+    return weigh(sample(text))

@@ -7,7 +7,7 @@ Nothing about a tool is written anywhere else.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -16,7 +16,7 @@ from .errors import BadArgs
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
 _DROPPED_FROM_SCHEMAS = ("title", "description", "additionalProperties")
-_STARTS_PROCESSES = frozenset({"proc_enabled", "repl_enabled"})
+_CHANGES_FILES = "fs_enabled"
 _CARRIERS = frozenset({"execute_code", "call_tool"})  # the gate checks each call that they make
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
@@ -112,7 +112,7 @@ class ToolDef:
         """What a token must cover for this tool, derived from what the tool says of itself."""
         if not self.mutating or self.name in _CARRIERS:
             return "read"
-        return "exec" if self.feature in _STARTS_PROCESSES else "write"
+        return "write" if self.feature == _CHANGES_FILES else "exec"  # whatever else changes things needs the most
 
     @property
     def arguments(self) -> type[msgspec.Struct]:
@@ -144,7 +144,8 @@ class ToolDef:
     def result_shape(self) -> str:
         """The fields of the result, in a line."""
         result = get_type_hints(self.fn)["return"]
-        return f"{{{', '.join(name for name in result.__struct_fields__ if name != 'image')}}}"
+        shapes = get_args(result) or (result,)
+        return " or ".join(f"{{{', '.join(n for n in shape.__struct_fields__ if n != 'image')}}}" for shape in shapes)
 
     def parse(self, raw: object) -> dict[str, Any]:
         """Arguments as the function takes them, or BAD_ARGS naming the field."""

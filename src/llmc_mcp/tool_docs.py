@@ -1,12 +1,12 @@
 """DOCS/mcp_linuxops_tools.md, made from the registry: `python -m llmc_mcp.tool_docs > DOCS/mcp_linuxops_tools.md`."""
 
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
 from .catalog import Catalog
 from .config import Config
-from .tool import Result, ToolDef
+from .tool import ToolDef
 
 _HEAD = """\
 # Tools
@@ -28,9 +28,7 @@ def _section(tool: ToolDef) -> str:
     arguments = ", ".join(name if name in required else f"{name}?" for name in schema["properties"])
     lines = [f"## {tool.name}", "", f"`{tool.name}({arguments})`", "", f"{tool.description}.", ""]
     lines += [f"- `{name}`: {_words(spec)}" for name, spec in schema["properties"].items()]
-    result = get_type_hints(tool.fn)["return"]
-    if isinstance(result, type) and issubclass(result, Result):
-        lines.append(f"- returns `{{{', '.join(_fields(result))}}}`")
+    lines.append(f"- returns `{tool.result_shape()}`")
     if tool.aliases:
         lines.append(f"- also called {', '.join(f'`{alias}`' for alias in tool.aliases)}")
     lines.append(f"- {_nature(tool)}")
@@ -47,10 +45,6 @@ def _words(spec: dict[str, Any]) -> str:
     if "minimum" in spec or "maximum" in spec:
         kind += f" {spec.get('minimum', '…')}..{spec.get('maximum', '…')}"
     return f"{kind}, default `{msgspec.json.encode(spec['default']).decode()}`" if "default" in spec else kind
-
-
-def _fields(result: type[Result]) -> list[str]:
-    return [name for name in result.__struct_fields__ if name != "image"]
 
 
 def _nature(tool: ToolDef) -> str:

@@ -8,10 +8,11 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from .errors import FeatureUnavailable
+from .tokens import Sample, weigh
 
 if TYPE_CHECKING:
     from .store.sqlite import Store
@@ -85,15 +86,28 @@ def redact(text: str) -> str:
     return _CREDENTIAL.sub(lambda found: f"{found[1] or ''}•••", text)
 
 
+_NOTHING_SENT = Sample(b"", 0)
+
+
+def _weighed(row: Usage, sent: Sample) -> Usage:
+    return row._replace(tokens_out=weigh(sent)) if sent.data else row
+
+
 class Recorder:
     """Takes rows from any thread; its own thread opens the store when the first row comes.
 
     That thread is woken once for a batch, not for every row: each waking would cost the call that did it.
     """
 
-    def __init__(self, store: Callable[[], "Store"], sinks: tuple[Sink, ...] = (), retention_days: int = 0) -> None:
-        self._store, self._sinks, self._retention_days = store, sinks, retention_days
-        self._rows: deque[Usage | threading.Event] = deque()
+    def __init__(
+        self,
+        store: Callable[[], "Store"],
+        sinks: tuple[Sink, ...] = (),
+        retention_days: int = 0,
+        listeners: Sequence[Callable[[Usage], None]] = (),
+    ) -> None:
+        self._store, self._sinks, self._retention_days, self._listeners = store, sinks, retention_days, listeners
+        self._rows: deque[tuple[Usage, Sample] | threading.Event] = deque()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._wake, self._hurry = threading.Event(), threading.Event()
@@ -101,12 +115,12 @@ class Recorder:
         self._forget_at = 0.0
         self.dropped = 0
 
-    def record(self, row: Usage) -> None:
-        """Never waits, never fails."""
+    def record(self, row: Usage, sent: Sample = _NOTHING_SENT) -> None:
+        """Never waits, never fails. What the reply cost is worked out later, from a sample of it."""
         if len(self._rows) >= _WAITING_ROWS:
             self.dropped += 1
             return
-        self._rows.append(row)
+        self._rows.append((row, sent))
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
@@ -139,12 +153,12 @@ class Recorder:
             self._wake.clear()  # before looking: what comes from here on wakes us again
             self._hurry.clear()
             while batch := self._take():
-                self._write([row for row in batch if isinstance(row, Usage)])
+                self._write([_weighed(*one) for one in batch if not isinstance(one, threading.Event)])
                 for waiting in batch:
                     if isinstance(waiting, threading.Event):
                         waiting.set()
 
-    def _take(self) -> list[Usage | threading.Event]:
+    def _take(self) -> list[tuple[Usage, Sample] | threading.Event]:
         return [self._rows.popleft() for _ in range(min(len(self._rows), _BATCH))]
 
     def _write(self, batch: list[Usage]) -> None:
@@ -156,6 +170,9 @@ class Recorder:
             self.dropped += len(batch)
         for sink in self._sinks:
             sink.append(batch)
+        for listener in self._listeners:
+            for row in batch:
+                listener(row)
 
     def _forget(self) -> None:
         """Drop what is older than it may get; now and then is enough."""

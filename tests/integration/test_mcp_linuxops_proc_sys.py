@@ -1,4 +1,4 @@
-"""Process and system tools over MCP, under the names that the seeds gave them."""
+"""Process and system tools over MCP, under the names of the original design."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def classic(workspace: Workspace) -> Iterator[Client]:
         yield client
 
 
-def test_the_process_list_has_the_shape_of_the_seeds(classic: Client) -> None:
+def test_the_process_list_has_its_designed_shape(classic: Client) -> None:
     reply = json.loads(classic.call("linux.proc_list", max_results=10).text)
     assert 0 < len(reply["processes"]) <= 10
     assert set(reply["processes"][0]) == {"pid", "user", "cpu_percent", "mem_percent", "command"}

@@ -1,4 +1,4 @@
-"""ATTACKS E10, E16, E17, E18: nobody but the operator decides what the server may do."""
+"""Attacks E10, E16, E17, E18: nobody but the operator decides what the server may do."""
 
 import os
 from collections.abc import Callable

@@ -4,6 +4,11 @@ import os
 from collections.abc import Mapping
 
 
+def database_of(data_dir: str) -> str:
+    """The store's file in a data directory."""
+    return os.path.join(data_dir, "llmc.db")
+
+
 def data_directory(environ: Mapping[str, str] | None = None) -> str:
     """Where state lives: LLMC_DATA_DIR, else .llmc in LLMC_ROOT, else the XDG state home; never from a file."""
     environ = os.environ if environ is None else environ

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from ..errors import FeatureUnavailable
+from .place import database_of
 from .schema import STEPS
 
 _WAIT_FOR_WRITERS_S = 30.0
@@ -22,7 +23,7 @@ class Store:
 
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
-        self.path = os.path.join(data_dir, "llmc.db")
+        self.path = database_of(data_dir)
         self._lock = threading.RLock()  # whoever is in a transaction may look around in it
         try:
             os.makedirs(data_dir, mode=0o700, exist_ok=True)

@@ -202,11 +202,11 @@ class Changes:
         with self._lock:
             if self._settled:
                 return
-            self._settled = True
             self.journal.clear_leftovers()
             for change in self.journal.pending():
                 if self._is_abandoned(change):
                     self.settle(change.id)
+            self._settled = True
 
     def _is_abandoned(self, change: Change) -> bool:
         if change.process == own_process():

@@ -73,6 +73,10 @@ class Engine(Protocol):
         """Get ready, so that the first run is quick."""
         ...
 
+    def close(self) -> None:
+        """End what it started."""
+        ...
+
 
 class _Printed:
     """Takes what is printed, up to a limit; the rest is only counted."""

@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from ..config import Config
 from ..errors import FeatureUnavailable, HandleNotFound
 from ..store.sqlite import Store
 
@@ -34,6 +35,12 @@ class Policy(NamedTuple):
     total_bytes: int
     spool_bytes: int
     ttl_seconds: float
+
+
+def policy_from(config: Config) -> Policy:
+    """What the operator set."""
+    limits = config.limits
+    return Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
 
 
 class Handle(NamedTuple):

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from ..config import Config
 from ..errors import FeatureUnavailable, NotFound, Stale
 from ..maasl import own_process
 from ..session import Session
@@ -39,6 +40,12 @@ class Limits(NamedTuple):
     change_bytes: int
     total_bytes: int
     trash_bytes: int
+
+
+def limits_from(config: Config) -> Limits:
+    """What the operator set."""
+    limits = config.limits
+    return Limits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
 
 
 class Change(NamedTuple):

@@ -131,6 +131,7 @@ class Search:
         try:
             with self._child([*_QUIET, *flags, b"--", b"./"], cwd=directory) as child:
                 data = b"".join(child.output(check))
+                _explain(child)
         finally:
             os.close(directory)
         return [path[2:] for path in data.split(b"\0")[:-1]]  # without the "./" that each begins with

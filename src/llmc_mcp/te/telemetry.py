@@ -9,7 +9,7 @@ import sqlite3
 import time
 
 from ..errors import FeatureUnavailable
-from ..store.place import data_directory
+from ..store.place import data_directory, database_of
 from ..store.schema import STEPS
 from ..tokens import estimate
 
@@ -100,7 +100,7 @@ def connect(data_dir: str) -> sqlite3.Connection:
 
     It is never closed: the process ends in a moment, and closing would write the log back to the database.
     """
-    path = os.path.join(data_dir, "llmc.db")
+    path = database_of(data_dir)
     if not os.path.exists(path):
         _bring_up(data_dir)
     connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)

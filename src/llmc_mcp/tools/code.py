@@ -70,7 +70,7 @@ def _set_value(ctx: Context, reply: CodeResult, value: object) -> None:
     """The value as JSON where it has such a form; one that is too long for a reply goes behind a handle."""
     plain = msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
     encoded = msgspec.json.encode(plain)
-    room = ctx.app.config.limits.max_reply_bytes // 2
+    room = ctx.reply_bytes // 2
     if len(encoded) <= room:
         reply.result = plain
         return
@@ -172,6 +172,6 @@ def tool_search(ctx: Context, query: str) -> FoundTools:
 
 @tool("Call a tool found by tool_search", feature="dynamic_tools", destructive=True)
 def call_tool(ctx: Context, name: str, args: dict[str, Any] | None = None) -> Result:
-    if name in _NOT_IN_CODE:
+    if name.replace(".", "_") in _NOT_IN_CODE:
         raise InvalidArgument(f"{name} can't be called through call_tool")
     return cast(Result, ctx.call_tool(name, args or {}))

@@ -7,7 +7,7 @@ import msgspec
 
 from ..app import Context
 from ..config import Config
-from ..errors import FeatureDisabled, FeatureUnavailable
+from ..errors import FeatureUnavailable
 from ..tool import Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TestReport(Result):
         self.shown = kept
 
 
-@tool("Run a program (words, no shell syntax; for that: bash -c '…')", feature="proc_enabled", destructive=True)
+@tool("Run a program (words, no shell syntax; for that: bash -c '…')", feature="enable_run_cmd", destructive=True)
 def run_cmd(
     ctx: Context,
     command: str | list[str],
@@ -79,8 +79,6 @@ def run_cmd(
 ) -> CommandOutput:
     from ..te.shell import split
 
-    if not ctx.app.config.tools.enable_run_cmd:
-        raise FeatureDisabled("run_cmd is switched off", hint="Setting: mcp.tools.enable_run_cmd.")
     return _run(ctx, split(command), cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
 
 
@@ -142,7 +140,7 @@ def _answer(done: "ShellResult") -> CommandOutput:
 
 
 def _limit_time(ctx: Context, seconds: float) -> float:
-    seconds = min(seconds, ctx.app.config.linux_ops.process_limits.max_timeout_sec)
+    seconds = ctx.app.config.capped_seconds(seconds)
     ctx.limit_time(seconds)
     return seconds
 
@@ -157,4 +155,4 @@ def _call(ctx: Context) -> "Call":
             ctx.warnings.append(exc.message)
             return None
 
-    return Call(ctx.check, open_sink, ctx.app.config.limits.max_reply_bytes - _ROOM_FOR_META)
+    return Call(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ..app import Context
-from ..errors import BadArgs, FeatureDisabled, FeatureUnavailable, Internal
+from ..errors import BadArgs, FeatureUnavailable, Internal
 from ..te.answer import TeOutput, Told, as_text, enrichment_of
 from ..tool import tool
 
@@ -21,7 +21,7 @@ _ROOM_FOR_META = 2_000
 _ESCAPED = 0.85  # of a reply's bytes are text; the rest is what JSON makes of line ends and quotes
 
 
-@tool("Run a command; big output comes ranked, grouped, cut, with a handle", feature="proc_enabled", destructive=True)
+@tool("Run a command; big output comes ranked, grouped, cut, with a handle", feature="enable_run_cmd", destructive=True)
 def te_run(
     ctx: Context,
     command: str | list[str] | None = None,
@@ -32,8 +32,6 @@ def te_run(
     from ..te.shell import split
 
     settings, given = ctx.app.config, command if command is not None else args
-    if not settings.tools.enable_run_cmd:
-        raise FeatureDisabled("commands are switched off", hint="Setting: mcp.tools.enable_run_cmd.")
     if given is None or (command is not None and args is not None):
         raise BadArgs("give either `command` or `args`")
     seconds = settings.capped_seconds(timeout or settings.te.timeout)
@@ -100,7 +98,7 @@ class _Wrapped:
 
         config = self._ctx.app.config
         tokens, _ = share_of(left, 0, config.te.reply_tokens)
-        room = int((config.limits.max_reply_bytes - _ROOM_FOR_META - min(stderr, 4_000)) * _ESCAPED)
+        room = int((self._ctx.reply_bytes - _ROOM_FOR_META - min(stderr, 4_000)) * _ESCAPED)
         return Budget(tokens, max(room, 500))
 
     def _shown(self, budget: "Budget") -> "Enriched":

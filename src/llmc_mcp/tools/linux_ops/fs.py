@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 
 from ...app import Context
-from ...errors import LlmcError
+from ...errors import Forbidden, LlmcError
 from ...te import names
 from ...te.filesystem import Place, kind_of
 from ...tool import Image, Result, Row, as_payload, tool
@@ -186,7 +186,7 @@ def linux_fs_read(ctx: Context, path: str, offset_lines: FromStart = 0, max_line
     place = ctx.app.files.locate(path)
     reading = ctx.app.reader.read(place, offset_lines, max_lines, ctx.check)
     meta = _meta(place, reading)
-    too_long = len(reading.text) > ctx.app.config.limits.max_reply_bytes // 2
+    too_long = len(reading.text) > ctx.reply_bytes // 2
     handle = _file_handle(ctx, place, reading) if meta.truncated or too_long else None
     return FileContent(reading.text, meta, handle, _image(reading))
 
@@ -207,7 +207,7 @@ def repo_read(ctx: Context, root: str, path: str, max_bytes: SomeBytes | None = 
 def linux_fs_read_many(ctx: Context, paths: SomePaths, max_lines: SomeLines = 200) -> ManyFiles:
     # Small files leave their share to the large ones: shortest first, each gets an equal part of what is left.
     readings = {path: _try_to_read(ctx, path, max_lines) for path in dict.fromkeys(paths)}
-    room = ctx.app.config.limits.max_reply_bytes * 4 // 5 - sum(len(path) + 40 for path in readings)
+    room = ctx.reply_bytes * 4 // 5 - sum(len(path) + 40 for path in readings)
     waiting = len(readings)
     for row in sorted(readings.values(), key=lambda row: len(row.content)):
         _shorten(row, room // waiting)
@@ -297,9 +297,8 @@ def stat(ctx: Context, path: str) -> Stat:
     if data.type == "file":
         try:
             data.sha256 = ctx.app.reader.sha256(place, ctx.check)
-        except LlmcError as exc:
-            if exc.http_status != 403:  # a file that may not be read still has a size
-                raise
+        except Forbidden:
+            pass  # a file that may not be read still has a size
     return Stat(data)
 
 

@@ -110,9 +110,10 @@ def linux_proc_list(
 ) -> ProcessList:
     found = ctx.app.processes.rows(user=user, name=name, sort=sort, check=ctx.check)
     rows = [ProcessInfo(*row) for row in found]
-    reply = ProcessList(rows[:max_results], len(rows), len(rows) > max_results)
-    if reply.truncated:
+    reply = ProcessList(rows[:max_results], len(rows), False)
+    if len(rows) > max_results:
         reply.handle = ctx.keep(reply.handle_kind, {}, as_payload(rows))
+        reply.cut(max_results)
     return reply
 
 
@@ -124,7 +125,7 @@ def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> Kill
 @tool("Processes as a tree", feature="proc_enabled", read_only=True)
 def linux_proc_tree(ctx: Context, pid: int | None = None) -> ProcessTree:
     found = ctx.app.processes.tree(pid)
-    shown, count = _grow(found, ctx.app.config.limits.max_reply_bytes - _ROOM_FOR_META)
+    shown, count = _grow(found, ctx.reply_bytes - _ROOM_FOR_META)
     reply = ProcessTree(shown, count < len(found), len(found))
     if reply.truncated:
         whole = "\n".join(line for branch in _grow(found, 1 << 62)[0] for line in branch.lines())
@@ -222,11 +223,14 @@ class Stopped(Result):
     stopped: bool
     exit_code: int
     output: str = ""
+    truncated: bool | None = None
+    handle: str | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
     def cut(self, kept: int) -> None:
-        """What is left out is the beginning of its last words."""
+        del kept
+        self.truncated = True
 
 
 class SessionRow(Row):
@@ -325,7 +329,7 @@ def _standing(turn: "Turn") -> tuple[str, int | None, bool | None, str | None]:
 
 def _shown(ctx: Context, text: str) -> tuple[str, str | None]:
     """Output that fits a reply: whole, or its beginning and, more of it, its end; all of it is then in the handle."""
-    room = ctx.app.config.limits.max_reply_bytes - _ROOM_FOR_META
+    room = ctx.reply_bytes - _ROOM_FOR_META
     if len(msgspec.json.encode(text)) <= room:
         return text, None
     handle = ctx.keep(Printed.handle_kind, {}, text.encode("utf-8", "replace"))

@@ -87,7 +87,7 @@ def linux_sys_services(ctx: Context, max_results: MaxServices = 100) -> Services
 @tool("Last lines of the system log (journald or syslog)", feature="logs_enabled", read_only=True)
 def linux_sys_logs(ctx: Context, lines: LogLines = 100, unit: str | None = None, since: str | None = None) -> SystemLog:
     log = ctx.app.system.logs(lines, unit, since, ctx.check)
-    room = ctx.app.config.limits.max_reply_bytes - _ROOM_FOR_META
+    room = ctx.reply_bytes - _ROOM_FOR_META
     content = _newest(log.content, room)
     reply = SystemLog(content, log.source, len(content) < len(log.content))
     if reply.truncated:
