@@ -304,6 +304,7 @@ SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "read_file": {"path": "notes.txt"},
     "repo_read": {"root": ".", "path": "notes.txt"},
     "run_cmd": {"command": "echo hello"},
+    "te_run": {"command": "echo hello"},
     "run_pytest": {"path": "sub/test_sample.py"},
     "stat": {"path": "notes.txt"},
 }

@@ -1,12 +1,14 @@
 """A tool is its function: name, schema and argument checks all come from the signature."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 import pytest
 
 from llmc_mcp.app import Context
+from llmc_mcp.catalog import Catalog
+from llmc_mcp.config import Config
 from llmc_mcp.errors import BadArgs
 from llmc_mcp.tool import Result, ToolDef, registered, tool
 
@@ -149,3 +151,12 @@ def test_two_tools_of_one_name_are_refused() -> None:
         tool("Again")(stat)
     assert registered["stat"] is before
     assert before.fn is fs.stat
+
+
+def test_every_tool_says_what_it_returns_and_can_keep_what_it_cuts() -> None:
+    for known in Catalog(Config(mode="classic")).tools.values():
+        assert known.result_shape().startswith("{"), known.name
+        result = get_type_hints(known.fn)["return"]
+        for shape in get_args(result) or (result,):
+            if shape.handle_kind:
+                assert "handle" in shape.__struct_fields__, f"{known.name} has nowhere to put its handle"
