@@ -241,7 +241,7 @@ def test_what_the_journal_keeps_is_its_owners_alone(workspace: Workspace, tmp_pa
 # --- trouble ---------------------------------------------------------------------------------------
 
 
-def test_forty_random_kills_leave_old_or_new_never_torn(tmp_path: Path) -> None:
+def test_a27_forty_random_kills_leave_old_or_new_never_torn(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.crashes", str(tmp_path), "45", "7"]
     run = subprocess.run(command, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert run.returncode == 0, run.stderr
@@ -251,7 +251,7 @@ def test_forty_random_kills_leave_old_or_new_never_torn(tmp_path: Path) -> None:
     assert any(name.endswith("old") for name in seen)
 
 
-def test_a_full_disk_leaves_the_old_content(workspace: Workspace, tmp_path: Path) -> None:
+def test_a28_a_full_disk_leaves_the_old_content(workspace: Workspace, tmp_path: Path) -> None:
     path = workspace.file("a.txt", "old\n")
     with Client(
         "--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path / "data")}
@@ -269,7 +269,7 @@ Call = Callable[..., Any]
 
 
 @pytest.mark.parametrize("name", ["fsync", "rename", "fchmod"])
-def test_an_input_output_error_anywhere_leaves_the_old_content(
+def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
     workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     path = workspace.file("a.txt", "old\n")

@@ -98,7 +98,7 @@ def test_folders_on_the_way_are_made_only_when_asked(workspace: Workspace, serve
     assert list(workspace.root.iterdir()) == []
 
 
-def test_a_stale_hash_is_refused_and_nothing_is_written(workspace: Workspace, server: Client) -> None:
+def test_a29_a_stale_hash_is_refused_and_nothing_is_written(workspace: Workspace, server: Client) -> None:
     path = workspace.file("a.txt", "theirs\n")
     reply = server.call("linux_fs_write", path="a.txt", content="mine\n", expected_sha256=sha("older\n"))
     assert reply.code == "SHA_MISMATCH"
@@ -219,7 +219,7 @@ def test_a_folder_moves_with_all_it_holds(workspace: Workspace, server: Client) 
     assert (workspace.root / "from/deep/a.txt").read_text() == "x"
 
 
-def test_a_move_replaces_only_when_told_and_the_undo_brings_both_back(workspace: Workspace, server: Client) -> None:
+def test_a25_a_move_replaces_only_when_told_and_the_undo_brings_both_back(workspace: Workspace, server: Client) -> None:
     workspace.file("a.txt", "a")
     workspace.file("b.txt", "b")
     assert server.call("linux_fs_move", source="a.txt", target="b.txt").code == "CONFLICT"
@@ -231,7 +231,7 @@ def test_a_move_replaces_only_when_told_and_the_undo_brings_both_back(workspace:
     assert {path.name: path.read_text() for path in workspace.root.iterdir()} == {"b.txt": "a"}
 
 
-def test_bad_moves_get_their_codes(workspace: Workspace, server: Client) -> None:
+def test_a25_bad_moves_get_their_codes(workspace: Workspace, server: Client) -> None:
     workspace.file("dir/a.txt", "x")
     workspace.file("b.txt", "x")
     expected = {

@@ -19,8 +19,8 @@ from llmc_mcp.audit import Audit, TokenAudit, digest
 from llmc_mcp.config import Config
 from llmc_mcp.session import Session
 from llmc_mcp.store.sqlite import Store
-from llmc_mcp.tokens import estimate
-from llmc_mcp.usage import Recorder, Usage
+from llmc_mcp.tokens import estimate, sample
+from llmc_mcp.usage import Recorder, Usage, weighed
 
 from .conftest import Workspace
 from .gates import gate_on
@@ -313,6 +313,16 @@ def test_the_estimate_takes_any_text() -> None:
     assert estimate("") == 0
     for text in ("a", " " * 10_000, "\n" * 999, "\x00" * 500, "你好" * 999, "😀" * 500, "x" * 10**6, "\ud800"):
         assert 0 < estimate(text) <= len(text.encode("utf-8", "replace"))
+
+
+def test_in_a_flood_a_reply_is_taken_to_cost_what_others_of_its_tool_do() -> None:
+    text = "some words in a line\n" * 40
+    batch = [(usage(0.0), sample(text * (1 + number % 3))) for number in range(300)]
+    exact = [estimate(text * (1 + number % 3)) for number in range(300)]
+    found = [row.tokens_out for row in weighed(batch)]
+    assert found[:20] == exact[:20]
+    assert sum(found) == pytest.approx(sum(exact), rel=0.05)
+    assert weighed([(usage(0.0), sample(""))])[0].tokens_out == 2  # nothing was sent: what the row says stands
 
 
 def test_what_went_behind_a_handle_or_into_code_counts_as_saved(workspace: Workspace) -> None:

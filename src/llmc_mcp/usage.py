@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from .errors import FeatureUnavailable
@@ -24,6 +24,7 @@ _CLOSE_S = 2.0
 _DAY_S = 86_400.0
 _FORGET_EVERY_S = 6 * 3600.0
 _SHOWN_VALUE = 60
+_WEIGHED_ONE_BY_ONE = 20  # replies of a batch
 
 # What a summary never shows: contents are somebody's data, and values that look like credentials are secrets.
 _CONTENT_ARGUMENTS = frozenset({"content", "old_text", "new_text", "diff_text", "stdin", "input", "code"})
@@ -89,8 +90,20 @@ def redact(text: str) -> str:
 _NOTHING_SENT = Sample(b"", 0)
 
 
-def _weighed(row: Usage, sent: Sample) -> Usage:
-    return row._replace(tokens_out=weigh(sent)) if sent.data else row
+def weighed(batch: Iterable[tuple[Usage, Sample]]) -> list[Usage]:
+    """Rows with the tokens of their replies; in a flood, most are taken to cost per byte what others of the tool did."""
+    rows: list[Usage] = []
+    per_byte: dict[str, float] = {}
+    for row, sent in batch:
+        if not sent.size:
+            rows.append(row)
+        elif len(rows) >= _WEIGHED_ONE_BY_ONE and row.tool in per_byte:
+            rows.append(row._replace(tokens_out=round(per_byte[row.tool] * sent.size)))
+        else:
+            tokens = weigh(sent)
+            per_byte[row.tool] = tokens / sent.size
+            rows.append(row._replace(tokens_out=tokens))
+    return rows
 
 
 class Recorder:
@@ -153,7 +166,7 @@ class Recorder:
             self._wake.clear()  # before looking: what comes from here on wakes us again
             self._hurry.clear()
             while batch := self._take():
-                self._write([_weighed(*one) for one in batch if not isinstance(one, threading.Event)])
+                self._write(weighed(one for one in batch if not isinstance(one, threading.Event)))
                 for waiting in batch:
                     if isinstance(waiting, threading.Event):
                         waiting.set()

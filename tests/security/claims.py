@@ -97,13 +97,38 @@ CLAIMS: dict[str, Claim] = {
     ),
     "C15": Claim("many commands", "no zombie, descriptor or memory growth", _SAME),
     "C16": Claim("many commands at once", "as many as the server has workers, each a tree of its own", _SAME),
+    "C09": Claim("kill: pid 1, the server, its ancestors, another user, 0 and negatives", "refused", _SAME),
+    "C10": Claim("a pid that was given away again", "signals go through a pidfd, never to the new process", _SAME),
+    "C11": Claim("a signal that is none", "BAD_ARGS", _SAME),
+    "C17": Claim("^C in a REPL", "interrupts the busy program and nothing else", _SAME),
+    "C18": Claim("a line of 5,000 characters typed into a REPL", "arrives whole", _SAME),
+    "C19": Claim("a program that prints a prompt", "waiting is the kernel's word, not the text's", _SAME),
+    "C20": Claim("echo, ^D, a closed terminal", "echo is not doubled, end of input ends, state is told", _SAME),
+    "C21": Claim("no output, half a character", "returns at its deadline; the half waits for its other half", _SAME),
+    "C22": Claim("a call taken back", "the whole tree dies, nothing is answered twice", _SAME),
+}
+
+# Attacks on everything but commands; what is claimed is what its tests say, sentence by sentence.
+OTHERS: dict[str, str] = {
+    "A": "Paths and files",
+    "D": "Code in execute_code",
+    "E": "Protocol, configuration, HTTP and models",
 }
 
 _HEAD = """\
-# Security of commands
+# Security
 
-Made by `python -m tests.security.claims` from the claims and the tests that show them, which run as root and as an
-ordinary user at both levels; a test fails when this page is stale.
+Made by `python -m tests.security.claims` from the claims and the tests that show them; a test fails when this page is
+stale. Attacks have ids: A paths and files, B commands, C processes, D code, E protocol and models.
+
+Files are reached below root directories by openat2 with RESOLVE_BENEATH: the kernel decides what a path may lead to,
+at the moment it is opened. Searches run ripgrep in a Landlock domain that can read below the roots and nothing else.
+Code in execute_code runs in an interpreter that has no machine behind it, only the tools. What follows is about
+commands; the rest is listed at the end.
+
+## Commands
+
+The tests of this part run as root and as an ordinary user at both levels.
 
 The list of allowed programs keeps an agent to what the operator had in mind. It is no boundary: every shell and
 interpreter on it can start anything. The boundary is the sandbox, which the kernel enforces.
@@ -131,18 +156,22 @@ is not used; a root of `/` can only be served with `off`.
 
 The network is off unless `mcp.tools.allow_outbound_network` is set. What a command leaves running ends with it.
 
-## What is claimed, and what is not
+### What is claimed, and what is not
 
 """
 
 
 def shown_by_tests() -> dict[str, list[str]]:
     """Every test whose name carries the id of an attack of section B or C."""
+    return {number: names for number, names in _by_attack().items() if number[0] in "BC"}
+
+
+def _by_attack() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                for number in re.findall(r"(?<=_)[bc]\d\d(?=_)", node.name):
+                for number in re.findall(r"(?<=_)[a-e]\d\d(?=_)", node.name):
                     found.setdefault(number.upper(), []).append(f"{path.name}::{node.name}")
     return found
 
@@ -151,11 +180,21 @@ def document() -> str:
     """The whole page."""
     tests = shown_by_tests()
     rows = ["| id | attack | workspace | landlock | shown by |", "|---|---|---|---|---|"]
-    for number, claim in CLAIMS.items():
+    for number, claim in sorted(CLAIMS.items()):
         landlock = claim.workspace if claim.landlock == _SAME else claim.landlock
         names = "<br>".join(f"`{name.partition('::')[2]}`" for name in tests.get(number, []))
         rows.append(f"| {number} | {claim.attack} | {claim.workspace} | {landlock} | {names} |")
-    return _HEAD + "\n".join(rows) + "\n"
+    return _HEAD + "\n".join(rows) + "\n" + "".join(_section(*part) for part in OTHERS.items())
+
+
+def _section(letter: str, title: str) -> str:
+    """The attacks of one kind, and what was seen when they were tried."""
+    rows = [f"\n## {title}\n", "| id | what was seen |", "|---|---|"]
+    for number, tests in sorted(_by_attack().items()):
+        if number.startswith(letter):
+            names = dict.fromkeys(name.partition("::")[2] for name in tests)
+            rows.append(f"| {number} | {'<br>'.join(f'`{name}`' for name in names)} |")
+    return "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

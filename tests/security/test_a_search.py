@@ -251,3 +251,12 @@ def test_a36_a_search_nobody_wants_any_more_ends_with_its_process(workspace: Wor
         assert children_of(launcher_pid) == []
     finally:
         launcher.close()
+
+
+def test_a35_a_pattern_that_explodes_elsewhere_takes_linear_time_in_a_handle(
+    workspace: Workspace, classic: Client
+) -> None:
+    workspace.file("long.txt", "".join(f"{'a' * 2000}b{n}\n" for n in range(300)))
+    handle = classic.call("linux_fs_read", path="long.txt").meta["handle"]
+    assert classic.call("linux_handle_read", handle=handle, grep="(a+)+$").meta["total"] == 0
+    assert classic.call("linux_handle_read", handle=handle, grep="(a|aa)+b299$").meta["total"] == 1

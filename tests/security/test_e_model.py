@@ -110,3 +110,11 @@ def test_e09_tools_that_change_or_run_things_do_not_claim_to_read(server: Client
     ):
         assert hints[name]["readOnlyHint"] is False
         assert hints[name]["destructiveHint"] is True
+
+
+@pytest.mark.parametrize("uri", ["file:///etc/passwd", "file://../../etc/passwd", "llmc://docs/../../etc/passwd", ""])
+def test_e14_no_resource_uri_leads_to_a_file(server: Client, uri: str) -> None:
+    for method in ("resources/read", "resources/templates/list", "resources/list"):
+        reply = server.request(method, {"uri": uri})
+        assert "error" in reply
+        assert "root:" not in json.dumps(reply)
