@@ -58,7 +58,9 @@ def test_health_says_that_it_is_well_and_no_more(served: HttpServer) -> None:
         assert anonymous.get("/health").json() == {"ok": True, "version": "v0"}
 
 
-def test_read_file_list_dir_stat_and_run_cmd_have_their_designed_shapes(client: httpx.Client, workspace: Workspace) -> None:
+def test_read_file_list_dir_stat_and_run_cmd_have_their_designed_shapes(
+    client: httpx.Client, workspace: Workspace
+) -> None:
     path = str(workspace.root / "a.txt")
     assert tool(client, "read_file", path="a.txt") == {
         "data": "hello\nworld\n",

@@ -57,8 +57,8 @@ def metrics(served: HttpServer) -> Samples:
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     found: Samples = {}
     for family in text_string_to_metric_families(reply.text):
-        for sample in family.samples:
-            found[sample.name, frozenset(sample.labels.items())] = sample.value
+        for one in family.samples:
+            found[one.name, frozenset(one.labels.items())] = one.value
     return found
 
 

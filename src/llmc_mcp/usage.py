@@ -91,7 +91,7 @@ _NOTHING_SENT = Sample(b"", 0)
 
 
 def weighed(batch: Iterable[tuple[Usage, Sample]]) -> list[Usage]:
-    """Rows with the tokens of their replies; in a flood, most are taken to cost per byte what others of the tool did."""
+    """Rows with the tokens of their replies; in a flood, most cost per byte what others of the tool did."""
     rows: list[Usage] = []
     per_byte: dict[str, float] = {}
     for row, sent in batch:

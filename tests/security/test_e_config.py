@@ -176,7 +176,8 @@ def another(key: Key) -> object:
         return not key.default
     if isinstance(key.default, int | float):
         return key.default + 1
-    return {dict: {"x": 1 if "budget" in key.name else "/x"}, str: "other"}[type(key.default)]
+    made = {dict: {"x": 1 if "budget" in key.name else "/x"}, str: "other", tuple: ["other"]}
+    return made[type(key.default)]
 
 
 # Something wider, and something tighter, than the default of a key with each rule.

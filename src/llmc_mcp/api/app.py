@@ -1,4 +1,4 @@
-"""The REST surface: each tool's own object as JSON, the shapes of the API's first design, one envelope for everything that goes wrong."""
+"""The REST surface: each tool's own object as JSON, one envelope for everything that goes wrong."""
 
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine

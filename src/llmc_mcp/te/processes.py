@@ -120,8 +120,8 @@ class Processes:
         if user is None:
             return None if self._visible.list_others else self._visible.users
         try:
-            uid = int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
-        except KeyError:
+            uid = int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
+        except (KeyError, ValueError):  # nobody, or no name at all: a NUL, a lone surrogate
             raise InvalidArgument(f"there is no user {user!r}") from None
         if uid not in self._visible.users and not self._visible.list_others:
             raise PermissionDenied(

@@ -11,7 +11,6 @@ import time
 from ..errors import FeatureUnavailable
 from ..store.place import data_directory, database_of
 from ..store.schema import STEPS
-from ..tokens import estimate
 
 _WAIT_S = 3.0
 _LONGEST_NAME = 200
@@ -63,6 +62,8 @@ class Command:
 
     def shown(self, body: bytes, raw_tokens: int) -> None:
         """That was printed of what would have cost so many tokens."""
+        from ..tokens import estimate
+
         self.bytes_out, self.tokens_out = len(body), estimate(body)
         self.tokens_saved = max(raw_tokens - self.tokens_out, 0)
 
