@@ -13,7 +13,7 @@ _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "files": files.run,
     "http": http.run,
     "estimate": estimate.run,
-    "processes": lambda work, quick: processes.run(work, quick),
+    "processes": processes.run,
     "writes": writes.run,
     "te": te.run,
 }

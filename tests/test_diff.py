@@ -459,7 +459,12 @@ def test_a_short_diff_is_as_short_as_it_can_be(a: list[str], b: list[str]) -> No
     for i, x in enumerate(a):
         for j, y in enumerate(b):
             longest[i + 1][j + 1] = longest[i][j] + 1 if x == y else max(longest[i][j + 1], longest[i + 1][j])
-    common = longest[-1][-1]
+    common, size = longest[-1][-1], len(a)
+    while a and b and a[0] == b[0]:  # what is the same at both ends is kept first
+        a, b = a[1:], b[1:]
+    while a and b and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    common -= size - len(a)
     unique = {x for x in a if a.count(x) == b.count(x) == 1}
     if not unique:  # a line that is unique on both sides is kept even where another way would be shorter
         assert (added, removed) == (len(b) - common, len(a) - common)

@@ -14,23 +14,28 @@ _ALWAYS_LISTED = ("read_file", "list_dir")
 _BOOTSTRAP = "00_INIT"
 
 
-def _load() -> None:
-    """Import every tool module: the explicit list of what exists. Tool modules import no engine at start."""
+def _load() -> dict[str, ToolDef]:
+    """Every tool, in the order of the modules below: the explicit list of what exists.
+
+    Tool modules import no engine at start. Who imported one of them first must not decide the order.
+    """
     from .tools import code, meta, te
     from .tools import exec as commands
     from .tools.linux_ops import changes, fs, handles, patch, proc, search, stats, sysinfo
 
-    del changes, code, commands, meta, fs, handles, patch, proc, search, stats, sysinfo, te
+    modules = (fs, changes, patch, search, handles, commands, te, proc, sysinfo, code, stats, meta)
+    order = {module.__name__: place for place, module in enumerate(modules)}
+    return dict(sorted(registered.items(), key=lambda row: order.get(row[1].fn.__module__, len(order))))
 
 
 class Catalog:
     """The enabled tools by name and alias, and the part of them that tools/list shows."""
 
     def __init__(self, config: Config) -> None:
-        _load()
+        everything = _load()
         self._config = config
-        self.tools = {name: tool for name, tool in registered.items() if _switched_off(tool, config) is None}
-        known = dict(registered)
+        self.tools = {name: tool for name, tool in everything.items() if _switched_off(tool, config) is None}
+        known = dict(everything)
         self.notices: list[str] = []
         self._add_executables(config, known)
         self._names = {alias: tool for tool in known.values() for alias in (tool.name, *tool.aliases)}
