@@ -69,11 +69,11 @@ class Gate:
             with self.limits.admitted(ctx.session):
                 return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
         finally:
-            self._warm_up()
+            self._warm_up(name)
 
-    def _warm_up(self) -> None:
-        """After the first call, and beside the second: make the code engine ready, for its first run to be quick."""
-        if self._cold:
+    def _warm_up(self, name: str) -> None:
+        """A client that asks how to work here is about to: make the code engine ready beside its next call."""
+        if self._cold and name == "00_INIT":
             self._cold = False
             threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
 

@@ -6,6 +6,7 @@ and 1 becomes stderr, so neither a stray print nor a child can touch the convers
 
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from .methods import (
 )
 
 _READ = 1 << 16
+_SWITCH_S = 0.001  # how long one busy thread may keep the others waiting; Python's default is five times that
 _SERVER_BUSY = -32000
 _HANG_UP_GRACE_S = 1.0  # for calls under way once we are told to leave
 RequestId = str | int
@@ -68,6 +70,7 @@ class StdioServer:
 
     def run(self) -> None:
         """Read until the end of input, then finish the replies that are under way."""
+        sys.setswitchinterval(_SWITCH_S)
         try:
             for line in self._lines():
                 self._receive(line)
