@@ -5,12 +5,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import estimate, files, http, processes, search, startup, te, writes
+from . import estimate, files, http, listing, processes, search, startup, te, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
     "search": search.run,
     "files": files.run,
+    "listing": listing.run,
     "http": http.run,
     "estimate": estimate.run,
     "processes": processes.run,

@@ -47,7 +47,7 @@ class Lister:
         except FeatureUnavailable:
             return None  # without ripgrep nothing is known to be ignored
         folders: set[bytes] = set()
-        for path in paths:
+        for path in _split(paths):
             folder = path.rpartition(b"/")[0]
             while folder and folder not in folders:
                 folders.add(folder)
@@ -57,30 +57,39 @@ class Lister:
     def find(self, place: Place, pattern: str, file_glob: str | None, check: Callable[[], None]) -> list[bytes]:
         """Files by name, best first: a substring in any case, a glob, or with a slash a part of the path."""
         paths = self._search().paths(place, include_hidden=False, include_ignored=False, check=check)
-        if file_glob is not None:
-            wanted = _glob_matcher(file_glob)
-            paths = [path for path in paths if wanted(b"/" + path)]
         check()
         found = _matching(paths, pattern)
+        if file_glob is not None:
+            wanted = _glob_matcher(file_glob)
+            found = [path for path in found if wanted(b"/" + path)]
         word = names.parse(pattern).lower().strip(b"/")
         found.sort(key=lambda path: _rank(path, word))
         return found
 
 
-def _matching(paths: list[bytes], pattern: str) -> list[bytes]:
+def _matching(paths: bytes, pattern: str) -> list[bytes]:
     if _GLOB.search(pattern):
         wanted = _glob_matcher(pattern)
-        return [path for path in paths if wanted(b"/" + path)]
+        return [path for path in _split(paths) if wanted(b"/" + path)]
     word = names.parse(pattern)
     if not word.isascii():
         lowered = pattern.lower()
-        return [path for path in paths if lowered in _searched(path, b"/" in word).decode("utf-8", "replace").lower()]
-    word = word.lower()
-    # One pass in C over all paths tells which few are worth a look.
-    candidates = [path for path in paths if word in path.lower()] if word not in (b"/",) else paths
-    if b"/" in word:
-        return candidates
-    return [path for path in candidates if word in path.rpartition(b"/")[2].lower()]
+        return [p for p in _split(paths) if lowered in _searched(p, b"/" in word).decode("utf-8", "replace").lower()]
+    return [path for path in _holding(paths, word.lower()) if word.lower() in _searched(path, b"/" in word).lower()]
+
+
+def _split(paths: bytes) -> list[bytes]:
+    return [path[2:] for path in paths.split(b"\0")[:-1]]  # without the "./" that each begins with
+
+
+def _holding(paths: bytes, word: bytes) -> Iterator[bytes]:
+    """Paths that hold a word in any case: one pass in C over all of them, a look at the few that do."""
+    lowered = paths.lower()
+    at = lowered.find(word)
+    while at >= 0:
+        start, end = paths.rfind(b"\0", 0, at) + 1, paths.find(b"\0", at)
+        yield paths[start + 2 : end]
+        at = lowered.find(word, end)
 
 
 def _searched(path: bytes, whole: bool) -> bytes:

@@ -120,10 +120,8 @@ class Search:
             _explain(child)
         return True
 
-    def paths(
-        self, place: Place, *, include_hidden: bool, include_ignored: bool, check: Callable[[], None]
-    ) -> list[bytes]:
-        """Every file below a directory, relative to it."""
+    def paths(self, place: Place, *, include_hidden: bool, include_ignored: bool, check: Callable[[], None]) -> bytes:
+        """Every file below a directory, relative to it: `./path`, and a NUL behind each."""
         directory = self._files.open_dir(place)
         flags = [b"--files", b"--null", *([b"--hidden", b"--glob=!.git"] if include_hidden else [])]
         flags += [b"--no-ignore"] if include_ignored else []
@@ -134,7 +132,7 @@ class Search:
                 _explain(child)
         finally:
             os.close(directory)
-        return [path[2:] for path in data.split(b"\0")[:-1]]  # without the "./" that each begins with
+        return data
 
     def lines_of(
         self, fd: int, pattern: str, offset: int, limit: int, check: Callable[[], None]
