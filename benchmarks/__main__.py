@@ -5,11 +5,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import estimate, files, http, listing, processes, search, startup, te, writes
+from . import code, estimate, files, http, listing, processes, search, startup, te, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
     "search": search.run,
+    "code": code.run,
     "files": files.run,
     "listing": listing.run,
     "http": http.run,
