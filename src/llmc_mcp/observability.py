@@ -76,8 +76,9 @@ class Log:
         if self._writer is None:
             with self._start:
                 if self._writer is None:
-                    self._writer = threading.Thread(target=self._write, name="log", daemon=True)
-                    self._writer.start()
+                    thread = threading.Thread(target=self._write, name="log", daemon=True)
+                    thread.start()
+                    self._writer = thread  # only now: whoever closes may join it at once
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:

@@ -137,8 +137,9 @@ class Recorder:
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="usage", daemon=True)
+                    thread.start()
+                    self._thread = thread  # only now: whoever closes may join it at once
         if not self._wake.is_set():
             self._wake.set()
 
