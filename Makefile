@@ -53,8 +53,8 @@ peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@test -x $(VENV)/lock/bin/python || $(PYTHON) -m venv $(VENV)/lock
 	@$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
-	@$(UV) pyproject.toml requirements/build.in -o requirements/run.lock
-	@$(UV) --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+	@$(UV) --extra embedding pyproject.toml requirements/build.in -o requirements/run.lock
+	@$(UV) --extra embedding --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
 
 clean: ## remove .venv and everything generated
 	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules

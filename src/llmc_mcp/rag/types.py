@@ -1,0 +1,57 @@
+"""What the parts of the index hand each other. Lines count from 1, both ends included; bytes are half open."""
+
+from typing import Literal
+
+import msgspec
+
+Confidence = Literal["exact", "likely", "name_only"]
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a file."""
+
+    first_line: int
+    last_line: int
+    start: int
+    end: int
+
+
+class Definition(msgspec.Struct, frozen=True, array_like=True):
+    """Something that a file defines: a function, a class, a section of a document."""
+
+    name: str  # as written: save
+    qualname: str  # with what it lies in: Model.save
+    kind: str  # function, method, class, struct, interface, trait, enum, type, module, constant, macro, section, …
+    span: Span  # with its decorators and the comment above it
+    signature: str  # its head in one line
+    doc: str  # what its docstring or the comment above it says, first paragraph
+    parent: int  # the definition around it, by its place in the file's list; -1 at the top
+
+
+class Reference(msgspec.Struct, frozen=True, array_like=True):
+    """A place where a file names something that is defined here or elsewhere."""
+
+    name: str  # save
+    receiver: str  # what stands before its dot: self, user.profile; "" where there is none
+    kind: Literal["call", "import", "inherit", "use"]
+    line: int
+    inside: int  # the innermost definition around it, by its place in the file's list; -1 at the top
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """What a search finds: a whole definition where it is small enough, else a part of one, or some lines."""
+
+    span: Span
+    definition: int  # the innermost definition that it is a part of; -1 for none
+
+
+class Parsed(msgspec.Struct, frozen=True, array_like=True):
+    """Everything that one look at a file found out; it travels from a parsing process to the one that writes."""
+
+    path: str  # below the root, as the file system has it (surrogateescape)
+    language: str  # of the grammar; "" for text without one
+    sha256: bytes
+    definitions: list[Definition]
+    chunks: list[Chunk]
+    references: list[Reference]
+    broken_line: int = 0  # of the first syntax error; 0 for none
