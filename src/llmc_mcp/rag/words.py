@@ -1,0 +1,201 @@
+"""Words of code and of questions: identifiers whole and in parts, stemmed alike on both sides of a search."""
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+_WORD = re.compile(r"[^\W_][\w]*|_\w+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
+_NAME = re.compile(r"[^\W\d]\w*(?:(?:\.|::|->|#|\\|/)[^\W\d]\w*[!?]?)*")
+_SEPARATOR = re.compile(r"\.|::|->|#|\\|/")
+_LONGEST = 64  # letters; what is longer is data, not a word
+
+STOP = frozenset(
+    [
+        "a",
+        "about",
+        "all",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "been",
+        "being",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "done",
+        "for",
+        "from",
+        "get",
+        "gets",
+        "got",
+        "had",
+        "has",
+        "have",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "me",
+        "my",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "our",
+        "should",
+        "so",
+        "such",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "to",
+        "up",
+        "us",
+        "use",
+        "used",
+        "uses",
+        "using",
+        "via",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "whom",
+        "whose",
+        "why",
+        "will",
+        "with",
+        "within",
+        "without",
+        "would",
+        "you",
+        "your",
+    ]
+)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A question as the index understands it."""
+
+    words: tuple[str, ...]  # stems of its words and of its identifiers' parts, each once, without stop words
+    names: tuple[str, ...]  # what is written like an identifier: HTTPAdapter, send_file, Plug.Router
+    symbol: bool  # it is nothing but one name
+
+
+def split(identifier: str) -> list[str]:
+    """The parts of an identifier in lower case: HTTPServer2_fooBar is http, server, 2, foo, bar."""
+    return [part.lower() for part in _PART.findall(identifier)]
+
+
+@lru_cache(200_000)
+def index_words(word: str) -> str:
+    """What the index holds for one word: the stems of its parts, and the whole where it has several; one string."""
+    if len(word) > _LONGEST:
+        return ""
+    parts = split(word)
+    stems = [stem(part) for part in parts]
+    if len(parts) > 1:
+        stems.append("".join(parts))
+    return " ".join(stems)
+
+
+def terms(text: str) -> str:
+    """A text as the index takes it in: its terms with spaces between them."""
+    return " ".join(filter(None, map(index_words, _WORD.findall(text))))
+
+
+def name_term(name: str) -> str:
+    """An identifier as one term, however it is written: send_file, sendFile and SendFile are one."""
+    return "".join(split(name))
+
+
+def question(text: str) -> Question:
+    """Takes a question apart."""
+    text = text.strip()
+    found: list[str] = _NAME.findall(text)
+    alone = len(found) == 1 and found[0] == text.strip("`'\"()?.") and len(text) <= _LONGEST
+    names = [name for name in found if _like_an_identifier(name)]
+    if alone and not names:
+        names = found
+    words: dict[str, None] = {}
+    for word in _WORD.findall(text):
+        if word.lower() in STOP and not alone:
+            continue
+        words.update(dict.fromkeys(index_words(word).split()))
+    return Question(tuple(words), tuple(dict.fromkeys(names)), alone)
+
+
+def last_name(name: str) -> str:
+    """The last part of a qualified name: Router for Plug.Router."""
+    return _SEPARATOR.split(name)[-1]
+
+
+def _like_an_identifier(name: str) -> bool:
+    """Whether a word of a question is written as code writes names, and English does not."""
+    if _SEPARATOR.search(name) or "_" in name:
+        return True
+    return any(letter.isupper() for letter in name[1:]) and not name.isupper()
+
+
+_DOUBLE = re.compile(r"([bdfgmnprt])\1$")
+# The first suffix that fits goes away where enough of the word stays.
+_SUFFIXES = (
+    ("ization", "", 3), ("isation", "", 3), ("izing", "", 3), ("ising", "", 3), ("izer", "", 3), ("iser", "", 3),
+    ("ize", "", 3), ("ise", "", 4), ("ations", "", 4), ("ation", "", 4), ("ating", "", 4), ("ator", "", 4),
+    ("ated", "", 4), ("ate", "", 4), ("ition", "", 4), ("ively", "", 4), ("ments", "", 4), ("ment", "", 4),
+    ("ness", "", 4), ("able", "", 4), ("ible", "", 4), ("ance", "", 4), ("ence", "", 4), ("ency", "", 4),
+    ("tion", "t", 3), ("sion", "s", 3), ("ical", "", 4), ("ally", "", 4), ("ity", "", 4), ("ive", "", 4),
+    ("ing", "", 3), ("ers", "", 3), ("ors", "", 4), ("er", "", 3), ("or", "", 4), ("ed", "", 3), ("al", "", 4),
+    ("ly", "", 4), ("ic", "", 4), ("es", "", 3), ("s", "", 3),
+)  # fmt: skip
+
+
+@lru_cache(200_000)
+def stem(word: str) -> str:
+    """The stem of an English word in lower case; parser, parses, parsed and parsing have one."""
+    if len(word) < 4 or not word.isascii() or word[0].isdigit():
+        return word
+    if word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        word = word[:-3] + "y"
+    elif word.endswith("s"):
+        word = word[:-1]
+    for suffix, put, least in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= least:
+            word = word[: -len(suffix)] + put
+            break
+    word = _DOUBLE.sub(r"\1", word)
+    if len(word) > 3 and word[-1] == "e":
+        word = word[:-1]
+    if len(word) > 3 and word[-1] == "y":
+        word = word[:-1] + "i"
+    return word
