@@ -104,22 +104,38 @@ def test_b18_a_bubblewrap_that_fails_is_not_trusted(
     assert "No permissions to create a new namespace" in box.report().reasons["workspace"]
 
 
+_REPORT = """
+import os, sys
+from llmc_mcp.te.filesystem import Filesystem
+from llmc_mcp.te.ground import Settings
+from llmc_mcp.te.launcher import Launcher
+from llmc_mcp.te.sandbox import Sandbox
+report = Sandbox(Launcher(), Settings(), tuple(Filesystem([sys.argv[1]]).roots), sys.argv[2]).report()
+print(report.level, report.reasons, "as process", os.getpid())
+"""
+
+
 def test_b18_where_user_namespaces_are_forbidden_landlock_is_chosen(workspace: Workspace, tmp_path: Path) -> None:
     require(os.getuid() == 0, "root, to forbid user namespaces in a namespace of its own")
-    script = (
-        "import sys; from llmc_mcp.te.ground import Settings; from llmc_mcp.te.sandbox import Sandbox\n"
-        "from llmc_mcp.te.filesystem import Filesystem\n"
-        "from llmc_mcp.te.launcher import Launcher\n"
-        "box = Sandbox(Launcher(), Settings(), tuple(Filesystem([sys.argv[1]]).roots), sys.argv[2])\n"
-        "report = box.report(); print(report.level, report.reasons)\n"
-    )
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
-    command = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh", sys.executable, "-c", script]
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh", sys.executable, "-c", _REPORT]
     done = subprocess.run(
         [*command, str(workspace.root), str(tmp_path / "d")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("landlock {'workspace': "), done.stdout
+
+
+def test_the_first_process_of_a_container_is_not_mistaken_for_the_first_one_inside(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
+    require(os.getuid() == 0, "root, for a process namespace with its own /proc")
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _REPORT]
+    done = subprocess.run(
+        [*command, str(workspace.root), str(tmp_path / "d")], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "workspace {} as process 1\n", done.stdout + done.stderr
 
 
 def test_b20_a_sandbox_that_lets_a_probe_through_is_refused(

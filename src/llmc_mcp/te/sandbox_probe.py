@@ -4,6 +4,7 @@ The text of this file is handed to a bare interpreter inside, so it imports noth
 harmless if it succeeds: files and listeners are the self-test's own, nothing is written to the system.
 """
 
+import hashlib
 import json
 import os
 import socket
@@ -42,8 +43,8 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "send_udp": lambda: _connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", facts["udp"])),
         "connect_unix": lambda: _connect(socket.AF_UNIX, socket.SOCK_STREAM, f"{outside}/socket"),
         "connect_abstract": lambda: _connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + facts["abstract"]),
-        "read_server_environment": lambda: _read(f"/proc/{facts['server']}/environ"),
-        "signal_server": lambda: os.kill(facts["server"], 0),
+        "read_server_environment": lambda: _read_environment(facts["server"], facts["environment"]),
+        "signal_server": lambda: _signal(facts["server"], facts["pid_namespace"]),
         "enter_other_namespace": lambda: _pull("unshare", "--user", "true"),
         "write_kernel_settings": lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "read_shadow": lambda: _read("/etc/shadow"),
@@ -60,6 +61,23 @@ def _connect(family: int, kind: int, address: Any) -> None:
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read(1)
+
+
+def _read_environment(pid: int, digest: str) -> None:
+    """The number may be another process's here, as it is where the server is the first one of a container."""
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        if hashlib.sha256(file.read()).hexdigest() != digest:
+            raise ProcessLookupError(pid)
+
+
+def _signal(pid: int, namespace: int) -> None:
+    try:
+        same = os.stat("/proc/self/ns/pid").st_ino == namespace
+    except OSError:
+        same = True  # not known to be another one
+    if not same:
+        raise ProcessLookupError(pid)
+    os.kill(pid, 0)
 
 
 def _pull(*command: str) -> None:

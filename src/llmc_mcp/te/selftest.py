@@ -96,7 +96,7 @@ def _try(launcher: Launcher, name: str, ground: "Ground", base: str) -> Outcome:
     try:
         level = make_level(name, ground._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
         try:
-            told = {**facts, **ports, "server": os.getpid()}
+            told = {**facts, **ports, **_who_we_are()}
             succeeded = _inside(launcher, level.launch, _interpreter(ground), told, root_fd)
         finally:
             level.close()
@@ -123,6 +123,15 @@ def _lay_out(base: str, ground: "Ground") -> dict[str, str]:
         for path in (root, outside, os.path.join(outside, "secret"), os.path.join(outside, "mode")):
             os.chown(path, *ground.user)
     return {"root": root, "outside": outside, "abstract": f"llmc-selftest-{os.urandom(8).hex()}"}
+
+
+def _who_we_are() -> dict[str, object]:
+    """By what the probe knows this process; a number alone means somebody else in another namespace."""
+    import hashlib
+
+    with open("/proc/self/environ", "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    return {"server": os.getpid(), "environment": digest, "pid_namespace": os.stat("/proc/self/ns/pid").st_ino}
 
 
 def _listener(family: int, kind: int, address: object) -> socket.socket:
