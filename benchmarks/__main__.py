@@ -5,10 +5,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import code, estimate, files, http, listing, processes, search, startup, te, writes
+from . import code, estimate, files, http, listing, processes, search, startup, tasks, te, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
+    "tasks": tasks.run,
     "search": search.run,
     "code": code.run,
     "files": files.run,

@@ -34,13 +34,13 @@ def memory(pid: int) -> Memory:
 
 
 def cpu_ms(pid: int) -> float:
-    """User and system time of the tree so far, in steps of a clock tick."""
+    """User and system time of the tree so far, children that ended included, in steps of a clock tick."""
     ticks = 0
     for member in tree(pid):
         # The command name may hold spaces and parentheses: fields are counted from its last one.
         fields = _read(f"/proc/{member}/stat").rpartition(")")[2].split()
         if fields:
-            ticks += int(fields[11]) + int(fields[12])
+            ticks += sum(int(field) for field in fields[11:15])
     return ticks * _TICK_MS
 
 

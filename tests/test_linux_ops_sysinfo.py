@@ -3,6 +3,8 @@
 import importlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,18 @@ def test_the_snapshot_is_what_the_machine_says(tmp_path: Path) -> None:
     assert state.disks[0].used_percent == pytest.approx(psutil.disk_usage("/").percent, abs=5)
     for part in ("CPU ", "load ", "RAM ", "/ "):
         assert part in state.short_summary
+
+
+def test_a_busy_machine_looks_busy_at_the_first_look_and_the_next(launcher: Launcher) -> None:
+    info = SystemInfo(launcher)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        assert info.snapshot(unhurried).cpu_percent > 30
+        assert info.snapshot(unhurried).cpu_percent > 30
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def test_disks_are_real_and_each_is_there_once(tmp_path: Path) -> None:

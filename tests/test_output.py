@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from llmc_mcp.config import Config, Limits, Server
 from llmc_mcp.output import fit, relative, render
-from llmc_mcp.tool import Result, Row
+from llmc_mcp.tool import Result, Row, Streams
 
 from .client import Client, Reply
 from .conftest import Workspace
@@ -59,6 +59,17 @@ class Table(Result):
     rows: list[Note | Found]
     kept: int | None = None
     body: ClassVar[str] = "rows"
+
+    def cut(self, kept: int) -> None:
+        self.kept = kept
+
+
+class Printed(Result):
+    """What a command printed."""
+
+    data: Streams
+    kept: int | None = None
+    body: ClassVar[str] = "data"
 
     def cut(self, kept: int) -> None:
         self.kept = kept
@@ -194,6 +205,24 @@ def test_a_body_that_just_fits_is_not_cut() -> None:
     result = Lines("x" * (LIMIT - 300))
     fit(result, LIMIT, lean=True, first_root="/r")
     assert result.kept is None
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_a_flood_is_shown_by_its_ends_in_half_the_room(lean: bool) -> None:
+    lines = [f"line {number}\n" for number in range(5_000)]
+    result = Printed(Streams("".join(lines), "", 0))
+    fit(result, LIMIT, lean=lean, first_root="/r")
+    assert LIMIT // 3 < len(shown(result, lean=lean)) <= LIMIT // 2
+    assert result.data.stdout.startswith("line 0\n")
+    assert result.data.stdout.endswith("line 4999\n")
+    assert result.kept is not None
+
+
+def test_what_a_command_printed_is_shown_whole_while_it_fits() -> None:
+    text = "x" * (LIMIT - 500)
+    result = Printed(Streams(text, "", 0))
+    fit(result, LIMIT, lean=True, first_root="/r")
+    assert (result.data.stdout, result.kept) == (text, None)
 
 
 def test_a_long_path_leaves_less_room_for_the_body_not_a_longer_reply() -> None:

@@ -23,7 +23,7 @@ Sort = Literal["cpu", "mem", "pid"]
 SignalName = Literal["TERM", "KILL", "INT", "HUP"]
 
 _SAMPLE_S = 0.04  # the shortest time over which CPU use is measured; the kernel counts in steps of 10 ms
-_SAMPLE_AGE_S = 10.0  # an earlier look this old says nothing about now
+_SAMPLE_AGE_S = 30.0  # an earlier look this old says nothing about now
 _SETTLE_S = 0.2  # how long a signalled process is watched, to tell whether it ended
 _COMMAND_CHARS = 200
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -74,6 +74,7 @@ class _Seen(NamedTuple):
     process: psutil.Process
     uid: int
     rss: int
+    command: str
 
 
 class Processes:
@@ -97,7 +98,7 @@ class Processes:
         wanted = self._wanted(user)
         with self._lock:
             before, began = self._recent_sample()
-            seen = list(self._look())  # takes as long as half of the sample
+            seen = list(self._look(wanted, name))  # takes as long as half of the sample
             check()
             time.sleep(max(_SAMPLE_S - (time.monotonic() - began), 0.0))
             used = self._sample = _cpu_ticks()
@@ -105,12 +106,7 @@ class Processes:
             elapsed = self._sampled_at - began
         shares = {pid: (ticks - before.get((pid, born), 0)) / _TICKS / elapsed for (pid, born), ticks in used.items()}
         rows: list[ProcessRow] = []
-        for process, uid, rss in seen:
-            if wanted is not None and uid not in wanted:
-                continue
-            command = _command(process)
-            if command is None or (name is not None and name.casefold() not in command.casefold()):
-                continue
+        for process, uid, rss, command in seen:
             cpu, memory = round(shares.get(process.pid, 0.0) * 100, 1), round(rss / self._memory * 100, 1)
             rows.append(ProcessRow(process.pid, self._user_name(uid), cpu, memory, _cut(command)))
         return sorted(rows, key=_order(sort))
@@ -135,11 +131,16 @@ class Processes:
             self._sample, self._sampled_at = _cpu_ticks(), time.monotonic()
         return self._sample, self._sampled_at
 
-    def _look(self) -> Iterator[_Seen]:
+    def _look(self, users: frozenset[int] | None, name: str | None) -> Iterator[_Seen]:
+        """The processes that are asked for; whether one is takes less than what it uses, so that comes first."""
         for process in psutil.process_iter():
             try:
                 with process.oneshot():
-                    yield _Seen(process, process.uids().real, process.memory_info().rss)
+                    uid, command = process.uids().real, _command(process)
+                    if (users is not None and uid not in users) or command is None:
+                        continue
+                    if name is None or name.casefold() in command.casefold():
+                        yield _Seen(process, uid, process.memory_info().rss, command)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +13,8 @@ from ..errors import FeatureUnavailable, InvalidArgument
 from .launcher import Launcher
 from .process import Child
 
-_SAMPLE_S = 0.15  # CPU use is measured over this long
+_SAMPLE_S = 0.15  # CPU use is measured over this long, or since the last look if that was
+_LOOK_AGE_S = 30.0  # no longer ago than this
 _DISKS = 4
 _FULL_BY_NATURE = frozenset({"squashfs", "iso9660", "udf", "cramfs", "erofs"})
 _SYSTEMD_RUNS = "/run/systemd/system"
@@ -67,14 +69,28 @@ class SystemInfo:
 
     def __init__(self, launcher: Launcher, at: str = "") -> None:
         self._launcher, self._at = launcher, at
+        self._lock = threading.Lock()
+        self._looked_at = float("-inf")
+        self._last = (0.0, 0.0)
 
     def snapshot(self, check: Callable[[], None]) -> Snapshot:
         """CPU over a moment, the load, memory, and how full the disks are."""
         check()
-        cpu = psutil.cpu_percent(interval=_SAMPLE_S)
+        cpu = self._cpu_percent()
         one, five, fifteen = (round(value, 2) for value in os.getloadavg())
         memory = psutil.virtual_memory()
         return Snapshot(cpu, (one, five, fifteen), memory.used >> 20, memory.total >> 20, _disks())
+
+    def _cpu_percent(self) -> float:
+        """The busy share of all cores: since the last look, or over a short sample if nobody has just looked."""
+        with self._lock:
+            if not _SAMPLE_S <= time.monotonic() - self._looked_at <= _LOOK_AGE_S:
+                self._last = _busy_and_all()
+                time.sleep(_SAMPLE_S)
+            before, self._last = self._last, _busy_and_all()
+            self._looked_at = time.monotonic()
+            busy, everything = (now - then for now, then in zip(self._last, before, strict=True))
+        return round(min(max(busy / everything, 0.0), 1.0) * 100, 1) if everything > 0 else 0.0
 
     def services(self, check: Callable[[], None]) -> list[Service]:
         """Running services, as systemd knows them."""
@@ -139,6 +155,13 @@ class SystemInfo:
             said = child.stderr.decode("utf-8", "replace").strip() or f"exit code {child.exit_code}"
             raise FeatureUnavailable(f"{name} failed: {said[:300]}")
         return kept.decode("utf-8", "replace")
+
+
+def _busy_and_all() -> tuple[float, float]:
+    """Seconds that the cores worked, and all that they had, since the machine started."""
+    times = psutil.cpu_times()
+    everything = sum(times[:8])  # guests, which come after, are counted as users too
+    return everything - times.idle - times.iowait, everything
 
 
 def summary(state: Snapshot) -> str:
