@@ -54,7 +54,7 @@ def fit(result: Result, limit: int, *, lean: bool, first_root: str) -> None:
     else:
         pieces = cast(list[object], body)
         texts = _lean_rows(pieces, first_root) if lean else map(_json, pieces)
-        kept = _how_many_fit((len(_neutral(text).encode("utf-8", "replace")) + 1 for text in texts), room)
+        kept = _how_many_fit((len(neutral(text).encode("utf-8", "replace")) + 1 for text in texts), room)
     if kept == len(pieces):
         return
     if kept == 0:  # one piece always goes out: a reply that shows nothing helps nobody
@@ -70,17 +70,22 @@ def fit(result: Result, limit: int, *, lean: bool, first_root: str) -> None:
 
 
 def _fit_streams(result: Result, body: Streams, limit: int, lean: bool, first_root: str) -> None:
-    """Errors come first: stderr may take half of the room, stdout gets what it leaves."""
+    """Errors come first: stderr may take half of the room, stdout gets what it leaves.
+
+    What does not fit is shown by its ends, in half the room: the middle of a flood is read from its handle or not at
+    all, and more of its ends costs every reader without telling much.
+    """
     out, err = body.stdout, body.stderr
     body.stdout = body.stderr = ""
     around = len(render(result, lean=lean, first_root=first_root).text.encode("utf-8", "replace"))
     room = max(limit - around - _ROOM_FOR_CUT, limit // 4)
     out_size, err_size = len(_encoded(out, lean)), len(_encoded(err, lean))
+    if out_size + err_size > room:
+        result.cut(0)
+        room //= 2
     err_room = min(err_size, max(room // 2, room - out_size))
     body.stderr = _both_ends(err, err_room, lean)
     body.stdout = _both_ends(out, room - err_room, lean)
-    if out_size + err_size > room:
-        result.cut(0)
 
 
 def _both_ends(text: str, room: int, lean: bool) -> str:
@@ -139,7 +144,7 @@ def _head(line: str, room: int, lean: bool) -> str:
 
 
 def _encoded(text: str, lean: bool) -> bytes:
-    return (_neutral(text) if lean else _json(text)[1:-1]).encode("utf-8", "replace")
+    return (neutral(text) if lean else _json(text)[1:-1]).encode("utf-8", "replace")
 
 
 def _json(value: object) -> str:
@@ -147,7 +152,7 @@ def _json(value: object) -> str:
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(value).decode())
 
 
-def _neutral(text: str) -> str:
+def neutral(text: str) -> str:
     """Text in which control characters are seen instead of obeyed."""
     return _CONTROLS.sub(_visible, text)
 
@@ -177,7 +182,7 @@ def render(result: object, *, lean: bool, first_root: str) -> Rendered:
             meta["stderr_bytes"] = len(_encoded(body.stderr, lean))
     else:
         lines = [body] if isinstance(body, str) else _lean_rows(cast(list[object], body), first_root)
-    text = _neutral("\n".join(lines))
+    text = neutral("\n".join(lines))
     meta["body_bytes"] = len(text.encode("utf-8", "replace"))
     return Rendered(f"{_json(meta)}\n{text}", shown_image)
 
