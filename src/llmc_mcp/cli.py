@@ -12,6 +12,7 @@ from .errors import LlmcError
 COMMANDS = {
     "serve": ("server", "the MCP server itself; the same as llmc-mcp (see: llmc serve --help)"),
     "run": ("api.run_cli", "serve this folder over HTTP; prints URL, token and client configuration"),
+    "install": ("install_cli", "put the server into Claude Code, Cursor, VS Code, Codex, Zed …; --list, --uninstall"),
     "smoke": ("smoke", "start the server on this folder, call it once, print a client configuration"),
     "stats": ("stats_cli", "calls per tool: how many, how fast, at what price"),
     "calls": ("calls_cli", "the latest calls, newest first"),
