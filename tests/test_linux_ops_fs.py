@@ -16,6 +16,7 @@ import pytest
 from llmc_mcp.config import Config, Limits, Server
 from llmc_mcp.dispatch import Gate
 from llmc_mcp.errors import LlmcError
+from llmc_mcp.te import reading
 
 from .client import Client
 from .conftest import SECRET, Workspace
@@ -451,3 +452,27 @@ def test_a_repository_file_is_named_below_its_root(workspace: Workspace, gate: G
     assert (cut["data"], cut["meta"]["truncated"]) == ("one\nt", True)
     assert refused(gate, "repo_read", root=str(workspace.outside), path="secret.txt") == "INVALID_PATH"
     assert refused(gate, "repo_read", root="repo", path="../../outside/secret.txt") == "INVALID_PATH"
+
+
+# --- what is remembered of a file --------------------------------------------------------------------------
+
+
+def test_what_was_counted_and_hashed_is_forgotten_when_the_file_changes(
+    workspace: Workspace, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same size, same time of change: only the file system's own clock tells that it was written."""
+    monkeypatch.setattr(reading, "_SETTLED_NS", 0)
+    file = workspace.root / "log.txt"
+
+    def write(content: str) -> None:
+        file.write_text(content)
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+
+    def seen() -> tuple[int, str]:
+        total = call("read_file", path="log.txt", max_lines=1)["meta"]["total_lines"]
+        return total, call("stat", path="log.txt")["data"]["sha256"]
+
+    write("one\ntwo\n")
+    assert seen() == seen() == (2, hashlib.sha256(b"one\ntwo\n").hexdigest())
+    write("one+two\n")
+    assert seen() == (1, hashlib.sha256(b"one+two\n").hexdigest())

@@ -26,13 +26,19 @@ encodings = st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "latin
 
 
 def slice_of(
-    data: bytes, encoding: str, offset: int, max_lines: int, limits: text.Limits = ROOMY, chunk: int = 1 << 18
+    data: bytes,
+    encoding: str,
+    offset: int,
+    max_lines: int,
+    limits: text.Limits = ROOMY,
+    chunk: int = 1 << 18,
+    known_total: int | None = None,
 ) -> text.Slice:
     fd = os.memfd_create("slice")
     try:
         os.write(fd, data)
         with mock.patch.object(text, "_CHUNK", chunk):
-            return text.read_slice(fd, len(data), encoding, offset, max_lines, limits, lambda: None)
+            return text.read_slice(fd, len(data), encoding, offset, max_lines, limits, lambda: None, known_total)
     finally:
         os.close(fd)
 
@@ -57,6 +63,7 @@ def test_a_slice_is_the_same_lines_that_reading_everything_gives(
 
     got = slice_of(whole.encode(codec), encoding, offset, max_lines, chunk=chunk)
 
+    assert got == slice_of(whole.encode(codec), encoding, offset, max_lines, chunk=chunk, known_total=len(lines))
     assert got.text == "".join(wanted)
     assert (got.lines, got.total, got.total_exact) == (len(wanted), len(lines), True)
     assert got.complete == (first + max_lines >= len(lines))

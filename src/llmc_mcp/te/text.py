@@ -90,12 +90,22 @@ def read_head(fd: int) -> bytes:
 
 
 def read_slice(
-    fd: int, size: int, encoding: str, offset: int, max_lines: int, limits: Limits, check: Callable[[], None]
+    fd: int,
+    size: int,
+    encoding: str,
+    offset: int,
+    max_lines: int,
+    limits: Limits,
+    check: Callable[[], None],
+    known_total: int | None = None,
 ) -> Slice:
-    """Lines `offset` to `offset + max_lines`; a negative offset counts from the end."""
+    """Lines `offset` to `offset + max_lines`; a negative offset counts from the end.
+
+    `known_total` is how many lines there are, if an earlier read counted them: then nothing else is read for it.
+    """
     source = _Source(fd, size, encoding, check)
     if offset >= 0:
-        return _forward(source, 0, 0, offset, max_lines, limits)
+        return _forward(source, 0, 0, offset, max_lines, limits, known_total)
     if source.wide:  # no way to step back over a wide encoding: count first
         total = sum(chunk.count(b"\n") for chunk in source.chunks(0)) + source.unterminated
         return _forward(source, 0, 0, max(total + offset, 0), max_lines, limits)
@@ -104,8 +114,8 @@ def read_slice(
         found = _forward(source, start, 0, 0, max_lines, limits)
         total = _estimate(size, size - start, stepped)
         return found._replace(first=max(total - stepped, 0), total=total, total_exact=False)
-    before = source.count_newlines(0, start)
-    return _forward(source, start, before, before, max_lines, limits)
+    before = source.count_newlines(0, start) if known_total is None else max(known_total - stepped, 0)
+    return _forward(source, start, before, before, max_lines, limits, known_total)
 
 
 class _Source:
@@ -206,11 +216,13 @@ class _Collector:
         return head + f" ...[line cut, {size:,} bytes]\n".encode("ascii")
 
 
-def _forward(source: _Source, start: int, line: int, offset: int, max_lines: int, limits: Limits) -> Slice:
+def _forward(
+    source: _Source, start: int, line: int, offset: int, max_lines: int, limits: Limits, known_total: int | None = None
+) -> Slice:
     """Skip from `line` (at byte `start`) to line `offset`, collect, then count what is left."""
     collector = _Collector(offset, max_lines, limits, utf8=source.encoding != "latin-1")
     seen, scanned, more = line, 0, False
-    count_all = source.size <= limits.count_bytes
+    count_all = known_total is None and source.size <= limits.count_bytes
     for piece in source.chunks(start):
         scanned += len(piece)
         position, seen = _skip(piece, seen, offset) if seen < offset else (0, seen)
@@ -225,8 +237,10 @@ def _forward(source: _Source, start: int, line: int, offset: int, max_lines: int
                 break
     collector.finish()
     total = seen + source.unterminated
-    exact = count_all or not more
-    if not exact:
+    exact = count_all or not more or known_total is not None
+    if more and known_total is not None:
+        total = known_total
+    elif not exact:
         total = max(_estimate(source.size - start, scanned, seen - line) + line, offset + collector.lines)
     return Slice(
         source.decode(b"".join(collector.kept)),
