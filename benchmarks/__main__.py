@@ -5,11 +5,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import code, estimate, files, http, listing, processes, search, startup, tasks, te, writes
+from . import code, estimate, files, floors, http, listing, processes, search, startup, tasks, te, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
     "tasks": tasks.run,
+    "floors": floors.run,
     "search": search.run,
     "code": code.run,
     "files": files.run,
