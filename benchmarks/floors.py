@@ -47,7 +47,7 @@ def _row(name: str, ours: Client, floor: Client, tool: str, arguments: dict[str,
     taken: dict[Client, list[float]] = {ours: [], floor: []}
     for _ in range(blocks):
         for client, values in taken.items():
-            values += _block(client, tool, arguments)
+            values.extend(_block(client, tool, arguments))
     cells: list[float] = []
     for values in taken.values():
         cells += [report.median(values), report.percentile(values, 0.95)]
