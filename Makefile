@@ -23,7 +23,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run smoke test lint bench conformance peers clients lock clean
+.PHONY: help run smoke test lint bench conformance peers clients dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -52,6 +52,12 @@ conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
 peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 
 clients: $(CLIENTS) ## install Claude Code, Codex and the tool for .mcpb bundles, for the tests that use them (800 MB)
+
+dist-test: $(DEV) ## build wheel and sdist into dist/, install each into a clean environment and use it
+	@$(BIN)/python -m scripts.dist
+
+mcpb: $(DEV) $(CLIENTS) ## build dist/llmc-mcp-VERSION.mcpb, checked by the format's own tool
+	@$(BIN)/python -m scripts.mcpb
 
 lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@test -x $(VENV)/lock/bin/python || $(PYTHON) -m venv $(VENV)/lock
