@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from benchmarks.tokens import count, count_tools
 
+from benchmarks.tokens import count, count_tools
 from llmc_mcp.config import Config
 from llmc_mcp.prompts import bootstrap, instructions
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.tokens import count
 
+from benchmarks.tokens import count
 from llmc_mcp.te.enrich import Budget, Envelope, recognise
 from llmc_mcp.tokens import estimate
 
