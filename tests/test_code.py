@@ -139,7 +139,8 @@ def test_they_are_not_there_by_default(server: Client) -> None:
 
 
 def test_cpython_asks_for_isolation(workspace: Workspace) -> None:
-    with Client("--root", str(workspace.root), "--set", "code_execution.engine=python") as client:
+    settings = ("--set", "code_execution.engine=python", "--set", "sandbox.level=off")
+    with Client("--root", str(workspace.root), *settings) as client:
         assert client.call("execute_code", code="1").code == "ISOLATION_REQUIRED"
 
 

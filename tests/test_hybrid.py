@@ -34,7 +34,8 @@ def test_hybrid_mode_write_works(workspace: Workspace, server: Client) -> None:
 
 
 def test_hybrid_mode_execute_code_blocked(workspace: Workspace) -> None:
-    with Client("--root", str(workspace.root), "--set", "code_execution.engine=python") as client:
+    settings = ("--set", "code_execution.engine=python", "--set", "sandbox.level=off")
+    with Client("--root", str(workspace.root), *settings) as client:
         reply = client.call("execute_code", code="open('x', 'w').write('y')")
         assert reply.code == "ISOLATION_REQUIRED"
     assert not (workspace.root / "x").exists()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import Config, data_directory
-from .errors import Cancelled, FeatureUnavailable, Internal, IsolationRequired, LlmcError, Timeout
+from .errors import Cancelled, FeatureUnavailable, Internal, LlmcError, Timeout
 from .session import Session
 from .store.place import database_of
 from .te.filesystem import Access, Filesystem
@@ -133,7 +133,7 @@ class App:
 
     @property
     def code(self) -> "CodeEngine":
-        return self._engine("code", lambda: _code_engine(self.config))
+        return self._engine("code", lambda: _code_engine(self))
 
     def command_confinement(self) -> str:
         """How commands are confined here, in a few words; the first time this may test the sandbox."""
@@ -214,15 +214,18 @@ class App:
                 engines[name].close()
 
 
-def _code_engine(config: Config) -> "CodeEngine":
+def _code_engine(app: App) -> "CodeEngine":
     from .te.code import MontyEngine
 
-    if config.code_execution.engine == "python":
-        raise IsolationRequired(
-            "engine = 'python' runs only in isolation, which this version can't give it",
-            hint='Set mcp.code_execution.engine = "monty": it needs no container.',
-        )
-    return MontyEngine()
+    settings = app.config.code_execution
+    if settings.engine != "python":
+        return MontyEngine()
+    from .te.cpython import PythonEngine, settings_for_code
+    from .te.ground import settings_from
+
+    vouched = os.environ.get("LLMC_ISOLATED") == "1"  # the operator's word, and only here: no file can say it
+    confined = settings_for_code(settings_from(app.config), settings.max_memory_mb)
+    return PythonEngine(app.launcher, confined, app.data_dir, vouched=vouched)
 
 
 def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:

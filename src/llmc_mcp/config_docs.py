@@ -36,6 +36,10 @@ Without a configuration file the mode is `hybrid`. A file with an `[mcp]` table 
 The data directory is `LLMC_DATA_DIR`, else `.llmc` in `LLMC_ROOT`, else `$XDG_STATE_HOME/llmc`
 (`~/.local/state/llmc`). No file can set it.
 
+`LLMC_ISOLATED=1` in the server's own environment is an operator's word that the server as a whole is isolated (a
+container, a machine of its own): only then may `engine = "python"` run code where no sandbox holds. In the sandbox code
+has the standard library, and the packages of a virtual environment that `mcp.sandbox.extra_read` names.
+
 ## Whose word counts
 
 The `llmc.toml` of the working directory may have come with somebody's repository, so by itself it may only tighten:

@@ -123,8 +123,10 @@ stale. Attacks have ids: A paths and files, B commands, C processes, D code, E p
 
 Files are reached below root directories by openat2 with RESOLVE_BENEATH: the kernel decides what a path may lead to,
 at the moment it is opened. Searches run ripgrep in a Landlock domain that can read below the roots and nothing else.
-Code in execute_code runs in an interpreter that has no machine behind it, only the tools. What follows is about
-commands; the rest is listed at the end.
+Code in execute_code runs in an interpreter that has no machine behind it, only the tools; or, where the operator chose
+`engine = "python"`, in CPython inside the sandbox of commands, without the roots, with a folder of its own that is
+gone afterwards and a socket to the tools that no other process has. What follows is about commands; the rest is listed
+at the end.
 
 ## Commands
 

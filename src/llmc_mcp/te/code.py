@@ -57,6 +57,7 @@ class Outcome(NamedTuple):
     value: object
     failure: Failure | None
     cut_bytes: int
+    files: tuple[str, ...] = ()  # written by the code itself, and gone with it
 
 
 Functions = Mapping[str, Callable[..., object]]
@@ -65,8 +66,8 @@ Functions = Mapping[str, Callable[..., object]]
 class Engine(Protocol):
     """Something that runs code."""
 
-    def run(self, code: str, functions: Functions, limits: Limits) -> Outcome:
-        """Run `code` in a state of its own, with `functions` as its only way out."""
+    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
+        """Run `code` in a state of its own, with `functions` as its only way out; `check` raises to give up."""
         ...
 
     def warm(self) -> None:
@@ -78,28 +79,29 @@ class Engine(Protocol):
         ...
 
 
-class _Printed:
+class Printed:
     """Takes what is printed, up to a limit; the rest is only counted."""
 
     def __init__(self, limit: int) -> None:
         self._room = limit
-        self._kept: list[str] = []
+        self._kept: list[bytes] = []
         self.cut_bytes = 0
 
     def __call__(self, stream: str, text: str) -> None:
         del stream
-        data = text.encode("utf-8", "replace")
-        if len(data) <= self._room:
-            self._kept.append(text)
-            self._room -= len(data)
-            return
-        self._kept.append(data[: self._room].decode("utf-8", "ignore"))
-        self.cut_bytes += len(data) - self._room
-        self._room = 0
+        self.take(text.encode("utf-8", "replace"))
+
+    def take(self, data: bytes) -> None:
+        """Keep what there is room for."""
+        if self._room and data:
+            self._kept.append(data[: self._room])
+        self.cut_bytes += max(len(data) - self._room, 0)
+        self._room = max(self._room - len(data), 0)
 
     @property
     def text(self) -> str:
-        return "".join(self._kept)
+        """What was kept; a character that the limit cut in two is left out."""
+        return b"".join(self._kept).decode("utf-8", "ignore" if self.cut_bytes else "replace")
 
 
 class MontyEngine:
@@ -121,10 +123,11 @@ class MontyEngine:
         if pool is not None:
             pool.__exit__(None, None, None)
 
-    def run(self, code: str, functions: Functions, limits: Limits) -> Outcome:
+    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
         """Run `code` in a fresh session: nothing is shared between runs."""
+        del check
         pool = self._ready()
-        printed = _Printed(limits.output_bytes)
+        printed = Printed(limits.output_bytes)
         bounds = {
             "max_feed_duration_secs": limits.seconds,
             "max_memory": limits.memory_bytes,
@@ -157,12 +160,12 @@ def _explain(exc: Any, functions: Functions) -> Failure:
     message = str(exc)
     frames: list[Any] = exc.traceback() if hasattr(exc, "traceback") else []
     last = frames[-1] if frames else None
-    hint = next((words for sign, words in _HINTS if sign in message), None) or _nearest(message, functions)
+    hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
     source = last.source_line[:_SHOWN_SOURCE] if last and last.source_line else None
     return Failure(message[:_SHOWN_MESSAGE], last.line if last else None, source, hint)
 
 
-def _nearest(message: str, functions: Functions) -> str | None:
+def nearest(message: str, functions: Functions) -> str | None:
     """For a name that is not there: the tools it may have meant."""
     missing = re.search(r"name '(\w+)' is not defined", message)
     if missing is None:

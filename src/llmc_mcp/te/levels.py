@@ -1,13 +1,13 @@
 """The levels of confinement: Landlock, bubblewrap, and none. Each turns a command into what the launcher starts."""
 
 import os
-import shutil
 import stat as stat_bits
 import tempfile
 
 from ..errors import BadArgs, FeatureUnavailable
 from . import kernel, seccomp
 from .ground import SYSTEM_PATH, Ground, Launch, Level, is_below, user_name
+from .scratch import remove_tree
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
@@ -68,7 +68,7 @@ class LandlockLevel:
 
     def close(self) -> None:
         os.close(self._ruleset)
-        shutil.rmtree(self._tmp, ignore_errors=True)
+        remove_tree(self._tmp)
 
     def _rules(self, network: bool) -> int:
         ground = self._ground

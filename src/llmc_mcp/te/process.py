@@ -7,16 +7,27 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import Protocol
 
 from .launcher import Launcher, Plan
 
-OUT, ERR = "stdout", "stderr"
+OUT, ERR, BESIDE = "stdout", "stderr", "beside"
 
 _READ = 1 << 18
 _PIPE_SIZE = 1 << 20
 _POLL_S = 0.05  # how often a silent child's caller is asked whether it still wants the answer
 _DRAIN_S = 1.0  # how long output may still come once the child has ended: somebody else may hold the pipe
 _STDERR_KEPT = 8192
+
+
+class Beside(Protocol):
+    """Something else that a child talks through, served along with its output."""
+
+    def fileno(self) -> int: ...
+
+    def serve(self) -> bool:
+        """It is readable; False when it need not be looked at any more."""
+        ...
 
 
 class Child:
@@ -63,9 +74,7 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.exit_code is None:
-            self._launcher.signal(self._child, signal.SIGKILL)
-            self.exit_code = self._launcher.wait(self._child)
+        self.kill()
         self._close()
 
     def output(self, check: Callable[[], None]) -> Iterator[bytes]:
@@ -76,10 +85,15 @@ class Child:
             else:
                 self.stderr = (self.stderr + piece)[:_STDERR_KEPT]
 
-    def streams(self, check: Callable[[], None]) -> Iterator[tuple[str, bytes]]:
-        """Both outputs, piece by piece as (stream, bytes), until the child ends; `check` may raise to give up."""
+    def streams(self, check: Callable[[], None], beside: Beside | None = None) -> Iterator[tuple[str, bytes]]:
+        """Both outputs, piece by piece as (stream, bytes), until the child ends; `check` may raise to give up.
+
+        Each time `beside` was served, an empty piece says so.
+        """
         poll = select.poll()
         names = {self._out: OUT, self._err: ERR}
+        if beside is not None:
+            names[beside.fileno()] = BESIDE
         for fd in names:
             poll.register(fd, select.POLLIN)
         drained_by = float("inf")
@@ -87,12 +101,17 @@ class Child:
             ready = poll.poll(_POLL_S * 1000)
             check()
             for fd, _ in ready:
-                piece = os.read(fd, _READ)
-                if piece:
-                    yield names[fd], piece
+                name, piece, more = names[fd], b"", False
+                if beside is not None and name == BESIDE:
+                    more = beside.serve()
                 else:
+                    piece = os.read(fd, _READ)
+                    more = bool(piece)
+                if not more:
                     poll.unregister(fd)
                     del names[fd]
+                if piece or name == BESIDE:
+                    yield name, piece
             if not ready and self._ended(0):
                 drained_by = min(drained_by, time.monotonic() + _DRAIN_S)
         while not self._ended(_POLL_S):
@@ -102,6 +121,11 @@ class Child:
         """Ask the whole tree to end, and make it end when the grace is over."""
         self._launcher.signal(self._child, signal.SIGTERM)
         if not self._ended(grace_s):
+            self.kill()
+
+    def kill(self) -> None:
+        """End the whole tree now."""
+        if self.exit_code is None:
             self._launcher.signal(self._child, signal.SIGKILL)
             self.exit_code = self._launcher.wait(self._child)
 

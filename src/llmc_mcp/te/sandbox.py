@@ -43,6 +43,7 @@ class Sandbox:
         self._launcher = self._own_launcher or launcher
         self._lock = threading.Lock()
         self._level: Level | None = None
+        self._ground: Ground | None = None
         self._stamp: object = None
         self._report: Report | None = None
 
@@ -63,12 +64,13 @@ class Sandbox:
         stdin: bytes | None = None,
         keep: tuple[int, ...] = (),
         env: Mapping[bytes, bytes] | None = None,
+        level: Level | None = None,
     ) -> Child:
         """Start a command in the directory `cwd`; `keep` stay open in it, from the level's `free_fd` on.
 
-        `env` comes on top of the environment that every command gets.
+        `env` comes on top of the environment that every command gets; `level` is one from `another`.
         """
-        launch = self.level().launch(argv, cwd)
+        launch = (level or self.level()).launch(argv, cwd)
         plan = launch.plan
         first = 4 + len(launch.fds)
         plan["keep"] = [*plan.get("keep", ()), *range(first, first + len(keep))]
@@ -92,6 +94,21 @@ class Sandbox:
         finally:
             for fd in launch.fds:
                 os.close(fd)
+
+    def another(self) -> Level:
+        """A level like the one in force, with a temporary folder of its own; who asks for it closes it."""
+        name = self.level().name
+        return make_level(name, self._made_ground())
+
+    @property
+    def user(self) -> tuple[int, int] | None:
+        """Whom commands run as, if not as the server."""
+        return self._made_ground().user
+
+    def _made_ground(self) -> Ground:
+        if self._ground is None:
+            raise self._unavailable()
+        return self._ground
 
     @property
     def launcher(self) -> Launcher:
@@ -138,7 +155,7 @@ class Sandbox:
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
         self._stamp = _stamp()
         try:
-            ground = make_ground(self._settings, self._roots, self._data_dir)
+            ground = self._ground = make_ground(self._settings, self._roots, self._data_dir)
         except LlmcError as exc:
             report.reasons["every level"] = _why(exc)
             self._report = report

@@ -97,7 +97,7 @@ def _try(launcher: Launcher, name: str, ground: "Ground", base: str) -> Outcome:
         level = make_level(name, ground._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
         try:
             told = {**facts, **ports, **_who_we_are()}
-            succeeded = _inside(launcher, level.launch, _interpreter(ground), told, root_fd)
+            succeeded = _inside(launcher, level.launch, interpreter(ground.user), told, root_fd)
         finally:
             level.close()
         # Inside a network namespace a message may be sent and go nowhere: only what arrives here has got out.
@@ -183,11 +183,11 @@ def _inside(
         raise FeatureUnavailable(f"a test command failed inside (exit {child.exit_code}): {said[:200]}") from None
 
 
-def _interpreter(ground: "Ground") -> str:
+def interpreter(user: tuple[int, int] | None) -> str:
     """Our own Python or, where another user runs the commands and can't get to it, the system's."""
     from .ground import reachable
 
-    return sys.executable if reachable(os.path.realpath(sys.executable), ground.user) else _SYSTEM_PYTHON
+    return sys.executable if reachable(os.path.realpath(sys.executable), user) else _SYSTEM_PYTHON
 
 
 def _deadline() -> Callable[[], None]:

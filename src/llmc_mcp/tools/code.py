@@ -34,6 +34,7 @@ class CodeResult(Result):
     tool_calls: int
     duration_ms: int
     error: CodeError | None = None
+    note: str | None = None
     truncated: bool = False
     handle: str | None = None
     body: ClassVar[str] = "stdout"
@@ -57,11 +58,14 @@ def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> Cod
         code,
         calls.functions(),
         Limits(seconds, settings.max_memory_mb << 20, settings.max_output_bytes, limits.code_max_calls),
+        ctx.check,
     )
     took = round((time.perf_counter() - started) * 1000)
     reply = CodeResult(outcome.stdout, None, calls.count, took, truncated=bool(outcome.cut_bytes))
     if outcome.failure is not None:
         reply.error = CodeError(*outcome.failure)
+    if outcome.files:
+        reply.note = f"Gone with the run: {', '.join(outcome.files)[:300]}. Persist files with linux_fs_write."
     _set_value(ctx, reply, outcome.value)
     return reply
 

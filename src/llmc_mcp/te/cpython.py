@@ -1,0 +1,361 @@
+"""Running an agent's Python in a real CPython: in a sandbox that was seen to hold, with the tools as the only way out.
+
+A run gets a process tree, a folder and a socket of its own. The roots are not there: what the code wants of them, and
+of anything else outside, it asks a tool for, and the gate answers as it answers everybody. Code that is hostile owns
+all of the inside, our own program included; so whatever comes over the line is checked here, and costs it its budget.
+"""
+
+import functools
+import hmac
+import marshal
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from ..errors import FeatureUnavailable, IsolationRequired, LlmcError, Timeout
+from .code import Failure, Functions, Limits, Outcome, Printed, nearest
+from .ground import Level, Settings
+from .launcher import Launcher
+from .process import OUT, Child
+from .sandbox import Sandbox
+from .scratch import remove_tree
+from .selftest import interpreter
+
+_MAX_FRAME = 8 << 20  # arguments of one call, or its result
+_HEAD = 4  # bytes of a frame's length
+_READ = 1 << 18
+_POLL_MS = 50
+_PROCESSES = 256
+_SHOWN_MESSAGE = 1_500
+_SHOWN_SOURCE = 200
+
+_HINTS = (
+    ("ModuleNotFoundError", "The standard library is there; more where mcp.sandbox.extra_read names a venv."),
+    ("FileNotFoundError", "The workspace is not in here: read_file(path), linux_fs_write(path, content) … reach it."),
+    ("PermissionError", "Outside of its own folder code has only the tools: tools() lists them."),
+    ("MemoryError", "Keep less: count or filter while reading."),
+    ("Network is unreachable", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
+    ("Temporary failure in name resolution", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
+    ("Address family not supported", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
+)
+
+
+# --- what comes over the line ------------------------------------------------------------------------
+
+
+class _Call(msgspec.Struct, tag_field="type", tag="call"):
+    secret: str
+    name: str
+    values: list[object]
+    named: dict[str, object]
+
+
+class _Told(msgspec.Struct):
+    kind: str
+    message: str
+    line: int | None
+    source: str | None
+
+
+class _End(msgspec.Struct, tag_field="type", tag="end"):
+    secret: str
+    files: list[str]
+    value: object = None
+    cut: int = 0
+    failure: _Told | None = None
+
+
+_frames = msgspec.json.Decoder(_Call | _End)
+
+
+class _Line:
+    """Our end of a run's socket: takes frames as they come, never waits for one, answers calls one after the other."""
+
+    def __init__(self, functions: Functions, limits: Limits, check: Callable[[], None]) -> None:
+        self._functions, self._check = functions, check
+        self._calls_left = limits.calls
+        self.secret = secrets.token_hex(16)
+        self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._ours.setblocking(False)
+        self._received = bytearray()
+        self.end: _End | None = None
+        self.refused: str | None = None  # why the run is ended: the line was misused
+
+    @property
+    def over(self) -> bool:
+        """Nothing that comes from now on counts."""
+        return self.end is not None or self.refused is not None
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def serve(self) -> bool:
+        """Take what is there; False once nothing more will come."""
+        try:
+            piece = self._ours.recv(_READ)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._received += piece
+        while not self.over and (frame := self._next()) is not None:
+            self._obey(frame)
+        return bool(piece)
+
+    def close(self) -> None:
+        self._ours.close()
+        self.theirs.close()
+
+    def _next(self) -> bytes | None:
+        if len(self._received) < _HEAD:
+            return None
+        size = int.from_bytes(self._received[:_HEAD], "little")
+        if size > _MAX_FRAME:
+            self.refused = f"a message of {size:,} bytes to the tools"
+            return None
+        if len(self._received) < _HEAD + size:
+            return None
+        frame = bytes(self._received[_HEAD : _HEAD + size])
+        del self._received[: _HEAD + size]
+        return frame
+
+    def _obey(self, frame: bytes) -> None:
+        try:
+            message = _frames.decode(frame)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.refused = "a message to the tools that makes no sense"
+            return
+        if not hmac.compare_digest(message.secret.encode(), self.secret.encode()):
+            self.refused = "a message to the tools without this run's secret"
+        elif isinstance(message, _End):
+            self.end = message
+        elif not self._calls_left:
+            self.refused = "too many tool calls"
+        else:
+            self._calls_left -= 1
+            self._check()
+            self._send(self._answer(message))
+
+    def _answer(self, call: _Call) -> bytes:
+        function = self._functions.get(call.name)
+        try:
+            if function is None:
+                raise RuntimeError(f"UNKNOWN_TOOL: there is no tool {call.name[:64]!r}; tools() lists them")
+            answer = msgspec.json.encode({"value": function(*call.values, **call.named)})
+            if len(answer) > _MAX_FRAME:
+                raise RuntimeError(f"OUTPUT_TOO_LARGE: the result has {len(answer):,} bytes")
+        except (RuntimeError, TypeError) as exc:
+            return msgspec.json.encode({"error": type(exc).__name__, "message": str(exc)})
+        return answer
+
+    def _send(self, answer: bytes) -> None:
+        """Whoever does not read his answers waits for the end of his time."""
+        view = memoryview(len(answer).to_bytes(_HEAD, "little") + answer)
+        poll = select.poll()
+        poll.register(self._ours, select.POLLOUT)
+        while view:
+            poll.poll(_POLL_MS)
+            self._check()
+            try:
+                view = view[self._ours.send(view) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                return  # it hung up
+
+
+# --- the engine --------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where one run takes place."""
+
+    level: Level
+    env: dict[bytes, bytes]
+
+
+class PythonEngine:
+    """Code in CPython; made once per server. `vouched`: the operator says that the whole server is isolated."""
+
+    def __init__(self, launcher: Launcher, settings: Settings, data_dir: str, *, vouched: bool) -> None:
+        self._launcher, self._settings, self._data_dir, self._vouched = launcher, settings, data_dir, vouched
+        self._sandbox = Sandbox(launcher, settings, (), data_dir)
+
+    def warm(self) -> None:
+        """Test the sandbox, and have what a start needs in memory."""
+        self.run("", {}, Limits(10.0, 0, 0, 0), lambda: None)
+
+    def close(self) -> None:
+        """End what it started."""
+        self._sandbox.close()
+
+    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
+        """Run `code` in a process tree and a folder of its own; nothing of either is left afterwards."""
+        level = self._level()
+        printed, line = Printed(limits.output_bytes), _Line(functions, limits, check)
+        try:
+            with self._place(level) as place:
+                child = self._start(place, code, functions, limits, line)
+                with child:
+                    failure = _follow(child, line, printed, limits, check)
+            self._refuse_broken(child, line)
+        finally:
+            line.close()
+        text, cut = printed.text, printed.cut_bytes
+        if failure is not None or line.end is None:
+            return Outcome(text, None, failure or _died(child.exit_code or 0), cut)
+        end = line.end
+        told = _explain(end.failure, functions) if end.failure is not None else None
+        return Outcome(text, end.value, told, cut + max(end.cut, 0), tuple(end.files))
+
+    def _level(self) -> Level:
+        """A level that holds, or none at all where the operator vouches."""
+        try:
+            level = self._sandbox.level()
+        except FeatureUnavailable as exc:
+            if not self._vouched or self._settings.level == "read_only":
+                raise _isolation_required(exc.message) from None
+            self._sandbox.close()
+            self._sandbox = Sandbox(self._launcher, self._settings._replace(level="off"), (), self._data_dir)
+            return self._sandbox.level()
+        if level.name == "off" and not self._vouched:
+            raise _isolation_required('mcp.sandbox.level is "off"')
+        return level
+
+    @contextmanager
+    def _place(self, level: Level) -> Generator[_Place]:
+        """A temporary folder that no other run sees: bubblewrap makes one anew each time, else it is made here."""
+        if level.name == "workspace":
+            yield _Place(level, {})
+        elif level.name == "landlock":
+            own = self._sandbox.another()
+            try:
+                yield _Place(own, {})
+            finally:
+                own.close()
+        else:
+            folder = tempfile.mkdtemp(prefix="llmc-code-")
+            try:
+                user = level.launch([], -1).plan.get("user")
+                if user:
+                    os.chown(folder, *user)
+                yield _Place(level, {b"TMPDIR": os.fsencode(folder)})
+            finally:
+                remove_tree(folder)
+
+    def _start(self, place: _Place, code: str, functions: Functions, limits: Limits, line: _Line) -> Child:
+        cwd = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        room = max(min(limits.output_bytes, _MAX_FRAME // 8), 1)
+        text = code.encode("utf-8", "replace").decode()
+        order = (line.secret, text, [*functions], _packages(self._settings.extra_read), _MAX_FRAME, room)
+        words = [interpreter(self._sandbox.user), "-I", "-S", "-X", "utf8", "-c", _program(), str(place.level.free_fd)]
+        try:
+            argv = [os.fsencode(word) for word in words]
+            stdin = marshal.dumps(order)
+            return self._sandbox.start(argv, cwd, stdin, (line.theirs.fileno(),), place.env, place.level)
+        except OSError as exc:
+            raise FeatureUnavailable(f"Python could not be started ({exc.strerror})") from None
+        finally:
+            line.theirs.close()
+            os.close(cwd)
+
+    def _refuse_broken(self, child: Child, line: _Line) -> None:
+        """Only bubblewrap, or an interpreter that can't start, writes there: inside, both streams are the other."""
+        if line.end is not None or not child.stderr:
+            return
+        message = child.stderr.decode("utf-8", "replace").strip()
+        self._sandbox.broke(message)
+        raise FeatureUnavailable(
+            f"the sandbox could not be set up, so the code was not run: {message[:300]}",
+            hint="llmc doctor tells what is missing.",
+        )
+
+
+def settings_for_code(commands: Settings, memory_mb: int) -> Settings:
+    """As for commands, but without a folder to write to, and bound to what one run may use."""
+    bounds = commands.bounds
+    bounds = bounds._replace(
+        processes=min(bounds.processes, _PROCESSES),
+        memory_mb=min(bounds.memory_mb, memory_mb),
+        tmp_mb=min(bounds.tmp_mb, memory_mb),
+        file_mb=min(bounds.file_mb, memory_mb),
+    )
+    return commands._replace(extra_write=(), bounds=bounds)
+
+
+def _follow(child: Child, line: _Line, printed: Printed, limits: Limits, check: Callable[[], None]) -> Failure | None:
+    """Serve a run until it tells its end, dies, misuses the line or has had its time; then nothing of it runs on."""
+    failure = None
+    try:
+        for stream, piece in child.streams(check, line):
+            if line.over:
+                break
+            _take(child, printed, stream, piece)
+    except Timeout:
+        failure = Failure(
+            f"TimeoutError: time limit exceeded: the code ran longer than {limits.seconds:g} s",
+            None,
+            None,
+            "Do less per run, or pass a longer timeout.",
+        )
+    child.kill()
+    for stream, piece in child.left_over():
+        _take(child, printed, stream, piece)
+    if line.refused is not None:
+        return Failure(f"the run was ended: {line.refused}", None, None, _hint_for(line.refused))
+    return failure
+
+
+def _take(child: Child, printed: Printed, stream: str, piece: bytes) -> None:
+    if stream == OUT:
+        printed.take(piece)
+    elif not child.stderr:
+        child.stderr = piece
+
+
+def _hint_for(reason: str) -> str | None:
+    return "Search or list first, then read what matters." if reason == "too many tool calls" else None
+
+
+def _explain(told: _Told, functions: Functions) -> Failure:
+    message = f"{told.kind}: {told.message}" if told.message else told.kind
+    hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
+    return Failure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
+
+
+def _died(code: int) -> Failure:
+    number = -code if code < 0 else code - 128
+    try:
+        how = f"signal {signal.Signals(number).name}"
+    except ValueError:
+        how = f"exit code {code}"
+    return Failure(f"the interpreter ended without an answer ({how})", None, None, None)
+
+
+def _isolation_required(reason: str) -> LlmcError:
+    return IsolationRequired(
+        f'mcp.code_execution.engine = "python" runs only in isolation, and there is none: {reason}',
+        hint='engine = "monty" needs none; an operator who isolates the whole server sets LLMC_ISOLATED=1.',
+    )
+
+
+def _packages(folders: tuple[str, ...]) -> list[str]:
+    """Where the packages of virtual environments are that the operator lets commands read."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    found = (os.path.join(os.path.expanduser(folder), "lib", version, "site-packages") for folder in folders)
+    return [path for path in found if os.path.isdir(path)]
+
+
+@functools.cache
+def _program() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "cpython_child.py")) as file:
+        return file.read()

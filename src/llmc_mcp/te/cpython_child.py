@@ -1,0 +1,199 @@
+"""What runs inside the sandbox for one execute_code: the agent's code, and the tools as functions that ask outside.
+
+The text of this file is handed to a bare interpreter inside, so it imports nothing of ours, and as little else as will
+do: every module is paid for at every run. It is in the hands of the code that it runs; what it says is only the run's
+own word, and the other end of the line (cpython.py) believes nothing more.
+"""
+
+import _ast
+import _thread
+import json
+import marshal
+import os
+import sys
+from collections.abc import Callable
+
+TYPE_CHECKING = False  # the module that has it takes longer to import than most code to run
+if TYPE_CHECKING:
+    from typing import Any
+
+FILE = "code.py"  # what the agent's code is called in its own tracebacks
+_ONLY_AST = 0x400
+_MAX_FILES = 20
+_HEAD = 4  # bytes of a frame's length
+
+
+class Line:
+    """The way to the tools: frames of JSON over a socket that nobody else has, each with this run's secret."""
+
+    def __init__(self, fd: int, secret: str, max_frame: int) -> None:
+        self._fd, self._secret, self._max_frame = fd, secret, max_frame
+        self._lock, self._owner = _thread.allocate_lock(), os.getpid()
+
+    def call(self, name: str, values: tuple[object, ...], named: dict[str, object]) -> object:
+        """Call a tool and wait for its answer; its failure is a RuntimeError that starts with a code."""
+        if os.getpid() != self._owner:
+            raise RuntimeError(f"{name}: tools can be called from the process that runs the code, not from a fork")
+        frame = self._encoded({"type": "call", "name": name, "values": values, "named": named}, _plain)
+        if len(frame) > self._max_frame:
+            raise RuntimeError(f"TOO_LARGE: the arguments of {name} have {len(frame):,} bytes")
+        with self._lock:
+            self._send(frame)
+            answer = json.loads(self._receive())
+        if "error" in answer:
+            raise (TypeError if answer["error"] == "TypeError" else RuntimeError)(answer["message"])
+        return answer["value"]
+
+    def end(self, outcome: dict[str, object]) -> None:
+        """The last word: what came of the code."""
+        self._send(self._encoded({"type": "end", **outcome}, repr))
+
+    def _encoded(self, frame: dict[str, object], default: Callable[[object], object]) -> bytes:
+        text = json.dumps({**frame, "secret": self._secret}, default=default, ensure_ascii=False)
+        return text.encode("utf-8", "replace")
+
+    def _send(self, frame: bytes) -> None:
+        view = memoryview(len(frame).to_bytes(_HEAD, "little") + frame)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def _receive(self) -> bytes:
+        return self._exactly(int.from_bytes(self._exactly(_HEAD), "little"))
+
+    def _exactly(self, size: int) -> bytes:
+        pieces: list[bytes] = []
+        while size:
+            piece = os.read(self._fd, min(size, 1 << 20))
+            if not piece:
+                raise ConnectionError("the line to the tools is closed")
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+
+def _plain(value: "Any") -> object:
+    """An argument that JSON does not know, as a tool takes it."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, set | frozenset):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, bytes):
+        return value.decode()
+    if callable(value) and hasattr(value, "__name__"):
+        return value.__name__
+    raise TypeError(f"a tool takes no {type(value).__name__}")
+
+
+def functions(line: Line, names: list[str]) -> dict[str, Callable[..., object]]:
+    """A function for each tool."""
+
+    def make(name: str) -> Callable[..., object]:
+        def tool(*values: object, **named: object) -> object:
+            return line.call(name, values, named)
+
+        tool.__name__ = tool.__qualname__ = name
+        return tool
+
+    return {name: make(name) for name in names}
+
+
+def run(code: str, names: "dict[str, Any]") -> object:
+    """Run the code as a main module; the value is that of its last line, if that is an expression."""
+    main = type(sys)("__main__")
+    sys.modules["__main__"] = main
+    scope = main.__dict__
+    scope.update(names, __builtins__=__builtins__, exit=sys.exit, quit=sys.exit)
+    tree: Any = compile(code, FILE, "exec", _ONLY_AST, dont_inherit=True)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+    exec(compile(tree, FILE, "exec", dont_inherit=True), scope)  # noqa: S102 - the purpose of it all
+    if last is None:
+        return None
+    return eval(compile(_ast.Expression(last.value), FILE, "eval", dont_inherit=True), scope)  # noqa: S307 - as above
+
+
+def explained(exc: BaseException, code: str) -> dict[str, object]:
+    """What went wrong and in which line of the agent's code."""
+    line = exc.lineno if isinstance(exc, SyntaxError) and exc.filename == FILE else None
+    trace = exc.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == FILE:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    words = (exc.msg or "") if isinstance(exc, SyntaxError) else str(exc)
+    lines = code.splitlines()
+    source = lines[line - 1].strip() if line and line <= len(lines) else None
+    return {"kind": type(exc).__name__, "message": words[:10_000], "line": line, "source": source}
+
+
+def wind_up() -> None:
+    """What an interpreter does at its end: wait for threads, run what was registered for it."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread() and not thread.daemon:
+                thread.join()
+    import atexit
+
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - the interpreter's own, as it would call it
+
+
+def written(folder: str) -> list[str]:
+    """Names of what the code left in its folder."""
+    try:
+        return sorted(os.listdir(folder))[:_MAX_FILES]
+    except OSError:
+        return []
+
+
+def outcome_of(value: object, max_value: int) -> dict[str, object]:
+    """A value as JSON has it or, where it has no such form or is too long, as text."""
+    try:
+        size = len(json.dumps(value, default=repr, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        value = repr(value)
+        size = len(value)
+    if size <= max_value:
+        return {"value": value}
+    text = value if isinstance(value, str) else json.dumps(value, default=repr)
+    return {"value": text[:max_value], "cut": len(text) - max_value}
+
+
+def main(fd: int) -> None:
+    """Read what to do from stdin, do it, tell what came of it."""
+    order = marshal.loads(os.read(0, os.fstat(0).st_size))  # noqa: S302 - from the server, before any code has run
+    secret, code, names, folders, max_frame, max_value = order
+    os.set_inheritable(fd, False)
+    os.dup2(1, 2)  # one stream, in the order in which things were printed
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    folder = os.path.join(os.environ["TMPDIR"], "code")
+    os.makedirs(folder, mode=0o700)
+    os.chdir(folder)
+    os.environ["TMPDIR"] = folder
+    sys.path[:0] = [folder]
+    sys.path += folders
+    sys.argv = [FILE]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    line = Line(fd, secret, max_frame)
+    try:
+        outcome = outcome_of(run(code, functions(line, names)), max_value)
+        wind_up()
+    except SystemExit as exc:
+        outcome: dict[str, object] = {} if exc.code in (None, 0) else {"failure": explained(exc, code)}
+    except BaseException as exc:  # noqa: BLE001 - whatever it is, it is the answer
+        outcome = {"failure": explained(exc, code)}
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        pass  # the code closed it
+    try:
+        line.end({**outcome, "files": written(folder)})
+    except OSError:  # or this
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
