@@ -17,7 +17,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("te", "rag", "maasl"),
     ("app",),
     ("tools", "prompts"),
-    ("catalog", "dispatch", "output", "observability", "usage", "audit", "limits", "metrics", "otel"),
+    (
+        *("catalog", "dispatch", "output", "observability", "usage", "audit", "limits", "metrics", "otel"),
+        *("resources", "flow_prompts", "completion"),
+    ),
     (
         "protocol",
         "api",
@@ -35,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "config_cli",
         "changes_cli",
         "clients",
+        "completion_cli",
         "config_docs",
         "handles_cli",
         "install_cli",

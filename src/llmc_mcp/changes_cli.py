@@ -32,9 +32,13 @@ _TRASH = """\
 usage: llmc trash [--json]            what was deleted, newest first
        llmc trash restore ID          put it back where it was
        llmc trash empty [ID]          remove it, or everything, for good
+
+ID is the first column of the list.
 """
 _LOCKS = """\
-usage: llmc locks [--json]            who is changing what right now, on all servers of this user
+usage: llmc locks [--json]
+
+Who is changing what right now, on all servers of this user: what is locked, by which agent, and for how long.
 """
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "serve": ("server", "the MCP server itself; the same as llmc-mcp (see: llmc serve --help)"),
     "run": ("api.run_cli", "serve this folder over HTTP; prints URL, token and client configuration"),
     "install": ("install_cli", "put the server into Claude Code, Cursor, VS Code, Codex, Zed …; --list, --uninstall"),
+    "completion": ("completion_cli", "what makes Tab complete llmc, llmc-mcp and te in bash, zsh or fish"),
     "smoke": ("smoke", "start the server on this folder, call it once, print a client configuration"),
     "stats": ("stats_cli", "calls per tool: how many, how fast, at what price"),
     "calls": ("calls_cli", "the latest calls, newest first"),
@@ -28,15 +29,32 @@ COMMANDS = {
 }
 
 
+# What `llmc --help` shows together.
+GROUPS = {
+    "Connect": ("install", "run", "serve", "smoke"),
+    "What agents did": ("changes", "undo", "trash", "locks", "calls", "stats", "handles"),
+    "Search and understand code": ("index", "search", "where-used", "inspect", "map"),
+    "Set up and check": ("doctor", "config", "repo", "token", "completion"),
+}
+
+
 def usage() -> str:
     """What `llmc --help` prints."""
-    rows = [f"  {name:14} {text}\n" for name, (_, text) in COMMANDS.items()]
-    return "usage: llmc COMMAND [ARGUMENTS]\n\n" + "".join(rows) + "  --version\n"
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "More": tuple(name for name in COMMANDS if name not in grouped)}
+    parts = [
+        f"\n{title}:\n" + "".join(f"  {name:14} {COMMANDS[name][1]}\n" for name in names if name in COMMANDS)
+        for title, names in groups.items()
+        if any(name in COMMANDS for name in names)
+    ]
+    return "usage: llmc COMMAND [ARGUMENTS]\n" + "".join(parts) + "\nllmc COMMAND --help says more; llmc --version.\n"
 
 
 def main() -> None:
     """Run one command."""
     name, *arguments = sys.argv[1:] or ["--help"]
+    if name == "help" and arguments and arguments[0] in COMMANDS:
+        name, arguments = arguments[0], ["--help"]
     if name in ("-h", "--help", "help"):
         print(usage(), end="")
     elif name == "--version":
@@ -44,8 +62,15 @@ def main() -> None:
     elif name in COMMANDS:
         raise SystemExit(_run(COMMANDS[name][0], arguments))
     else:
-        print(f"llmc: unknown command {name!r}\n{usage()}", end="", file=sys.stderr)
+        print(f"llmc: unknown command {name!r}{_nearest(name)}\n{usage()}", end="", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, 1)
+    return f", did you mean {near[0]}?" if near else ""
 
 
 def _run(entry: str, arguments: list[str]) -> int:

@@ -13,6 +13,8 @@ _USAGE = f"""\
 usage: llmc config show [--json] [the server's flags]   every setting in force, and where it was set
        llmc config trust [FILE]                         let ./{FILE_NAME} widen what the server may do, as it is now
        llmc config untrust [FILE]                       take that back
+
+Everything that can be set stands in DOCS/configuration.md; llmc repo validate says what is wrong or risky.
 """
 
 

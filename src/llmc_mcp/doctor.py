@@ -16,6 +16,8 @@ from .errors import LlmcError
 _USAGE = """\
 usage: llmc doctor [--json] [the server's flags: --root DIR, --config FILE …]
 
+What this machine offers the server, from the kernel up: how files, searches and commands are confined, which attempts
+to break out were tried and prevented, and how to get what is missing.
 Exit code 1 when something does not work; what is merely missing leaves it 0.
 """
 _MARKS = {"ok": "ok      ", "missing": "missing ", "broken": "BROKEN  "}

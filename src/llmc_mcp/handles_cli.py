@@ -12,6 +12,8 @@ from .te.handles import Handle, Handles, policy_from
 _USAGE = """\
 usage: llmc handles [--json]      list your handles, newest first
        llmc handles ID            print what a handle holds
+
+A reply that was cut, a search, a command's output: what did not fit is kept under a handle for a while.
 """
 
 

@@ -19,7 +19,7 @@ from .errors import LlmcError
 from .observability import Log
 from .session import Session
 
-_USAGE = f"""\
+USAGE = f"""\
 usage: llmc-mcp [--root DIR]… [--mode {"|".join(MODES)}] [--config FILE] [--set KEY=VALUE]…
                 [--transport stdio|http] [--host H] [--port P]
 
@@ -70,7 +70,7 @@ def configure(arguments: list[str]) -> Loaded:
     """The configuration to start with; says on stderr what a person should know about it."""
     flags, left = parse_flags(arguments)
     if "-h" in left or "--help" in left:
-        _leave(_USAGE, 0)
+        _leave(USAGE, 0)
     if "--version" in left:
         from . import __version__
 

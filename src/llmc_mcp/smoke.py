@@ -6,7 +6,16 @@ import subprocess
 import sys
 from typing import Any
 
+from .clients import BY_NAME, as_json, claude_code_command, server_command
+from .errors import InvalidArgument
+
 _PREVIEW_LINES = 6
+_USAGE = """\
+usage: llmc smoke
+
+Starts the server on this folder, lists its tools, reads README.md through it, and prints how to connect a client.
+Exit code 0 when all of it worked.
+"""
 
 
 class _Server:
@@ -40,7 +49,11 @@ class _Server:
 
 def command(arguments: list[str]) -> int:
     """`llmc smoke`."""
-    del arguments
+    if arguments in (["-h"], ["--help"]):
+        print(_USAGE, end="")
+        return 0
+    if arguments:
+        raise InvalidArgument(f"unknown argument {arguments[0]!r}", hint="llmc smoke --help")
     return run(os.getcwd())
 
 
@@ -67,11 +80,12 @@ def run(folder: str) -> int:
 
 def client_configuration(folder: str) -> str:
     """What to paste where."""
-    command = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
-    entry = {"mcpServers": {"llmc": {"command": command, "args": ["--root", folder]}}}
+    command = server_command()
     return (
-        "Connect Claude Code:\n"
-        f"  claude mcp add llmc -- {command} --root {folder}\n"
+        f"Connect a client ({', '.join(BY_NAME)}):\n"
+        "  llmc install CLIENT\n"
+        "Or by hand, Claude Code:\n"
+        f"  {claude_code_command(command, folder)}\n"
         "Claude Desktop, Cursor and others (mcpServers in their JSON configuration):\n"
-        f"{json.dumps(entry, indent=2)}"
+        f"{as_json(BY_NAME['cursor'], command, folder)}"
     )

@@ -9,15 +9,25 @@ from .errors import InvalidArgument
 from .store.calls import ToolTotals, by_tool, newest
 from .store.sqlite import Store
 
-_USAGE = """\
-usage: llmc stats [--days N] [--json]            calls per tool: how many, how fast, at what price
-       llmc calls [-n N] [--tool NAME] [--json]  the latest calls, newest first
+_STATS = """\
+usage: llmc stats [--days N] [--json]
+
+Calls per tool over all servers of this user: how many, how many failed, how fast (median, 95th percentile), estimated
+tokens in and out, and how many were kept from the model by cutting replies. --days N: of the last N days only.
+"""
+_CALLS = """\
+usage: llmc calls [-n N] [--tool NAME] [--json]
+
+The latest calls, newest first: when, how long, how it ended, which tool, with what. Secrets are never recorded.
+
+  -n N          how many (default: 20)
+  --tool NAME   of this tool only
 """
 
 
 def command(arguments: list[str]) -> int:
     """`llmc stats`."""
-    options = _options(arguments, {"--days": 0})
+    options = _options(arguments, {"--days": 0}, _STATS)
     if options is None:
         return 0
     days = _number(options, "--days")
@@ -33,7 +43,7 @@ def command(arguments: list[str]) -> int:
 
 def calls(arguments: list[str]) -> int:
     """`llmc calls`."""
-    options = _options(arguments, {"-n": 20, "--tool": ""})
+    options = _options(arguments, {"-n": 20, "--tool": ""}, _CALLS)
     if options is None:
         return 0
     found = newest(Store(data_directory()), _number(options, "-n"), options.get("--tool") or None)
@@ -48,9 +58,9 @@ def calls(arguments: list[str]) -> int:
     return 0
 
 
-def _options(arguments: list[str], known: dict[str, object]) -> dict[str, str] | None:
+def _options(arguments: list[str], known: dict[str, object], usage: str) -> dict[str, str] | None:
     if "-h" in arguments or "--help" in arguments:
-        print(_USAGE, end="")
+        print(usage, end="")
         return None
     options, todo = {name: str(value) for name, value in known.items()}, list(arguments)
     while todo:
@@ -60,7 +70,7 @@ def _options(arguments: list[str], known: dict[str, object]) -> dict[str, str] |
         elif name in known and (has_value or todo):
             options[name] = value if has_value else todo.pop(0)
         else:
-            raise InvalidArgument(f"unknown argument {name!r}", hint="llmc stats --help")
+            raise InvalidArgument(f"unknown argument {name!r}", hint=usage.splitlines()[0])
     return options
 
 

@@ -88,6 +88,12 @@ def script(shell: str) -> str | None:
     return start.format() + functions + completion.format(options=" ".join(_OPTIONS))
 
 
+def completion(shell: str) -> str:
+    """Only what makes Tab know te, without the wrappers."""
+    forms = {"bash": _BASH_COMPLETION, "zsh": _ZSH_COMPLETION, "fish": _FISH_COMPLETION}
+    return forms[shell].format(options=" ".join(_OPTIONS))
+
+
 def init(shell: str) -> int:
     """Print it."""
     text = script(shell)

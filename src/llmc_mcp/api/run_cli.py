@@ -8,9 +8,19 @@ from ..dispatch import Gate
 from ..server import build, configure
 from .serve import Listening, serve
 
+_USAGE = """\
+usage: llmc run [--port P] [--host H] [--root DIR]… [the server's other flags: llmc serve --help]
+
+Serves this folder over HTTP until ^C, and prints URL, token, sandbox level and what to tell a client. The token is made
+once and kept for the next time. Port 0 takes any that is free.
+"""
+
 
 def command(arguments: list[str]) -> int:
     """Serve until ^C."""
+    if "-h" in arguments or "--help" in arguments:
+        print(_USAGE, end="")
+        return 0
     loaded = configure(["--set", "observability.log_level=warning", *arguments, "--transport", "http"])
     gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
     try:

@@ -10,6 +10,9 @@ _USAGE = f"""\
 usage: llmc token list
        llmc token add NAME [--scopes {",".join(SCOPES)}]   print a new token, once (default: read)
        llmc token remove NAME
+
+Who else may call a server over HTTP, and what he may do: read = tools that change nothing, write = tools that change
+files, exec = tools that start processes, admin = everybody's statistics. Only hashes are kept.
 """
 
 
