@@ -6,6 +6,7 @@ Standard library only: the launcher, which must start fast and stay small, impor
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Iterable
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -231,3 +232,37 @@ def _create_ruleset(attr: _RulesetAttr, abi: int) -> int:
 def landlock_restrict_self(ruleset: int) -> None:
     """Confine this thread, and all it will start, to `ruleset`; there is no way back."""
     _check(_syscall(_NR_LANDLOCK_RESTRICT_SELF, ruleset, 0))
+
+
+# --- inotify ---------------------------------------------------------------------------------------
+
+IN_ISDIR = 0x40000000
+IN_Q_OVERFLOW = 0x4000
+IN_IGNORED = 0x8000
+
+# closed after writing, moved here or away, created, deleted; folders only, and never through a link
+_IN_CHANGES = 0x8 | 0x40 | 0x80 | 0x100 | 0x200
+_IN_HOW = 0x01000000 | 0x02000000 | 0x04000000
+_IN_HEAD = 16
+
+
+def inotify() -> int:
+    """A descriptor that tells of changes in the folders that it watches."""
+    return _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def inotify_watch(fd: int, folder: bytes) -> int:
+    """Watch a folder (not what lies below it); returns the number that its events bear."""
+    return _check(_libc.inotify_add_watch(fd, folder, ctypes.c_uint32(_IN_CHANGES | _IN_HOW)))
+
+
+def inotify_events(data: bytes) -> list[tuple[int, int, bytes]]:
+    """What was read from the descriptor: watch, what happened, and the name in the watched folder."""
+    events: list[tuple[int, int, bytes]] = []
+    at = 0
+    while at + _IN_HEAD <= len(data):
+        watch, mask, _, length = struct.unpack_from("=iIII", data, at)
+        name = data[at + _IN_HEAD : at + _IN_HEAD + length].rstrip(b"\0")
+        events.append((watch, mask, name))
+        at += _IN_HEAD + length
+    return events

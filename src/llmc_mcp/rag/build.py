@@ -1,0 +1,300 @@
+"""The process that keeps one index: builds it, follows the changes of its root, answers requests on its pipes.
+
+It reads hostile files with grammars written in C, so it runs confined: it can read the root and write the folder of the
+index, nothing else. Requests are lines of JSON on stdin, what it tells are lines on stdout; when stdin closes, it ends.
+"""
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from .index import Damaged, Known, Writer
+from .store import Home
+from .walk import Rules, Seen, Walk
+from .watch import Watch
+from .workers import Job, Workers
+
+_QUIET_S, _LONGEST_S = 0.01, 0.05  # changes come in bursts: act when it is quiet, but no later than that
+_WALK_EVERY_S = 60.0  # a watched root is walked that often all the same: an empty folder has no watch
+_WALK_UNWATCHED_S = 3.0
+_WALK_SHARE = 20  # the time between walks is so many times what a walk takes
+_COMMIT_FILES = 2_000
+_TELL_S = 0.1
+_ALONE = 3  # so many files are looked at by one worker
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The first line on stdin."""
+
+    home: str
+    rules: Rules
+    ripgrep: str
+    workers: int = 2
+    idle_s: float = 600.0
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A line on stdin: `refresh` walks and compares, or looks at `paths` only; `full` builds anew."""
+
+    id: int
+    do: Literal["refresh", "stop", "ping"]
+    full: bool = False
+    paths: list[bytes] = []
+    why: str = ""
+
+
+class News(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line on stdout: what it is doing, and for which request; `done` tells that it is through with it."""
+
+    id: int = 0
+    busy: bool = False
+    done: bool = False
+    building: bool = False
+    files_done: int = 0
+    files_total: int = 0
+    changed: int = 0
+    removed: int = 0
+    rebuilt: str = ""  # why the whole index was built
+    failed: str = ""
+    walks: str = ""  # why changes are found by walking
+    past_limit: int = 0
+
+
+class _Stopped(Exception):
+    """Nobody wants the answer any more."""
+
+
+class Keeper:
+    """The main loop."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup, self._home = setup, Home(setup.home)
+        root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._walk = Walk(root, setup.rules, setup.ripgrep, setup.home)
+        self._watch = Watch()
+        self._workers = Workers(self._walk)
+        self._decoder = msgspec.json.Decoder(Request)
+        self._rest = b""
+        self._requests: list[Request] = []
+        self._now = News()
+        self._told = 0.0
+        self._asked = time.monotonic()
+        self._walked, self._walk_took = 0.0, 0.0
+        self._closed = False
+
+    def run(self) -> None:
+        """Until stdin closes or nobody has asked for a long time."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        if self._watch.fd >= 0:
+            poll.register(self._watch.fd, select.POLLIN)
+        while not self._closed:
+            ready = {fd for fd, _ in poll.poll(self._patience() * 1000)}
+            self._hear(ready=0 in ready)
+            now = time.monotonic()
+            if self._requests:
+                self._asked = now
+                self._answer(self._requests.pop(0))
+            elif self._watch.fd in ready:
+                self._follow()
+            elif self._walk_due(now):
+                self._do(News(), lambda: self._update(None))
+            elif now - self._asked > self._setup.idle_s:
+                break
+        self._workers.close()
+
+    # --- the line to the server ------------------------------------------------------------------
+
+    def _tell(self, news: News) -> None:
+        self._now, self._told = news, time.monotonic()
+        try:
+            os.write(1, msgspec.json.encode(news) + b"\n")
+        except BrokenPipeError:
+            self._closed = True
+
+    def _hear(self, *, ready: bool) -> None:
+        if not ready:
+            return
+        data = os.read(0, 1 << 16)
+        self._closed = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._requests += map(self._decoder.decode, lines)
+
+    def _tick(self) -> None:
+        """Called often while something takes long."""
+        self._hear(ready=bool(select.select([0], [], [], 0)[0]))
+        if self._closed or any(request.do == "stop" for request in self._requests):
+            raise _Stopped
+        if time.monotonic() - self._told > _TELL_S:
+            self._tell(self._now)
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        ends = [self._asked + self._setup.idle_s, self._next_walk()]
+        return 0.0 if self._requests else max(min(ends) - now, 0.0) + 0.001
+
+    def _next_walk(self) -> float:
+        if not self._walked:
+            return float("inf")
+        every = _WALK_UNWATCHED_S if self._watch.reason else _WALK_EVERY_S
+        return self._walked + max(every, _WALK_SHARE * self._walk_took)
+
+    def _walk_due(self, now: float) -> bool:
+        return now >= self._next_walk()
+
+    # --- what is asked ---------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> None:
+        if request.do == "ping":
+            return
+        if request.do == "stop":  # whatever it meant is over
+            self._tell(News(id=request.id, done=True))
+            return
+        start = News(id=request.id)
+        if request.full:
+            self._do(start, lambda: self._build(request.why))
+        else:
+            self._do(start, lambda: self._update(request.paths or None))
+
+    def _do(self, start: News, work: Callable[[], None]) -> None:
+        """Run something, and tell how it ended."""
+        self._tell(msgspec.structs.replace(start, busy=True))
+        try:
+            with self._home.writing():
+                try:
+                    work()
+                except Damaged as exc:
+                    self._build(f"it was damaged ({exc})")
+            end = {"busy": False, "done": True}
+        except _Stopped:
+            end = {"busy": False, "done": True, "failed": "stopped"}
+        except (OSError, ValueError) as exc:  # a full disk, most likely
+            end = {"busy": False, "done": True, "failed": f"{type(exc).__name__}: {exc}"[:300]}
+        self._workers.keep(1)
+        self._tell(msgspec.structs.replace(self._now, **end))
+
+    def _follow(self) -> None:
+        """Take in what changed, once it is quiet."""
+        self._tell(News(busy=True))
+        paths: set[bytes] = set()
+        walk = False
+        until = time.monotonic() + _LONGEST_S
+        while True:
+            more, walk_too = self._watch.changes()
+            paths |= more
+            walk |= walk_too
+            left = min(_QUIET_S, until - time.monotonic())
+            if left <= 0 or not select.select([self._watch.fd], [], [], left)[0]:
+                break
+        if not paths and not walk:
+            self._tell(News())
+        else:
+            self._do(News(), lambda: self._update(None if walk else sorted(paths)))
+
+    # --- the work --------------------------------------------------------------------------------
+
+    def _files(self) -> list[Seen]:
+        started = time.monotonic()
+        seen = self._walk.files()
+        self._walked = time.monotonic()
+        self._walk_took = self._walked - started
+        self._watch.follow(file.path for file in seen)
+        self._note(past_limit=self._walk.past_limit, walks=self._watch.reason)
+        return seen
+
+    def _note(self, **what: object) -> None:
+        self._now = msgspec.structs.replace(self._now, **what)
+
+    def _update(self, paths: Sequence[bytes] | None) -> None:
+        """Bring the index up to date, wholly or for some files."""
+        build = self._home.current()
+        if build is None:
+            self._build("")
+            return
+        writer = Writer(build)
+        try:
+            known = writer.known()
+            again, gone = writer.behind()
+            for file in gone:
+                writer.forget_text(file)
+            jobs, dropped = self._differences(known, paths, again, writer)
+            for path in dropped:
+                writer.drop(known[path].id)
+            self._note(files_total=len(jobs), removed=len(dropped))
+            self._look(writer, jobs)
+            writer.commit()
+            self._note(changed=len(jobs))
+            self._tell(msgspec.structs.replace(self._now, busy=False))  # what follows is tidying
+        finally:
+            writer.close()
+
+    def _differences(
+        self, known: dict[bytes, Known], paths: Sequence[bytes] | None, again: set[bytes], writer: Writer
+    ) -> tuple[list[Job], list[bytes]]:
+        """What to look at, and what is gone."""
+        if paths is not None and not again:
+            seen = {path: self._walk.look(path) for path in paths}
+            if all(file is None or path in known for path, file in seen.items()):
+                here = [file for file in seen.values() if file is not None]
+                return self._jobs(here, known, again, writer), [
+                    path for path, file in seen.items() if file is None and path in known
+                ]
+        files = self._files()  # only a walk knows whether something new is ignored
+        there = {file.path for file in files}
+        return self._jobs(files, known, again, writer), [path for path in known if path not in there]
+
+    def _jobs(self, files: Iterable[Seen], known: dict[bytes, Known], again: set[bytes], writer: Writer) -> list[Job]:
+        jobs: list[Job] = []
+        for file in files:
+            old = known.get(file.path)
+            if old is None:
+                jobs.append(Job(writer.new_id(), file.path, file.size))
+            elif file.path in again:
+                jobs.append(Job(old.id, file.path, file.size))
+            elif (file.size, file.mtime_ns) != (old.size, old.mtime_ns):
+                jobs.append(Job(old.id, file.path, file.size, old.sha256))
+        return jobs
+
+    def _build(self, why: str) -> None:
+        """A new index beside the old one, put in its place when it is complete."""
+        self._note(building=True, rebuilt=why)
+        folder = self._home.new_build()
+        writer = Writer(folder, fresh=True)
+        try:
+            files = self._files()
+            self._note(files_total=len(files))
+            self._look(writer, self._jobs(files, {}, set(), writer), commit_every=0)
+            writer.set_meta("past_limit", self._walk.past_limit)
+            writer.commit()
+        finally:
+            writer.close()
+        self._home.put_in_force(folder)
+        self._note(building=False, changed=len(files))
+
+    def _look(self, writer: Writer, jobs: list[Job], commit_every: int = _COMMIT_FILES) -> None:
+        count = 1 if len(jobs) <= _ALONE else self._setup.workers
+        for done, looked in enumerate(self._workers.look_at(jobs, count, self._tick), 1):
+            writer.put(looked)
+            self._note(files_done=done)
+            if commit_every and done % commit_every == 0:
+                writer.commit()
+
+
+def main() -> None:
+    """Read the setup, then serve."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            sys.exit(0)
+        line += piece
+    Keeper(msgspec.json.decode(line, type=Setup)).run()
+
+
+if __name__ == "__main__":
+    main()

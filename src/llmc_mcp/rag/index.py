@@ -1,0 +1,353 @@
+"""One build of an index: many processes read it, one writes. Both see SQLite and tantivy as one thing.
+
+tantivy has no room for words of ours in a commit, so the generation that it is up to is a document of its own: the
+one of file 0, which is no file. After a crash between the two commits SQLite is ahead; `Writer.behind` tells what to
+do again.
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import tantivy
+
+from . import rank, store
+from .types import Chunk, Definition, Parsed, Span
+
+_BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
+_NO_FILE = 0
+
+SAME, GONE = "same", "gone"  # states of a look that change nothing, or remove the file
+
+
+class Damaged(Exception):
+    """The index can't be read: it is of another format, or something else wrote to it."""
+
+
+class Looked(msgspec.Struct, frozen=True, array_like=True):
+    """What a look at a file found; `state` is empty when it is to be indexed, else why not."""
+
+    id: int
+    path: bytes
+    size: int
+    mtime_ns: int
+    sha256: bytes
+    state: str
+    parsed: Parsed | None = None
+    documents: list[dict[str, list[str | int]]] = []
+
+
+class Known(NamedTuple):
+    """A file as the index has it."""
+
+    id: int
+    size: int
+    mtime_ns: int
+    sha256: bytes
+
+
+class File(NamedTuple):
+    """A file that a search found, with the places of its chunks."""
+
+    id: int
+    path: bytes
+    language: str
+    sha256: bytes
+    chunks: list[Chunk]
+
+
+class Totals(NamedTuple):
+    """How much an index holds."""
+
+    files: int
+    chunks: int
+    symbols: int
+    skipped: dict[str, int]
+    languages: dict[str, int]
+    source_bytes: int
+
+
+_chunks = msgspec.msgpack.Decoder(list[Chunk])
+
+
+def _damage(exc: BaseException) -> Damaged:
+    return Damaged(f"{type(exc).__name__}: {exc}"[:200])
+
+
+def _is_panic(exc: BaseException) -> bool:
+    """Rust's panics are no Exceptions, so that nobody swallows them by accident; here they mean a broken file."""
+    return type(exc).__name__ == "PanicException"
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads one build; safe from any thread. Raises Damaged where there is nothing sensible to read."""
+
+    def __init__(self, build: str) -> None:
+        self.build = build
+        self._lock = threading.RLock()
+        try:
+            self._connection = store.connect(build)
+            self._index = tantivy.Index.open(store.text_of(build))
+            self._index.config_reader("manual")
+            self._index.reload()
+            self.generation = store.get_meta(self._connection, "generation")
+        except BaseException as exc:
+            if isinstance(exc, (sqlite3.Error, ValueError, OSError)) or _is_panic(exc):
+                raise _damage(exc) from None
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._lock:
+            try:
+                return self._connection.execute(sql, parameters).fetchall()
+            except sqlite3.Error as exc:
+                raise _damage(exc) from None
+
+    def catch_up(self) -> None:
+        """See what was written since."""
+        generation = self._rows("SELECT value FROM meta WHERE key='generation'")[0][0]
+        with self._lock:
+            if generation != self.generation or not self._up_to_date:
+                self._index.reload()
+                self._up_to_date = _generation_of(self._index) == generation
+                self.generation = generation
+
+    _up_to_date = True
+
+    def search(self, text: str, scope: rank.Scope, files: Collection[int] | None, limit: int) -> rank.Found:
+        """The best chunks for a question."""
+        try:
+            return rank.search(self._index.searcher(), self, text, scope=scope, files=files, limit=limit)
+        except BaseException as exc:
+            if isinstance(exc, (ValueError, OSError)) or _is_panic(exc):
+                raise _damage(exc) from None
+            raise
+
+    def paths(self, files: Collection[int]) -> Mapping[int, str]:
+        """Where these files lie, below the root."""
+        rows = self._rows(f"SELECT id, path FROM files WHERE id IN ({_marks(files)})", list(files))  # noqa: S608
+        return {row[0]: os.fsdecode(row[1]) for row in rows}
+
+    def vectors(self, chunks: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
+        """The stored vectors of these chunks."""
+        del chunks
+        return {}
+
+    def matching(self, wanted: "Iterable[bytes] | None") -> list[int]:
+        """The ids of files by their paths."""
+        return [row[0] for path in wanted or () for row in self._rows("SELECT id FROM files WHERE path=?", (path,))]
+
+    def all_paths(self) -> list[tuple[int, bytes]]:
+        """Every indexed file."""
+        return cast(list[tuple[int, bytes]], self._rows("SELECT id, path FROM files WHERE state=''"))
+
+    def file(self, file: int) -> File | None:
+        """A file with its chunks; None for one that is no longer there."""
+        rows = self._rows("SELECT id, path, language, sha256, chunks FROM files WHERE id=? AND state=''", (file,))
+        if not rows:
+            return None
+        number, path, language, sha256, chunks = rows[0]
+        return File(number, path, language, sha256, _chunks.decode(chunks))
+
+    def definition(self, file: int, place: int) -> Definition | None:
+        """One definition of a file, by its place; what its docstring says is not kept."""
+        rows = self._rows(
+            "SELECT name, qualname, kind, first_line, last_line, start, end, signature, parent"
+            " FROM symbols WHERE file=? AND place=?",
+            (file, place),
+        )
+        if not rows:
+            return None
+        name, qualname, kind, *span, signature, parent = rows[0]
+        return Definition(name, qualname or name, kind, Span(*span), signature or name, "", parent)
+
+    def updated(self) -> float:
+        """When something was last written to it."""
+        newest = [os.stat(path).st_mtime for path in store.databases_of(self.build) if os.path.exists(path)]
+        return max(newest, default=0.0)
+
+    def totals(self) -> Totals:
+        """How much is in it."""
+        files, chunks, size = self._rows(
+            "SELECT count(*), coalesce(sum(chunk_count),0), coalesce(sum(size),0) FROM files WHERE state=''"
+        )[0]
+        skipped = dict(self._rows("SELECT state, count(*) FROM files WHERE state!='' GROUP BY state ORDER BY state"))
+        languages = dict(
+            self._rows(
+                "SELECT CASE language WHEN '' THEN 'text' ELSE language END, count(*) FROM files"
+                " WHERE state='' GROUP BY 1 ORDER BY 2 DESC, 1"
+            )
+        )
+        symbols = self._rows("SELECT count(*) FROM symbols")[0][0]
+        return Totals(files, chunks, symbols, skipped, languages, size)
+
+
+def _marks(values: Collection[object]) -> str:
+    return ",".join("?" * len(values))
+
+
+def _generation_of(index: tantivy.Index) -> int:
+    """The generation that tantivy's last commit is up to; -1 where it tells none."""
+    searcher = index.searcher()
+    hits = searcher.search(tantivy.Query.term_query(rank.SCHEMA, "file", _NO_FILE), 1, count=False).hits
+    values = searcher.fast_field_values("chunk", [address for _, address in hits])
+    return int(values[0]) if values and values[0] is not None else -1
+
+
+def _document(fields: dict[str, list[str | int]]) -> tantivy.Document:
+    return tantivy.Document.from_dict(fields, rank.SCHEMA)  # pyright: ignore[reportUnknownMemberType]
+
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes one build; whoever uses it holds the lock of the index. Nothing is seen by others before `commit`."""
+
+    def __init__(self, build: str, *, fresh: bool = False) -> None:
+        self._fresh = fresh
+        self._text: tantivy.IndexWriter | None = None
+        try:
+            if fresh:
+                self._connection = store.create(build)
+                self._index = tantivy.Index(rank.schema(), path=store.text_of(build))
+                self.committed = 0
+            else:
+                self._connection = store.connect(build, write=True)
+                self._index = tantivy.Index.open(store.text_of(build))
+                self.committed = _generation_of(self._index)
+            self.generation = store.get_meta(self._connection, "generation")
+            self._next_id = 1 + self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
+        except BaseException as exc:
+            if isinstance(exc, (sqlite3.Error, ValueError, OSError)) or _is_panic(exc):
+                raise _damage(exc) from None
+            raise
+        if self.committed > self.generation or self.committed < 0:
+            self.close()
+            raise Damaged(f"the text index is of generation {self.committed}, the database of {self.generation}")
+
+    def known(self) -> dict[bytes, Known]:
+        """Every file that the index knows of, indexed or not."""
+        rows = self._connection.execute("SELECT path, id, size, mtime_ns, sha256 FROM files")
+        return {row[0]: Known(*row[1:]) for row in rows}
+
+    def behind(self) -> tuple[set[bytes], list[int]]:
+        """What the last commit of tantivy lacks: files to be looked at again, and files to be removed."""
+        if self.committed == self.generation:
+            return set(), []
+        later = (self.committed,)
+        files = self._connection.execute("SELECT path FROM files WHERE generation>?", later).fetchall()
+        gone = self._connection.execute("SELECT file FROM gone WHERE generation>?", later).fetchall()
+        return {row[0] for row in files}, [row[0] for row in gone]
+
+    def new_id(self) -> int:
+        """An id for a file that is not known; ids are never used twice within a build."""
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _begin(self) -> None:
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("DELETE FROM gone WHERE generation<=?", (self.committed,))
+            self.generation += 1
+
+    def _texts(self) -> tantivy.IndexWriter:
+        if self._text is None:
+            self._text = self._index.writer(_BUILD_HEAP if self._fresh else _UPDATE_HEAP, 1)
+        return self._text
+
+    def put(self, looked: Looked) -> None:
+        """What a look found out replaces what was known about a file."""
+        self._begin()
+        if looked.state == GONE:
+            self.drop(looked.id)
+            return
+        if looked.state == SAME:
+            self._connection.execute(
+                "UPDATE files SET size=?, mtime_ns=? WHERE id=?", (looked.size, looked.mtime_ns, looked.id)
+            )
+            return
+        if not self._fresh:
+            self._forget(looked.id)
+        parsed = looked.parsed
+        chunks = [] if parsed is None else parsed.chunks
+        row = (
+            *(looked.id, looked.path, parsed.language if parsed else "", looked.size, looked.mtime_ns, looked.sha256),
+            *(self.generation, looked.state, parsed.broken_line if parsed else 0, len(chunks)),
+            msgspec.msgpack.encode(chunks),
+        )
+        self._connection.execute("INSERT OR REPLACE INTO files VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
+        if parsed is not None:
+            self._put_symbols(looked.id, parsed)
+        for fields in looked.documents:
+            self._texts().add_document(_document(fields))
+
+    def _put_symbols(self, file: int, parsed: Parsed) -> None:
+        rows = [
+            (
+                *(file, place, one.parent, one.name, "" if one.qualname == one.name else one.qualname, one.kind),
+                *(one.span.first_line, one.span.last_line, one.span.start, one.span.end),
+                "" if one.signature == one.name else one.signature,
+            )
+            for place, one in enumerate(parsed.definitions)
+        ]
+        self._connection.executemany("INSERT INTO symbols VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)
+
+    def _forget(self, file: int) -> None:
+        """Remove everything that was derived from a file's content."""
+        self._connection.execute("DELETE FROM symbols WHERE file=?", (file,))
+        rank.delete(self._texts(), file)
+
+    def drop(self, file: int) -> None:
+        """Remove a file."""
+        self._begin()
+        self._forget(file)
+        self._connection.execute("DELETE FROM files WHERE id=?", (file,))
+        self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?)", (file, self.generation))
+
+    def forget_text(self, file: int) -> None:
+        """Remove what tantivy still has of a file that SQLite has forgotten already."""
+        self._begin()
+        rank.delete(self._texts(), file)
+
+    def commit(self) -> bool:
+        """Make it seen, SQLite first; False where there was nothing to write."""
+        if not self._connection.in_transaction:
+            return False
+        store.put_meta(self._connection, "generation", self.generation)
+        self._connection.execute("COMMIT")
+        text = self._texts()
+        rank.delete(text, _NO_FILE)
+        marker = tantivy.Document()
+        marker.add_unsigned("file", _NO_FILE)
+        marker.add_unsigned("chunk", self.generation)
+        text.add_document(marker)
+        text.commit()
+        self.committed = self.generation
+        return True
+
+    def set_meta(self, key: str, value: int) -> None:
+        """Note a number about the whole index."""
+        self._begin()
+        store.put_meta(self._connection, key, value)
+
+    def close(self) -> None:
+        """Finish what tantivy does in the background; uncommitted changes are gone."""
+        if self._text is not None:
+            text, self._text = self._text, None
+            text.wait_merging_threads()
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        if self._fresh:
+            store.finish(self._connection)
+        self._connection.close()

@@ -1,0 +1,445 @@
+"""From a question to snippets: find the chunks, read them from the disk as they are now, show what the budget allows.
+
+The first search builds the index; later ones find it watched. What a hit shows is never taken from the index: its file
+is read, and where its content is not what was indexed, the file is indexed again and the question asked again.
+"""
+
+import fnmatch
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ..config import Config
+from ..errors import FeatureUnavailable, Internal, InvalidArgument, LlmcError, ResourceBusy
+from ..maasl import Leases
+from ..session import Session
+from ..te import names
+from ..te.filesystem import Filesystem, Place, Root
+from ..te.launcher import Launcher
+from . import rank, snippets, words
+from .build import News
+from .builder import Builder
+from .index import Damaged, File, Reader, Totals
+from .store import home_of
+from .walk import Rules
+
+Scope = Literal["repo", "docs", "both"]
+
+
+_REFRESH_S = 2.0  # how long a search waits for an index that is there to be compared with the files
+_QUIET_S = 0.15  # … for changes that are being taken in
+_CHANGED_S = 2.0  # … for a file that changed to be indexed again
+_ROUNDS = 3  # how often a question is asked while its files keep changing
+_SPARE = 4  # hits beyond those asked for, should some be gone
+_AROUND = 24  # tokens that a snippet costs beside its text: where it is from, its name
+
+
+class Hit(NamedTuple):
+    """One snippet of an answer."""
+
+    text: str
+    path: bytes
+    root: Root
+    first_line: int
+    last_line: int
+    score: float
+    symbol: str | None
+    kind: str | None
+
+
+class Answer(NamedTuple):
+    """The snippets that fit, and how far they can be trusted."""
+
+    hits: list[Hit]
+    freshness: str
+    candidates: int
+
+
+class Stats(NamedTuple):
+    """What one root's index is like."""
+
+    root: Root
+    totals: Totals | None
+    bytes: int
+    updated: float
+    changing: int  # files that changed and are not indexed yet
+    notes: list[str]
+
+
+class Asked(NamedTuple):
+    """A question, and how much of an answer is wanted."""
+
+    text: str
+    scope: Scope = "repo"
+    limit: int = 3
+    budget: int = 600
+    path_glob: str | None = None
+
+
+class Caller(NamedTuple):
+    """On whose behalf, until when, and whether it is still wanted."""
+
+    who: Session
+    until: float
+    check: Callable[[], None]
+
+
+def rules_from(config: Config) -> Rules:
+    """What is indexed, from the configuration."""
+    policy, rag = config.policy, config.rag
+    return Rules(
+        secret_names=policy.secret_names,
+        secret_exceptions=policy.secret_exceptions,
+        refuse_foreign_links=policy.hard_links != "allow",
+        cross_mounts=policy.cross_mounts,
+        max_file_bytes=rag.max_file_bytes,
+        max_files=rag.max_files,
+    )
+
+
+class Rag:
+    """The indexes of all roots; made once per server."""
+
+    def __init__(self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, rules: Rules) -> None:
+        self._files = files
+        roots = [root for root in files.roots if not any(_inside(root, other) for other in files.roots)]
+        self._shelves = [_Shelf(files, launcher, leases, data_dir, rules, root) for root in roots]
+
+    def search(self, asked: Asked, caller: Caller) -> Answer:
+        """The best snippets of all roots."""
+        if not asked.text.strip():
+            raise InvalidArgument("the query is empty", hint="Ask for what the code does, or for a name in it.")
+        found: list[tuple[_Shelf, list[_Found]]] = []
+        notes: list[str] = []
+        candidates = 0
+        for shelf in self._shelves:
+            hits, note, count = shelf.search(asked, caller)
+            found.append((shelf, hits))
+            notes.append(note)
+            candidates += count
+        order = sorted(
+            ((hit, shelf) for shelf, hits in found for hit in hits), key=lambda row: (row[0].nth, -row[0].score)
+        )[: asked.limit]
+        question = words.question(asked.text)
+        shown = snippets.fit([hit.piece for hit, _ in order], question, asked.budget, _AROUND)
+        return Answer(
+            [
+                Hit(text, hit.path, shelf.root, first, last, hit.score, hit.symbol, hit.kind)
+                for (hit, shelf), (text, first, last) in zip(order, shown, strict=False)
+            ],
+            "; ".join(dict.fromkeys(note for note in notes if note)) or "fresh",
+            candidates,
+        )
+
+    def shelf_of(self, path: str | None) -> "list[_Shelf]":
+        """The index that a path belongs to; all of them without one."""
+        if path is None:
+            return self._shelves
+        place = self._files.locate(path)
+        os.close(self._files.open_dir(place))
+        inner = [shelf for shelf in self._shelves if shelf.root == place.root or _inside(place.root, shelf.root)]
+        if not inner:
+            raise Internal(f"{path}: no index is responsible for it")
+        return inner
+
+    def refresh(
+        self, path: str | None, full: bool, caller: Caller, progress: Callable[[News], None] | None = None
+    ) -> list[News | None]:
+        """Bring indexes up to date, or build them anew; None for one that is still under way when time is up."""
+        return [shelf.refresh(full, caller, progress) for shelf in self.shelf_of(path)]
+
+    def stats(self) -> list[Stats]:
+        """What there is, without building anything."""
+        return [shelf.stats() for shelf in self._shelves]
+
+    def state(self) -> str:
+        """What there is, in a few words."""
+        return "; ".join(shelf.state() for shelf in self._shelves)
+
+    def close(self) -> None:
+        """Let the indexing processes end."""
+        for shelf in self._shelves:
+            shelf.close()
+
+
+def _below(root: Root, folder: str) -> str:
+    """Where the server's own folder lies below a root; empty where it does not."""
+    real, top = os.path.realpath(folder), os.fsdecode(root.real).rstrip("/") + "/"
+    return real.removeprefix(top) if real.startswith(top) else ""
+
+
+def _inside(root: Root, other: Root) -> bool:
+    return root.real != other.real and root.real.startswith(other.real.rstrip(b"/") + b"/")
+
+
+class _Found(NamedTuple):
+    """A hit whose text has been read; `nth` counts the hits of one file."""
+
+    path: bytes
+    score: float
+    nth: int
+    piece: snippets.Piece
+    symbol: str | None
+    kind: str | None
+
+
+class _Changed(Exception):
+    """Files are not what they were when they were indexed."""
+
+    def __init__(self, paths: list[bytes]) -> None:
+        super().__init__(f"{len(paths)} files changed")
+        self.paths = paths
+
+
+class _Shelf:
+    """One root and its index."""
+
+    def __init__(
+        self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, rules: Rules, root: Root
+    ) -> None:
+        self._files, self.root = files, root
+        self._home = home_of(data_dir, root.real)
+        rules = msgspec.structs.replace(rules, leave_out=_below(root, data_dir))
+        self._builder = Builder(launcher, root, self._home, rules, leases)
+        self._reader: Reader | None = None
+        self._rebuilt = ""  # why the index was built anew, until somebody was told
+
+    # --- having an index -------------------------------------------------------------------------
+
+    def refresh(self, full: bool, caller: Caller, progress: Callable[[News], None] | None) -> News | None:
+        ticket = self._builder.refresh(caller.who, full=full, why="it was asked for" if full else "")
+
+        def check() -> None:
+            if progress is not None:
+                progress(self._builder.news)
+            caller.check()
+
+        try:
+            news = self._builder.wait(ticket, caller.until, check)
+        except LlmcError:
+            self._builder.stop()  # whoever asked took it back
+            raise
+        if news is not None and news.failed:
+            raise _failure(news.failed)
+        return news
+
+    def _ready(self, caller: Caller) -> tuple[Reader, str]:
+        """An index to search, and what there is to say about how fresh it is."""
+        note = ""
+        if not self._builder.running:
+            ticket = self._builder.refresh(caller.who)
+            there = self._home.current() is not None
+            until = min(caller.until, time.monotonic() + _REFRESH_S) if there else caller.until
+            news = self._builder.wait(ticket, until, caller.check)
+            note = self._told(news, there)
+        elif self._home.current() is None:
+            news = self._builder.wait(self._builder.refresh(caller.who), caller.until, caller.check)
+            note = self._told(news, False)
+        self._builder.ping()
+        if not self._builder.wait_until_quiet(time.monotonic() + _QUIET_S):
+            note = note or _busy_words(self._builder.news)
+        try:
+            return self._current(), note
+        except Damaged as exc:
+            return self._repaired(str(exc), caller)
+
+    def _told(self, news: News | None, there: bool) -> str:
+        if news is None:
+            if there:
+                return "not compared with the files yet"
+            raise ResourceBusy(
+                f"the code index is {_busy_words(self._builder.news)}",
+                hint="It goes on by itself: ask again in a moment. linux_search_content searches text meanwhile.",
+            )
+        if news.failed:
+            if there:
+                return f"not updated: {news.failed}"
+            raise _failure(news.failed)
+        if news.rebuilt:
+            return f"rebuilt: {news.rebuilt}"
+        changes = news.changed + news.removed
+        return f"updated {changes} file{'s' if changes != 1 else ''}" if changes and there else ""
+
+    def _repaired(self, why: str, caller: Caller) -> tuple[Reader, str]:
+        """A damaged index is built anew, and that is said."""
+        why = f"it was damaged ({why})"
+        ticket = self._builder.refresh(caller.who, full=True, why=why)
+        note = self._told(self._builder.wait(ticket, caller.until, caller.check), False)
+        try:
+            return self._current(), note
+        except Damaged as exc:
+            raise Internal(f"the code index can't be read although it was built anew: {exc}") from None
+
+    def _current(self) -> Reader:
+        """The build in force, as it is now."""
+        build = self._home.current()
+        if build is None:
+            raise Damaged("there is none")
+        if self._reader is None or self._reader.build != build:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = None
+            self._reader = Reader(build)
+        self._reader.catch_up()
+        return self._reader
+
+    # --- searching -------------------------------------------------------------------------------
+
+    def search(self, asked: Asked, caller: Caller) -> tuple[list[_Found], str, int]:
+        """Hits with their text, what to say about freshness, and how many candidates there were."""
+        reader, note = self._ready(caller)
+        files: list[int] | None = None
+        for round_ in range(_ROUNDS):
+            last = round_ == _ROUNDS - 1
+            try:
+                files = self._matching(reader, asked.path_glob)
+                found = reader.search(asked.text, asked.scope, files, asked.limit + _SPARE)
+                return self._read(reader, found, asked.limit, skip_changed=last), note, found.candidates
+            except _Changed as exc:
+                ticket = self._builder.look_at(exc.paths)
+                until = min(caller.until, time.monotonic() + _CHANGED_S)
+                news = self._builder.wait(ticket, until, caller.check)
+                if news is None:
+                    note = "some files changed and are not indexed yet: their hits are left out"
+                    found = reader.search(asked.text, asked.scope, files, asked.limit + _SPARE)
+                    return self._read(reader, found, asked.limit, skip_changed=True), note, found.candidates
+                note = note or f"updated {len(exc.paths)} file{'s' if len(exc.paths) != 1 else ''}"
+                reader = self._current()
+            except Damaged as exc:
+                if last:
+                    raise Internal(f"the code index can't be read: {exc}") from None
+                reader, note = self._repaired(str(exc), caller)
+        raise Internal("unreachable")
+
+    def _matching(self, reader: Reader, glob: str | None) -> list[int] | None:
+        if glob is None:
+            return None
+        pattern = glob_pattern(glob)
+        return [file for file, path in reader.all_paths() if pattern.fullmatch(os.fsdecode(path))]
+
+    def _read(self, reader: Reader, found: rank.Found, limit: int, *, skip_changed: bool) -> list[_Found]:
+        """The texts of hits, as they are on the disk now; raises where that is not what was indexed."""
+        sources: dict[int, tuple[File, bytes] | None] = {}
+        hits: list[_Found] = []
+        changed: list[bytes] = []
+        nth: dict[int, int] = {}
+        for one in found.chunks:
+            if len(hits) >= limit:
+                break
+            if one.file not in sources:
+                sources[one.file] = self._source(reader, one.file, changed)
+            there = sources[one.file]
+            if there is None or one.chunk >= len(there[0].chunks):
+                continue
+            file, source = there
+            chunk = file.chunks[one.chunk]
+            definition = reader.definition(file.id, chunk.definition) if chunk.definition >= 0 else None
+            piece = snippets.piece_of(source, chunk.span.start, chunk.span.end, chunk.span.first_line)
+            nth[file.id] = nth.get(file.id, -1) + 1
+            hits.append(
+                _Found(
+                    file.path,
+                    one.score,
+                    nth[file.id],
+                    piece,
+                    definition.qualname if definition else None,
+                    definition.kind if definition else None,
+                )
+            )
+        if changed and not skip_changed:
+            raise _Changed(changed)
+        return hits
+
+    def _source(self, reader: Reader, file: int, changed: list[bytes]) -> tuple[File, bytes] | None:
+        """A file that is on the disk what it is in the index; any other is added to `changed`."""
+        known = reader.file(file)
+        if known is None:
+            return None
+        try:
+            fd, info = self._files.open_file(Place(self.root, known.path, names.show(known.path)))
+        except LlmcError:
+            changed.append(known.path)
+            return None
+        with os.fdopen(fd, "rb", buffering=0) as opened:
+            source = opened.read(info.st_size + 1) or b""
+        if hashlib.sha256(source).digest() != known.sha256:
+            changed.append(known.path)
+            return None
+        return known, source
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        notes: list[str] = []
+        news = self._builder.news
+        if news.walks:
+            notes.append(f"changes are found by walking: {news.walks}")
+        if news.failed:
+            notes.append(f"not updated: {news.failed}")
+        if news.past_limit:
+            notes.append(f"{news.past_limit:,} files are left out: more than mcp.rag.max_files")
+        if news.busy:
+            notes.append(_busy_words(news))
+        build = self._home.current()
+        if build is None:
+            return Stats(self.root, None, 0, 0.0, 0, [*notes, "not built yet: the first search builds it"])
+        try:
+            reader = self._current()
+            totals = reader.totals()
+        except Damaged as exc:
+            return Stats(
+                self.root, None, self._home.size(), 0.0, 0, [*notes, f"damaged ({exc}): the next search builds it anew"]
+            )
+        changing = news.files_total - news.files_done if news.busy else 0
+        return Stats(self.root, totals, self._home.size(), reader.updated(), changing, notes)
+
+    def state(self) -> str:
+        news = self._builder.news
+        if news.busy:
+            return _busy_words(news)
+        if self._home.current() is None:
+            return "not built yet"
+        return "watched" if self._builder.running and not news.walks else "there, compared with the files on use"
+
+    def close(self) -> None:
+        self._builder.close()
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _failure(why: str) -> FeatureUnavailable:
+    return FeatureUnavailable(f"the code index could not be built: {why}", hint="linux_search_content searches text.")
+
+
+def _busy_words(news: News) -> str:
+    if not news.files_total:
+        return "being compared with the files"
+    verb = "being built" if news.building else "being updated"
+    return f"{verb}: {news.files_done:,} of {news.files_total:,} files"
+
+
+_WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """A glob as path_glob takes it: without a slash it is about the name, `**` crosses folders, `*` does not."""
+    pattern = glob.removeprefix("./").removeprefix("/")
+    if "/" not in pattern.rstrip("/"):
+        pattern = f"**/{pattern}"
+    if pattern.endswith("/"):
+        pattern += "**"
+    out = ""
+    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]*\])", pattern):
+        if part.startswith("["):
+            out += fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z")
+        else:
+            out += _WILD.get(part) or re.escape(part)
+    try:
+        return re.compile(out, re.DOTALL)
+    except re.error:
+        raise InvalidArgument(f"invalid path_glob: {glob}", hint="A glob is like *.py or src/**/*.ts.") from None

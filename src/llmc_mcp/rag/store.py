@@ -1,0 +1,178 @@
+"""Where an index lies on the disk, and the tables of its SQLite file.
+
+    <data directory>/index/<name of the root>/
+        root             the root's path, for people
+        lock             held by whoever writes
+        current          a link to the build in force
+        b-1a2b3c4d/      a build: index.db (authoritative) and text/ (tantivy, made from the same files)
+
+A full build is a new folder, put in force by renaming the link: whoever reads sees the old one or the new one, and one
+that was killed is only litter. Changes of single files are made in place: a transaction in SQLite, then a commit in
+tantivy, which carries the number of the generation that it is up to.
+"""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+
+FORMAT = 1  # of tables, fields and parsing; an index of another format is built anew
+
+# No text of files is kept: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
+SCHEMA = [
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    # `state` is empty for what is indexed, else why it is not. `chunks` holds list[Chunk] as msgpack, in the order of
+    # the file; a chunk is named by the file's id and its place there.
+    """CREATE TABLE files (
+        id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, language TEXT NOT NULL, size INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL, sha256 BLOB NOT NULL, generation INTEGER NOT NULL, state TEXT NOT NULL,
+        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL, chunks BLOB NOT NULL)""",
+    # A file's definitions by their place in its list. `qualname` and `signature` are empty where they equal `name`.
+    """CREATE TABLE symbols (
+        file INTEGER NOT NULL, place INTEGER NOT NULL, parent INTEGER NOT NULL, name TEXT NOT NULL,
+        qualname TEXT NOT NULL, kind TEXT NOT NULL, first_line INTEGER NOT NULL, last_line INTEGER NOT NULL,
+        start INTEGER NOT NULL, end INTEGER NOT NULL, signature TEXT NOT NULL,
+        PRIMARY KEY (file, place)) WITHOUT ROWID""",
+    "CREATE INDEX symbols_by_name ON symbols (name)",
+    # Files that were dropped since tantivy's last commit.
+    "CREATE TABLE gone (file INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
+]
+
+_BUILD = "b-"
+_DATABASE, _TEXT = "index.db", "text"
+_WAIT_S = 30.0
+
+
+class Home:
+    """The folder of one root's index."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._current = os.path.join(folder, "current")
+
+    def prepare(self, root: str) -> None:
+        """Make the folder; OSError where the disk does not let us."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        note = os.path.join(self.folder, "root")
+        if not os.path.exists(note):
+            with open(note, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(f"{root}\n")
+
+    def current(self) -> str | None:
+        """The folder of the build in force."""
+        try:
+            return os.path.join(self.folder, os.readlink(self._current))
+        except OSError:
+            return None
+
+    def new_build(self) -> str:
+        """An empty folder to build in, after everything that killed builds left behind is gone."""
+        in_force = self.current()
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            if name.startswith((_BUILD, "ignore-")) and path != in_force:
+                shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
+        folder = os.path.join(self.folder, f"{_BUILD}{secrets.token_hex(4)}")
+        os.makedirs(text_of(folder))
+        return folder
+
+    def put_in_force(self, folder: str) -> None:
+        """From here on everybody reads this build; the old one is removed, whoever has it open may read on."""
+        old = self.current()
+        fresh = f"{folder}.link"
+        os.symlink(os.path.basename(folder), fresh)
+        os.rename(fresh, self._current)
+        if old is not None and old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+
+    @contextmanager
+    def writing(self) -> Generator[None]:
+        """One writer at a time, of all processes; the kernel lets go when a process dies."""
+        fd = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def size(self) -> int:
+        """Bytes of the build in force."""
+        folder = self.current()
+        if folder is None:
+            return 0
+        total = 0
+        for place, _, files in os.walk(folder):
+            for name in files:
+                try:
+                    total += os.lstat(os.path.join(place, name)).st_size
+                except OSError:
+                    continue  # merged away meanwhile
+        return total
+
+
+def home_of(data_dir: str, root: bytes) -> Home:
+    """Where the index of a root lies; its name is the root's last part, for people, and a hash of the whole."""
+    shown = "".join(char if char.isalnum() or char in "-_." else "-" for char in os.fsdecode(os.path.basename(root)))
+    name = f"{shown.strip('.')[:40] or 'root'}-{hashlib.sha256(root).hexdigest()[:16]}"
+    return Home(os.path.join(data_dir, "index", name))
+
+
+def text_of(build: str) -> str:
+    """Where tantivy's files of a build lie."""
+    return os.path.join(build, _TEXT)
+
+
+def databases_of(build: str) -> tuple[str, str]:
+    """The files that a commit writes to."""
+    path = os.path.join(build, _DATABASE)
+    return path, f"{path}-wal"
+
+
+def create(build: str) -> sqlite3.Connection:
+    """A new database, for building as fast as can be: nobody reads it before it is complete."""
+    connection = sqlite3.connect(os.path.join(build, _DATABASE), isolation_level=None)
+    for pragma in ("journal_mode=OFF", "synchronous=OFF", "temp_store=MEMORY", "cache_size=-16384"):
+        connection.execute(f"PRAGMA {pragma}")
+    for statement in SCHEMA:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version={FORMAT}")
+    return connection
+
+
+def finish(connection: sqlite3.Connection) -> None:
+    """Make what `create` began safe for many readers and one writer."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
+    """An existing database; sqlite3.DatabaseError where it is no index of this format."""
+    path = os.path.join(build, _DATABASE)
+    if not os.path.exists(path):
+        raise sqlite3.DatabaseError("the index has no database")
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("PRAGMA synchronous=NORMAL" if write else "PRAGMA query_only=1")
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found != FORMAT:
+            raise sqlite3.DatabaseError(f"the index has format {found}, this version has {FORMAT}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def get_meta(connection: sqlite3.Connection, key: str, default: int = 0) -> int:
+    """A number of the meta table."""
+    row = connection.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+    return default if row is None else row[0]
+
+
+def put_meta(connection: sqlite3.Connection, key: str, value: int) -> None:
+    """Set a number of the meta table."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (key, value))

@@ -1,0 +1,156 @@
+"""Which files of a root are indexed, and reading one of them so that nothing leads out of the root.
+
+ripgrep lists the files: it knows .gitignore, .ignore and .rgignore by heart. A `.ragignore` is written like a
+.gitignore and may lie in any folder; ripgrep takes one file of such rules, so those of nested folders are spelled out
+from the top. Symbolic links are never followed, and every file is opened below the root by the kernel's rules.
+"""
+
+import os
+import stat as stat_bits
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ..policy import NameRules, name_rules
+from ..te import kernel
+
+RAG_IGNORE = b".ragignore"
+IGNORE_FILES = frozenset({RAG_IGNORE, b".gitignore", b".ignore", b".rgignore"})
+
+_QUIET = ["--no-config", "--no-ignore-global", "--no-messages", "--color=never", "--no-require-git"]
+_NO_LINKS = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS | kernel.RESOLVE_NO_SYMLINKS
+_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+_READ = 1 << 18
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the operator wants indexed; it travels to the process that builds."""
+
+    secret_names: tuple[str, ...] = ()
+    secret_exceptions: tuple[str, ...] = ()
+    refuse_foreign_links: bool = True
+    cross_mounts: bool = True
+    leave_out: str = ""  # a folder of the server's own, below the root
+    max_file_bytes: int = 1 << 20
+    max_files: int = 200_000
+
+
+class Seen(NamedTuple):
+    """A file as a walk saw it."""
+
+    path: bytes
+    size: int
+    mtime_ns: int
+
+
+class Skip(Exception):
+    """A file is not indexed; the message is the reason."""
+
+
+class Walk:
+    """The files below one root; used in the building process, whose working directory the root is."""
+
+    def __init__(self, root: int, rules: Rules, ripgrep: str, scratch: str) -> None:
+        self.root, self._rules, self._ripgrep, self._scratch = root, rules, ripgrep, scratch
+        self._secrets: NameRules = name_rules(rules.secret_names, rules.secret_exceptions)
+        self._resolve = _NO_LINKS | (0 if rules.cross_mounts else kernel.RESOLVE_NO_XDEV)
+        self._left_out = os.fsencode(rules.leave_out) + b"/" if rules.leave_out else b""
+        self.past_limit = 0  # files that the last walk left out because there are too many
+
+    def files(self) -> list[Seen]:
+        """Every file that is to be indexed, by path."""
+        paths = sorted(path for path in self._listed() if self._wanted(path))
+        self.past_limit = max(len(paths) - self._rules.max_files, 0)
+        seen = (self.look(path) for path in paths[: self._rules.max_files])
+        return [file for file in seen if file is not None]
+
+    def look(self, path: bytes) -> Seen | None:
+        """A regular file's size and time; None for what is gone or something else."""
+        try:
+            info = os.stat(path, dir_fd=self.root, follow_symlinks=False)
+        except OSError:
+            return None
+        return Seen(path, info.st_size, info.st_mtime_ns) if stat_bits.S_ISREG(info.st_mode) else None
+
+    def _wanted(self, path: bytes) -> bool:
+        if self._left_out and path.startswith(self._left_out):
+            return False
+        return not self._secrets.covers(os.fsdecode(path))
+
+    def _listed(self) -> Iterator[bytes]:
+        flags = ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
+        own_rules = self._own_rules(flags)
+        with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="ignore-") as spelled:
+            spelled.write(own_rules)
+            spelled.flush()
+            ignore = ["--ignore-file", spelled.name] if own_rules else []
+            yield from self._ask(*flags, *ignore)
+
+    def _own_rules(self, flags: list[str]) -> bytes:
+        """The rules of every .ragignore, from the top down: of two that speak of a file, the deeper one decides."""
+        found = sorted(self._ask(*flags, "--glob", RAG_IGNORE.decode()), key=lambda path: path.count(b"/"))
+        rules: list[bytes] = []
+        for path in found:
+            try:
+                data = self.read(path)[0]
+            except (OSError, Skip):
+                continue
+            folder = path.rpartition(b"/")[0]
+            rules += (spell_out(line, folder) for line in data.splitlines())
+        return b"\n".join(filter(None, rules)) + b"\n" if rules else b""
+
+    def _ask(self, *arguments: str) -> Iterator[bytes]:
+        """Paths that ripgrep prints, as they come; it ends with whoever stops listening."""
+        command = [self._ripgrep, *_QUIET, *arguments, "--", "./"]
+        read, write = os.pipe()
+        try:
+            listing = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write, env={})
+        finally:
+            os.close(write)
+        try:
+            rest = b""
+            while piece := os.read(read, _READ):
+                *whole, rest = (rest + piece).split(b"\0")
+                yield from (path.removeprefix(b"./") for path in whole)
+        finally:
+            os.close(read)
+            listing.kill()
+            listing.wait()
+
+    def read(self, path: bytes) -> tuple[bytes, os.stat_result]:
+        """A file's content, opened below the root without following a link; Skip says why it is not for the index."""
+        fd = kernel.openat2(self.root, path, _OPEN_FILE, self._resolve)
+        try:
+            info = os.fstat(fd)
+            if not stat_bits.S_ISREG(info.st_mode):
+                raise Skip("not a regular file")
+            if self._rules.refuse_foreign_links and info.st_nlink > 1 and info.st_uid != os.geteuid():
+                raise Skip("a hard link to another user's file")
+            if info.st_size > self._rules.max_file_bytes:
+                raise Skip("too large")
+            pieces: list[bytes] = []
+            room = self._rules.max_file_bytes + 1
+            while room > 0 and (piece := os.read(fd, min(room, _READ))):
+                pieces.append(piece)
+                room -= len(piece)
+        finally:
+            os.close(fd)
+        if room <= 0:
+            raise Skip("too large")
+        return b"".join(pieces), info
+
+
+def spell_out(line: bytes, folder: bytes) -> bytes:
+    """A rule of a folder's ignore file as it would be written at the top; empty for what is no rule."""
+    line = line.rstrip() if not line.endswith(b"\\ ") else line
+    if not line or line.startswith(b"#") or not folder:
+        return line if not line.startswith(b"#") else b""
+    negated = b"!" if line.startswith(b"!") else b""
+    pattern = line.removeprefix(b"!")
+    prefix = b"/" + b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\!# " else bytes([byte]) for byte in folder) + b"/"
+    if pattern.startswith(b"/"):
+        return negated + prefix + pattern[1:]
+    return negated + prefix + (b"" if b"/" in pattern.rstrip(b"/") else b"**/") + pattern

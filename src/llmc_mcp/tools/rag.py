@@ -1,0 +1,171 @@
+"""Knowledge of a code base: search it by meaning, keep its index."""
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import msgspec
+
+from ..app import Context
+from ..te import names
+from ..te.filesystem import Root
+from ..tool import Result, Row, tool
+
+if TYPE_CHECKING:
+    from ..rag.search import Caller
+
+_SWITCH = "jit_context_enabled"
+_MARGIN_S = 0.3  # of a call's time that is left for the reply
+
+Scope = Literal["repo", "docs", "both"]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Snippet(Row):
+    """A piece of a file, as it is now."""
+
+    text: str
+    src: str
+    score: float
+    symbol: str | None = None
+    kind: str | None = None
+    line_format: ClassVar[str] = "{src} {kind} {symbol}\n{text}"
+
+
+class Snippets(Result):
+    """The best snippets that fit the budget."""
+
+    snippets: list[Snippet]
+    provenance: bool
+    freshness: str
+    total_candidates: int
+    shown: int | None = None
+    body: ClassVar[str] = "snippets"
+    lean_leaves_out: ClassVar[tuple[str, ...]] = ("provenance",)
+
+    def cut(self, kept: int) -> None:
+        self.shown = kept
+
+
+@tool("Search code and docs by meaning or name", aliases=("rag_query",), feature=_SWITCH, read_only=True)
+def rag_search(
+    ctx: Context,
+    query: str,
+    scope: Scope | None = None,
+    limit: Count | None = None,
+    budget_tokens: Count | None = None,
+    path_glob: str | None = None,
+    k: Count | None = None,
+) -> Snippets:
+    from ..rag.search import Asked
+
+    rag = ctx.app.config.rag
+    asked = Asked(
+        query,
+        scope or _default_scope(rag.default_scope),
+        min(limit or k or rag.top_k, rag.max_k),
+        min(budget_tokens or rag.token_budget, rag.max_token_budget),
+        path_glob,
+    )
+    answer = ctx.app.rag.search(asked, _caller(ctx))
+    first = ctx.app.files.roots[0]
+    rows = [
+        Snippet(
+            hit.text,
+            f"{_shown(hit.path, hit.root, first)}#L{hit.first_line}-L{hit.last_line}",
+            round(hit.score, 3),
+            hit.symbol,
+            hit.kind,
+        )
+        for hit in answer.hits
+    ]
+    return Snippets(rows, True, answer.freshness, answer.candidates)
+
+
+def _shown(path: bytes, root: Root, first: Root) -> str:
+    shown = names.show(path)
+    return shown if root == first else f"{root.shown.rstrip('/')}/{shown}"
+
+
+def _default_scope(configured: str) -> Scope:
+    return msgspec.convert(configured, Scope)
+
+
+def _caller(ctx: Context) -> "Caller":
+    from ..rag.search import Caller
+
+    until = (ctx.deadline or time.monotonic() + 3600.0) - _MARGIN_S
+    return Caller(ctx.session, until, ctx.check)
+
+
+class Indexed(Result):
+    """What came of it; `state` tells when it is still under way."""
+
+    state: str
+    files: int
+    changed: int
+    removed: int
+    notes: list[str] = msgspec.field(default_factory=list[str])
+
+
+@tool("Build or update the code index", feature=_SWITCH, read_only=True)
+def rag_index(ctx: Context, path: str | None = None, full: bool = False) -> Indexed:
+    config = ctx.app.config
+    ctx.limit_time(config.linux_ops.process_limits.max_timeout_sec)
+    rag = ctx.app.rag
+    outcomes = rag.refresh(path, full, _caller(ctx))
+    done = [news for news in outcomes if news is not None]
+    stats = rag.stats()
+    return Indexed(
+        "up to date" if len(done) == len(outcomes) else rag.state(),
+        sum(one.totals.files for one in stats if one.totals),
+        sum(news.changed for news in done),
+        sum(news.removed for news in done),
+        [note for one in stats for note in one.notes],
+    )
+
+
+class IndexStats(Result):
+    """How much the code index holds, and how fresh it is."""
+
+    files: int
+    chunks: int
+    symbols: int
+    edges: int
+    languages: dict[str, int]
+    index_bytes: int
+    source_bytes: int
+    updated_iso: str | None
+    stale_files: int
+    embedding: str
+    skipped: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    notes: list[str] = msgspec.field(default_factory=list[str])
+
+
+@tool("What the code index holds and how fresh it is", feature=_SWITCH, read_only=True)
+def rag_stats(ctx: Context) -> IndexStats:
+    stats = ctx.app.rag.stats()
+    totals = [one.totals for one in stats if one.totals is not None]
+    updated = max((one.updated for one in stats), default=0.0)
+    return IndexStats(
+        sum(one.files for one in totals),
+        sum(one.chunks for one in totals),
+        sum(one.symbols for one in totals),
+        0,
+        _summed(one.languages for one in totals),
+        sum(one.bytes for one in stats),
+        sum(one.source_bytes for one in totals),
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(updated)) if updated else None,
+        sum(one.changing for one in stats),
+        "none",
+        _summed(one.skipped for one in totals),
+        [f"{one.root.shown}: {note}" for one in stats for note in one.notes],
+    )
+
+
+def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return dict(sorted(total.items(), key=lambda row: (-row[1], row[0])))
