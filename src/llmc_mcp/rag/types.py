@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 Confidence = Literal["exact", "likely", "name_only"]
+ReferenceKind = Literal["call", "import", "inherit", "use"]
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
@@ -32,10 +33,18 @@ class Reference(msgspec.Struct, frozen=True, array_like=True):
     """A place where a file names something that is defined here or elsewhere."""
 
     name: str  # save
-    receiver: str  # what stands before its dot: self, user.profile; "" where there is none
-    kind: Literal["call", "import", "inherit", "use"]
+    receiver: str  # what it is taken from, as a path of scopes.py; "" for a name that the file does not bind
+    kind: ReferenceKind
     line: int
     inside: int  # the innermost definition around it, by its place in the file's list; -1 at the top
+
+
+class Binding(msgspec.Struct, frozen=True, array_like=True):
+    """What a name of a file, of one of its classes, or a call of one of its functions stands for."""
+
+    owner: int  # the definition that it belongs to, by its place in the file's list; -1 for the file
+    name: str
+    path: str  # as scopes.py writes paths
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):

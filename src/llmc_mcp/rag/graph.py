@@ -1,0 +1,267 @@
+"""Questions to the graph of symbols: what does a name mean, who uses it, whom does it use.
+
+Edges are graded. `exact`: imports, scopes and types lead there and nowhere else. `likely`: they lead there among
+others, or an override may be called, or nothing else in the repository has that name. `name_only`: the name is the
+same and nothing speaks against it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from .modules import Modules
+from .record import Record, mentions
+from .resolve import Resolver, Source, Symbol, Target, Value
+from .scopes import CLASSES, FUNCTIONS
+from .types import Confidence, Reference, ReferenceKind
+
+_GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
+_KINDS: dict[ReferenceKind, int] = {"call": 0, "inherit": 1, "use": 2, "import": 3}
+_OWN = re.compile(r"~?#\d+")
+_BY_NAME_FREELY = frozenset({"c", "cpp", "objc"})
+
+
+class Files(Source, Protocol):
+    """What the graph asks of an index."""
+
+    def files(self) -> list[tuple[int, str, str]]: ...
+    def hashes(self) -> Iterable[tuple[int, bytes]]: ...
+    def named(self, name: str) -> list[Target]: ...
+    def record(self, file: int) -> Record: ...
+    def symbols(self, file: int) -> list[Symbol]: ...
+
+
+class Use(NamedTuple):
+    """A place where a symbol is used, and how sure that is."""
+
+    file: int
+    line: int
+    kind: ReferenceKind
+    confidence: Confidence
+    inside: int  # the definition that it stands in; -1 for none
+
+
+class Edge(NamedTuple):
+    """From a place to what it uses."""
+
+    line: int
+    kind: ReferenceKind
+    confidence: Confidence
+    target: Target
+
+
+class Graph:
+    """The graph of one state of an index."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.modules = Modules(files.files())
+        self.resolver = Resolver(files, self.modules)
+        self._hashes: list[tuple[int, bytes]] | None = None
+
+    def symbol(self, target: Target) -> Symbol:
+        """A definition by its place."""
+        return self._files.symbols(target.file)[target.place]
+
+    def symbols(self, file: int) -> list[Symbol]:
+        """All definitions of a file."""
+        return self._files.symbols(file)
+
+    def path(self, file: int) -> str:
+        """Where a file lies, below the root."""
+        return self.modules.path(file)
+
+    # --- what a text means -------------------------------------------------------------------------
+
+    def find(self, text: str) -> list[Target]:
+        """The definitions that `name`, `Class.method`, `path:Class.method` or `module.Class.method` means."""
+        where, colon, what = text.rpartition(":")
+        what = what.replace("::", ".").replace("#", ".").strip().removesuffix("()")
+        if colon and not where.endswith(":"):
+            found = self._ends_with(what)
+            return [one for one in found if self._lies_at(one.file, where)]
+        what = text.replace("::", ".").replace("#", ".").strip().removesuffix("()")
+        return self._ends_with(what) or self._in_module(what)
+
+    def _ends_with(self, what: str) -> list[Target]:
+        """Definitions whose qualified name ends like this."""
+        named = self._files.named(what.rpartition(".")[2])
+        return [one for one in named if _same_end(self.symbol(one).qualname, what)]
+
+    def _lies_at(self, file: int, where: str) -> bool:
+        path, where = f"/{self.path(file)}", where.strip("/").removeprefix("./")
+        return path.endswith(f"/{where}") or path.rpartition(".")[0].endswith(f"/{where}")
+
+    def _in_module(self, what: str) -> list[Target]:
+        """`package.module.Class.method`: as much of its beginning as is the path of a file, also through re-exports."""
+        parts = what.split(".")
+        if len(parts) < 2:
+            return []
+        found: dict[Target, None] = {}
+        for one in self._files.named(parts[-1]):
+            qualname = self.symbol(one).qualname
+            module = what[: -len(qualname) - 1] if what.endswith(f".{qualname}") else ""
+            if module and self._module_ends_with(one.file, module):
+                found[one] = None
+        if found:
+            return list(found)
+        for file, path, language in self._files.files():
+            if language == "python" and path.endswith("__init__.py"):
+                for cut in range(len(parts) - 1, 0, -1):
+                    if self._module_ends_with(file, ".".join(parts[:cut])):
+                        for value in self.resolver.evaluate(file, f"<.>.{'.'.join(parts[cut:])}"):
+                            if value.what == "definition":
+                                found[value.target] = None
+        return list(found)
+
+    def _module_ends_with(self, file: int, module: str) -> bool:
+        stem = self.path(file).rpartition(".")[0].removesuffix("/__init__").removesuffix("/index").removesuffix("/mod")
+        return f".{stem.replace('/', '.')}".endswith(f".{module}")
+
+    # --- who uses it -------------------------------------------------------------------------------
+
+    def uses(self, targets: Iterable[Target], check: Callable[[], None] = lambda: None) -> list[Use]:
+        """Every place that uses one of these definitions, the surest first, then by file and line."""
+        wanted = set(targets)
+        names = {self.symbol(one).name for one in wanted}
+        alone = {
+            name: len(self._rivals(name)) == len([one for one in wanted if self.symbol(one).name == name])
+            for name in names
+        }
+        found: dict[tuple[int, int, str, int], Use] = {}
+        todo, seen = set(names), set(names)
+        while todo:
+            name = todo.pop()
+            for file in self.mentioning(name):
+                check()
+                record = self._files.record(file)
+                for alias in self._aliases(file, record, name, wanted) - seen:
+                    seen.add(alias)
+                    todo.add(alias)
+                for reference in record.named((name,)):
+                    grade = self._grade(file, reference, wanted, alone=alone.get(name, False), alias=name not in names)
+                    if grade is not None:
+                        use = Use(file, reference.line, reference.kind, grade, reference.inside)
+                        key = (file, reference.line, reference.kind, reference.inside)
+                        if key not in found or _GRADES[grade] < _GRADES[found[key].confidence]:
+                            found[key] = use
+        return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
+
+    def _rivals(self, name: str) -> list[Target]:
+        """Everything that could be meant by a name."""
+        return [one for one in self._files.named(name) if self.symbol(one).kind in CLASSES | FUNCTIONS | {"constant"}]
+
+    def mentioning(self, name: str) -> list[int]:
+        """The files that mention a name."""
+        if self._hashes is None:
+            self._hashes = list(self._files.hashes())
+        return [file for file, hashed in self._hashes if mentions(hashed, name)]
+
+    def _aliases(self, file: int, record: Record, name: str, wanted: set[Target]) -> set[str]:
+        """Other names under which a file passes a definition on."""
+        found: set[str] = set()
+        for (owner, alias), paths in record.bindings.items():
+            if alias != name and owner == -1 and alias.isidentifier():
+                for path in paths:
+                    if path.endswith(f".{name}") or _OWN.fullmatch(path):
+                        values = self.resolver.evaluate(file, path)
+                        if any(value.what == "definition" and value.target in wanted for value in values):
+                            found.add(alias)
+        return found
+
+    def _grade(
+        self, file: int, reference: Reference, wanted: set[Target], *, alone: bool, alias: bool
+    ) -> Confidence | None:
+        values = self.resolver.resolve(file, reference)
+        hits = [value for value in values if value.what == "definition" and value.target in wanted]
+        if hits:
+            return "exact" if hits[0].certain and (len(values) == len(hits) or _same_thing(values)) else "likely"
+        if alias or any(value.what == "elsewhere" for value in values):
+            return None
+        if any(value.what == "unknown" for value in values):
+            return self._by_name(file, reference, wanted, alone)
+        return "likely" if any(self._may_be_overridden(value, wanted) for value in values) else None
+
+    def _by_name(self, file: int, reference: Reference, wanted: set[Target], alone: bool) -> Confidence | None:
+        """Nothing is known of the receiver: the name has to do."""
+        if alone:
+            return "likely"
+        if any(self._same_language(file, one.file) for one in wanted):
+            holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
+            if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
+                return "likely"
+            return "name_only"
+        return None
+
+    def _same_language(self, one: int, other: int) -> bool:
+        first, second = self.modules.language(one), self.modules.language(other)
+        return first == second or {first, second} <= _BY_NAME_FREELY or ("script" in first and "script" in second)
+
+    def _may_be_overridden(self, value: Value, wanted: set[Target]) -> bool:
+        """Whether a call of this method may land in one of the wanted, which override it."""
+        if value.what != "definition":
+            return False
+        own = Target(value.file, self.symbol(value.target).parent)
+        return own.place >= 0 and any(self._inherits(one, own) for one in wanted)
+
+    def _may_be_inherited(self, value: Value, wanted: set[Target]) -> bool:
+        return any(self._inherits(one, value.target) for one in wanted)
+
+    def _inherits(self, method: Target, base: Target) -> bool:
+        parent = self.symbol(method).parent
+        if parent < 0 or self.symbol(Target(method.file, parent)).kind not in CLASSES:
+            return False
+        return base in self.resolver.order(Target(method.file, parent))[0]
+
+    # --- whom it uses ------------------------------------------------------------------------------
+
+    def within(self, target: Target) -> set[int]:
+        """The place of a definition and of everything inside it."""
+        symbols, places = self._files.symbols(target.file), {target.place}
+        for place, one in enumerate(symbols):
+            if one.parent in places:
+                places.add(place)
+        return places
+
+    def edges(self, target: Target, check: Callable[[], None] = lambda: None) -> list[Edge]:
+        """What a definition, with everything inside it, uses of the repository; guesses by name are left out."""
+        places = self.within(target)
+        found: dict[tuple[Target, ReferenceKind], Edge] = {}
+        for reference in self._files.record(target.file).inside(places):
+            check()
+            for edge in self.edge(target.file, reference):
+                if not (edge.target.file == target.file and edge.target.place in places):
+                    key = (edge.target, edge.kind)
+                    if key not in found:
+                        found[key] = edge
+        return sorted(found.values(), key=lambda edge: (_GRADES[edge.confidence], edge.line))
+
+    def edge(self, file: int, reference: Reference) -> Iterator[Edge]:
+        """What one reference leads to."""
+        values = self.resolver.resolve(file, reference)
+        known = [value for value in values if value.what == "definition"]
+        for value in known:
+            sure = value.certain and _same_thing(known)
+            yield Edge(reference.line, reference.kind, "exact" if sure else "likely", value.target)
+        if not known and any(value.what == "unknown" for value in values):
+            rivals = self._rivals(reference.name)
+            if len(rivals) == 1 and self._same_language(file, rivals[0].file):
+                yield Edge(reference.line, reference.kind, "likely", rivals[0])
+
+    def subclasses(self, target: Target) -> list[Target]:
+        """The classes that name this one as a base."""
+        found: dict[Target, None] = {}
+        for use in self.uses([target]):
+            if use.kind == "inherit" and use.inside >= 0 and use.confidence != "name_only":
+                found[Target(use.file, use.inside)] = None
+        return list(found)
+
+
+def _same_thing(values: list[Value]) -> bool:
+    """Whether several definitions are one: overloads, or one per branch of an `if`."""
+    first = values[0]
+    return all(value.file == first.file for value in values)
+
+
+def _same_end(qualname: str, what: str) -> bool:
+    return qualname == what or qualname.endswith(f".{what}")

@@ -1,0 +1,238 @@
+"""Which files an import means, for each language's idea of a module."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+
+_SCRIPTS = frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"})
+_SCRIPT_ENDS = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue", ".svelte", ".json")
+_WRITTEN_AS = {
+    ".js": (".ts", ".tsx"),
+    ".jsx": (".tsx",),
+    ".mjs": (".mts",),
+    ".cjs": (".cts",),
+}  # TypeScript imports the output
+_C = frozenset({"c", "cpp", "objc"})
+_BY_FOLDER = frozenset({"go", "java", "kotlin", "csharp"})  # files of one folder see each other's names
+
+
+class Modules:
+    """The files of an index by the names that imports give them."""
+
+    def __init__(self, files: Iterable[tuple[int, str, str]]) -> None:
+        """`files` are id, path below the root, language."""
+        self._path: dict[int, str] = {}
+        self._id: dict[str, int] = {}
+        self._language: dict[int, str] = {}
+        self._in_folder: dict[str, list[int]] = defaultdict(list)
+        self._by_name: dict[str, list[int]] = defaultdict(list)  # last part of the path
+        for number, path, language in files:
+            self._path[number], self._id[path], self._language[number] = path, number, language
+            folder, _, name = path.rpartition("/")
+            self._in_folder[folder].append(number)
+            self._by_name[name].append(number)
+        self._python: dict[str, list[int]] | None = None
+        self._python_stems: dict[str, list[int]] = defaultdict(list)
+
+    def path(self, file: int) -> str:
+        """Where a file lies, below the root."""
+        return self._path.get(file, "")
+
+    def language(self, file: int) -> str:
+        """The grammar of a file."""
+        return self._language.get(file, "")
+
+    def siblings(self, file: int) -> list[int]:
+        """The files that share their names with this one without an import."""
+        language = self.language(file)
+        if language not in _BY_FOLDER:
+            return []
+        found = self._in_folder[self.path(file).rpartition("/")[0]]
+        return [one for one in found if self._language[one] == language and one != file]
+
+    def find(self, importer: int, name: str) -> list[int]:
+        """The files that `name` means in `importer`; none where it is not of this repository."""
+        language = self.language(importer)
+        if language == "python":
+            return self._find_python(importer, name)
+        if language in _SCRIPTS:
+            return self._find_script(importer, name)
+        if language in _C:
+            return self._find_header(importer, name)
+        if language == "go":
+            return self._find_folder(importer, name)
+        if language == "rust":
+            return self._find_rust(importer, name)
+        if language in ("java", "kotlin"):
+            return self._find_java(importer, name)
+        return []
+
+    def submodule(self, file: int, name: str) -> list[int]:
+        """What lies below a package under a name."""
+        path, language = self.path(file), self.language(file)
+        folder, _, own = path.rpartition("/")
+        if language == "python" and own in ("__init__.py", "__init__.pyi"):
+            return self._python_at(_join(folder, name))
+        if language == "rust":
+            return self._rust_at(_join(self._rust_folder(path), name))
+        return []
+
+    # --- Python ------------------------------------------------------------------------------------
+
+    def _python_at(self, stem: str) -> list[int]:
+        """A module's file by its path without the ending."""
+        for ending in ("/__init__.py", ".py", ".pyi", "/__init__.pyi"):
+            if (found := self._id.get(stem + ending)) is not None:
+                return [found]
+        return []
+
+    def _find_python(self, importer: int, name: str) -> list[int]:
+        bare = name.lstrip(".")
+        if len(bare) < len(name):
+            folder = self.path(importer).rpartition("/")[0]
+            for _ in range(len(name) - len(bare) - 1):
+                folder = folder.rpartition("/")[0]
+            if not bare:
+                return self._python_at(folder)
+            return self._python_at(_join(folder, bare.replace(".", "/")))
+        return self._nearest(importer, self._python_modules().get(bare) or self._python_suffix(bare))
+
+    def _python_modules(self) -> dict[str, list[int]]:
+        """Files by the names that an import from their source root gives them."""
+        if self._python is None:
+            self._python = defaultdict(list)
+            packages = {
+                path.rpartition("/")[0] for path in self._id if path.endswith(("/__init__.py", "/__init__.pyi"))
+            }
+            for path, number in self._id.items():
+                if self._language[number] == "python":
+                    stem = path.removesuffix(".pyi").removesuffix(".py").removesuffix("/__init__")
+                    top = path.rpartition("/")[0]
+                    while top in packages:
+                        top = top.rpartition("/")[0]
+                    self._python[stem[len(top) :].lstrip("/").replace("/", ".")].append(number)
+                    self._python_stems[stem.rpartition("/")[2]].append(number)
+        return self._python
+
+    def _python_suffix(self, name: str) -> list[int]:
+        """Namespace packages have no file that marks them: their modules are known by the end of their paths."""
+        if "." not in name:
+            return []
+        end = "/" + name.replace(".", "/")
+        found: list[int] = []
+        for number in self._python_stems[name.rpartition(".")[2]]:
+            stem = self._path[number].removesuffix(".pyi").removesuffix(".py").removesuffix("/__init__")
+            if f"/{stem}".endswith(end):
+                found.append(number)
+        return found
+
+    def _nearest(self, importer: int, found: list[int]) -> list[int]:
+        """Of several files of one name the one that shares most of its path with the importer."""
+        if len(found) < 2:
+            return found
+        own = self.path(importer)
+        return [max(found, key=lambda one: (_shared(own, self._path[one]), -one))]
+
+    # --- the others --------------------------------------------------------------------------------
+
+    def _find_script(self, importer: int, name: str) -> list[int]:
+        if name.startswith("."):
+            base = os.path.normpath(_join(self.path(importer).rpartition("/")[0], name))
+            return self._script_at(base.removeprefix("./") if base != "." else "")
+        if name[:2] in ("@/", "~/"):  # by custom the folder of the sources
+            top = self.path(importer)
+            while "/" in top:
+                top = top.rpartition("/")[0]
+                if found := self._script_at(_join(top, name[2:])):
+                    return found
+        return []
+
+    def _script_at(self, base: str) -> list[int]:
+        stem, ending = os.path.splitext(base)
+        tries = [base, *(stem + end for end in _WRITTEN_AS.get(ending, ()))]
+        tries += [base + end for end in _SCRIPT_ENDS]
+        tries += [_join(base, f"index{end}") for end in _SCRIPT_ENDS]
+        return [self._id[one] for one in tries if one in self._id][:1]
+
+    def _find_header(self, importer: int, name: str) -> list[int]:
+        own = _join(self.path(importer).rpartition("/")[0], name)
+        if (found := self._id.get(os.path.normpath(own))) is not None:
+            return [found]
+        last = name.rpartition("/")[2]
+        matching = [one for one in self._by_name.get(last, ()) if f"/{self._path[one]}".endswith(f"/{name}")]
+        return self._nearest(importer, matching)
+
+    def _find_folder(self, importer: int, name: str) -> list[int]:
+        """A Go package: the folder whose path ends like the import, the longer the better."""
+        parts = name.split("/")
+        for first in range(len(parts)):
+            folder = "/".join(parts[first:])
+            here = [one for one in self._in_folder.get(folder, ()) if self._language[one] == "go"]
+            if here and (first > 0 or "." not in parts[0]):
+                return [one for one in here if not self._path[one].endswith("_test.go")]
+        del importer
+        return []
+
+    def _rust_folder(self, path: str) -> str:
+        folder, _, name = path.rpartition("/")
+        return folder if name in ("mod.rs", "lib.rs", "main.rs") else path.removesuffix(".rs")
+
+    def _rust_at(self, stem: str) -> list[int]:
+        for ending in (".rs", "/mod.rs", "/lib.rs", "/main.rs"):
+            if (found := self._id.get(stem + ending)) is not None:
+                return [found]
+        return []
+
+    def _find_rust(self, importer: int, name: str) -> list[int]:
+        path = self.path(importer)
+        parts = name.split("::")
+        here = self._rust_folder(path)
+        if parts[0] == "crate":
+            stem = path
+            while "/" in stem and not any(self._id.get(f"{stem}/{top}.rs") for top in ("lib", "main")):
+                stem = stem.rpartition("/")[0]
+            here = stem if any(f"{stem}/{top}.rs" in self._id for top in ("lib", "main")) else "src"
+            parts = parts[1:]
+        elif parts[0] in ("self", "super"):
+            while parts and parts[0] in ("self", "super"):
+                if parts.pop(0) == "super":
+                    here = here.rpartition("/")[0]
+        else:
+            crate = [
+                one
+                for one in self._by_name.get("lib.rs", ())
+                if f"/{self._path[one]}".endswith(f"/{parts[0].replace('_', '-')}/src/lib.rs")
+                or f"/{self._path[one]}".endswith(f"/{parts[0]}/src/lib.rs")
+            ]
+            if not crate:
+                return self._rust_at(_join(here, "/".join(parts)))
+            here, parts = self._path[crate[0]].rpartition("/")[0], parts[1:]
+        return self._rust_at(_join(here, "/".join(parts)) if parts else here)
+
+    def _find_java(self, importer: int, name: str) -> list[int]:
+        """A class by its full name, or all of a package."""
+        ending = ".kt" if self.language(importer) == "kotlin" else ".java"
+        folder, _, last = name.replace(".", "/").rpartition("/")
+        found = [
+            one
+            for one in self._by_name.get(last + ending, ())
+            if f"/{self._path[one]}".endswith(f"/{folder}/{last}{ending}")
+        ]
+        if found:
+            return self._nearest(importer, found)
+        package = "/" + name.replace(".", "/")
+        return [one for here, files in self._in_folder.items() if f"/{here}".endswith(package) for one in files]
+
+
+def _shared(one: str, other: str) -> int:
+    """How many folders two paths have in common."""
+    same = 0
+    for first, second in zip(one.split("/"), other.split("/"), strict=False):
+        if first != second:
+            break
+        same += 1
+    return same
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

@@ -1,0 +1,255 @@
+"""What a name stands for inside its own file: the way from what is written to where it comes from.
+
+A value is written as a path, which says everything that one file can know of it:
+
+    <a.b>.c      what module a.b calls c (`from a.b import c`); <..x> and <./x> are relative to the file
+    #7           definition 7 of this file;  #7() an instance of it, or what it returns
+    ^7           what the bases of class 7 have: super()
+    name         a name that is not bound in this file: built in, or brought by a star import or by the package
+    ?            not known;  ' a value of the language itself
+    .x () []     an attribute, a call, an element of the path before it
+    ~            in front: one of several possibilities
+
+Paths are linked across files when somebody asks: a change of one file never makes another one's record wrong.
+"""
+
+import re
+from bisect import bisect_right
+from typing import NamedTuple
+
+from .scan import LITERAL, UNKNOWN
+from .types import Definition
+
+CLASSES = frozenset(
+    {"class", "struct", "interface", "trait", "enum", "type", "union", "record", "impl", "object", "protocol", "mixin"}
+    | {"module", "namespace"}
+)
+FUNCTIONS = frozenset({"function", "method", "constructor", "macro", "property", "getter", "setter"})
+_SCOPED = CLASSES | FUNCTIONS
+RETURNS, BASE, STAR, PROPERTY, EXPORTS = "()", "^", "*", "@", "="  # names of bindings that are no names
+
+_FIRST = re.compile(r"[.(\[]")
+_DEEPEST = 8  # values of values of values
+_LONGEST = 120  # characters of a path; what is longer is nothing that could be linked
+
+
+class Expression(NamedTuple):
+    """A value that is the expression between two bytes, or what comes of it."""
+
+    start: int
+    end: int
+    then: str = ""  # () for what it makes or returns
+
+
+class Written(NamedTuple):
+    """A value that is an expression in words: of a type, say."""
+
+    text: str
+
+
+Value = Expression | Written | str  # a str is a path already
+
+
+class Bound(NamedTuple):
+    """A name that gets a value somewhere in the file."""
+
+    at: int  # from where on
+    name: str
+    value: Value
+    owner: int | None = None  # the definition whose name it is; None for the scope that it stands in
+
+
+class Scopes:
+    """The scopes of one file: who contains whom, what each binds, what a path means there."""
+
+    def __init__(self, definitions: list[Definition], *, class_scope_is_open: bool) -> None:
+        """In some languages a method sees its class's names without a receiver (`class_scope_is_open`)."""
+        self.definitions = definitions
+        self._open = class_scope_is_open
+        self._members: dict[tuple[int, str], int] = {}
+        for place, one in enumerate(definitions):
+            self._members.setdefault((one.parent, one.name), place)
+        self._bound: dict[tuple[int, str], list[Bound]] = {}
+        self._ends: dict[int, tuple[int, str]] = {}
+        self._not_here: set[tuple[int, str]] = set()  # names that a scope says it has from further out
+        self._edges, self._inner = _flatten(definitions)
+        self._cache: dict[tuple[int, str], str] = {}
+        self._chains: dict[int, list[int]] = {}
+        self._scope_of = [*(self._find_scope(place) for place in range(len(definitions))), -1]  # the last one is at -1
+
+    def inside(self, at: int) -> int:
+        """The innermost definition around a byte; -1 for none."""
+        return self._inner[bisect_right(self._edges, at)]
+
+    def scope(self, at: int) -> int:
+        """The innermost definition around a byte that has names of its own."""
+        return self.scope_of(self.inside(at))
+
+    def scope_of(self, place: int) -> int:
+        """The definition itself if it has names of its own, else the one around it that has."""
+        return self._scope_of[place]
+
+    def _find_scope(self, place: int) -> int:
+        while place >= 0 and self.definitions[place].kind not in _SCOPED:
+            place = self.definitions[place].parent
+        return place
+
+    def class_around(self, place: int) -> int:
+        """The class that a definition lies in, or is; -1 for none."""
+        while place >= 0 and self.definitions[place].kind not in CLASSES:
+            place = self.definitions[place].parent
+        return place
+
+    def member(self, owner: int, name: str) -> int | None:
+        """What a definition (or the file, as -1) defines under a name."""
+        return self._members.get((owner, name))
+
+    def from_outside(self, at: int, name: str) -> None:
+        """A scope says that a name is not its own: `global x`."""
+        self._not_here.add((self.scope(at), name))
+
+    def bind(self, bounds: list[Bound], ends: dict[int, tuple[int, str]]) -> None:
+        """Take note of every binding; `ends` tells what the expressions among their values are."""
+        self._ends = ends
+        for one in bounds:
+            owner = self.scope(one.at) if one.owner is None else one.owner
+            while (owner, one.name) in self._not_here and owner >= 0:
+                owner = self.scope_of(self.definitions[owner].parent)
+            self._bound.setdefault((owner, one.name), []).append(one)
+        for found in self._bound.values():
+            found.sort(key=lambda one: one.at)
+
+    def bindings(self) -> list[tuple[int, str, str]]:
+        """What others may ask of this file: values of its names and of its classes' names, and what calls return."""
+        found: dict[tuple[int, str, str], None] = {}
+        for (owner, name), bounds in self._bound.items():
+            outside = owner < 0 or self.definitions[owner].kind in CLASSES or name in (RETURNS, PROPERTY)
+            if outside:
+                for one in bounds[:8]:
+                    path = self._for_others(owner, name, self._value(one, 0))
+                    if path not in (LITERAL, "") and not (path == UNKNOWN and name == RETURNS):
+                        found[owner, name, path] = None
+        return list(found)
+
+    def _for_others(self, owner: int, name: str, path: str) -> str:
+        """What a method returns of its own instance, it returns of every subclass's: `$` is who was asked."""
+        if name == RETURNS and owner >= 0:
+            around = f"#{self.class_around(owner)}()"
+            if path.startswith(around):
+                return "$" + path[len(around) :]
+        return path
+
+    def meaning(self, name: str, inside: int) -> int | str | None:
+        """What a bare name means inside a definition: a definition of this file, a path, or None if it is not bound."""
+        for scope in self._outwards(self._scope_of[inside]):
+            place = self._members.get((scope, name))
+            if place is not None and (scope, name) not in self._not_here:
+                return place
+            bounds = self._bound.get((scope, name))
+            if bounds:
+                return self._one_of(bounds, 0)
+        return None
+
+    def path(self, written: str, at: int, inside: int, depth: int = 0) -> str:
+        """The path of an expression as written: its first name is looked up, the rest kept."""
+        if written[0] in "?'":
+            return written[0]
+        first = _FIRST.split(written, 1)[0]
+        found = self._look_up(first, at, self._scope_of[inside], depth)
+        if found == "super" and written.startswith("super()"):
+            return shorten(f"^{self.class_around(inside)}{written[7:]}")
+        return shorten(found + written[len(first) :])
+
+    def _outwards(self, scope: int) -> list[int]:
+        """The scopes in which a name is looked for, from the innermost on."""
+        chain = self._chains.get(scope)
+        if chain is None:
+            chain, outer = [scope], scope
+            while outer >= 0:
+                outer = self._scope_of[self.definitions[outer].parent]
+                if self._open or outer < 0 or self.definitions[outer].kind not in CLASSES:
+                    chain.append(outer)
+            self._chains[scope] = chain
+        return chain
+
+    def _look_up(self, name: str, at: int, innermost: int, depth: int) -> str:
+        known = self._cache.get((innermost, name))
+        if known is not None:
+            return known
+        if depth > _DEEPEST:
+            return UNKNOWN
+        for scope in self._outwards(innermost):
+            bounds = self._bound.get((scope, name))
+            place = self._members.get((scope, name))
+            if place is not None and self.definitions[place].kind in _SCOPED:
+                bounds = None
+            if bounds and len(bounds) > 1 and scope == innermost:
+                return self._latest(bounds, at, depth)
+            if bounds or place is not None:
+                path = self._one_of(bounds, depth) if bounds else f"#{place}"
+                self._cache[innermost, name] = path
+                return path
+        self._cache[innermost, name] = name
+        return name
+
+    def _latest(self, bounds: list[Bound], at: int, depth: int) -> str:
+        """The value by the last binding before a place: what a reader would assume."""
+        before = [one for one in bounds if one.at < at and one.value != ""]
+        if not before:
+            return UNKNOWN
+        path = self._value(before[-1], depth)
+        certain = len(before) == 1 or path in (UNKNOWN, LITERAL)
+        return path if certain or path.startswith("~") else f"~{path}"
+
+    def _one_of(self, bounds: list[Bound], depth: int) -> str:
+        values = {self._value(one, depth): None for one in bounds[-4:]}
+        values.pop("", None)
+        known = [path for path in values if path != UNKNOWN]
+        if not known:
+            return UNKNOWN
+        return known[-1] if len(values) == 1 or known[-1].startswith("~") else f"~{known[-1]}"
+
+    def _value(self, one: Bound, depth: int) -> str:
+        value = one.value
+        if isinstance(value, str):
+            return value
+        if isinstance(value, Written):
+            return self.path(value.text, one.at, self.inside(one.at), depth + 1)
+        start, written = self._ends.get(value.end, (-1, UNKNOWN))
+        if start != value.start:
+            return UNKNOWN
+        return self.path(written + value.then, one.at, self.inside(one.at), depth + 1)
+
+
+def shorten(path: str) -> str:
+    """A path without what makes no difference, or not known if it is too long to be linked."""
+    if path[0] in "?'":
+        return path[0]
+    if path[0] == "~" and path[1:2] in ("?", "'"):
+        return path[1]
+    if path.startswith("~~"):
+        path = path[1:]
+    return path if len(path) <= _LONGEST else UNKNOWN
+
+
+def _flatten(definitions: list[Definition]) -> tuple[list[int], list[int]]:
+    """Where the innermost definition changes: sorted bytes, and who is innermost from each of them on."""
+    edges: list[int] = []
+    inner: list[int] = [-1]
+    stack: list[tuple[int, int]] = []  # end, place
+    for place in sorted(
+        range(len(definitions)), key=lambda at: (definitions[at].span.start, -definitions[at].span.end)
+    ):
+        span = definitions[place].span
+        while stack and stack[-1][0] <= span.start:
+            end, _ = stack.pop()
+            edges.append(end)
+            inner.append(stack[-1][1] if stack else -1)
+        edges.append(span.start)
+        inner.append(place)
+        stack.append((span.end, place))
+    while stack:
+        end, _ = stack.pop()
+        edges.append(end)
+        inner.append(stack[-1][1] if stack else -1)
+    return edges, inner
