@@ -275,6 +275,7 @@ SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "get_metrics": {},
     "health": {},
     "linux_mcp_recent_calls": {},
+    "linux_mcp_run_onboarding": {"flow_name": "explain_repo"},
     "linux_mcp_usage_stats": {},
     "linux_fs_apply_diff": lambda _: {"diff_text": f"--- /dev/null\n+++ b/{next(fresh)}\n@@ -0,0 +1 @@\n+new\n"},
     "linux_fs_changes": a_change,

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from .te.changes import Changes
     from .te.code import Engine as CodeEngine
     from .te.handles import Handles, Meta
+    from .te.health import Health
     from .te.launcher import Launcher
     from .te.listing import Lister
     from .te.mutations import Mutations
+    from .te.organize import Organizer
+    from .te.overview import Overview
     from .te.pages import Pages
     from .te.patching import Patching
     from .te.processes import Processes
@@ -132,6 +135,18 @@ class App:
         return self._engine("system", lambda: SystemInfo(self.launcher))
 
     @property
+    def health(self) -> "Health":
+        from .te.health import Health
+
+        return self._engine("health", lambda: Health(self.system, self.processes))
+
+    @property
+    def overview(self) -> "Overview":
+        from .te.overview import Overview
+
+        return self._engine("overview", lambda: Overview(self.files, lambda: self.search, lambda: self.reader))
+
+    @property
     def code(self) -> "CodeEngine":
         return self._engine("code", lambda: _code_engine(self))
 
@@ -186,6 +201,14 @@ class App:
         from .te.patching import Patching
 
         return self._engine("patching", lambda: Patching(self.files, self.changes, self.mutations))
+
+    @property
+    def organizer(self) -> "Organizer":
+        from .te.organize import Organizer
+
+        return self._engine(
+            "organizer", lambda: Organizer(self.files, lambda: self.changes, lambda: self.mutations)
+        )
 
     @property
     def undoing(self) -> "Undoing":

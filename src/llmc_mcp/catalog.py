@@ -21,9 +21,9 @@ def _load() -> dict[str, ToolDef]:
     """
     from .tools import code, meta, te
     from .tools import exec as commands
-    from .tools.linux_ops import changes, fs, handles, patch, proc, search, stats, sysinfo
+    from .tools.linux_ops import changes, fs, handles, onboarding, patch, proc, search, stats, sysinfo
 
-    modules = (fs, changes, patch, search, handles, commands, te, proc, sysinfo, code, stats, meta)
+    modules = (fs, changes, patch, search, handles, commands, te, proc, sysinfo, code, stats, meta, onboarding)
     order = {module.__name__: place for place, module in enumerate(modules)}
     return dict(sorted(registered.items(), key=lambda row: order.get(row[1].fn.__module__, len(order))))
 

@@ -48,13 +48,13 @@ class Gate:
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
-        limit = self._reply_limit(reply_bytes)
+        limit = self.reply_limit(reply_bytes)
         with self.limits.admitted(ctx.session):
             return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, limit))
 
     def reply_json(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> bytes:
         """Run a tool; returns its own object as JSON, whatever format MCP clients get."""
-        limit = self._reply_limit(reply_bytes)
+        limit = self.reply_limit(reply_bytes)
 
         def run() -> bytes:
             return msgspec.json.encode(self._run(ctx, name, raw_args, limit, lean=False))
@@ -64,12 +64,28 @@ class Gate:
 
     def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> Rendered:
         """Run a tool; returns what to send, in the format that is in force."""
-        limit = self._reply_limit(reply_bytes)
+        limit = self.reply_limit(reply_bytes)
         try:
             with self.limits.admitted(ctx.session):
                 return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
         finally:
             self._warm_up(name)
+
+    def ask(self, ctx: Context, method: str, raw_args: object, answer: Callable[[], Outcome]) -> Outcome:
+        """Whatever else a client asks for (a resource, a prompt), by the rules of a tool call that reads."""
+
+        def run() -> Outcome:
+            self._refuse_scope(ctx, method, "read")
+            ctx.limit_time(self.app.config.capped_seconds(self.app.config.tools.read_timeout))
+            ctx.check()
+            return answer()
+
+        with self.limits.admitted(ctx.session):
+            return self._observed(ctx, method, raw_args, run)
+
+    def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
+        """A tool's result as a part of what `ask` answers: cut to the size that its text may have."""
+        return self._run(ctx, name, arguments, self.reply_limit(reply_bytes), lean=True)
 
     def _warm_up(self, name: str) -> None:
         """A client that asks how to work here is about to: make the code engine ready beside its next call."""
@@ -83,7 +99,8 @@ class Gate:
         except LlmcError as exc:
             self.log.debug("code_engine", reason=exc.message)
 
-    def _reply_limit(self, asked: int | None) -> int:
+    def reply_limit(self, asked: int | None) -> int:
+        """The bytes that a reply may have: what the call asked for, as far as the operator lets it."""
         limits = self.app.config.limits
         return min(max(asked or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
 
@@ -195,11 +212,7 @@ class Gate:
 
     def _run(self, ctx: Context, name: str, raw_args: object, limit: int, *, lean: bool | None = None) -> object:
         tool = self.catalog.find(name)
-        if not ctx.session.may(tool.scope):
-            raise Forbidden(
-                f"{tool.name} needs the scope {tool.scope!r}, which this token lacks",
-                hint="Ask the operator for another token: llmc token add NAME --scopes read,write,exec",
-            )
+        self._refuse_scope(ctx, tool.name, tool.scope)
         arguments = tool.parse(raw_args)
         config = self.app.config
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
@@ -210,6 +223,13 @@ class Gate:
         self._fit(ctx, result, limit, self.app.config.lean_replies() if lean is None else lean)
         ctx.truncated = _truncated(result)
         return result
+
+    def _refuse_scope(self, ctx: Context, name: str, scope: str) -> None:
+        if not ctx.session.may(scope):
+            raise Forbidden(
+                f"{name} needs the scope {scope!r}, which this token lacks",
+                hint="Ask the operator for another token: llmc token add NAME --scopes read,write,exec",
+            )
 
     def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:
         """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""

@@ -1,4 +1,8 @@
-"""Who calls: taken from what the client and the configuration say, never inferred."""
+"""Who calls: taken from what the client and the configuration say, never inferred.
+
+What is said closest to a call wins: its own `_meta`, then the session that the transport or a REST body names, then
+what the client said of itself when it connected, then the configuration.
+"""
 
 import msgspec
 
@@ -12,6 +16,12 @@ class Session(msgspec.Struct, frozen=True):
     model: str = "unknown"
     scopes: frozenset[str] | None = None  # None: everything, as for the user's own process on stdio
     limited: bool = False  # whether rate and concurrency limits apply: to HTTP principals
+    budget_profile: str = "unknown"  # what the call is charged to; the operator gives profiles budgets
+
+    def environment(self) -> dict[str, str]:
+        """What a command is told about who runs it."""
+        said = {"TE_AGENT_ID": self.agent_id, "TE_SESSION_ID": self.session_id, "TE_MODEL": self.model}
+        return {name: value.replace("\0", "") for name, value in said.items()}
 
     def may(self, scope: str) -> bool:
         """Whether the caller's token covers what a tool needs."""

@@ -112,9 +112,46 @@ def test_e09_tools_that_change_or_run_things_do_not_claim_to_read(server: Client
         assert hints[name]["destructiveHint"] is True
 
 
-@pytest.mark.parametrize("uri", ["file:///etc/passwd", "file://../../etc/passwd", "llmc://docs/../../etc/passwd", ""])
-def test_e14_no_resource_uri_leads_to_a_file(server: Client, uri: str) -> None:
-    for method in ("resources/read", "resources/templates/list", "resources/list"):
-        reply = server.request(method, {"uri": uri})
-        assert "error" in reply
-        assert "root:" not in json.dumps(reply)
+HOSTILE_URIS = (
+    *("file:///etc/passwd", "file://../../etc/passwd", "file:a.txt", "/etc/passwd", "a.txt", "http://127.0.0.1/"),
+    *("llmc://docs/../../etc/passwd", "llmc://docs/..%2f..%2fetc%2fpasswd", "llmc://docs/%2e%2e/a.txt"),
+    *("llmc://docs//etc/passwd", "llmc://docs/a.txt", "llmc://docs/.env", "llmc://docs/DOCS/agents.core.min.md"),
+    *("llmc://docs/agents.core.min.md%00", "llmc://docs/agents.core.min.md\0", "llmc://docs/%ff", "llmc://docs/"),
+    *("llmc://handle/../docs/x", "llmc://handle/", "llmc://handle/%00", "llmc://handle/H_file_2026_aaaa"),
+    *("LLMC://docs/agents.core.min.md", "llmc://docs/agents.core.min.md#x", "llmc://docs/agents.core.min.md?path=/etc"),
+    *("llmc://map/../../etc/passwd", "llmc://user:pw@docs/x", "llmc://", "llmc:", "", "x" * 100_000),
+    *("llmc://docs/agents.core.min.md?offset=-1", "llmc://docs/agents.core.min.md?offset=99999999999999999999"),
+)
+
+
+def test_e14_no_resource_uri_leads_to_a_file(workspace: Workspace, server: Client) -> None:
+    workspace.file("a.txt", "INSIDE")
+    workspace.file(".env", "KEY=INSIDE")
+    for uri in HOSTILE_URIS:
+        reply = server.request("resources/read", {"uri": uri})
+        assert reply["error"]["code"] in (-32602, -32002), uri
+        assert not any(leak in json.dumps(reply) for leak in ("root:", "INSIDE", str(workspace.outside))), uri
+        assert len(json.dumps(reply)) < 3_000
+
+
+def test_e14_a_uri_is_a_string(server: Client) -> None:
+    for uri in (None, 7, ["llmc://map"], {"uri": "llmc://map"}):
+        assert server.request("resources/read", {"uri": uri})["error"]["code"] == -32602
+
+
+def test_e14_a_document_of_the_operator_passes_the_gate_of_every_file(workspace: Workspace) -> None:
+    """Sidecars are the operator's list; what they lead to is still decided when they are opened."""
+    workspace.file("good.md", "GOOD")
+    workspace.file("id_rsa", "KEY")
+    (workspace.root / "link.md").symlink_to(workspace.outside / "secret.txt")
+    listed = ["good.md", "link.md", "id_rsa", f"{workspace.outside}/secret.txt", "../outside/secret.txt"]
+    with Client("--root", str(workspace.root), "--set", f"resources.sidecars={json.dumps(listed)}") as client:
+        uris = [entry["uri"] for entry in client.request("resources/list")["result"]["resources"]]
+        assert [uri for uri in uris if uri.startswith("llmc://docs/")] == ["llmc://docs/good.md"]
+        good = client.request("resources/read", {"uri": "llmc://docs/good.md"})["result"]
+        assert good["contents"][0]["text"] == "GOOD"
+        for name in ("link.md", "id_rsa", "secret.txt", "%2e%2e%2foutside%2fsecret.txt"):
+            reply = client.request("resources/read", {"uri": f"llmc://docs/{name}"})
+            assert "error" in reply, name
+            assert "OUTSIDE-SECRET" not in json.dumps(reply)
+            assert "KEY" not in json.dumps(reply)

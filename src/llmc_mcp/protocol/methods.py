@@ -5,18 +5,25 @@ The stateless era (2026-07-28) has no handshake: each request carries its protoc
 result says that it is complete. A request with neither is served as the handshake era would.
 """
 
-from collections.abc import Callable
-from typing import Any, cast
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
 from .. import __version__
 from ..app import Context
 from ..dispatch import Gate
-from ..errors import LlmcError
+from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..observability import correlation_id
 from ..prompts import instructions
 from ..session import Session
+
+if TYPE_CHECKING:
+    from ..completion import Completion
+    from ..flow_prompts import Prompts
+    from ..resources import Resources
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
@@ -26,6 +33,12 @@ _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 _REPLY_BYTES_KEY = "llmc/maxReplyBytes"
+_ABOUT_CALLER = {
+    "llmc/agentId": "agent_id",
+    "llmc/sessionId": "session_id",
+    "llmc/model": "model",
+    "llmc/budgetProfile": "budget_profile",
+}
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -33,12 +46,25 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 UNSUPPORTED_VERSION = -32022
+RESOURCE_NOT_FOUND = -32002  # of the handshake era; the stateless one says INVALID_PARAMS
+SERVER_ERROR = -32000
 
-_LIST_TTL_MS = 300_000  # the tool list never changes while the server runs
+_LIST_TTL_MS = 300_000  # what is offered never changes while the server runs
+_READ_TTL_MS = 0  # what is read may
+_PAGE = 100  # entries of a list
 _SERVER_INFO = {"name": "llmc-mcp", "version": __version__}
-_CAPABILITIES = {"tools": {"listChanged": False}}
+_CAPABILITIES: dict[str, Any] = {
+    "tools": {"listChanged": False},
+    "resources": {"subscribe": False, "listChanged": False},
+    "prompts": {"listChanged": False},
+    "completions": {},
+}
+_QUICK = frozenset({"initialize", "ping", "tools/list", "prompts/list", "resources/templates/list", "server/discover"})
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9._:@/+ -]{1,128}")
+_NO_PLAIN_WORD = re.compile(r"[^A-Za-z0-9._:@/+ -]")
 
 Params = dict[str, Any]
+Answer = TypeVar("Answer")
 
 
 class ProtocolError(Exception):
@@ -70,6 +96,12 @@ class Methods:
             "ping": lambda _: {},
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
             "server/discover": self._discover,
         }
 
@@ -85,7 +117,7 @@ class Methods:
 
     def is_quick(self, method: str) -> bool:
         """Whether a method answers at once, so that a transport need not hand it to a worker."""
-        return method != "tools/call"
+        return method in _QUICK or method not in self._handlers
 
     def answer(self, request: Request) -> Params:
         """The result of a request, or a ProtocolError."""
@@ -134,29 +166,21 @@ class Methods:
             **_cacheable(),
         }
 
+    # --- tools -----------------------------------------------------------------------------------
+
     def _list_tools(self, request: Request) -> Params:
         if request.params.get("cursor") is not None:
             raise ProtocolError(INVALID_PARAMS, "unknown cursor: the tool list is a single page")
-        stateless = self._stateless(request.params.get("_meta"))
-        return {"tools": self._gate.catalog.visible(request.session), **(_cacheable() if stateless else {})}
+        return {"tools": self._gate.catalog.visible(request.session), **self._cacheable(request)}
 
     def _call_tool(self, request: Request) -> Params:
         params = request.params
         name: object = params.get("name")
         if not isinstance(name, str):
             raise ProtocolError(INVALID_PARAMS, "tools/call needs the name of a tool")
-        meta = cast(Params, params.get("_meta") if isinstance(params.get("_meta"), dict) else {})
-        ctx = Context(
-            self._gate.app,
-            request.session,
-            correlation_id=request.correlation_id or correlation_id(),
-            progress=_progress(meta.get("progressToken"), request.progress),
-        )
-        request.attach(ctx)
-        asked: object = meta.get(_REPLY_BYTES_KEY)
-        reply_bytes = asked if isinstance(asked, int) else None
+        ctx = self._context(request)
         try:
-            rendered = self._gate.reply(ctx, name, params.get("arguments"), reply_bytes=reply_bytes)
+            rendered = self._gate.reply(ctx, name, params.get("arguments"), reply_bytes=_reply_bytes(request))
         except LlmcError as exc:
             envelope = msgspec.json.encode(exc.envelope(ctx.correlation_id)).decode()
             return {"content": [{"type": "text", "text": envelope}], "isError": True}
@@ -165,9 +189,131 @@ class Methods:
             content.append({"type": "image", "data": rendered.image.data, "mimeType": rendered.image.mime_type})
         return {"content": content, "isError": False}
 
+    # --- resources, prompts, completion ----------------------------------------------------------
 
-def _cacheable() -> Params:
-    return {"ttlMs": _LIST_TTL_MS, "cacheScope": "private"}
+    @cached_property
+    def _resources_there(self) -> "Resources":
+        from ..resources import Resources
+
+        return Resources(self._gate)
+
+    @cached_property
+    def _prompts_there(self) -> "Prompts":
+        from ..flow_prompts import Prompts
+
+        return Prompts(self._gate)
+
+    @cached_property
+    def _completion(self) -> "Completion":
+        from ..completion import Completion
+
+        return Completion(self._gate, self._resources_there, self._prompts_there)
+
+    def _list_resources(self, request: Request) -> Params:
+        return self._paged(request, "resources", self._resources_there.listed())
+
+    def _list_templates(self, request: Request) -> Params:
+        return self._paged(request, "resourceTemplates", self._resources_there.templates())
+
+    def _read_resource(self, request: Request) -> Params:
+        from ..resources import as_contents
+
+        uri = request.params.get("uri")
+        content = self._asked(request, lambda ctx: self._resources_there.read(ctx, uri, _reply_bytes(request)))
+        return {"contents": as_contents(content), **self._cacheable(request, _READ_TTL_MS)}
+
+    def _list_prompts(self, request: Request) -> Params:
+        return self._paged(request, "prompts", self._prompts_there.listed())
+
+    def _get_prompt(self, request: Request) -> Params:
+        name, arguments = request.params.get("name"), request.params.get("arguments")
+        prompt = self._asked(request, lambda ctx: self._prompts_there.get(ctx, name, arguments))
+        messages = [{"role": "user", "content": {"type": "text", "text": prompt.text}}]
+        return {"description": prompt.description, "messages": messages}
+
+    def _complete(self, request: Request) -> Params:
+        params = request.params
+        found = self._asked(
+            request, lambda ctx: self._completion.complete(ctx, params.get("ref"), params.get("argument"))
+        )
+        return {"completion": {"values": found.values, "total": found.total, "hasMore": found.has_more}}
+
+    def _asked(self, request: Request, ask: Callable[[Context], Answer]) -> Answer:
+        """Ask the gate; what goes wrong is an error of the protocol, with our envelope beside it."""
+        ctx = self._context(request)
+        try:
+            return ask(ctx)
+        except LlmcError as exc:
+            code = SERVER_ERROR
+            if isinstance(exc, NotFound) and request.method == "resources/read" and not self._stateless(_meta(request)):
+                code = RESOURCE_NOT_FOUND
+            elif isinstance(exc, NotFound | Unprocessable):
+                code = INVALID_PARAMS
+            elif isinstance(exc, Internal):
+                code = INTERNAL_ERROR
+            raise ProtocolError(code, exc.message, exc.envelope(ctx.correlation_id)) from None
+
+    def _paged(self, request: Request, what: str, entries: Sequence[Params]) -> Params:
+        cursor: object = request.params.get("cursor")
+        start = 0
+        if cursor is not None:
+            if not isinstance(cursor, str) or not re.fullmatch(r"after-[1-9]\d{0,8}", cursor):
+                raise ProtocolError(INVALID_PARAMS, "unknown cursor")
+            start = int(cursor.removeprefix("after-"))
+        page: Params = {what: list(entries[start : start + _PAGE]), **self._cacheable(request)}
+        if len(entries) > start + _PAGE:
+            page["nextCursor"] = f"after-{start + _PAGE}"
+        return page
+
+    def _cacheable(self, request: Request, ttl_ms: int = _LIST_TTL_MS) -> Params:
+        return _cacheable(ttl_ms) if self._stateless(request.params.get("_meta")) else {}
+
+    # --- who asks --------------------------------------------------------------------------------
+
+    def _context(self, request: Request) -> Context:
+        meta = _meta(request)
+        ctx = Context(
+            self._gate.app,
+            self.session_of(request.session, meta),
+            correlation_id=request.correlation_id or correlation_id(),
+            progress=_progress(meta.get("progressToken"), request.progress),
+        )
+        request.attach(ctx)
+        return ctx
+
+    def session_of(self, session: Session, meta: Params) -> Session:
+        """The caller, by what the call's own `_meta` says: the client's name, then our own keys."""
+        session = introduced(session, meta.get(_CLIENT_KEY))
+        said: dict[str, str] = {}
+        for key, field in _ABOUT_CALLER.items():
+            value: object = meta.get(key)
+            if value is None:
+                continue
+            if not isinstance(value, str) or not _PLAIN_WORD.fullmatch(value):
+                raise ProtocolError(INVALID_PARAMS, f"_meta[{key!r}] is a plain word of at most 128 characters")
+            said[field] = value
+        return msgspec.structs.replace(session, **said) if said else session
+
+
+def introduced(session: Session, client: object) -> Session:
+    """A session of a client that gave its name (`clientInfo`); without a name it stays as it is."""
+    name: object = cast(Params, client).get("name") if isinstance(client, dict) else None
+    plain = _NO_PLAIN_WORD.sub("", name)[:128].strip() if isinstance(name, str) else ""
+    return msgspec.structs.replace(session, agent_id=plain) if plain else session
+
+
+def _meta(request: Request) -> Params:
+    meta: object = request.params.get("_meta")
+    return cast(Params, meta) if isinstance(meta, dict) else {}
+
+
+def _reply_bytes(request: Request) -> int | None:
+    asked: object = _meta(request).get(_REPLY_BYTES_KEY)
+    return asked if isinstance(asked, int) else None
+
+
+def _cacheable(ttl_ms: int = _LIST_TTL_MS) -> Params:
+    return {"ttlMs": ttl_ms, "cacheScope": "private"}
 
 
 def _progress(token: object, send: Callable[[Params], None]) -> Callable[[float], None] | None:

@@ -25,6 +25,7 @@ from .methods import (
     Methods,
     ProtocolError,
     Request,
+    introduced,
 )
 
 _READ = 1 << 16
@@ -182,6 +183,8 @@ class StdioServer:
         try:
             request = Request(call.method, call.params, self._session, self._send_progress, call.attach)
             reply = {"jsonrpc": "2.0", "id": call.request_id, "result": self._methods.answer(request)}
+            if call.method == "initialize":  # answered by the reader itself: no call can have begun before
+                self._session = introduced(self._session, call.params.get("clientInfo"))
         except ProtocolError as exc:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
         except Exception:

@@ -25,7 +25,7 @@ from ..store.sqlite import Store
 from . import names, writing
 from .filesystem import Filesystem
 from .journal import Change, Journal, Kept, new_id
-from .steps import MoveRecord, Record, Step, Workshop, from_record, paths_of, was_published
+from .steps import MoveRecord, Record, SortRecord, Step, Workshop, from_record, paths_of, was_published
 
 _SYNCS = 4  # files of one change that go to the disk at the same time
 _RACES = 50  # how often a plan is made anew because something changed before it was written down
@@ -302,5 +302,6 @@ def _keys(effects: Sequence[Record]) -> list[Key]:
     trees: dict[str, bool] = {}
     for effect in effects:
         for path in paths_of(effect):
-            trees[path] = trees.get(path, False) or (isinstance(effect, MoveRecord) and effect.kind == "dir")
+            whole = isinstance(effect, SortRecord) or (isinstance(effect, MoveRecord) and effect.kind == "dir")
+            trees[path] = trees.get(path, False) or whole
     return [Key(f"code:{path}", tree) for path, tree in trees.items()]

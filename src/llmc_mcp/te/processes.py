@@ -180,6 +180,18 @@ class Processes:
             todo += [branch.pid for branch in mine]
         return below
 
+    def zombies(self) -> list[tuple[int, str]]:
+        """The parent, by number and name, of every visible process that ended and was not collected."""
+        found: list[tuple[int, str]] = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() == psutil.STATUS_ZOMBIE and self._may_see(process.uids().real):
+                    parent = process.parent()
+                    found.append((parent.pid, parent.name()) if parent else (0, "gone"))
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
     def _may_see(self, uid: int) -> bool:
         return self._visible.list_others or uid in self._visible.users
 

@@ -20,7 +20,7 @@ from concurrent.futures import Executor, Future
 import msgspec
 
 from ..errors import LlmcError, NotADirectory, NotFound, Stale
-from . import kernel, writing
+from . import kernel, names, writing
 from .filesystem import Filesystem, kind_of
 from .writing import Target
 
@@ -75,7 +75,21 @@ class RemoveRecord(msgspec.Struct, tag="rmdir", omit_defaults=True):
     mode: int
 
 
-Record = PutRecord | MoveRecord | MakeRecord | RemoveRecord
+class SortRecord(msgspec.Struct, tag="sort"):
+    """Many files got other names below one folder: (old name, new name, identity), names as seen from the folder."""
+
+    path: str
+    moves: list[tuple[str, str, str]]
+
+
+Record = PutRecord | MoveRecord | MakeRecord | RemoveRecord | SortRecord
+
+
+def left_behind(record: Record) -> list[str]:
+    """The names that are free after a step."""
+    if isinstance(record, SortRecord):
+        return [f"{record.path}/{old}" for old, _, _ in record.moves]
+    return [record.path]
 
 
 def paths_of(record: Record) -> list[str]:
@@ -381,7 +395,89 @@ class Remove(_Phases):
         self._target.close()
 
 
-Step = Put | Move | Make | Remove
+class Branches:
+    """A folder and folders below it, each opened once, never through a link; names are as seen from the folder."""
+
+    def __init__(self, top: int) -> None:
+        self.top = top
+        self._opened: dict[bytes, int] = {}
+
+    def at(self, name: str) -> tuple[int, bytes]:
+        """The open folder that holds a name, and the last part of the name."""
+        above, _, last = names.parse(name).rpartition(b"/")
+        if not above:
+            return self.top, last
+        if above not in self._opened:
+            resolve = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_SYMLINKS
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            self._opened[above] = kernel.openat2(self.top, above, flags, resolve)
+        return self._opened[above], last
+
+    def look(self, name: str) -> str:
+        """The identity of what bears a name; empty for nothing."""
+        try:
+            folder, last = self.at(name)
+            return writing.identity(os.lstat(last, dir_fd=folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give an entry another name that nothing bears."""
+        (source, name), (target, new_name) = self.at(old), self.at(new)
+        kernel.rename_no_replace(source, name, target, new_name)
+
+    def sync(self) -> None:
+        for fd in (self.top, *self._opened.values()):
+            os.fsync(fd)
+
+    def close(self) -> None:
+        """Let go of everything; harmless when done twice."""
+        for fd in (self.top, *self._opened.values()):
+            if fd >= 0:
+                os.close(fd)
+        self.top, self._opened = -1, {}
+
+
+class Sort(_Phases):
+    """Other names for many files of one folder, as one step: it holds a few folders open, not every file."""
+
+    def __init__(self, files: Filesystem, branches: Branches, record: SortRecord) -> None:
+        super().__init__(record.path)
+        self._files, self._branches, self.record = files, branches, record
+        self._place = files.where(branches.top, record.path)
+
+    def verify(self) -> None:
+        look = self._branches.look
+        moved_away = self._files.where(self._branches.top, self.asked) != self._place
+        if moved_away or any(look(old) != identity for old, _, identity in self.record.moves):
+            raise _stale(self.asked)
+
+    def publish(self) -> None:
+        for old, new, _ in self.record.moves:
+            self._branches.rename(old, new)
+
+    def published(self) -> bool:
+        return all(_same_inode(self._branches.look(new), identity) for _, new, identity in self.record.moves)
+
+    def withdraw(self) -> None:
+        """Whatever of it is visible: the first name that was taken meanwhile stops `publish` half-way."""
+        look = self._branches.look
+        for old, new, identity in reversed(self.record.moves):
+            if _same_inode(look(new), identity) and not look(old):
+                self._branches.rename(new, old)
+
+    def sync(self) -> None:
+        self._branches.sync()
+
+    def close(self) -> None:
+        self._branches.close()
+
+
+def _same_inode(one: str, other: str) -> bool:
+    return one.split(".")[:2] == other.split(".")[:2]
+
+
+Step = Put | Move | Make | Remove | Sort
 
 
 def from_record(shop: Workshop, record: Record, temporary: bytes) -> Step | None:
@@ -394,6 +490,8 @@ def from_record(shop: Workshop, record: Record, temporary: bytes) -> Step | None
             step = Put(shop, writing.reopen(shop.files, record.path), record)
         elif isinstance(record, MakeRecord):
             step = Make(writing.reopen(shop.files, record.path), record)
+        elif isinstance(record, SortRecord):
+            step = Sort(shop.files, Branches(shop.files.reopen_dir(shop.files.locate(record.path))), record)
         else:
             step = Remove(writing.reopen(shop.files, record.path), record)
     except (NotFound, NotADirectory):

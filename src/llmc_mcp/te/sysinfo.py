@@ -25,9 +25,11 @@ _PATIENCE_S = 10.0
 
 # Programs of the system that run outside of the sandbox, always with arguments of our own choice: they talk to
 # services that no sandbox reaches. This is the whole list.
+_UNITS = ["list-units", "--no-pager", "--no-legend", "--plain", "--full"]
 _HELPERS = {
-    "systemctl": ["list-units", "--type=service", "--state=running", "--no-pager", "--no-legend", "--plain", "--full"],
-    "journalctl": ["--no-pager", "--quiet", "--output=short-iso"],
+    "services": ("systemctl", [*_UNITS, "--type=service", "--state=running"]),
+    "failed": ("systemctl", [*_UNITS, "--state=failed"]),
+    "logs": ("journalctl", ["--no-pager", "--quiet", "--output=short-iso"]),
 }
 _HELPER_PATH = ("/usr/bin", "/bin")
 _PLAIN_WORDS = re.compile(r"[\w@:.\\ +,/-]{1,120}")
@@ -96,7 +98,7 @@ class SystemInfo:
         """Running services, as systemd knows them."""
         if not os.path.isdir(self._at + _SYSTEMD_RUNS):
             raise FeatureUnavailable("services can't be listed: this machine does not run systemd")
-        text = self._helper("systemctl", [], check)
+        text = self._helper("services", [], check)
         found: list[Service] = []
         for line in text.splitlines():
             words = line.split(None, 4)  # unit, load, active, sub, description
@@ -104,6 +106,15 @@ class SystemInfo:
                 name = words[0].removesuffix(".service")
                 found.append(Service(name, words[4] if len(words) == 5 else ""))
         return found
+
+    def failed_units(self, check: Callable[[], None]) -> list[str]:
+        """Units that failed; none where there is no systemd to ask."""
+        if not os.path.isdir(self._at + _SYSTEMD_RUNS):
+            return []
+        try:
+            return [line.split()[0] for line in self._helper("failed", [], check).splitlines() if line.strip()]
+        except FeatureUnavailable:
+            return []
 
     def logs(self, lines: int, unit: str | None, since: str | None, check: Callable[[], None]) -> Logs:
         """The last lines of the journal or, where there is none, of the plain system log."""
@@ -114,7 +125,7 @@ class SystemInfo:
             chosen = [f"--lines={lines}"]
             chosen += [f"--unit={unit}"] if unit else []
             chosen += [f"--since={since}"] if since else []
-            return Logs(self._helper("journalctl", chosen, check), "journald")
+            return Logs(self._helper("logs", chosen, check), "journald")
         if unit or since:
             raise FeatureUnavailable("there is no journal here, and only a journal knows units and times")
         for path in _PLAIN_LOGS:
@@ -126,13 +137,14 @@ class SystemInfo:
                 raise FeatureUnavailable(f"{path}: {(exc.strerror or 'unreadable').lower()}") from None
         raise FeatureUnavailable("there is no journal and no system log here")
 
-    def _helper(self, name: str, more: list[str], check: Callable[[], None]) -> str:
+    def _helper(self, task: str, more: list[str], check: Callable[[], None]) -> str:
         """What one of our helpers prints."""
+        name, chosen = _HELPERS[task]
         paths = [os.path.join(self._at + folder, name) for folder in _HELPER_PATH]
         program = next((path for path in paths if os.access(path, os.X_OK)), None)
         if program is None:
             raise FeatureUnavailable(f"{name} is not installed")
-        argv = [os.fsencode(word) for word in (program, *_HELPERS[name], *more)]
+        argv = [os.fsencode(word) for word in (program, *chosen, *more)]
         env = {b"PATH": b"/usr/bin:/bin", b"LANG": b"C.UTF-8", b"SYSTEMD_COLORS": b"0", b"SYSTEMD_PAGER": b""}
         ends = time.monotonic() + _PATIENCE_S
 

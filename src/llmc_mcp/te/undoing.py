@@ -16,7 +16,21 @@ from .diff import unified
 from .filesystem import Filesystem
 from .journal import Change, refuse_dropped
 from .mutations import Mutations
-from .steps import TRASH, Make, MakeRecord, MoveRecord, PutRecord, Record, Remove, RemoveRecord, Spot
+from .steps import (
+    TRASH,
+    Branches,
+    Make,
+    MakeRecord,
+    MoveRecord,
+    PutRecord,
+    Record,
+    Remove,
+    RemoveRecord,
+    Sort,
+    SortRecord,
+    Spot,
+    left_behind,
+)
 from .writing import Target
 
 _SHOWN_BYTES = 2 << 20  # files larger than this are named in a diff, not shown
@@ -71,6 +85,8 @@ class Undoing:
             self._take_back_move(draft, record, force)
         elif isinstance(record, MakeRecord):
             self._take_back_folder(draft, record, force)
+        elif isinstance(record, SortRecord):
+            self._take_back_sort(draft, record, force)
         else:
             target = self._open(draft, record.path, force)
             if target.info is None:
@@ -127,7 +143,7 @@ class Undoing:
             if not force:
                 raise _changed(record.path)
             return
-        leaving = {step.record.path for step in draft.steps}
+        leaving = {path for step in draft.steps for path in left_behind(step.record)}
         entry = os.open(target.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=target.dir_fd)
         try:
             staying = [
@@ -142,6 +158,26 @@ class Undoing:
         else:
             draft.steps.append(Remove(target, RemoveRecord(record.path, target.info.st_mode & 0o777)))
 
+    def _take_back_sort(self, draft: Draft, record: SortRecord, force: bool) -> None:
+        try:
+            branches = draft.hold(Branches(self._files.reopen_dir(self._files.locate(record.path))))
+        except (NotFound, NotADirectory):
+            raise Stale(f"{record.path}: the folder is gone") from None
+        moves: list[tuple[str, str, str]] = []
+        for old, new, identity in reversed(record.moves):
+            now = branches.look(new)
+            if now != identity and not force:
+                raise _changed(f"{record.path}/{new}")
+            if not now:
+                continue
+            if branches.look(old):
+                if not force:
+                    raise Stale(f"{record.path}/{old}: something else is there by now", hint="force=true trashes it.")
+                self._mutations.trash(draft, draft.hold(writing.reopen(self._files, f"{record.path}/{old}")))
+            moves.append((new, old, now))
+        if moves:
+            draft.steps.append(Sort(self._files, branches, SortRecord(record.path, moves)))
+
     # --- telling ---------------------------------------------------------------------------------
 
     def diff(self, changes: Sequence[Change]) -> str:
@@ -152,6 +188,8 @@ class Undoing:
         first: dict[str, PutRecord | MoveRecord] = {}
         for change in reversed(changes):
             for record in change.effects:
+                if isinstance(record, SortRecord):
+                    yield f"# {self._shown(record.path)}: {len(record.moves):,} files moved within it\n"
                 if isinstance(record, PutRecord | MoveRecord) and not record.path.startswith(TRASH):
                     first.setdefault(record.path, record)
         for path, record in first.items():
@@ -236,6 +274,8 @@ def action_of(change: Change, record: Record) -> str:
         return "mkdir"
     if isinstance(record, RemoveRecord):
         return "rmdir"
+    if isinstance(record, SortRecord):
+        return f"{change.action}: {len(record.moves):,} files moved"
     if isinstance(record, PutRecord):
         return "create" if record.before is None else _WORDS.get(change.action, change.action)
     if record.target.startswith(TRASH):

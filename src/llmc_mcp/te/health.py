@@ -1,0 +1,172 @@
+"""What is out of the ordinary on this machine, and why it matters: the questions an administrator asks first.
+
+Each look gives findings, worst first; a machine that does well has none. What can't be seen from here (another
+user's processes, a container's host) is not guessed.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import psutil
+
+from .processes import Processes
+from .sysinfo import Snapshot, SystemInfo
+
+_BUSY_PERCENT = 20.0
+_FULL, _VERY_FULL = 90.0, 97.0
+_BUSY_PER_CORE = 1.5
+_LITTLE_MEMORY = 0.10
+_STALLED = 10.0  # percent of the last minute in which somebody waited for memory or the disk
+_MANY_ZOMBIES = 5
+_TOP = 3
+_OOM = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+SEVERITIES = ("critical", "warning", "note")
+
+
+class Finding(NamedTuple):
+    """Something out of the ordinary: what, why it matters, what to do."""
+
+    severity: str
+    what: str
+    why: str
+    do: str
+
+
+class Health:
+    """Looks at the machine; `at` is where the system's own folders begin."""
+
+    def __init__(self, system: SystemInfo, processes: Processes, at: str = "") -> None:
+        self._system, self._processes, self._at = system, processes, at
+
+    def findings(self, state: Snapshot, check: Callable[[], None]) -> list[Finding]:
+        """Everything out of the ordinary, worst first."""
+        found: list[Finding] = []
+        for look in (self._disks, self._inodes, self._load, self._memory, self._pressure, self._kills, self._zombies):
+            check()
+            found += look(state)
+        found += self._units(check)
+        return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
+
+    def consumers(self, check: Callable[[], None]) -> list[str]:
+        """The processes that use the most CPU, then those that use the most memory, a few words each."""
+        rows = self._processes.rows(user=None, name=None, sort="cpu", check=check)
+        busy = [row for row in rows[:_TOP] if row.cpu_percent >= _BUSY_PERCENT]
+        large = [row for row in sorted(rows, key=lambda row: -row.mem_percent)[:_TOP] if row.mem_percent >= 1]
+        return [
+            f"{os.path.basename(row.command.split(' ')[0])} (pid {row.pid}): "
+            f"CPU {row.cpu_percent:.0f} %, memory {row.mem_percent:.0f} %"
+            for row in dict.fromkeys([*busy, *large])
+        ]
+
+    # --- looks -----------------------------------------------------------------------------------
+
+    def _disks(self, state: Snapshot) -> Iterator[Finding]:
+        for disk in state.disks:
+            if disk.used_percent >= _FULL:
+                free = psutil.disk_usage(disk.mount).free
+                severity = "critical" if disk.used_percent >= _VERY_FULL else "warning"
+                what = f"{disk.mount} is {disk.used_percent:.0f} % full, {_size(free)} left"
+                why = "a full disk stops logs, databases and package upgrades, often without a clear error"
+                yield Finding(severity, what, why, f"du -xh --max-depth=2 {disk.mount} | sort -h | tail")
+
+    def _inodes(self, state: Snapshot) -> Iterator[Finding]:
+        for disk in state.disks:
+            try:
+                info = os.statvfs(disk.mount)
+            except OSError:
+                continue
+            if info.f_files and (used := 100 * (1 - info.f_favail / info.f_files)) >= _FULL:
+                what = f"{disk.mount} has used {used:.0f} % of its inodes"
+                why = "no new file can be made although there is room: usually a cache of very many small files"
+                yield Finding("warning", what, why, f"du --inodes -x --max-depth=2 {disk.mount} | sort -n | tail")
+
+    def _load(self, state: Snapshot) -> Iterator[Finding]:
+        cores = len(os.sched_getaffinity(0))
+        one, five, _ = state.load_avg
+        if five / cores < _BUSY_PER_CORE and one / cores < 2 * _BUSY_PER_CORE:
+            return
+        what = f"load {one:.1f} now, {five:.1f} over five minutes, on {cores} core{'s' * (cores > 1)}"
+        if state.cpu_percent < 50:
+            why = (
+                f"the CPU is only {state.cpu_percent:.0f} % busy: processes wait for a disk, a network mount or a lock"
+            )
+            yield Finding("warning", what, why, "linux_proc_list; look for state D")
+        else:
+            yield Finding("note", what, "everything takes longer than usual", "linux_proc_list(sort='cpu')")
+
+    def _memory(self, state: Snapshot) -> Iterator[Finding]:
+        del state
+        memory, swap = psutil.virtual_memory(), _swap()
+        if memory.available < memory.total * _LITTLE_MEMORY:
+            what = f"{_size(memory.available)} of {_size(memory.total)} memory available"
+            yield Finding("critical", what, "the next large allocation may get a process killed", "end the largest one")
+        if swap and swap[0] > swap[1] // 2:
+            what = f"{_size(swap[0])} of {_size(swap[1])} swap in use"
+            yield Finding("warning", what, "memory was short at some time; what was swapped out is slow", "see above")
+
+    def _pressure(self, state: Snapshot) -> Iterator[Finding]:
+        """The kernel's own measure of time lost to waiting; `some avg60` is a percentage of the last minute."""
+        del state
+        for name, thing in (("memory", "memory"), ("io", "the disk")):
+            found = re.search(r"^some .*\bavg60=([\d.]+)", self._text(f"/proc/pressure/{name}"), re.MULTILINE)
+            if found and float(found[1]) >= _STALLED:
+                what = f"processes waited for {thing} {float(found[1]):.0f} % of the last minute"
+                yield Finding("warning", what, f"{thing} is what slows this machine down", "linux_proc_list")
+
+    def _kills(self, state: Snapshot) -> Iterator[Finding]:
+        del state
+        found = _OOM.search(self._text("/sys/fs/cgroup/memory.events")) or _OOM.search(self._text("/proc/vmstat"))
+        if found and (count := int(found[1])):
+            what = f"the kernel killed {count} process{'es' * (count > 1)} for want of memory since it started"
+            why = "whatever was killed vanished without an error of its own"
+            yield Finding("warning", what, why, "journalctl -k -g 'Out of memory' names them")
+
+    def _zombies(self, state: Snapshot) -> Iterator[Finding]:
+        del state
+        parents = self._processes.zombies()
+        if parents:
+            count, (pid, name) = len(parents), max(parents, key=parents.count)
+            what = (
+                f"{count} zombie process{'es' * (count > 1)}, {parents.count((pid, name))} left by {name} (pid {pid})"
+            )
+            why = "each holds a process number until its parent collects it; the parent has a bug"
+            yield Finding("warning" if count >= _MANY_ZOMBIES else "note", what, why, f"restart {name}")
+
+    def _units(self, check: Callable[[], None]) -> Iterator[Finding]:
+        units = self._system.failed_units(check)
+        if units:
+            shown = ", ".join(units[:5]) + (f" and {len(units) - 5} more" if len(units) > 5 else "")
+            what = f"{len(units)} failed unit{'s' * (len(units) > 1)}: {shown}"
+            yield Finding("warning", what, "a service that should run does not", f"systemctl status {units[0]}")
+
+    def _text(self, path: str) -> str:
+        try:
+            with open(self._at + path, encoding="ascii", errors="replace") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+
+def _swap() -> tuple[int, int] | None:
+    try:
+        swap = psutil.swap_memory()
+    except (OSError, RuntimeError):  # a container may hide it
+        return None
+    return (swap.used, swap.total) if swap.total else None
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TB"
+
+
+def uptime_s() -> float:
+    """Seconds since the machine started."""
+    return time.time() - psutil.boot_time()

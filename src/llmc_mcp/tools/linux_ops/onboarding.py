@@ -1,0 +1,266 @@
+"""Onboarding: three things a new user wants done at once, each a report that is worth reading.
+
+organize_downloads   what would go where; with apply=true it goes there, and one undo takes it back
+explain_repo         what this repository is, where it starts, how it is run and tested, what is unusual
+system_health        how the machine does, what is out of the ordinary and why that matters
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from ...app import App, Context
+from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument
+from ...tool import Result, Row, tool
+
+if TYPE_CHECKING:
+    from ...te.organize import Plan
+
+_MOST_TOKENS = 800  # of what explain_repo says
+_SHOWN_RENAMES = 5
+
+
+class FlowStep(Row):
+    """What was looked at or done, and what came of it."""
+
+    description: str
+    result: str
+    line_format: ClassVar[str] = "{description}: {result}"
+
+
+class Report(Result):
+    """A flow's report. `proposed`: nothing was changed yet; `handle` holds every single move."""
+
+    flow: str
+    steps: list[FlowStep]
+    summary: str
+    proposed: bool | None = None
+    undo_id: str | None = None
+    handle: str | None = None
+    truncated: bool = False
+    body: ClassVar[str] = "steps"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
+
+
+class Argument(NamedTuple):
+    """An argument of a flow, for the clients that show it as a form."""
+
+    name: str
+    description: str
+    required: bool = False
+
+
+class Flow(NamedTuple):
+    """A flow; `request` is what a person who picks it as a prompt says."""
+
+    run: Callable[[Context, str | None, bool], Report]
+    title: str
+    description: str
+    request: str
+    feature: str
+    arguments: tuple[Argument, ...] = ()
+
+
+@tool(
+    "Guided start: organize_downloads (plans until apply), explain_repo, system_health",
+    feature="fs_enabled",
+    destructive=True,
+)
+def linux_mcp_run_onboarding(ctx: Context, flow_name: str, apply: bool = False, path: str | None = None) -> Report:
+    flow = FLOWS.get(flow_name)
+    if flow is None:
+        raise InvalidArgument(f"there is no flow {flow_name[:60]!r}", hint=f"Flows: {', '.join(FLOWS)}.")
+    if (setting := switched_off(ctx.app, flow)) is not None:
+        raise FeatureDisabled(f"{flow_name} is switched off", hint=f"Setting: {setting}.")
+    if path is not None and not flow.arguments:
+        raise InvalidArgument(f"{flow_name} takes no path")
+    return flow.run(ctx, path, apply)
+
+
+def switched_off(app: App, flow: Flow) -> str | None:
+    """The setting that keeps a flow away; None when it is there."""
+    return None if getattr(app.config.linux_ops.features, flow.feature) else f"mcp.linux_ops.features.{flow.feature}"
+
+
+def as_text(report: Report) -> str:
+    """A report for a person."""
+    return "\n".join([report.summary, "", *(f"{step.description}: {step.result}" for step in report.steps)])
+
+
+# --- organize_downloads --------------------------------------------------------------------------------------------
+
+
+def organize_downloads(ctx: Context, path: str | None, apply: bool) -> Report:
+    ctx.limit_time(ctx.app.config.capped_seconds(ctx.app.config.linux_ops.process_limits.default_timeout_sec))
+    organizer = ctx.app.organizer
+    place = organizer.find(path)
+    undo_id = None
+    if apply:
+        plan, undo_id = organizer.apply(ctx.session, place, ctx.check)
+    else:
+        plan = organizer.plan(place, ctx.check)
+    report = Report("organize_downloads", _plan_steps(plan, bool(undo_id)), _plan_summary(plan, undo_id))
+    report.proposed, report.undo_id = (bool(plan.moves) and not undo_id) or None, undo_id
+    if plan.moves:
+        listed = "".join(f"{old}\t{new}\n" for old, new, _ in plan.moves)
+        report.handle = ctx.keep("organize_plan", {"path": place.absolute}, listed.encode("utf-8", "replace"))
+    return report
+
+
+def _plan_steps(plan: "Plan", done: bool) -> list[FlowStep]:
+    staying = sum(stay.entries for stay in plan.stays)
+    found = f"{_count(len(plan.moves), 'loose file')} to sort, {_count(staying, 'other entry')} to leave alone"
+    steps = [FlowStep(f"Looked at {plan.folder.absolute}", found)]
+    if plan.groups:
+        lines = [
+            f"{group.folder}/ {_count(group.files, 'file')}, {_size(group.bytes)}"
+            f"{' (new folder)' if group.is_new else ''}: {_examples(group.examples, group.files)}"
+            for group in plan.groups
+        ]
+        steps.append(FlowStep("Moved" if done else "Would move", _lines(lines)))
+    if plan.renamed:
+        more = len(plan.renamed) - _SHOWN_RENAMES
+        lines = [f"{old} → {new}" for old, new in plan.renamed[:_SHOWN_RENAMES]]
+        lines += [f"and {more:,} more"] if more > 0 else []
+        steps.append(FlowStep("Renamed on the way, because the name was taken", _lines(lines)))
+    if plan.stays:
+        lines = [
+            f"{stay.reason}: {_count(stay.entries, 'entry')} ({_examples(stay.examples, stay.entries)})"
+            for stay in plan.stays
+        ]
+        steps.append(FlowStep("Stays where it is", _lines(lines)))
+    return steps
+
+
+def _plan_summary(plan: "Plan", undo_id: str | None) -> str:
+    if not plan.moves:
+        return f"{plan.folder.absolute} is tidy: there is no loose file to sort."
+    total = sum(group.bytes for group in plan.groups)
+    what = f"{_count(len(plan.moves), 'file')} ({_size(total)})"
+    where = _count(len(plan.groups), "folder")
+    if undo_id:
+        return f"{what} moved into {where}. linux_fs_undo('{undo_id}') or `llmc undo {undo_id}` takes all of it back."
+    return (
+        f"{what} would go into {where}. Nothing was changed; with apply it is one change, and one undo takes it back."
+    )
+
+
+# --- explain_repo --------------------------------------------------------------------------------------------------
+
+
+def explain_repo(ctx: Context, path: str | None, apply: bool) -> Report:
+    from ...tokens import estimate
+
+    del apply  # there is nothing to change
+    place = ctx.app.files.locate(path or ".")
+    facts = ctx.app.overview.facts(place, ctx.check)
+    sections = (
+        ("Layout", facts.layout),
+        ("Entry points", facts.entries),
+        ("Run it", facts.run),
+        ("Test it", facts.test),
+        ("Unusual", facts.unusual),
+        ("Read first", facts.read_first),
+    )
+    steps = [FlowStep("Size", facts.size)]
+    steps += [FlowStep(title, _lines(lines)) for title, lines in sections if lines]
+    summary = f"{facts.name}: {facts.about}" if facts.about else f"{facts.name}: its files don't say what it is."
+    report = Report("explain_repo", steps, summary)
+    left = _MOST_TOKENS - estimate(as_text(report))
+    report.steps += _map_step(ctx, left)
+    return report
+
+
+def _map_step(ctx: Context, tokens: int) -> list[FlowStep]:
+    """The most important definitions, where there is an index and room for them."""
+    del ctx, tokens
+    return []
+
+
+# --- system_health -------------------------------------------------------------------------------------------------
+
+
+def system_health(ctx: Context, path: str | None, apply: bool) -> Report:
+    from ...te.health import uptime_s
+    from ...te.sysinfo import summary
+
+    del path, apply
+    state = ctx.app.system.snapshot(ctx.check)
+    health = ctx.app.health
+    findings = health.findings(state, ctx.check)
+    steps = [FlowStep("Now", f"{summary(state)}; up {_duration(uptime_s())}")]
+    disks = [f"{disk.mount} {disk.used_percent:.0f} %" for disk in state.disks]
+    steps.append(FlowStep("Disks", ", ".join(disks)))
+    for finding in findings:
+        steps.append(FlowStep(finding.severity.capitalize(), f"{finding.what}. Why: {finding.why}. Do: {finding.do}"))
+    try:
+        consumers = health.consumers(ctx.check) if ctx.app.config.linux_ops.features.proc_enabled else []
+    except FeatureUnavailable:
+        consumers = []
+    if consumers:
+        steps.append(FlowStep("Uses the most", _lines(consumers)))
+    serious = [finding for finding in findings if finding.severity != "note"]
+    if serious:
+        said = f"{_count(len(serious), 'thing')} out of the ordinary, first of all: {serious[0].what}."
+    else:
+        said = "Nothing out of the ordinary" + (f"; {_count(len(findings), 'note')} below." if findings else ".")
+    return Report("system_health", steps, said)
+
+
+FLOWS: dict[str, Flow] = {
+    "organize_downloads": Flow(
+        organize_downloads,
+        "Tidy my downloads",
+        "plan how the files of a folder of downloads would be sorted; nothing is changed",
+        "Help me tidy my downloads. Explain the plan in a few sentences and name what you would do differently.",
+        "fs_enabled",
+        (Argument("path", "the folder; default: Downloads"),),
+    ),
+    "explain_repo": Flow(
+        explain_repo,
+        "Explain this repository",
+        "what this repository is, where it starts, how it is run and tested, what is unusual",
+        "Explain this repository to somebody who will work on it today: what it is, where to begin, what to watch.",
+        "fs_enabled",
+        (Argument("path", "a folder in it; default: the first root"),),
+    ),
+    "system_health": Flow(
+        system_health,
+        "How does this machine do?",
+        "how the machine does, what is out of the ordinary and why that matters",
+        "Tell me how this machine does. Begin with what I should act on; say so if there is nothing.",
+        "system_enabled",
+    ),
+}
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(lines: list[str]) -> str:
+    return lines[0] if len(lines) == 1 else "".join(f"\n- {line}" for line in lines)
+
+
+def _count(number: int, thing: str) -> str:
+    plural = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else plural}"
+
+
+def _examples(examples: list[str], total: int) -> str:
+    shown = ", ".join(name if len(name) <= 40 else f"{name[:38]}…" for name in examples)
+    return f"{shown}, …" if total > len(examples) else shown
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.1f} {unit}" if unit != "bytes" and count < 10 else f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TB"
+
+
+def _duration(seconds: float) -> str:
+    days, hours = divmod(int(seconds) // 3600, 24)
+    return f"{_count(days, 'day')} {_count(hours, 'hour')}" if days else f"{_count(hours, 'hour')}"
