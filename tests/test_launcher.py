@@ -4,6 +4,7 @@ import errno
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.te import kernel
-from llmc_mcp.te.launcher import Launcher, Started
+from llmc_mcp.te.launcher import Launcher, Started, last_word
 from llmc_mcp.te.process import Child
 
 from .client import PATIENCE
@@ -188,6 +189,16 @@ def test_many_children_at_once_are_told_apart(launcher: Launcher) -> None:
     started = {start(launcher, SH, b"-c", b"exit %d" % code): code for code in range(100)}
     for child, code in started.items():
         assert launcher.wait(child) == code
+
+
+def test_a_signal_to_a_command_that_is_just_ending_costs_neither_its_exit_code_nor_the_launcher() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            ours.send(b"\x09")  # a signal that the supervisor never read …
+            theirs.send((7).to_bytes(4, "little"))  # … because it had told its outcome and left
+        assert last_word(ours) == (7).to_bytes(4, "little")
+        assert last_word(ours) == b""
 
 
 def test_closing_ends_every_child_and_the_launcher() -> None:

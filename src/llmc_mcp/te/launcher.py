@@ -103,7 +103,7 @@ def _hear_supervisors(channel: socket.socket, running: dict[int, _Running], read
     """Pass on exit codes as soon as they are told: a supervisor takes a while to die."""
     for pid, child in list(running.items()):
         if child.number > 0 and child.line is not None and child.line.fileno() in ready:
-            word = child.line.recv(4)
+            word = last_word(child.line)
             if word:
                 running[pid] = _Running(_ENDING, child.line, True)
                 _tell(channel, ("ended", child.number, int.from_bytes(word, "little", signed=True)))
@@ -270,13 +270,29 @@ def _start_supervised(running: dict[int, _Running], number: int, order: tuple[An
     if line is None:
         raise OSError(errno.EIO, "a supervisor without a line")
     socket.send_fds(line, [marshal.dumps(order)], fds)
-    word = line.recv(4)
+    word = last_word(line)
     failed = int.from_bytes(word, "little") if word else _NOT_CONFINED + errno.EIO
     if failed:
         running[pid] = _Running(_ENDING, line, True)
         raise OSError(failed, "command could not start")
     running[pid] = _Running(number, line, True)
     return pid
+
+
+def last_word(line: socket.socket) -> bytes:
+    """What a supervisor told; empty when it is gone and told nothing.
+
+    One that ends before it has read a signal of ours resets the line. The kernel tells that first, and once: what was
+    told before it still waits.
+    """
+    try:
+        return line.recv(4)
+    except ConnectionResetError:
+        pass
+    try:
+        return line.recv(4)
+    except OSError:
+        return b""
 
 
 def _send_line(line: socket.socket, data: bytes) -> None:
@@ -344,7 +360,7 @@ def _reap(channel: socket.socket, running: dict[int, _Running]) -> None:
         exit_code = os.waitstatus_to_exitcode(status)
         word = b""
         if child.line is not None:
-            word = child.line.recv(4) if child.number > 0 else b""
+            word = last_word(child.line) if child.number > 0 else b""
             child.line.close()
         if child.number < 0:
             continue
