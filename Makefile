@@ -23,7 +23,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run smoke test lint bench conformance peers clients dist-test mcpb lock clean
+.PHONY: help run smoke test lint bench conformance image-test peers clients docs dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -53,11 +53,23 @@ peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 
 clients: $(CLIENTS) ## install Claude Code, Codex and the tool for .mcpb bundles, for the tests that use them (800 MB)
 
+docs: $(DEV) ## make the generated pages of DOCS/ and the pictures of README.md anew
+	@$(BIN)/python -m scripts.reference
+	@$(BIN)/python -m scripts.screens
+
 dist-test: $(DEV) ## build wheel and sdist into dist/, install each into a clean environment and use it
 	@$(BIN)/python -m scripts.dist
 
 mcpb: $(DEV) $(CLIENTS) ## build dist/llmc-mcp-VERSION.mcpb, checked by the format's own tool
 	@$(BIN)/python -m scripts.mcpb
+
+# Without a registry and without a Docker engine; what it needs of Debian is installed if missing.
+IMAGE_TOOLS := podman buildah runc debootstrap podman-compose
+image-test: $(DEV) ## build the container image and run it (as root; minutes)
+	@for tool in $(IMAGE_TOOLS); do command -v $$tool >/dev/null || missing=1; done; test -z "$$missing" || { \
+	  echo "make: apt-get install $(IMAGE_TOOLS)" >&2; \
+	  apt-get install -y -qq --no-install-recommends $(IMAGE_TOOLS) >/dev/null; }
+	@$(BIN)/python -m pytest -n 0 -s tests/deploy/check_image.py
 
 lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@test -x $(VENV)/lock/bin/python || $(PYTHON) -m venv $(VENV)/lock

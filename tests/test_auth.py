@@ -128,6 +128,13 @@ def test_first_starts_at_once_agree_on_one_token(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["token"]
 
 
+def test_a_data_directory_that_cannot_be_written_is_said_before_anything_listens(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InvalidArgument, match=r"token: can't be written: not a directory") as refused:
+        kept_secret(str(tmp_path / "file" / "state"), "token")
+    assert "LLMC_DATA_DIR" in str(refused.value.hint)
+
+
 def test_a_secret_is_not_read_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("x" * 40)
     (tmp_path / "token").symlink_to("elsewhere")

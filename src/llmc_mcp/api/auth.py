@@ -143,16 +143,13 @@ def is_loopback(host: str) -> bool:
 def kept_secret(data_dir: str, name: str) -> str:
     """A secret in the data directory, made on the first start; two first starts at once agree on one."""
     path = os.path.join(data_dir, name)
-    os.makedirs(data_dir, mode=0o700, exist_ok=True)
-    fresh = f"{path}.{os.getpid()}"
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-        file.write(f"{secrets.token_urlsafe(_BYTES)}\n")
     try:
-        os.link(fresh, path)  # whole or not at all, and never over one that is there
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(fresh)
+        _make_secret(path)
+    except OSError as exc:
+        raise InvalidArgument(
+            f"{path}: can't be written: {(exc.strerror or str(exc)).lower()}",
+            hint=f"Make {data_dir} writable, or set LLMC_DATA_DIR to another folder.",
+        ) from None
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if os.fstat(fd).st_mode & 0o077:
@@ -163,6 +160,19 @@ def kept_secret(data_dir: str, name: str) -> str:
     if len(secret) < _SHORT:
         raise InvalidArgument(f"{path} holds no secret", hint="Delete the file; the next start makes another.")
     return secret
+
+
+def _make_secret(path: str) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fresh = f"{path}.{os.getpid()}"
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(f"{secrets.token_urlsafe(_BYTES)}\n")
+    try:
+        os.link(fresh, path)  # whole or not at all, and never over one that is there
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(fresh)
 
 
 # --- named tokens --------------------------------------------------------------------------------------------------
