@@ -14,6 +14,7 @@ from .te.filesystem import Access, Filesystem
 from .tool import ToolDef
 
 if TYPE_CHECKING:
+    from .rag.search import Rag
     from .store.sqlite import Store
     from .te.changes import Changes
     from .te.code import Engine as CodeEngine
@@ -177,6 +178,17 @@ class App:
 
         return self._engine("changes", make)
 
+    @property
+    def rag(self) -> "Rag":
+        from .maasl import Leases
+        from .rag.search import Rag, rules_from
+
+        def make() -> Rag:
+            leases = Leases(self.store, self.config.limits.lease_ttl_sec)
+            return Rag(self.files, self.launcher, leases, self.data_dir, rules_from(self.config))
+
+        return self._engine("rag", make)
+
     def _after_a_crash(self, engine: Engine) -> Engine:
         """Settle what a killed server left half-done before this one first reads files.
 
@@ -232,7 +244,7 @@ class App:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
-        for name in ("repls", "code", "launcher", "sandbox", "changes", "store"):
+        for name in ("repls", "code", "rag", "launcher", "sandbox", "changes", "store"):
             if name in engines:
                 engines[name].close()
 
@@ -273,7 +285,7 @@ class Context:
         session: Session,
         *,
         correlation_id: str,
-        progress: Callable[[float], None] | None = None,
+        progress: Callable[[float, str], None] | None = None,
         parent: "Context | None" = None,
     ) -> None:
         self.app, self.session, self.correlation_id = app, session, correlation_id
@@ -281,6 +293,7 @@ class Context:
         self._progress, self._parent = progress, parent
         self._started = self._last_told = time.monotonic()
         self._cancelled = False
+        self.doing = "working"  # what a client that asked for progress is told
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
         self.truncated = False  # for the log: whether the reply was cut
         self.warnings: list[str] = []  # for the log: what went wrong without failing the call
@@ -305,7 +318,7 @@ class Context:
             raise Timeout("the call took too long", hint="Narrow the path or the pattern.")
         if self._progress is not None and now - self._last_told > _PROGRESS_EVERY_S:
             self._last_told = now
-            self._progress(now - self._started)
+            self._progress(now - self._started, self.doing)
 
     def call_tool(self, name: str, arguments: dict[str, object]) -> object:
         """Call another tool as part of this call; the gate puts the way there in place."""

@@ -297,9 +297,14 @@ class Methods:
 
 def introduced(session: Session, client: object) -> Session:
     """A session of a client that gave its name (`clientInfo`); without a name it stays as it is."""
+    name = client_name(client)
+    return msgspec.structs.replace(session, agent_id=name) if name else session
+
+
+def client_name(client: object) -> str:
+    """What a client calls itself in `clientInfo`, as a plain word; empty where it doesn't."""
     name: object = cast(Params, client).get("name") if isinstance(client, dict) else None
-    plain = _NO_PLAIN_WORD.sub("", name)[:128].strip() if isinstance(name, str) else ""
-    return msgspec.structs.replace(session, agent_id=plain) if plain else session
+    return _NO_PLAIN_WORD.sub("", name)[:128].strip() if isinstance(name, str) else ""
 
 
 def _meta(request: Request) -> Params:
@@ -316,7 +321,7 @@ def _cacheable(ttl_ms: int = _LIST_TTL_MS) -> Params:
     return {"ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def _progress(token: object, send: Callable[[Params], None]) -> Callable[[float], None] | None:
+def _progress(token: object, send: Callable[[Params], None]) -> Callable[[float, str], None] | None:
     if not isinstance(token, str | int) or isinstance(token, bool):
         return None
-    return lambda seconds: send({"progressToken": token, "progress": round(seconds, 1), "message": "working"})
+    return lambda seconds, doing: send({"progressToken": token, "progress": round(seconds, 1), "message": doing})

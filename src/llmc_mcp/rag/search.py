@@ -87,6 +87,7 @@ class Caller(NamedTuple):
     who: Session
     until: float
     check: Callable[[], None]
+    tell: Callable[[News], None] = lambda _: None  # what the index is doing, while he waits for it
 
 
 def rules_from(config: Config) -> Rules:
@@ -147,11 +148,9 @@ class Rag:
             raise Internal(f"{path}: no index is responsible for it")
         return inner
 
-    def refresh(
-        self, path: str | None, full: bool, caller: Caller, progress: Callable[[News], None] | None = None
-    ) -> list[News | None]:
+    def refresh(self, path: str | None, full: bool, caller: Caller) -> list[News | None]:
         """Bring indexes up to date, or build them anew; None for one that is still under way when time is up."""
-        return [shelf.refresh(full, caller, progress) for shelf in self.shelf_of(path)]
+        return [shelf.refresh(full, caller) for shelf in self.shelf_of(path)]
 
     def stats(self) -> list[Stats]:
         """What there is, without building anything."""
@@ -211,22 +210,24 @@ class _Shelf:
 
     # --- having an index -------------------------------------------------------------------------
 
-    def refresh(self, full: bool, caller: Caller, progress: Callable[[News], None] | None) -> News | None:
+    def refresh(self, full: bool, caller: Caller) -> News | None:
+        """Bring the index up to date; None when that is still under way and time is up."""
         ticket = self._builder.refresh(caller.who, full=full, why="it was asked for" if full else "")
-
-        def check() -> None:
-            if progress is not None:
-                progress(self._builder.news)
-            caller.check()
-
         try:
-            news = self._builder.wait(ticket, caller.until, check)
+            news = self._wait(ticket, caller.until, caller)
         except LlmcError:
             self._builder.stop()  # whoever asked took it back
             raise
         if news is not None and news.failed:
             raise _failure(news.failed)
         return news
+
+    def _wait(self, ticket: int, until: float, caller: Caller) -> News | None:
+        def check() -> None:
+            caller.tell(self._builder.news)
+            caller.check()
+
+        return self._builder.wait(ticket, until, check)
 
     def _ready(self, caller: Caller) -> tuple[Reader, str]:
         """An index to search, and what there is to say about how fresh it is."""
@@ -235,14 +236,14 @@ class _Shelf:
             ticket = self._builder.refresh(caller.who)
             there = self._home.current() is not None
             until = min(caller.until, time.monotonic() + _REFRESH_S) if there else caller.until
-            news = self._builder.wait(ticket, until, caller.check)
+            news = self._wait(ticket, until, caller)
             note = self._told(news, there)
         elif self._home.current() is None:
-            news = self._builder.wait(self._builder.refresh(caller.who), caller.until, caller.check)
+            news = self._wait(self._builder.refresh(caller.who), caller.until, caller)
             note = self._told(news, False)
         self._builder.ping()
         if not self._builder.wait_until_quiet(time.monotonic() + _QUIET_S):
-            note = note or _busy_words(self._builder.news)
+            note = note or busy_words(self._builder.news)
         try:
             return self._current(), note
         except Damaged as exc:
@@ -253,7 +254,7 @@ class _Shelf:
             if there:
                 return "not compared with the files yet"
             raise ResourceBusy(
-                f"the code index is {_busy_words(self._builder.news)}",
+                f"the code index is {busy_words(self._builder.news)}",
                 hint="It goes on by itself: ask again in a moment. linux_search_content searches text meanwhile.",
             )
         if news.failed:
@@ -269,7 +270,7 @@ class _Shelf:
         """A damaged index is built anew, and that is said."""
         why = f"it was damaged ({why})"
         ticket = self._builder.refresh(caller.who, full=True, why=why)
-        note = self._told(self._builder.wait(ticket, caller.until, caller.check), False)
+        note = self._told(self._wait(ticket, caller.until, caller), False)
         try:
             return self._current(), note
         except Damaged as exc:
@@ -303,7 +304,7 @@ class _Shelf:
             except _Changed as exc:
                 ticket = self._builder.look_at(exc.paths)
                 until = min(caller.until, time.monotonic() + _CHANGED_S)
-                news = self._builder.wait(ticket, until, caller.check)
+                news = self._wait(ticket, until, caller)
                 if news is None:
                     note = "some files changed and are not indexed yet: their hits are left out"
                     found = reader.search(asked.text, asked.scope, files, asked.limit + _SPARE)
@@ -384,7 +385,7 @@ class _Shelf:
         if news.past_limit:
             notes.append(f"{news.past_limit:,} files are left out: more than mcp.rag.max_files")
         if news.busy:
-            notes.append(_busy_words(news))
+            notes.append(busy_words(news))
         build = self._home.current()
         if build is None:
             return Stats(self.root, None, 0, 0.0, 0, [*notes, "not built yet: the first search builds it"])
@@ -401,7 +402,7 @@ class _Shelf:
     def state(self) -> str:
         news = self._builder.news
         if news.busy:
-            return _busy_words(news)
+            return busy_words(news)
         if self._home.current() is None:
             return "not built yet"
         return "watched" if self._builder.running and not news.walks else "there, compared with the files on use"
@@ -416,7 +417,7 @@ def _failure(why: str) -> FeatureUnavailable:
     return FeatureUnavailable(f"the code index could not be built: {why}", hint="linux_search_content searches text.")
 
 
-def _busy_words(news: News) -> str:
+def busy_words(news: News) -> str:
     if not news.files_total:
         return "being compared with the files"
     verb = "being built" if news.building else "being updated"

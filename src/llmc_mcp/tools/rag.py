@@ -12,6 +12,7 @@ from ..te.filesystem import Root
 from ..tool import Result, Row, tool
 
 if TYPE_CHECKING:
+    from ..rag.build import News
     from ..rag.search import Caller
 
 _SWITCH = "jit_context_enabled"
@@ -92,10 +93,13 @@ def _default_scope(configured: str) -> Scope:
 
 
 def _caller(ctx: Context) -> "Caller":
-    from ..rag.search import Caller
+    from ..rag.search import Caller, busy_words
+
+    def tell(news: "News") -> None:
+        ctx.doing = f"the code index is {busy_words(news)}"
 
     until = (ctx.deadline or time.monotonic() + 3600.0) - _MARGIN_S
-    return Caller(ctx.session, until, ctx.check)
+    return Caller(ctx.session, until, ctx.check, tell)
 
 
 class Indexed(Result):
