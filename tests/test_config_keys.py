@@ -89,6 +89,8 @@ PROVED_BY = {
     "observability.otel_enabled": "test_with_the_extra_every_call_is_a_span",
     "session.default_agent_id": "test_agent_and_model_are_the_configured_ones",
     "session.default_model": "test_agent_and_model_are_the_configured_ones",
+    "session.default_budget_profile": "test_what_is_said_closest_to_the_call_wins",
+    "resources.sidecars": "test_e14_a_document_of_the_operator_passes_the_gate_of_every_file",
     "tools.exec_timeout": "test_the_operators_timeout_and_cap_hold",
     "tools.enable_run_cmd": "test_run_cmd_and_commands_can_be_switched_off",
     "tools.run_cmd_allowlist": "test_b02_a_program_is_what_it_is_not_what_it_is_called",

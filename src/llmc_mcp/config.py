@@ -251,6 +251,7 @@ class SessionDefaults(Section):
 
     default_agent_id: Annotated[str, key("agent name of a client that gives none", "operator")] = "unknown"
     default_model: Annotated[str, key("model name of a client that gives none", "operator")] = "unknown"
+    default_budget_profile: Annotated[str, key("budget profile of a client that gives none", "operator")] = "unknown"
 
 
 class Te(Section):
@@ -263,9 +264,9 @@ class Te(Section):
     passthrough_on_failure: Annotated[
         bool, key("output that cannot be enriched is given as it is; false: that is an error", "off")
     ] = True
-    budgets: Annotated[dict[str, int], key("tokens a session may read, by agent: name = tokens", "operator")] = (
-        msgspec.field(default_factory=dict[str, int])
-    )
+    budgets: Annotated[
+        dict[str, int], key("tokens a session may read, by budget profile or agent: name = tokens", "operator")
+    ] = msgspec.field(default_factory=dict[str, int])
     default_budget: Annotated[int, amount("tokens a session of an agent that budgets does not name may read")] = 50_000
     reply_tokens: Annotated[int, amount("most tokens that te shows of one command")] = 2_500
 

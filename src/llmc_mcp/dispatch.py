@@ -185,6 +185,7 @@ class Gate:
             correlation_id=cid,
             tokens_in=-(-size // _BYTES_PER_TOKEN),
             tokens_saved=_not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN,
+            budget_profile=who.budget_profile,
         )
         if self.recorder is not None:
             self.recorder.record(row, sample(sent))

@@ -26,6 +26,7 @@ from .usage import Usage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_ASKED = frozenset({"resources/read", "prompts/get", "completion/complete"})  # what is no tool and is counted like one
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -48,6 +49,12 @@ class Metrics:
             "llmc_tokens", "Estimated tokens: in and out of a model, and kept from it", ("kind",), registry=registry
         )
         self._by_kind = [self._tokens.labels(kind) for kind in ("in", "out", "saved")]
+        self._agent_calls = Counter("llmc_agent_calls", "Calls by agent", ("agent",), registry=registry)
+        self._agent_tokens = Counter(
+            "llmc_agent_tokens", "Estimated tokens out by agent", ("agent",), registry=registry
+        )
+        config = gate.app.config
+        self._agents = frozenset({config.session.default_agent_id, *config.te.budgets})  # those the operator names
         self._requests = Counter(
             "llmc_http_requests", "HTTP requests by outcome", ("route", "method", "status"), registry=registry
         )
@@ -62,7 +69,10 @@ class Metrics:
 
     def called(self, row: Usage) -> None:
         """A tool call is over."""
-        tool = row.tool if self._is_tool(row.tool) else "unknown"
+        tool = row.tool if row.tool in _ASKED or self._is_tool(row.tool) else "unknown"
+        agent = row.agent_id if row.agent_id in self._agents else "other"
+        self._agent_calls.labels(agent).inc()
+        self._agent_tokens.labels(agent).inc(row.tokens_out)
         self._calls.labels(tool, row.status).inc()
         self._call_seconds.labels(tool).observe(row.duration_ms / 1000)
         for counter, tokens in zip(self._by_kind, (row.tokens_in, row.tokens_out, row.tokens_saved), strict=True):

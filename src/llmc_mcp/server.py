@@ -110,6 +110,7 @@ def _serve_stdio(gate: Gate) -> None:
         f"stdio-{os.getpid()}-{os.urandom(3).hex()}",
         who.default_agent_id,
         who.default_model,
+        budget_profile=who.default_budget_profile,
     )
     server = StdioServer(gate, session)
     for number in (signal.SIGTERM, signal.SIGINT):

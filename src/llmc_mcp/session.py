@@ -18,10 +18,10 @@ class Session(msgspec.Struct, frozen=True):
     limited: bool = False  # whether rate and concurrency limits apply: to HTTP principals
     budget_profile: str = "unknown"  # what the call is charged to; the operator gives profiles budgets
 
-    def environment(self) -> dict[str, str]:
+    def environment(self) -> dict[bytes, bytes]:
         """What a command is told about who runs it."""
-        said = {"TE_AGENT_ID": self.agent_id, "TE_SESSION_ID": self.session_id, "TE_MODEL": self.model}
-        return {name: value.replace("\0", "") for name, value in said.items()}
+        said = {b"TE_AGENT_ID": self.agent_id, b"TE_SESSION_ID": self.session_id, b"TE_MODEL": self.model}
+        return {name: value.replace("\0", "").encode("utf-8", "replace") for name, value in said.items()}
 
     def may(self, scope: str) -> bool:
         """Whether the caller's token covers what a tool needs."""

@@ -53,6 +53,7 @@ class Usage(NamedTuple):
     tokens_in: int = 0
     tokens_out: int = 0
     tokens_saved: int = 0
+    budget_profile: str = ""
 
 
 _COLUMNS = ", ".join(Usage._fields)

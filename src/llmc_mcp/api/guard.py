@@ -61,6 +61,7 @@ class Caller(NamedTuple):
             defaults.default_model,
             self.principal.scopes,
             limited=True,
+            budget_profile=defaults.default_budget_profile,
         )
 
 

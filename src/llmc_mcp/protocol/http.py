@@ -2,14 +2,15 @@
 
 Both eras are served without state: the SDK makes a fresh transport for every request, and no reply depends on an
 earlier one. A handshake-era client is given a session id all the same: it names the conversation that processes and
-changes belong to, and it is what a cancellation refers to. It is signed for the principal, so it needs no memory here,
-outlives a restart, and is worth nothing with another token.
+changes belong to, it carries the name that the client gave itself, and it is what a cancellation refers to. It is
+signed for the principal, so it needs no memory here, outlives a restart, and is worth nothing with another token.
 
 Replies are JSON. They come as a stream only where the client asked for progress (and, in the stateless era, there is
 some to report).
 """
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import secrets
@@ -30,7 +31,15 @@ from ..api.replies import refusal
 from ..dispatch import Gate
 from ..errors import NotFound
 from ..prompts import instructions
-from .methods import HANDSHAKE_VERSIONS, INTERNAL_ERROR, Methods, ProtocolError, Request
+from .methods import (
+    HANDSHAKE_VERSIONS,
+    INTERNAL_ERROR,
+    Methods,
+    ProtocolError,
+    Request,
+    client_name,
+    introduced,
+)
 from .workers import Running, Workers
 
 _SESSION = b"mcp-session-id"
@@ -46,15 +55,20 @@ class SessionIds:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
-    def make(self, principal: str) -> str:
-        nonce = secrets.token_hex(12)
-        return f"{nonce}{self._signature(nonce, principal)}"
+    def make(self, principal: str, agent: str = "") -> str:
+        nonce, said = secrets.token_hex(12), base64.urlsafe_b64encode(agent.encode()).decode()
+        return f"{nonce}{self._signature(nonce, principal, said)}" + (f".{said}" if said else "")
 
-    def belongs(self, session_id: str, principal: str) -> bool:
-        return hmac.compare_digest(session_id[24:].encode(), self._signature(session_id[:24], principal).encode())
+    def read(self, session_id: str, principal: str) -> tuple[str, str] | None:
+        """The id by which a conversation is known, and the name its client gave; None for another's or a forged one."""
+        known, _, said = session_id.partition(".")
+        signature = self._signature(known[:24], principal, said)
+        if not hmac.compare_digest(known[24:].encode(), signature.encode()):
+            return None
+        return known, base64.urlsafe_b64decode(said).decode()
 
-    def _signature(self, nonce: str, principal: str) -> str:
-        return hmac.new(self._key, f"{nonce}:{principal}".encode(), hashlib.sha256).hexdigest()[:32]
+    def _signature(self, nonce: str, principal: str, said: str) -> str:
+        return hmac.new(self._key, f"{nonce}:{principal}:{said}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 class McpEndpoint:
@@ -104,15 +118,19 @@ class McpEndpoint:
         handshake = headers.get(_VERSION, b"").decode("latin-1") in ("", *HANDSHAKE_VERSIONS)
         session_id = headers.get(_SESSION, b"").decode("latin-1")
         principal = caller.principal.name if caller.principal else ""
+        agent = ""
         if not handshake:
             session_id = ""
-        elif session_id and not self._session_ids.belongs(session_id, principal):
-            raise NotFound("there is no such session", hint="Initialize again.")
-        scope["state"]["session_id"] = session_id
+        elif session_id:
+            known = self._session_ids.read(session_id, principal)
+            if known is None:
+                raise NotFound("there is no such session", hint="Initialize again.")
+            session_id, agent = known
+        scope["state"]["session_id"], scope["state"]["agent"] = session_id, agent
         if asked.method == "notifications/cancelled" and session_id:
             self._cancel(session_id, asked.params.get("requestId"))
         if asked.method == "initialize" and handshake:
-            send = _with_session(send, self._session_ids.make(principal))
+            send = _with_session(send, self._session_ids.make(principal, client_name(asked.params.get("clientInfo"))))
         takes_stream = b"text/event-stream" in headers.get(b"accept", b"")
         stream = takes_stream and (asked.wants_progress if handshake else True)
         manager = self._streaming if stream else self._replying
@@ -132,6 +150,7 @@ class McpEndpoint:
         caller: Caller = state["caller"]
         session_id: str = state["session_id"]
         session = caller.session(session_id or f"mcp-{caller.principal.name if caller.principal else ''}")
+        session = introduced(session, {"name": state["agent"]})
         running, progress = Running(), _Progress(ctx)
         request = Request(
             ctx.method, dict(ctx.params or {}), session, progress.report, running.attach, caller.correlation_id

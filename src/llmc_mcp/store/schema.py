@@ -115,4 +115,7 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE calls ADD COLUMN mode TEXT NOT NULL DEFAULT '';  -- of te and te_run: enriched, passthrough, raw
     CREATE INDEX calls_of_te ON calls (agent_id, session_id) WHERE source IN ('te', 'te_run');
     """,
+    """
+    ALTER TABLE calls ADD COLUMN budget_profile TEXT NOT NULL DEFAULT '';  -- as the client or the configuration says
+    """,
 )

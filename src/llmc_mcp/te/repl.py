@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -128,12 +128,16 @@ class Repls:
         columns: int,
         wait_s: float,
         check: Check,
+        told: Mapping[bytes, bytes] | None = None,
     ) -> tuple[str, int, Turn]:
-        """Start a program and wait for its first turn; returns its id, its pid and what it printed."""
+        """Start a program and wait for its first turn; returns its id, its pid and what it printed.
+
+        `env` is what the caller asks for, `told` what the server itself adds.
+        """
         self._refuse_variables(env)
         entry = self._reserve(owner, " ".join(argv))
         try:
-            entry.conversation = self._converse(argv, cwd, env, columns)
+            entry.conversation = self._converse(argv, cwd, {**_encoded_env(env), **(told or {})}, columns)
             entry.pid = entry.conversation.pid
             turn = entry.conversation.turn(wait_s, check, for_output=False)
             entry.pid = entry.conversation.pid or entry.pid
@@ -174,15 +178,13 @@ class Repls:
             if "\0" in value:
                 raise BadArgs(f"the variable {name} contains a NUL byte")
 
-    def _converse(self, argv: list[str], cwd: str | None, env: dict[str, str], columns: int) -> Conversation:
+    def _converse(self, argv: list[str], cwd: str | None, env: dict[bytes, bytes], columns: int) -> Conversation:
         directory = self._files.open_dir(self._files.locate(cwd or "."))
         try:
             path = self._programs.find(argv[0], os.readlink(f"/proc/self/fd/{directory}"))
             terminal = open_terminal(columns, _ROWS)
             try:
-                launcher, child = self._launch(
-                    _encoded([path, *argv[1:]]), directory, _encoded_env(env), terminal.slave
-                )
+                launcher, child = self._launch(_encoded([path, *argv[1:]]), directory, env, terminal.slave)
             except BaseException:
                 os.close(terminal.master)
                 os.close(terminal.slave)

@@ -155,4 +155,4 @@ def _call(ctx: Context) -> "Call":
             ctx.warnings.append(exc.message)
             return None
 
-    return Call(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META)
+    return Call(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, env=ctx.session.environment())

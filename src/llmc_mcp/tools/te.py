@@ -78,10 +78,7 @@ class _Wrapped:
             if stream == OUT:
                 self._envelope.feed(piece)
 
-        who = self._noted.who
-        said = {"TE_AGENT_ID": who.agent_id, "TE_SESSION_ID": who.session_id, "TE_MODEL": who.model}
-        env = {name.encode(): value.replace("\0", "").encode("utf-8", "replace") for name, value in said.items()}
-        return Call(self._ctx.check, lambda: None, 0, tap, env)
+        return Call(self._ctx.check, lambda: None, 0, tap, self._ctx.session.environment())
 
     def _budget_left(self) -> int:
         from ..te.telemetry import USED
@@ -91,7 +88,8 @@ class _Wrapped:
             used = self._ctx.app.store.query(USED, (who.agent_id, who.session_id))[0][0]
         except FeatureUnavailable:
             used = 0
-        return max(te.budgets.get(who.agent_id, te.default_budget) - int(str(used)), 0)
+        whole = te.budgets.get(self._ctx.session.budget_profile) or te.budgets.get(who.agent_id, te.default_budget)
+        return max(whole - int(str(used)), 0)
 
     def _budget(self, left: int, stderr: int) -> "Budget":
         from ..te.enrich import Budget, share_of

@@ -268,7 +268,14 @@ def linux_proc_start(
 
     argv, seconds = split(command), _seconds(ctx, wait_ms)
     proc_id, pid, turn = ctx.app.repls.start(
-        _owner(ctx), argv, cwd=cwd, env=env or {}, columns=cols, wait_s=seconds, check=ctx.check
+        _owner(ctx),
+        argv,
+        cwd=cwd,
+        env=env or {},
+        told=ctx.session.environment(),
+        columns=cols,
+        wait_s=seconds,
+        check=ctx.check,
     )
     text, handle = _shown(ctx, turn.output)
     return Started(proc_id, pid, text, *_standing(turn), True if handle else None, handle)
