@@ -1,6 +1,8 @@
 """execute_code: every tool as a function, and only the answer costs tokens."""
 
 import json
+import os
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -17,6 +19,20 @@ def value(server: Client, code: str) -> object:
 
 def error(server: Client, code: str) -> dict[str, object]:
     return server.call("execute_code", code=code).meta["error"]
+
+
+def workers(server: Client) -> set[int]:
+    """The engine's processes."""
+    listings = Path(f"/proc/{server.process.pid}/task").glob("*/children")
+    pids = {int(pid) for listing in listings for pid in listing.read_text().split()}
+    return {pid for pid in pids if command(pid).endswith("monty")}
+
+
+def command(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""  # it ended
 
 
 def test_tools_are_functions_with_their_own_names_and_arguments(workspace: Workspace, server: Client) -> None:
@@ -148,6 +164,35 @@ def test_a_run_takes_no_longer_than_configured(workspace: Workspace) -> None:
     with Client("--root", str(workspace.root), "--set", "code_execution.timeout=0.2") as client:
         reply = client.call("execute_code", code="while True: pass", timeout=500)
         assert "> 200ms" in reply.meta["error"]["message"]
+
+
+def test_a_call_that_is_taken_back_ends_a_loop_that_calls_nothing(workspace: Workspace, server: Client) -> None:
+    call = server.start_call("execute_code", {"code": "linux_fs_write('begun', '')\nwhile True: pass"})
+    while not (workspace.root / "begun").exists():
+        server.call("health")
+    busy = workers(server)
+    assert busy
+    server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}})
+    while busy & workers(server):
+        server.call("health")
+    assert value(server, "6 * 7") == 42
+    server.close()
+    line = next(json.loads(line) for line in server.log.splitlines() if '"tool":"execute_code"' in line)
+    assert line["status"] == "CANCELLED"
+
+
+def test_a_call_that_is_taken_back_leaves_other_runs_alone(workspace: Workspace, server: Client) -> None:
+    endless = server.start_call("execute_code", {"code": "linux_fs_write('one', '')\nwhile True: pass"})
+    code = "linux_fs_write('two', '')\nwhile not list_dir('.')['data'].count('go'): pass\n'done'"
+    other = server.start_call("execute_code", {"code": code})
+    while not ((workspace.root / "one").exists() and (workspace.root / "two").exists()):
+        server.call("health")
+    assert len(workers(server)) == 2
+    server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": endless}})
+    while len(workers(server)) == 2:
+        server.call("health")
+    workspace.file("go")
+    assert '"result":"done"' in server.wait(other)["result"]["content"][0]["text"]
 
 
 def test_hybrid_lists_execute_code_unless_told_not_to(workspace: Workspace, server: Client) -> None:

@@ -250,10 +250,10 @@ class App:
 
 
 def _code_engine(app: App) -> "CodeEngine":
-    from .te.code import MontyEngine
-
     settings = app.config.code_execution
     if settings.engine != "python":
+        from .te.monty import MontyEngine
+
         return MontyEngine()
     from .te.cpython import PythonEngine, settings_for_code
     from .te.ground import settings_from

@@ -1,35 +1,8 @@
-"""Running an agent's Python: an interpreter without a machine behind it, and the functions it is given.
-
-Monty is an interpreter of its own in a worker process: no files, no network, no imports but a few harmless ones. What
-the code can reach is exactly the functions passed in, so it needs no container around it. Limits are always passed:
-by default the engine has none, and prints to the file descriptor that carries our protocol.
-"""
+"""What execute_code hands to an engine and gets back from it; the engines are in monty.py and cpython.py."""
 
 import re
-import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
-
-from ..errors import FeatureUnavailable
-
-_MAX_SLEEP_S = 5.0
-_WORKERS = 4
-_SHOWN_SOURCE = 200
-_SHOWN_MESSAGE = 1_500
-_MODULES = "re, json, math, datetime, dataclasses, collections, itertools, csv, decimal, asyncio"
-
-# What the engine says when it lacks something, and the way around it.
-_HINTS = (
-    ("class inheritance", "Use functions, or a class that holds another."),
-    ("yield", "Build and return a list."),
-    ("ModuleNotFoundError", f"Modules: {_MODULES}. Files, search and commands are functions: tools() lists them."),
-    ("PermissionError", "There are no files in here: call read_file(path), linux_fs_write(path, content) …"),
-    ("is not supported in this environment", "Call a tool instead: tools() lists them, help(name) explains one."),
-    ("not yet support", "Write it in simpler Python."),
-    ("memory limit exceeded", "Keep less: count or filter while reading."),
-    ("time limit exceeded", "Do less per run, or pass a longer timeout."),
-    ("too many suspensions", "Fewer tool calls per run: search or list first, then read what matters."),
-)
+from typing import NamedTuple, Protocol
 
 
 class Limits(NamedTuple):
@@ -102,67 +75,6 @@ class Printed:
     def text(self) -> str:
         """What was kept; a character that the limit cut in two is left out."""
         return b"".join(self._kept).decode("utf-8", "ignore" if self.cut_bytes else "replace")
-
-
-class MontyEngine:
-    """Code in Monty's workers; a worker that hangs or dies is replaced and the server goes on."""
-
-    def __init__(self) -> None:
-        self._making = threading.Lock()
-        self._module: Any = None
-        self._pool: Any = None
-
-    def warm(self) -> None:
-        """Import the engine and start a worker."""
-        self._ready()
-
-    def close(self) -> None:
-        """End the workers."""
-        with self._making:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.__exit__(None, None, None)
-
-    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
-        """Run `code` in a fresh session: nothing is shared between runs."""
-        del check
-        pool = self._ready()
-        printed = Printed(limits.output_bytes)
-        bounds = {
-            "max_feed_duration_secs": limits.seconds,
-            "max_memory": limits.memory_bytes,
-            "max_suspensions": limits.calls,
-            "max_total_sleep_secs": min(limits.seconds, _MAX_SLEEP_S),
-        }
-        policy = {"sleep_system_max": min(limits.seconds, _MAX_SLEEP_S)}
-        try:
-            with pool.checkout(script_name="code.py", limits=bounds, os_policy=policy) as session:
-                value = session.feed_run(code, external_lookup=dict(functions), print_callback=printed)
-        except self._module.MontyError as exc:
-            return Outcome(printed.text, None, _explain(exc, functions), printed.cut_bytes)
-        return Outcome(printed.text, value, None, printed.cut_bytes)
-
-    def _ready(self) -> Any:
-        with self._making:
-            if self._pool is None:
-                try:
-                    import pydantic_monty
-                except ImportError as exc:
-                    raise FeatureUnavailable(
-                        f"the code engine is not installed ({exc})", hint="pip install pydantic-monty==1.4.0"
-                    ) from None
-                self._module = pydantic_monty
-                self._pool = pydantic_monty.Monty(max_processes=_WORKERS, checkout_timeout=10.0).__enter__()
-            return self._pool
-
-
-def _explain(exc: Any, functions: Functions) -> Failure:
-    message = str(exc)
-    frames: list[Any] = exc.traceback() if hasattr(exc, "traceback") else []
-    last = frames[-1] if frames else None
-    hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
-    source = last.source_line[:_SHOWN_SOURCE] if last and last.source_line else None
-    return Failure(message[:_SHOWN_MESSAGE], last.line if last else None, source, hint)
 
 
 def nearest(message: str, functions: Functions) -> str | None:
