@@ -5,6 +5,8 @@ PYTHON      ?= python3
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS  ?=
 RUN_ARGS    ?=
+CLIENT      ?=
+INSTALL_ARGS ?=
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -23,13 +25,16 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run smoke test lint bench conformance image-test peers clients docs dist-test mcpb lock clean
+.PHONY: help run install smoke test lint bench conformance image-test peers clients docs dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 run: $(RUN) ## serve this folder over HTTP; prints URL, token and client configuration (RUN_ARGS='--port 0')
 	@$(BIN)/llmc run $(RUN_ARGS)
+
+install: $(RUN) ## put the server into an MCP client (CLIENT=claude-code, INSTALL_ARGS='--root DIR'); without CLIENT: list them
+	@$(BIN)/llmc install $(or $(CLIENT),--list) $(INSTALL_ARGS)
 
 smoke: $(RUN) ## start the server once on this folder, call it, print a client configuration
 	@$(BIN)/llmc smoke

@@ -174,16 +174,18 @@ def snippet(client: Client, command: Sequence[str], folder: str, *, project: boo
     return jsonc.put("", client.path(), values, comments=client.comments)
 
 
-def guide(
-    client: Client, command: Sequence[str] = ("/path/to/.venv/bin/llmc-mcp",), folder: str = "/path/to/project"
-) -> str:
+def guide(client: Client, command: Sequence[str], folder: str) -> str:
     """What a documentation page says about one client, in Markdown."""
-    here = _shown_path(client)
-    text = f"**{client.title}** (`llmc install {client.name}`): `{here}`"
-    text += f", or `{client.project_file}` of a project with `--project`" if client.project_file else ""
-    where = "the folder it was started in" if client.starts_in_project else "what `--root` names"
+    text = f"`llmc install {client.name}` writes `{_shown_path(client)}`"
+    text += f", with `--project` the project's `{client.project_file}`" if client.project_file else ""
+    if client.starts_in_project:
+        text += f". {client.title} starts the server in the project's folder, so that folder is the root"
+    elif client.project_file:
+        text += ". The root is this folder, or `--root DIR`; in a project's file the project"
+    else:
+        text += ". The root is this folder, or `--root DIR`"
     fence = "toml" if client.form == "toml" else "json"
-    return f"{text}. It works on {where}. {client.then}\n\n```{fence}\n{snippet(client, command, folder)}```\n"
+    return f"{text}. {client.then}\n\n```{fence}\n{snippet(client, command, folder)}```\n"
 
 
 def _shown_path(client: Client) -> str:

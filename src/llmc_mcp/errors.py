@@ -9,30 +9,30 @@ LlmcError                    code                   HTTP  when
 │   ├── KillForbidden        KILL_FORBIDDEN         403   pid 1, the server, its ancestors
 │   ├── FeatureDisabled      FEATURE_DISABLED       403   the operator switched it off
 │   └── IsolationRequired    ISOLATION_REQUIRED     403   code that needs a sandbox, and there is none
-├── NotFound                 NOT_FOUND              404
-│   ├── ProcessNotFound      PROCESS_NOT_FOUND      404
-│   └── HandleNotFound       HANDLE_NOT_FOUND       404
+├── NotFound                 NOT_FOUND              404   no such file, symbol, change or other thing
+│   ├── ProcessNotFound      PROCESS_NOT_FOUND      404   not, no longer, or not this session's
+│   └── HandleNotFound       HANDLE_NOT_FOUND       404   never made, another principal's, or older than a handle lives
 ├── Conflict                 CONFLICT               409   the target exists already
 │   ├── ShaMismatch          SHA_MISMATCH           409   the file is not what the caller thinks it is
 │   ├── Stale                STALE                  409   the source changed since
 │   └── ResourceBusy         RESOURCE_BUSY          409   somebody else holds the lease
 ├── TooLarge                 TOO_LARGE              413   the request
 │   └── OutputTooLarge       OUTPUT_TOO_LARGE       413   what it would touch or return
-├── Unprocessable            BAD_ARGS               422
-│   ├── UnknownTool          UNKNOWN_TOOL           422
+├── Unprocessable            BAD_ARGS               422   what is below
+│   ├── UnknownTool          UNKNOWN_TOOL           422   no tool of that name; the hint has the nearest
 │   ├── BadArgs              BAD_ARGS               422   a breach of the schema
 │   ├── InvalidArgument      INVALID_ARGUMENT       422   fits the schema, means nothing
-│   ├── IsDirectory          IS_DIRECTORY           422
-│   ├── NotADirectory        NOT_A_DIRECTORY        422
-│   ├── NotAFile             NOT_A_FILE             422
-│   ├── PatchCountMismatch   PATCH_COUNT_MISMATCH   422
-│   └── PatchFailed          PATCH_FAILED           422
-├── RateLimited              RATE_LIMITED           429
-│   └── ProcLimitExceeded    PROC_LIMIT_EXCEEDED    429
+│   ├── IsDirectory          IS_DIRECTORY           422   a file was expected, or `recursive`
+│   ├── NotADirectory        NOT_A_DIRECTORY        422   a part of the path is a file
+│   ├── NotAFile             NOT_A_FILE             422   a device, a FIFO, a socket
+│   ├── PatchCountMismatch   PATCH_COUNT_MISMATCH   422   there more or less often; the message shows where
+│   └── PatchFailed          PATCH_FAILED           422   a hunk does not apply; nothing was changed
+├── RateLimited              RATE_LIMITED           429   too many calls, or too many at once; wait
+│   └── ProcLimitExceeded    PROC_LIMIT_EXCEEDED    429   too many programs of this session or server; stop one
 ├── Internal                 INTERNAL               500   a bug of ours; the log has the traceback
 │   └── WriteFailed          WRITE_FAILED           500   disk full, I/O error
 ├── FeatureUnavailable       FEATURE_UNAVAILABLE    501   this machine can't; the message says why
-├── Timeout                  TIMEOUT                504
+├── Timeout                  TIMEOUT                504   took longer than allowed; what was printed is in the reply
 └── Cancelled                CANCELLED              499   the caller took the call back; never on the wire
 
 Raise them; never return an error string. `hint` tells the agent what to do next.

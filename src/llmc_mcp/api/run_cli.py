@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+from ..clients import BY_NAME
 from ..dispatch import Gate
 from ..server import build, configure
 from .serve import Listening, serve
@@ -40,7 +41,7 @@ def announcement(gate: Gate, listening: Listening) -> str:
     option = f' --header "{header}: {token}"' if token else ""
     body = '{"name": "list_dir", "args": {"path": "."}}'
     curl = f"curl -s {url}/tool" + (f' -H "{header}: {token}"' if token else "")
-    stdio = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
+    stdio = os.path.join(os.path.dirname(sys.executable), "llmc")
     lines = [
         f"LLMC MCP on {roots}",
         f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
@@ -54,7 +55,7 @@ def announcement(gate: Gate, listening: Listening) -> str:
         "curl:",
         f"  {curl} -H 'Content-Type: application/json' -d '{body}'",
         "Without HTTP, as a process of the client's own:",
-        f"  claude mcp add llmc -- {stdio} --root {gate.app.files.roots[0].shown}",
+        f"  {stdio} install CLIENT   ({', '.join(BY_NAME)})",
         "",
         "^C ends it.",
     ]
