@@ -170,12 +170,14 @@ Over stdio: the command `llmc-mcp` with `--root DIR`; over HTTP: `llmc run` prin
 
 def _guide(client: clients.Client) -> str:
     paragraph, _, rest = clients.guide(client, ["/path/to/.venv/bin/llmc-mcp"], "/path/to/project").partition("\n\n")
-    return f"{textwrap.fill(paragraph, 120, break_long_words=False, break_on_hyphens=False)}\n\n{rest}"
+    tied = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), paragraph)  # code stays on one line
+    filled = textwrap.fill(tied, 120, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
+    return f"{filled}\n\n{rest}"
 
 
 def with_client_snippets(readme: str) -> str:
     """README.md with what stands between its markers made anew."""
-    made = "\n".join(_guide(clients.BY_NAME[name]) for name in ("claude-code", "claude-desktop"))
+    made = "\n".join(_guide(clients.BY_NAME[name]) for name in ("claude-desktop",))
     return re.sub(
         r"(<!-- clients -->\n).*?(<!-- /clients -->)", lambda found: found[1] + made + found[2], readme, flags=re.S
     )
