@@ -43,7 +43,11 @@ def sign_in_routes(tokens: Tokens) -> APIRouter:
         if principal is None:
             raise AuthFailed("that is not the token", hint="The server said at its start where it is.")
         response = RedirectResponse("/docs", status_code=303)
-        response.set_cookie(COOKIE, tokens.sign_in(principal), httponly=True, samesite="strict", path="/")
+        # The page's own address, which the guard has checked, tells whether a proxy before us does TLS.
+        secure = request.headers.get("origin", "").startswith("https://")
+        response.set_cookie(
+            COOKIE, tokens.sign_in(principal), httponly=True, samesite="strict", path="/", secure=secure
+        )
         return response
 
     @router.post("/logout")
