@@ -1,0 +1,261 @@
+"""What README.md and DOCS/ say is so: links lead somewhere, commands exist, generated pages are fresh."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmc_mcp import cli
+from llmc_mcp.catalog import Catalog
+from llmc_mcp.completion_cli import help_of
+from llmc_mcp.config import Config
+from llmc_mcp.config_load import parse_flags
+from llmc_mcp.errors import LlmcError
+from llmc_mcp.te_cli import USAGE as TE_USAGE
+from scripts import reference, svg
+
+from .client import Client
+from .conftest import Workspace, require
+
+TOP = reference.TOP
+PAGES = sorted([*TOP.glob("*.md"), *(TOP / "DOCS").glob("*.md"), TOP / "benchmarks" / "README.md"])
+NAMES = [str(page.relative_to(TOP)) for page in PAGES]
+# What a person would regret to have run by a test, takes minutes, or never ends.
+NOT_RUN = ("make ", "claude ", "npx ", "curl ")
+
+
+@pytest.fixture(autouse=True)
+def nobodys_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages name the usual places, whoever makes them."""
+    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# --- generated --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_a_generated_page_is_fresh(name: str) -> None:
+    assert (TOP / "DOCS" / name).read_text() == reference.PAGES[name](), "run: make docs"
+
+
+def test_the_client_entries_in_the_readme_are_what_install_writes() -> None:
+    text = (TOP / "README.md").read_text()
+    assert text == reference.with_client_snippets(text), "run: make docs"
+    assert '"command": "/path/to/.venv/bin/llmc-mcp"' in text
+
+
+def test_every_error_code_has_a_row() -> None:
+    page = (TOP / "DOCS" / "errors.md").read_text()
+    kinds, todo = list[type[LlmcError]](), [LlmcError]
+    while todo:
+        below = todo.pop().__subclasses__()
+        kinds += [kind for kind in below if kind.__module__ == "llmc_mcp.errors"]
+        todo += below
+    assert [kind.code for kind in kinds if f"| `{kind.code}` | {kind.http_status} |" not in page] == []
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def outside_fences(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What may follow # in a link to this page, as GitHub makes it from headings."""
+    found = set[str]()
+    for heading in re.findall(r"^#+ (.+)$", outside_fences(page.read_text()), re.MULTILINE):
+        plain = re.sub(r"[`*\[\]]|\(.*?\)", "", heading).strip().lower()
+        found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = list[str]()
+    for target in re.findall(r"\]\(([^)\s]+)\)", outside_fences(page.read_text())):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_every_page_is_found_from_the_index() -> None:
+    index = (TOP / "DOCS" / "README.md").read_text()
+    # Sidecars are read by agents, through resources; requirements.md by those who check the project.
+    others = {"README.md", "agents.core.min.md", "contracts.env.min.md", "requirements.md"}
+    assert [
+        name for page in (TOP / "DOCS").glob("*.md") if (name := page.name) not in others and name not in index
+    ] == []
+
+
+def test_pictures_are_drawings_with_a_title_that_show_the_commands() -> None:
+    text = (TOP / "README.md").read_text()
+    shown = re.findall(r"!\[[^\]]+\]\((\S+\.svg)\)", text)
+    assert {"DOCS/images/run.svg", "DOCS/images/undo.svg", "DOCS/images/doctor.svg"} <= set(shown)
+    for name in shown:
+        drawing = ElementTree.parse(TOP / name).getroot()
+        assert drawing.tag.endswith("}svg")
+        assert drawing.findtext("{http://www.w3.org/2000/svg}title")
+    assert "make run" in (TOP / "DOCS/images/run.svg").read_text()
+    assert "llmc undo" in (TOP / "DOCS/images/undo.svg").read_text()
+    assert "running as root" not in (TOP / "DOCS/images/run.svg").read_text()
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def command_lines(page: Path) -> Iterator[str]:
+    """The lines of fenced blocks that are typed into a shell."""
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if language in ("", "sh", "bash", "console"):
+            for typed in block.replace("\\\n", " ").splitlines():
+                line = typed.removeprefix("$ ")
+                if re.match(r"(\S*/)?(llmc|llmc-mcp|te|make|echo)\b", line):
+                    yield line
+
+
+def words_of(line: str) -> list[str]:
+    return shlex.split(line, comments=True)
+
+
+def complaint(line: str) -> str | None:
+    """What is wrong with a command line, if anything."""
+    program, *rest = words_of(line.rpartition(" | ")[2])
+    program = program.rpartition("/")[2]
+    rest = [word for word in rest if word not in ("…", "|")]
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE)
+        wrong = [word for word in rest if "=" not in word and word not in targets]
+        return f"no target {wrong[0]}" if wrong else None
+    if program == "llmc-mcp":
+        return next((f"no flag {word}" for word in parse_flags(rest)[1]), None)
+    if program == "te":
+        return next((f"no flag {w}" for w in rest[:1] if w.startswith("--") and w != "--" and w not in TE_USAGE), None)
+    if program == "llmc":
+        if rest[0].startswith("-"):
+            return None if rest[0] in ("--help", "--version") else f"no flag {rest[0]}"
+        if rest[0] not in cli.COMMANDS:
+            return f"no command {rest[0]}"
+        known = help_of(rest[0]) + help_of("serve")
+        return next(
+            (f"no flag {word}" for word in rest if word.startswith("--") and word.split("=")[0] not in known), None
+        )
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_commands_in_code_blocks_exist(page: Path) -> None:
+    assert [(line, said) for line in command_lines(page) if (said := complaint(line))] == []
+
+
+def test_a_command_that_does_not_exist_is_seen() -> None:
+    wrong = ["make frobnicate", "llmc frobnicate", "llmc undo --frobnicate", "llmc-mcp --frobnicate", "te --frobnicate"]
+    assert all(complaint(line) for line in wrong)
+    assert not any(
+        complaint(line) for line in ["llmc undo --force", "echo x | llmc-mcp --root .", "make bench BENCH_ARGS=--quick"]
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_commands_in_the_text_exist(page: Path) -> None:
+    wrong = list[str]()
+    for code in re.findall(r"`((?:llmc|make) [^`]+)`", outside_fences(page.read_text())):
+        for line in code.split(", "):
+            if re.match(r"(llmc|make) [a-z-]+", line) and "|" not in line:
+                wrong += [f"{line}: {said}" for said in [complaint(line.replace("…", ""))] if said]
+    assert wrong == []
+
+
+def test_the_commands_of_the_readme_do_what_it_says(workspace: Workspace, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    workspace.file("cart.py", "def total(prices):\n    return sum(prices)\n")
+    environment = {
+        "HOME": str(home),
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "LLMC_DATA_DIR": str(tmp_path / "data"),
+        "LANG": "C.UTF-8",
+    }
+    with Client("--root", str(workspace.root), "--mode", "classic", env=environment) as agent:
+        agent.call("linux_fs_write", path="new.py", content="pass\n")
+        agent.call("linux_fs_delete", path="cart.py")
+    ran = 0
+    for line in command_lines(TOP / "README.md"):
+        if line.startswith(NOT_RUN):
+            continue
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=workspace.root, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        assert done.stdout + done.stderr, line
+        ran += 1
+    assert ran >= 10
+    assert (workspace.root / "cart.py").exists(), "llmc undo took the newest change back"
+    assert "llmc" not in json.loads((home / ".claude.json").read_text() if (home / ".claude.json").exists() else "{}")
+
+
+def test_what_the_pages_call_a_tool_is_one() -> None:
+    tools = Catalog(Config(mode="classic", linux_ops=Config().linux_ops)).tools
+    known = {alias for tool in tools.values() for alias in (tool.name, *tool.aliases)}
+    unknown = list[str]()
+    for page in PAGES:
+        for name in re.findall(r"`((?:linux|rag|repo)_[a-z_]+)", page.read_text()):
+            if name not in known | {"linux_sys_logs", "linux_ops", "linux_ops_"}:
+                unknown.append(f"{page.name}: {name}")
+    assert sorted(set(unknown)) == []
+
+
+# --- coming from elsewhere --------------------------------------------------------------------------------------------
+
+
+def test_each_tool_of_desktop_commander_has_a_row(tmp_path: Path) -> None:
+    folder = TOP / "benchmarks/peers/node_modules/@wonderwhy-er/desktop-commander"
+    require(folder.exists(), "Desktop Commander (make peers)")
+    page = (TOP / "DOCS" / "desktop_commander.md").read_text()
+    version = json.loads((folder / "package.json").read_text())["version"]
+    assert version in page
+    source = (folder / "dist" / "server.js").read_text()
+    names = set(re.findall(r'^\s+name: "([a-z_]+)",$', source, re.MULTILINE)) - {"desktop_commander"}
+    rows = set(re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE))
+    assert len(names) >= 20
+    assert names - rows == set()
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_keeps_text_colours_and_columns() -> None:
+    drawing = svg.picture("\x1b[31mred\x1b[0m <&> plain\r\n\tindented\x1b[2K\x07", title="a & b")
+    root = ElementTree.fromstring(drawing)
+    spans = [(span.text, span.get("fill"), span.get("x")) for span in root.iter("{http://www.w3.org/2000/svg}tspan")]
+    assert spans == [("red", "#ef7c8e", "16"), (" <&> plain", None, "40"), ("        indented", None, "16")]
+
+
+def test_a_long_line_wraps_as_on_a_terminal() -> None:
+    assert [[span.text for span in row] for row in svg.wrapped(svg.spans("abcdefg")[0], 3)] == [["abc"], ["def"], ["g"]]
+
+
+def test_nothing_says_where_or_by_whom_the_project_was_made() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=TOP, capture_output=True, check=False)
+    require(tracked.returncode == 0, "a git repository")
+    private = (os.fsencode(TOP), b"/tmp/" + b"scratch")
+    named = [
+        name.decode()
+        for name in tracked.stdout.split(b"\0")
+        if name
+        and (TOP / name.decode()).is_file()
+        and any(word in (TOP / name.decode()).read_bytes() for word in private)
+    ]
+    assert named == []
