@@ -11,6 +11,7 @@ from llmc_mcp.config import Config, Limits, Server
 from llmc_mcp.dispatch import Gate
 from llmc_mcp.errors import InvalidArgument, LlmcError
 from llmc_mcp.te import kernel
+from llmc_mcp.te.search import Query
 
 from .client import Client
 from .conftest import SECRET, Workspace, require
@@ -48,6 +49,20 @@ def test_a_hit_has_path_line_and_text(workspace: Workspace, search: Search) -> N
     reply = search("needle")
     assert reply["hits"] == [{"path": str(path), "line": 2, "snippet": "two needle"}]
     assert (reply["total_hits"], reply["truncated"]) == (1, False)
+
+
+@pytest.mark.parametrize("context_lines", [0, 2])
+def test_much_output_is_taken_apart_as_a_whole(workspace: Workspace, gate: Gate, context_lines: int) -> None:
+    """More than is read at once, so that lines and paths are read in two halves somewhere."""
+    for name in ("a.txt", "b.txt", "c/d.txt"):
+        workspace.file(name, "".join(f"needle {number} {'x' * 90}\nother\n\n\n\n\n\n" for number in range(3000)))
+    workspace.file(".env", "needle\n" * 50)
+    query = Query("needle", context_lines=context_lines, include_ignored=True)
+    found = gate.app.search.content(gate.app.files.locate("."), query, 100, lambda: None)
+    assert (found.total, found.exact) == (9000, True)
+    assert [(hit.path.removeprefix(f"{workspace.root}/"), hit.line) for hit in found.hits] == [
+        (name, 1 + 7 * number) for name in ("a.txt", "b.txt", "c/d.txt") for number in range(3000)
+    ]
 
 
 def test_a_pattern_is_a_regex_unless_it_is_literal(workspace: Workspace, search: Search) -> None:

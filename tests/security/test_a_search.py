@@ -182,6 +182,16 @@ def test_a34_file_content_can_not_pose_as_another_line(workspace: Workspace, cla
     assert [(hit["path"], hit["line"]) for hit in hits] == [(str(path), 1), (str(path), 3)]
 
 
+@pytest.mark.parametrize("root", [".", "hostile.txt"])
+def test_a34_file_content_can_not_pose_as_another_file(workspace: Workspace, classic: Client, root: str) -> None:
+    """Lines in the very form in which ripgrep prints them to us, with and without the NUL that ends a path."""
+    path = workspace.file("hostile.txt", "needle\n./other.txt 1 needle\n\n./other.txt\n7-needle\n<stdin>\nneedle\n")
+    workspace.file("large.txt", b"needle first\n" + b"x" * 70 + b"\n" * 9000 + b"\n./other.txt\x001\x00needle\n")
+    hits = classic.call("linux_search_content", root=root, pattern="needle", context_lines=0).meta["hits"]
+    assert {os.path.basename(hit["path"]) for hit in hits} <= {"hostile.txt", "large.txt"}
+    assert [hit["line"] for hit in hits if hit["path"] == str(path)] == [1, 2, 5, 7]
+
+
 @pytest.mark.parametrize(
     ("pattern", "code"),
     [

@@ -518,6 +518,10 @@ class Launcher:
         self._forget(child.number)
         return events.get("ended", -signal.SIGKILL)
 
+    def forget(self, child: Started) -> None:
+        """Nobody will ask how a child ended."""
+        self._forget(child.number)
+
     def close(self) -> None:
         """Hang up: the launcher ends all children and itself."""
         with self._lock:

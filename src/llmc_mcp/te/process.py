@@ -129,6 +129,13 @@ class Child:
             self._launcher.signal(self._child, signal.SIGKILL)
             self.exit_code = self._launcher.wait(self._child)
 
+    def abandon(self) -> None:
+        """End the whole tree without waiting until it has: for a child that can do no harm in the meantime."""
+        if self.exit_code is None:
+            self._launcher.signal(self._child, signal.SIGKILL)
+            self._launcher.forget(self._child)
+            self.exit_code = -signal.SIGKILL
+
     def left_over(self) -> Iterator[tuple[str, bytes]]:
         """What an ended child had printed but nobody read, without waiting for more."""
         for fd, name in ((self._out, OUT), (self._err, ERR)):

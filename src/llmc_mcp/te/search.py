@@ -2,8 +2,9 @@
 
 ripgrep resolves paths itself, so nothing we check beforehand would hold while it walks: the kernel has to hold
 it. It starts in the directory to search (by fd), gets fixed flags, an empty environment and the pattern behind
-`-e`, and prints `path NUL line : text`, which is cheap to take apart and can't be forged by a file's name:
-names with a newline, the only ones that could pose as another file's line, are left out.
+`-e`. It prints a file's path and a NUL once, then that file's lines, each with its number first and a NUL behind the
+number of a match: hits are counted as fast as bytes can be, and nothing in a file can pose as a path, because every
+line of it starts with a number. Names with a newline, the only ones that could pose as a line, are left out.
 """
 
 import os
@@ -22,10 +23,11 @@ from .process import Child
 _QUIET = [b"--no-config", b"--no-ignore-global", b"--no-messages", b"--color=never"]
 _FIXED = [
     *_QUIET,
-    b"--no-heading",
+    b"--heading",
     b"--with-filename",
     b"--line-number",
     b"--null",
+    b"--field-match-separator=\\x00",
     b"--max-columns=500",
     b"--max-columns-preview",
 ]
@@ -34,9 +36,10 @@ _MAX_PATTERN_BYTES = 100_000  # the kernel takes 128 KiB for one argument of a p
 _NO_NEWLINE_NAMES = b"--glob=!*\n*"  # behind the caller's glob: the last one that matches decides
 _LIBRARIES = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
 
-# A printed line: path, NUL, number, ":" for a match or "-" for context, text. Files' names hold no NUL.
-_LINE = re.compile(rb"^([^\0\n]*)\0(\d+)([:-])(.*)$", re.MULTILINE)
-_MATCH = re.compile(rb"^([^\0\n]*)\0\d+:", re.MULTILINE)
+# Where a file begins, and a line of it: its number, NUL for a match or "-" for context, text. ripgrep stops reading a
+# file at a NUL, so there is none in a text.
+_FILE = re.compile(rb"\n(\./[^\0\n]*|<stdin>)\0")
+_LINE = re.compile(rb"^(\d+)([\0-])(.*)$", re.MULTILINE)
 
 # What rg says when it is the pattern or the glob that is wrong.
 _CALLERS_FAULT = ("regex parse error", "error parsing", "the literal", "exceeds size limit", "impossible to match")
@@ -116,6 +119,7 @@ class Search:
             for piece in child.output(check):
                 printed.take(piece)
                 if printed.count >= self._count_cap or printed.bytes > _MAX_PRINTED:
+                    child.abandon()  # it can only read, and nobody waits for what it reads
                     return False
             _explain(child)
         return True
@@ -258,59 +262,68 @@ class _Printed:
 
     def __init__(self, shown: Callable[[bytes], str], may_show: Callable[[bytes], bool]) -> None:
         self._shown, self._may_show = shown, may_show
-        self._pieces: list[bytes] = []
-        self._rest = b""
+        self._files: list[tuple[bytes, list[bytes]]] = []  # path and printed lines of those that may be shown
+        self._wanted = False  # whether the file that is being printed is one of them
+        self._rest = b"\n"
         self.count = 0
         self.bytes = 0
 
     def take(self, piece: bytes) -> None:
-        whole_lines, newline, rest = piece.rpartition(b"\n")
-        if not newline:
-            self._rest += piece
-            return
-        block = self._rest + whole_lines + newline
-        self._rest = rest
-        self._pieces.append(block)
-        self.bytes += len(block)
-        self.count += sum(map(self._may_show, _MATCH.findall(block)))
+        """Whole lines, each with the line break before it; what is begun waits for the next piece."""
+        self.bytes += len(piece)
+        block, newline, rest = (self._rest + piece).rpartition(b"\n")
+        self._rest = newline + rest
+        at = 0
+        for begin in _FILE.finditer(block):
+            self._keep(block[at : begin.start()])
+            path, at = begin[1], begin.end()
+            self._wanted = self._may_show(path)
+            if self._wanted:
+                self._files.append((path, []))
+        self._keep(block[at:])
+
+    def _keep(self, lines: bytes) -> None:
+        if self._wanted and lines:
+            self._files[-1][1].append(lines)
+            self.count += lines.count(b"\0")
 
     def hits(self, context: int, limit: int | None) -> list[Hit]:
         """The hits in the order they were printed, the first `limit` of them."""
         hits: list[Hit] = []
-        group: list[_Line] = []
-        for match in _LINE.finditer(b"".join(self._pieces)):
-            path, number, kind, text = match.groups()
-            line = int(number)
-            if group and (group[-1].path != path or group[-1].number + 1 != line):
-                hits += self._from_group(group, context)
-                group = []
-                if limit is not None and len(hits) >= limit:
-                    break
-            if self._may_show(path):
-                group.append(_Line(path, line, kind == b":", text))
-        hits += self._from_group(group, context)
+        for path, pieces in self._files:
+            if limit is not None and len(hits) >= limit:
+                break
+            shown = self._shown(path)
+            group: list[_Line] = []
+            for match in _LINE.finditer(b"".join(pieces)):
+                number, kind, text = match.groups()
+                line = _Line(int(number), kind == b"\0", text)
+                if group and group[-1].number + 1 != line.number:
+                    hits += _from_group(shown, group, context)
+                    group = []
+                    if limit is not None and len(hits) >= limit:
+                        break
+                group.append(line)
+            hits += _from_group(shown, group, context)
         return hits[:limit]
-
-    def _from_group(self, group: "list[_Line]", context: int) -> list[Hit]:
-        """Hits from a run of adjacent lines; a line is shown once, with the first hit it belongs to."""
-        at = [index for index, line in enumerate(group) if line.is_match]
-        if not at:
-            return []
-        path = self._shown(group[0].path)
-        hits: list[Hit] = []
-        shown = 0
-        for index, following in zip(at, [*at[1:], len(group)], strict=True):
-            first = max(index - context, shown)
-            shown = min(index + context + 1, following)
-            text = b"\n".join(line.text for line in group[first:shown]).replace(b"\r\n", b"\n").rstrip(b"\r")
-            hits.append(Hit(path, group[index].number, group[first].number, text.decode("utf-8", "replace")))
-        return hits
 
 
 class _Line(NamedTuple):
     """A printed line, taken apart."""
 
-    path: bytes
     number: int
     is_match: bool
     text: bytes
+
+
+def _from_group(path: str, group: list[_Line], context: int) -> list[Hit]:
+    """Hits from a run of adjacent lines; a line is shown once, with the first hit it belongs to."""
+    at = [index for index, line in enumerate(group) if line.is_match]
+    hits: list[Hit] = []
+    shown = 0
+    for index, following in zip(at, [*at[1:], len(group)], strict=False):
+        first = max(index - context, shown)
+        shown = min(index + context + 1, following)
+        text = b"\n".join(line.text for line in group[first:shown]).replace(b"\r\n", b"\n").rstrip(b"\r")
+        hits.append(Hit(path, group[index].number, group[first].number, text.decode("utf-8", "replace")))
+    return hits
