@@ -19,9 +19,9 @@ from typing import NamedTuple
 from llmc_mcp.app import App
 from llmc_mcp.config import Config
 from llmc_mcp.session import Session
-from llmc_mcp.te import mutations, patching, undoing
+from llmc_mcp.te import mutations, organize, patching, undoing
 
-LOADED = (mutations, patching, undoing)  # before the counting begins: no change is under way while code is loaded
+LOADED = (mutations, organize, patching, undoing)  # before the counting begins: no change is under way while code is loaded
 
 WHO = Session("uid:0", "crashes")
 DIFF = """\
@@ -88,6 +88,10 @@ def _delete(app: App) -> None:
     app.mutations.delete(WHO, "dir", _never, recursive=True)
 
 
+def _organize(app: App) -> None:
+    app.organizer.apply(WHO, app.organizer.find("."), _never)
+
+
 def _without(*names: str) -> dict[str, str]:
     return {name: text for name, text in BEFORE.items() if name not in names}
 
@@ -112,6 +116,7 @@ PATCHED = {
     "new/folder/three.txt": "drei\n",
 }
 MOVED = {**_without("one.txt"), "two.txt": "one\nend\n"}
+SORTED = {name if "/" in name else f"Documents/{name}": text for name, text in BEFORE.items()}
 CHANGES = {
     "write": Scenario(_write, {**BEFORE, "big.txt": BIGGER}),
     "append": Scenario(_append, {**BEFORE, "one.txt": "one\nend\nmore\n"}),
@@ -122,6 +127,8 @@ CHANGES = {
     "delete": Scenario(_delete, _without("dir/deep.txt")),
     "undo diff": Scenario(_undo, BEFORE, PATCHED, _diff),
     "undo move": Scenario(_undo, BEFORE, MOVED, _move),
+    "organize": Scenario(_organize, SORTED),
+    "undo organize": Scenario(_undo, BEFORE, SORTED, _organize),
 }
 
 

@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "config_docs",
         "handles_cli",
         "install_cli",
+        "onboard_cli",
         "jsonc",
         "toml_tables",
         "tool_docs",

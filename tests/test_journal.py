@@ -242,11 +242,11 @@ def test_what_the_journal_keeps_is_its_owners_alone(workspace: Workspace, tmp_pa
 
 
 def test_a27_forty_random_kills_leave_old_or_new_never_torn(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.crashes", str(tmp_path), "45", "7"]
+    command = [sys.executable, "-m", "tests.crashes", str(tmp_path), "55", "7"]
     run = subprocess.run(command, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert run.returncode == 0, run.stderr
     seen = json.loads(run.stdout)["seen"]
-    assert sum(seen.values()) == 45
+    assert sum(seen.values()) == 55
     assert any(name.endswith("new") for name in seen)
     assert any(name.endswith("old") for name in seen)
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "install": ("install_cli", "put the server into Claude Code, Cursor, VS Code, Codex, Zed …; --list, --uninstall"),
     "completion": ("completion_cli", "what makes Tab complete llmc, llmc-mcp and te in bash, zsh or fish"),
     "smoke": ("smoke", "start the server on this folder, call it once, print a client configuration"),
+    "onboard": ("onboard_cli", "tidy your downloads, explain this repository, or tell how this machine does"),
     "stats": ("stats_cli", "calls per tool: how many, how fast, at what price"),
     "calls": ("calls_cli", "the latest calls, newest first"),
     "token": ("api.tokens_cli", "list, add or remove tokens of HTTP clients, with scopes"),
@@ -33,6 +34,7 @@ COMMANDS = {
 GROUPS = {
     "Connect": ("install", "run", "serve", "smoke"),
     "What agents did": ("changes", "undo", "trash", "locks", "calls", "stats", "handles"),
+    "Have something done": ("onboard",),
     "Search and understand code": ("index", "search", "where-used", "inspect", "map"),
     "Set up and check": ("doctor", "config", "repo", "token", "completion"),
 }

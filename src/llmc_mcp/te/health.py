@@ -94,19 +94,27 @@ class Health:
             why = (
                 f"the CPU is only {state.cpu_percent:.0f} % busy: processes wait for a disk, a network mount or a lock"
             )
-            yield Finding("warning", what, why, "linux_proc_list; look for state D")
+            yield Finding("warning", what, why, "ps -eo pid,stat,wchan:20,comm | grep ' D'")
         else:
-            yield Finding("note", what, "everything takes longer than usual", "linux_proc_list(sort='cpu')")
+            severity = "warning" if five / cores >= 2 * _BUSY_PER_CORE else "note"
+            yield Finding(severity, what, "everything takes longer than usual", "see what uses the most, below")
 
     def _memory(self, state: Snapshot) -> Iterator[Finding]:
         del state
         memory, swap = psutil.virtual_memory(), _swap()
         if memory.available < memory.total * _LITTLE_MEMORY:
             what = f"{_size(memory.available)} of {_size(memory.total)} memory available"
-            yield Finding("critical", what, "the next large allocation may get a process killed", "end the largest one")
+            yield Finding(
+                "critical", what, "the next large allocation may get a process killed", "end what uses the most"
+            )
         if swap and swap[0] > swap[1] // 2:
             what = f"{_size(swap[0])} of {_size(swap[1])} swap in use"
-            yield Finding("warning", what, "memory was short at some time; what was swapped out is slow", "see above")
+            yield Finding(
+                "warning",
+                what,
+                "memory was short at some time; what was swapped out is slow",
+                "vmstat 1 shows whether it goes on",
+            )
 
     def _pressure(self, state: Snapshot) -> Iterator[Finding]:
         """The kernel's own measure of time lost to waiting; `some avg60` is a percentage of the last minute."""
@@ -115,7 +123,9 @@ class Health:
             found = re.search(r"^some .*\bavg60=([\d.]+)", self._text(f"/proc/pressure/{name}"), re.MULTILINE)
             if found and float(found[1]) >= _STALLED:
                 what = f"processes waited for {thing} {float(found[1]):.0f} % of the last minute"
-                yield Finding("warning", what, f"{thing} is what slows this machine down", "linux_proc_list")
+                yield Finding(
+                    "warning", what, f"{thing} is what slows this machine down", "see what uses the most, below"
+                )
 
     def _kills(self, state: Snapshot) -> Iterator[Finding]:
         del state

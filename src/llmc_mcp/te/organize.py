@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..errors import Conflict, InvalidArgument, LlmcError, NotFound, Stale
+from ..errors import Conflict, InvalidArgument, LlmcError, NotFound, ResourceBusy, Stale
 from ..session import Session
 from . import names, writing
 from .changes import Changes, Draft
@@ -124,8 +124,8 @@ class Organizer:
             try:
                 done = self._changes().make(who, "organize", plan_it, check)
                 return plan, done.id
-            except (Stale, NotFound, Conflict):  # a file went, or a name was taken, since the plan was made
-                if not left:
+            except (Stale, NotFound, Conflict) as exc:  # a file went, or a name was taken, since the plan was made
+                if not left or isinstance(exc, ResourceBusy):
                     raise
         return plan, None
 

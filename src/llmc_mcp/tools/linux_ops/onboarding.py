@@ -13,10 +13,11 @@ from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument
 from ...tool import Result, Row, tool
 
 if TYPE_CHECKING:
-    from ...te.organize import Plan
+    from ...te.organize import Group, Plan
 
 _MOST_TOKENS = 800  # of what explain_repo says
 _SHOWN_RENAMES = 5
+_BULLET = "\n- "
 
 
 class FlowStep(Row):
@@ -86,7 +87,10 @@ def switched_off(app: App, flow: Flow) -> str | None:
 
 def as_text(report: Report) -> str:
     """A report for a person."""
-    return "\n".join([report.summary, "", *(f"{step.description}: {step.result}" for step in report.steps)])
+    shown = (
+        f"{step.description}:{'' if step.result.startswith(_BULLET) else ' '}{step.result}" for step in report.steps
+    )
+    return "\n".join([report.summary, "", *shown])
 
 
 # --- organize_downloads --------------------------------------------------------------------------------------------
@@ -114,12 +118,7 @@ def _plan_steps(plan: "Plan", done: bool) -> list[FlowStep]:
     found = f"{_count(len(plan.moves), 'loose file')} to sort, {_count(staying, 'other entry')} to leave alone"
     steps = [FlowStep(f"Looked at {plan.folder.absolute}", found)]
     if plan.groups:
-        lines = [
-            f"{group.folder}/ {_count(group.files, 'file')}, {_size(group.bytes)}"
-            f"{' (new folder)' if group.is_new else ''}: {_examples(group.examples, group.files)}"
-            for group in plan.groups
-        ]
-        steps.append(FlowStep("Moved" if done else "Would move", _lines(lines)))
+        steps.append(FlowStep("Moved" if done else "Would move", _lines(_by_kind(plan.groups))))
     if plan.renamed:
         more = len(plan.renamed) - _SHOWN_RENAMES
         lines = [f"{old} → {new}" for old, new in plan.renamed[:_SHOWN_RENAMES]]
@@ -132,6 +131,21 @@ def _plan_steps(plan: "Plan", done: bool) -> list[FlowStep]:
         ]
         steps.append(FlowStep("Stays where it is", _lines(lines)))
     return steps
+
+
+def _by_kind(groups: "list[Group]") -> list[str]:
+    """A line for each kind of file; the years that it is split by stand in it."""
+    kinds: dict[str, list[Group]] = {}
+    for group in groups:
+        kinds.setdefault(group.folder.partition("/")[0], []).append(group)
+    lines: list[str] = []
+    for kind, parts in kinds.items():
+        files, years = sum(part.files for part in parts), [part.folder.partition("/")[2] for part in parts]
+        split = f", by year {years[0]} to {years[-1]}" if len(parts) > 1 else f"/{years[0]}" if years[0] else ""
+        new = " (new)" if all(part.is_new for part in parts) else ""
+        examples = _examples(parts[0].examples, files)
+        lines.append(f"{kind}/{new} {_count(files, 'file')}, {_size(sum(p.bytes for p in parts))}{split}: {examples}")
+    return lines
 
 
 def _plan_summary(plan: "Plan", undo_id: str | None) -> str:
@@ -240,7 +254,7 @@ FLOWS: dict[str, Flow] = {
 
 
 def _lines(lines: list[str]) -> str:
-    return lines[0] if len(lines) == 1 else "".join(f"\n- {line}" for line in lines)
+    return lines[0] if len(lines) == 1 else "".join(f"{_BULLET}{line}" for line in lines)
 
 
 def _count(number: int, thing: str) -> str:
