@@ -21,7 +21,8 @@ from llmc_mcp.config import Config
 from llmc_mcp.session import Session
 from llmc_mcp.te import mutations, organize, patching, undoing
 
-LOADED = (mutations, organize, patching, undoing)  # before the counting begins: no change is under way while code is loaded
+# Before the counting begins: no change is under way while code is loaded.
+LOADED = (mutations, organize, patching, undoing)
 
 WHO = Session("uid:0", "crashes")
 DIFF = """\

@@ -237,6 +237,10 @@ def test_what_changes_while_files_are_being_moved_is_noticed(
     monkeypatch.setattr(Sort, "publish", disturbed)
     with gate_on(workspace.root) as gate:
         sent(gate, TOOL, flow_name="organize_downloads", apply=True)
+        assert [path.name for path in downloads.iterdir()] == ["Documents"]
+        sent(gate, "linux_fs_undo")  # what was begun in vain is not among what was done
+        assert {"a.pdf", "b.pdf"} <= {path.name for path in downloads.iterdir()}
+        sent(gate, "linux_fs_undo", undo_id=gate.app.changes.journal.history(None, None, 1)[0].id)
     found = {path.name: path.read_text() for path in (downloads / "Documents").iterdir()}
     expected = {"a.pdf": "content of a.pdf", "b.pdf": "content of b.pdf"}
     if trouble == "grows":
