@@ -238,7 +238,8 @@ def test_what_changes_while_files_are_being_moved_is_noticed(
     with gate_on(workspace.root) as gate:
         sent(gate, TOOL, flow_name="organize_downloads", apply=True)
         assert [path.name for path in downloads.iterdir()] == ["Documents"]
-        sent(gate, "linux_fs_undo")  # what was begun in vain is not among what was done
+        # What was begun in vain is not among what was done. One that was written meanwhile is not what was planned.
+        sent(gate, "linux_fs_undo", force=trouble == "grows")
         assert {"a.pdf", "b.pdf"} <= {path.name for path in downloads.iterdir()}
         sent(gate, "linux_fs_undo", undo_id=gate.app.changes.journal.history(None, None, 1)[0].id)
     found = {path.name: path.read_text() for path in (downloads / "Documents").iterdir()}
