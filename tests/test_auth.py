@@ -279,6 +279,36 @@ def test_llmc_token_adds_lists_and_removes(tmp_path: Path) -> None:
     assert llmc("remove", "ci").returncode == 2
 
 
+def test_a_token_counts_from_its_making_to_its_removal_in_a_server_that_runs(
+    served: HttpServer, named: dict[str, str]
+) -> None:
+    token = add(named[""], "visitor", ("read",))
+    with served.client(token) as client, served.client("") as browser:
+        assert client.post("/tool", json=CALL).status_code == 200
+        assert browser.post("/login", data={"token": token}, headers={"origin": served.url}).status_code == 303
+        assert browser.get("/metrics").status_code == 200
+        remove(named[""], "visitor")
+        assert client.post("/tool", json=CALL).status_code == 401
+        assert browser.get("/metrics").status_code == 401
+        again = add(named[""], "visitor", ("read",))
+        assert again != token
+        assert client.post("/tool", json=CALL).status_code == 401
+        assert browser.get("/metrics").status_code == 401
+        remove(named[""], "visitor")
+    assert served.tool("stat", path="a.txt").status_code == 200
+
+
+def test_a_running_server_takes_no_named_token_from_a_file_that_it_can_not_read(tmp_path: Path) -> None:
+    token = add(str(tmp_path), "ci", ("read",))
+    tokens = issue(Auth(), "127.0.0.1", str(tmp_path), {"LLMC_MCP_TOKEN": TOKEN}).tokens
+    assert tokens.principal(token)
+    (tmp_path / "tokens.json").write_text("{broken")
+    assert tokens.principal(token) is None
+    assert tokens.principal(TOKEN)
+    (tmp_path / "tokens.json").unlink()
+    assert tokens.principal(token) is None
+
+
 # --- browsers ------------------------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,9 @@ class Principal(NamedTuple):
     by_cookie: bool = False
 
 
+_Known = tuple[bytes, frozenset[str]]  # the hash of a token, and what it may do
+
+
 class NamedToken(msgspec.Struct):
     """A token as it is kept."""
 
@@ -50,19 +53,30 @@ class NamedToken(msgspec.Struct):
 
 
 class Tokens:
-    """All tokens of a server."""
+    """All tokens of a server: those it started with, and the named ones as they are kept at the moment."""
 
-    def __init__(self, known: Mapping[str, tuple[bytes, frozenset[str]]], *, anonymous: bool = False) -> None:
-        self._known = dict(known)
-        self._signed_in: dict[bytes, tuple[str, float]] = {}
+    def __init__(self, own: Mapping[str, _Known], data_dir: str | None = None, *, anonymous: bool = False) -> None:
+        self._own, self._data_dir = dict(own), data_dir
+        self._named: dict[str, _Known] = {}
+        self._read_at: object = None  # the file that they were read from
+        self._signed_in: dict[bytes, tuple[str, bytes, float]] = {}
         self._anonymous = Principal(ANONYMOUS, frozenset(SCOPES)) if anonymous else None
+
+    def _known(self) -> dict[str, _Known]:
+        """What counts now: `llmc token add` and `remove` need no restart. Looking costs one stat."""
+        if self._data_dir is not None:
+            stamp = _stamp(self._data_dir)
+            if stamp != self._read_at:
+                self._named = _named(self._data_dir)
+                self._read_at = stamp
+        return {**self._own, **self._named}
 
     def principal(self, token: str | None) -> Principal | None:
         """Whose token it is. Takes as long for a wrong one as for a right one."""
         if token is None:
             return self._anonymous
         presented, found = _digest(token), None
-        for name, (digest, scopes) in self._known.items():
+        for name, (digest, scopes) in self._known().items():
             if hmac.compare_digest(presented, digest):
                 found = Principal(name, scopes)
         return found
@@ -70,18 +84,19 @@ class Tokens:
     def sign_in(self, principal: Principal) -> str:
         """A fresh cookie for a browser; the oldest ones make room."""
         now = time.monotonic()
-        self._signed_in = {key: kept for key, kept in self._signed_in.items() if kept[1] > now}
+        self._signed_in = {key: kept for key, kept in self._signed_in.items() if kept[2] > now}
         while len(self._signed_in) >= _MOST_SIGNED_IN:
             self._signed_in.pop(next(iter(self._signed_in)))
         cookie = secrets.token_urlsafe(_BYTES)
-        self._signed_in[_digest(cookie)] = (principal.name, now + _SIGNED_IN_S)
+        token = self._known().get(principal.name, (b"", frozenset()))[0]
+        self._signed_in[_digest(cookie)] = (principal.name, token, now + _SIGNED_IN_S)
         return cookie
 
     def signed_in(self, cookie: str) -> Principal | None:
-        """Whose browser it is."""
-        name, until = self._signed_in.get(_digest(cookie), ("", 0.0))
-        known = self._known.get(name)
-        if known is None or until <= time.monotonic():
+        """Whose browser it is; with the token that it signed in with, its sign-in ends."""
+        name, token, until = self._signed_in.get(_digest(cookie), ("", b"", 0.0))
+        known = self._known().get(name)
+        if known is None or known[0] != token or until <= time.monotonic():
             return None
         return Principal(name, known[1], by_cookie=True)
 
@@ -101,7 +116,7 @@ class Issued(NamedTuple):
 
 def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) -> Issued:
     """Gather the tokens for a start; refuses one that would let strangers in."""
-    named = {name: (bytes.fromhex(kept.sha256), frozenset(kept.scopes)) for name, kept in stored(data_dir).items()}
+    named = stored(data_dir)
     given = environ.get(settings.token_env, "").strip()
     loopback = is_loopback(host)
     if not loopback and not given and not named:
@@ -116,7 +131,7 @@ def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) 
         )
     if settings.allow_unauthenticated:
         notices = ["mcp.auth.allow_unauthenticated: any program on this machine may call every tool"]
-        return Issued(Tokens(named, anonymous=True), None, "none", notices)
+        return Issued(Tokens({}, data_dir, anonymous=True), None, "none", notices)
     if given:
         notices = [f"the token in {settings.token_env} is short enough to be guessed"] if len(given) < _SHORT else []
         own, source = given, f"environment variable {settings.token_env}"
@@ -124,8 +139,8 @@ def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) 
         notices = []
         own, source = kept_secret(data_dir, _OWN_FILE), os.path.join(data_dir, _OWN_FILE)
     else:
-        return Issued(Tokens(named), None, "named tokens", [])
-    return Issued(Tokens({OWNER: (_digest(own), frozenset(SCOPES)), **named}), own, source, notices)
+        return Issued(Tokens({}, data_dir), None, "named tokens", [])
+    return Issued(Tokens({OWNER: (_digest(own), frozenset(SCOPES))}, data_dir), own, source, notices)
 
 
 def is_loopback(host: str) -> bool:
@@ -191,6 +206,24 @@ def stored(data_dir: str) -> dict[str, NamedToken]:
     return {name: token for name, token in kept.items() if name != OWNER}
 
 
+def _stamp(data_dir: str) -> object:
+    """Another one for every change: the file is replaced as a whole."""
+    try:
+        info = os.stat(os.path.join(data_dir, _NAMED_FILE))
+    except OSError:
+        return None
+    return info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def _named(data_dir: str) -> dict[str, _Known]:
+    """The named tokens as a running server takes them; of a file that it can't read it takes none."""
+    try:
+        kept = stored(data_dir)
+        return {name: (bytes.fromhex(token.sha256), frozenset(token.scopes)) for name, token in kept.items()}
+    except (LlmcError, ValueError):
+        return {}
+
+
 def add(data_dir: str, name: str, scopes: tuple[str, ...]) -> str:
     """Make a named token; its only copy is returned."""
     if not _NAME.fullmatch(name) or name in (OWNER, ANONYMOUS):
@@ -206,7 +239,7 @@ def add(data_dir: str, name: str, scopes: tuple[str, ...]) -> str:
 
 
 def remove(data_dir: str, name: str) -> None:
-    """Forget a named token; servers that run go on with it until they start again."""
+    """Forget a named token; from now on no server takes it."""
     tokens = stored(data_dir)
     if name not in tokens:
         raise NotFound(f"there is no token {name!r}", hint="llmc token list")

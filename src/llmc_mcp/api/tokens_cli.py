@@ -29,7 +29,7 @@ def command(arguments: list[str]) -> int:
             _add(name, scopes)
         case ["remove", name]:
             remove(data_directory(), name)
-            print("A server that runs goes on with it until it is started again.", file=sys.stderr)
+            print("No server takes it any more.", file=sys.stderr)
         case ["-h"] | ["--help"]:
             print(_USAGE, end="")
         case _:
@@ -41,4 +41,4 @@ def command(arguments: list[str]) -> int:
 def _add(name: str, scopes: str) -> None:
     token = add(data_directory(), name, tuple(scope for scope in scopes.split(",") if scope))
     print(token)
-    print("Keep it: only its hash is stored. Servers take it from their next start on.", file=sys.stderr)
+    print("Keep it: only its hash is stored. Servers that run take it from now on.", file=sys.stderr)
