@@ -25,7 +25,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test lint bench conformance image-test peers clients docs dist-test mcpb lock clean
+.PHONY: help run install smoke test lint bench conformance image-test peers clients docs screens dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -58,8 +58,10 @@ peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 
 clients: $(CLIENTS) ## install Claude Code, Codex and the tool for .mcpb bundles, for the tests that use them (800 MB)
 
-docs: $(DEV) ## make the generated pages of DOCS/ and the pictures of README.md anew
+docs: $(DEV) ## make the generated pages of DOCS/ anew
 	@$(BIN)/python -m scripts.reference
+
+screens: $(RUN) ## make the pictures of README.md anew, from real runs
 	@$(BIN)/python -m scripts.screens
 
 dist-test: $(DEV) ## build wheel and sdist into dist/, install each into a clean environment and use it

@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmc_mcp import cli, jsonc, toml_tables
+from llmc_mcp import cli, install_cli, jsonc, toml_tables
 from llmc_mcp.clients import CLIENTS, Client, server_command
 
-from .conftest import require
 from .machine import Machine
 
 NAMES = [client.name for client in CLIENTS]
-CLIENT_FOLDER = Path(__file__).parent / "clients" / "node_modules"
 
 ZED = """\
 // Zed settings
@@ -240,6 +238,31 @@ def test_something_that_is_no_file_is_refused_without_waiting_for_it(machine: Ma
     assert "is not a file" in machine.llmc("install", "claude-code").stderr
 
 
+@pytest.mark.parametrize(("times", "code"), [(1, 0), (9, 2)])
+def test_what_the_client_writes_meanwhile_is_not_lost(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, times: int, code: int
+) -> None:
+    file = write(str(machine.home / ".claude.json"), '{"starts": 0}')
+    write_new, left = install_cli._write_new, times  # pyright: ignore[reportPrivateUsage]
+
+    def while_the_client_writes(path: str, text: str, like: os.stat_result | None) -> None:
+        nonlocal left
+        write_new(path, text, like)
+        if left and not path.endswith(".bak"):
+            left -= 1
+            file.write_text(json.dumps({"starts": 100 + left}))
+
+    monkeypatch.setattr(install_cli, "_write_new", while_the_client_writes)
+    done = machine.llmc("install", "claude-code")
+    assert done.returncode == code
+    kept = json.loads(file.read_text())
+    assert (kept["starts"], "mcpServers" in kept) == ((100, True) if code == 0 else (106, False))
+    assert [path.name for path in machine.home.iterdir() if path.suffix != ".bak" and path.is_file()] == [
+        ".claude.json"
+    ]
+    assert len(backups(file)) == (1 if code == 0 else 0)
+
+
 def test_a_dry_run_prints_the_change_and_makes_none(machine: Machine) -> None:
     file = write(str(machine.home / ".config/zed/settings.json"), ZED)
     done = machine.llmc("install", "zed", "--dry-run")
@@ -377,45 +400,3 @@ def test_text_that_json_reads_is_read_alike_and_other_text_is_refused(text: str)
     except jsonc.Unreadable as exc:
         found, _ = jsonc.Unreadable, exc.line
     assert found == expected or not text.strip()
-
-
-# --- the clients themselves -------------------------------------------------------------------------------------------
-
-
-def run_client(machine: Machine, name: str, *arguments: str) -> str:
-    """A real client, in an empty home, on whatever `llmc install` wrote there."""
-    found = [path for path in CLIENT_FOLDER.rglob(name) if path.is_file() and os.access(path, os.X_OK)]
-    native = [path for path in found if path.stat().st_size > 1_000_000]
-    require(bool(native), f"{name} from npm (make clients)")
-    environment = {**os.environ, **machine.environ, "DISABLE_TELEMETRY": "1", "NO_COLOR": "1"}
-    done = subprocess.run(
-        [str(native[0]), *arguments], cwd=machine.repo, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_claude_code_connects_to_the_server_that_was_installed(machine: Machine) -> None:
-    machine.llmc("install", "claude-code")
-    assert "Connected" in run_client(machine, "claude", "mcp", "list")
-    assert "User config" in run_client(machine, "claude", "mcp", "get", "llmc")
-    assert "already there" in machine.llmc("install", "claude-code").stdout, "it rewrote the file, the entry stands"
-    machine.llmc("install", "claude-code", "--uninstall")
-    assert "llmc" not in run_client(machine, "claude", "mcp", "list")
-
-
-def test_an_entry_that_claude_code_made_itself_is_found(machine: Machine) -> None:
-    run_client(machine, "claude", "mcp", "add", "--scope", "user", "llmc", "--", *server_command())
-    assert "already there" in machine.llmc("install", "claude-code").stdout
-
-
-def test_codex_lists_the_server_that_was_installed_and_finds_its_own_again(machine: Machine) -> None:
-    file = write(str(machine.home / ".codex/config.toml"), "hide_agent_reasoning = true # mine\n")
-    machine.llmc("install", "codex")
-    (listed,) = json.loads(run_client(machine, "codex", "mcp", "list", "--json"))
-    assert (listed["name"], listed["enabled"]) == ("llmc", True)
-    assert [listed["transport"]["command"], *listed["transport"]["args"]] == server_command()
-    run_client(machine, "codex", "mcp", "remove", "llmc")
-    run_client(machine, "codex", "mcp", "add", "llmc", "--", *server_command())
-    assert "already there" in machine.llmc("install", "codex").stdout
-    assert "# mine" in file.read_text()

@@ -67,6 +67,8 @@ def command(arguments: list[str]) -> int:
     if asked is None:
         print(_USAGE, end="")
         return 0
+    if "--uninstall" in asked.given and not asked.clients:
+        raise InvalidArgument("--uninstall: from which client?", hint=f"Known are {', '.join(BY_NAME)}.")
     if "--list" in asked.given or not asked.clients:
         _list(as_json="--json" in asked.given)
         return 0
