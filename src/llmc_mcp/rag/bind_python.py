@@ -19,15 +19,16 @@ QUERY = """
 (import_from_statement) @import_from
 (future_import_statement) @blank
 (assignment) @assign
+(augmented_assignment left: (identifier) @_all right: (list) @all (#eq? @_all "__all__"))
 (named_expression) @named
 (for_statement left: (_) @unknown)
 (for_in_clause left: (_) @unknown)
 (lambda parameters: (lambda_parameters) @unknown)
-(delete_statement (identifier) @unknown)
 (as_pattern) @as
 (global_statement) @outer
 (nonlocal_statement) @outer
 (function_definition) @function
+(decorated_definition definition: (_) @decorated)
 (class_definition superclasses: (argument_list) @bases)
 (return_statement (_) @return)
 """
@@ -50,9 +51,10 @@ _CONTAINERS = frozenset(
 
 def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: Facts) -> None:
     """Fill `facts` from what the query found."""
+    scopes.begin_later({scopes.inside(node.start_byte): node.start_byte for node in captures.get("decorated", ())})
     for node in captures.get("outer", ()):
         for child in node.named_children:
-            scopes.from_outside(node.start_byte, _text(child))
+            scopes.from_outside(node.start_byte, facts.text(child))
     for node in captures.get("import", ()):
         _import(node, facts)
     for node in captures.get("import_from", ()):
@@ -65,19 +67,17 @@ def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: Facts) -> None:
         _assignment(node, scopes, facts)
     for node in captures.get("unknown", ()):
         for name in _names(node):
-            facts.bind(node.start_byte, _text(name), UNKNOWN)
+            facts.bind(node.start_byte, facts.text(name), UNKNOWN)
     for node in captures.get("named", ()):
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:
-            facts.bind(node.end_byte - 1, _text(name), _value(value))
+            facts.bind(node.end_byte - 1, facts.text(name), _value(value))
     for node in captures.get("as", ()):
         _as_pattern(node, facts)
+    for node in captures.get("all", ()):
+        _exported(node, facts)
     for node in captures.get("return", ()):
         _returned(node, scopes, facts)
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
 
 
 def _value(node: Node, then: str = "") -> Value:
@@ -115,11 +115,11 @@ def _import(node: Node, facts: Facts) -> None:
     for child in node.named_children:
         alias = child.child_by_field_name("alias")
         named = child.child_by_field_name("name") if alias is not None else child
-        module = _text(named) if named is not None else ""
+        module = facts.text(named) if named is not None else ""
         before, _, last = module.rpartition(".")
         facts.imported(last, f"<{before}>" if before else "<>", child.start_byte)
         if alias is not None:
-            facts.bind(node.start_byte, _text(alias), f"<{module}>")
+            facts.bind(node.start_byte, facts.text(alias), f"<{module}>")
         else:
             root = module.partition(".")[0]
             facts.bind(node.start_byte, root, f"<{root}>")
@@ -129,7 +129,7 @@ def _import_from(node: Node, facts: Facts) -> None:
     """`from a.b import c as d`, `from . import e`, `from f import *`"""
     facts.blanks.append((node.start_byte, node.end_byte))
     source = node.child_by_field_name("module_name")
-    module = f"<{''.join(_text(source).split())}>" if source is not None else "<>"
+    module = f"<{''.join(facts.text(source).split())}>" if source is not None else "<>"
     for child in node.named_children:
         if child.type == "wildcard_import":
             facts.bind(node.start_byte, STAR, module)
@@ -137,9 +137,9 @@ def _import_from(node: Node, facts: Facts) -> None:
         elif child != source:
             alias = child.child_by_field_name("alias")
             named = child.child_by_field_name("name") if alias is not None else child
-            name = _text(named) if named is not None else ""
+            name = facts.text(named) if named is not None else ""
             facts.imported(name, module, child.start_byte)
-            facts.bind(node.start_byte, _text(alias) if alias is not None else name, f"{module}.{name}")
+            facts.bind(node.start_byte, facts.text(alias) if alias is not None else name, f"{module}.{name}")
 
 
 def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
@@ -151,10 +151,10 @@ def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
         return
     before = scopes.definitions[owner].span.start - 1  # annotations are read in the scope around the function
     around = scopes.definitions[owner].parent
-    decorators = _decorators(node)
+    decorators = _decorators(node, facts)
     in_class = around >= 0 and scopes.definitions[around].kind in CLASSES and "staticmethod" not in decorators
     for place, child in enumerate(parameters.named_children):
-        name, value = _parameter(child)
+        name, value = _parameter(child, facts)
         if name and place == 0 and in_class and value == UNKNOWN:
             itself = "classmethod" in decorators or name in ("cls", "mcs", "mcls", "klass")
             value = f"#{around}" if itself else f"#{around}()"
@@ -163,23 +163,25 @@ def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
     returned = node.child_by_field_name("return_type")
     if returned is not None:
         value = (
-            f"#{around}()" if _text(returned) in ("Self", "typing.Self") and in_class else annotated(_text(returned))
+            f"#{around}()"
+            if facts.text(returned) in ("Self", "typing.Self") and in_class
+            else annotated(facts.text(returned))
         )
         facts.bounds.append(Bound(before, RETURNS, value, owner))
     if "property" in decorators:
         facts.bounds.append(Bound(before, PROPERTY, PROPERTY, owner))
 
 
-def _decorators(function: Node) -> str:
+def _decorators(function: Node, facts: Facts) -> str:
     around = function.parent
     if around is None or around.type != "decorated_definition":
         return ""
-    return " ".join(_text(child) for child in around.named_children if child.type == "decorator")
+    return " ".join(facts.text(child) for child in around.named_children if child.type == "decorator")
 
 
-def _parameter(node: Node) -> tuple[str, Value]:
+def _parameter(node: Node, facts: Facts) -> tuple[str, Value]:
     if node.type == "identifier":
-        return _text(node), UNKNOWN
+        return facts.text(node), UNKNOWN
     kind = node.child_by_field_name("type")
     name = node.child_by_field_name("name") or next((one for one in node.named_children if one.type != "type"), None)
     if name is None:
@@ -188,8 +190,8 @@ def _parameter(node: Node) -> tuple[str, Value]:
     if name.type in ("list_splat_pattern", "dictionary_splat_pattern"):
         name = name.named_children[0] if name.named_children else name
     if starred:
-        return _text(name), LITERAL
-    return _text(name), annotated(_text(kind)) if kind is not None else UNKNOWN
+        return facts.text(name), LITERAL
+    return facts.text(name), annotated(facts.text(kind)) if kind is not None else UNKNOWN
 
 
 def _bases(node: Node, scopes: Scopes, facts: Facts) -> None:
@@ -212,18 +214,28 @@ def _assignment(node: Node, scopes: Scopes, facts: Facts) -> None:
     if left is None:
         return
     at = node.end_byte - 1
-    value = annotated(_text(kind)) if kind is not None else _value(right) if right is not None else UNKNOWN
+    if right is not None and facts.text(left) == "__all__":
+        _exported(right, facts)
+    value = annotated(facts.text(kind)) if kind is not None else _value(right) if right is not None else UNKNOWN
     if left.type == "identifier":
-        facts.bind(at, _text(left), value)
+        facts.bind(at, facts.text(left), value)
     elif left.type == "attribute":
         holder, name = left.child_by_field_name("object"), left.child_by_field_name("attribute")
-        if holder is not None and name is not None and _text(holder) in ("self", "cls"):
+        if holder is not None and name is not None and facts.text(holder) in ("self", "cls"):
             owner = scopes.class_around(scopes.inside(node.start_byte))
             if owner >= 0:
-                facts.bounds.append(Bound(at, _text(name), value, owner))
+                facts.bounds.append(Bound(at, facts.text(name), value, owner))
     else:
         for name in _names(left):
-            facts.bind(at, _text(name), UNKNOWN)
+            facts.bind(at, facts.text(name), UNKNOWN)
+
+
+def _exported(node: Node, facts: Facts) -> None:
+    """The names that `__all__` lists."""
+    if node.type == "string":
+        facts.exported.append((facts.text(node).strip("\"'"), node.start_byte))
+    for child in node.named_children if node.type in ("list", "tuple", "binary_operator") else ():
+        _exported(child, facts)
 
 
 def _names(node: Node) -> list[Node]:
@@ -246,7 +258,7 @@ def _as_pattern(node: Node, facts: Facts) -> None:
         return
     caught = node.parent is not None and node.parent.type.startswith("except")
     for name in _names(alias):
-        facts.bind(alias.end_byte - 1, _text(name), _value(source, "()" if caught else ""))
+        facts.bind(alias.end_byte - 1, facts.text(name), _value(source, "()" if caught else ""))
 
 
 def _returned(node: Node, scopes: Scopes, facts: Facts) -> None:

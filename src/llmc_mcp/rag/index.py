@@ -15,7 +15,7 @@ import msgspec
 import tantivy
 
 from . import rank, store
-from .types import Chunk, Definition, Parsed, Span
+from .types import Chunk, Definition, Packed, Parsed, Span
 
 _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
 _NO_FILE = 0
@@ -171,6 +171,10 @@ class Reader:
         name, qualname, kind, *span, signature, parent = rows[0]
         return Definition(name, qualname or name, kind, Span(*span), signature or name, "", parent)
 
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """For whoever knows the tables: the graph."""
+        return self._rows(sql, parameters)
+
     def updated(self) -> float:
         """When something was last written to it."""
         newest = [os.stat(path).st_mtime for path in store.databases_of(self.build) if os.path.exists(path)]
@@ -289,6 +293,7 @@ class Writer:
         self._connection.execute("INSERT OR REPLACE INTO files VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
         if parsed is not None:
             self._put_symbols(looked.id, parsed)
+            self._put_references(looked.id, parsed.references)
         for fields in looked.documents:
             self._texts().add_document(_document(fields))
 
@@ -303,9 +308,16 @@ class Writer:
         ]
         self._connection.executemany("INSERT INTO symbols VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)
 
+    def _put_references(self, file: int, references: Packed) -> None:
+        if references.record:
+            row = (file, references.count, references.mentioned)
+            self._connection.execute("INSERT INTO mentions VALUES (?,?,?)", row)
+            self._connection.execute("INSERT INTO records VALUES (?,?)", (file, references.record))
+
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
-        self._connection.execute("DELETE FROM symbols WHERE file=?", (file,))
+        for table in ("symbols", "mentions", "records"):
+            self._connection.execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608
         rank.delete(self._texts(), file)
 
     def drop(self, file: int) -> None:

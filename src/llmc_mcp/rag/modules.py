@@ -50,6 +50,11 @@ class Modules:
         found = self._in_folder[self.path(file).rpartition("/")[0]]
         return [one for one in found if self._language[one] == language and one != file]
 
+    def neighbours(self, file: int) -> list[int]:
+        """The files of the same folder and language."""
+        found = self._in_folder[self.path(file).rpartition("/")[0]]
+        return [one for one in found if self._language[one] == self.language(file)]
+
     def find(self, importer: int, name: str) -> list[int]:
         """The files that `name` means in `importer`; none where it is not of this repository."""
         language = self.language(importer)

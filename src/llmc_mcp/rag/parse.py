@@ -19,7 +19,7 @@ from tree_sitter import Language, Node, Parser, Tree
 
 from ..store.place import data_directory
 from .detect import language_of as language_of
-from .types import Parsed
+from .types import Packed, Parsed
 
 PARSE_SECONDS = 0.5  # real files need 0.1 s a megabyte; what needs more is broken or meant to hurt
 _SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
@@ -48,14 +48,18 @@ def look(path: str, source: bytes) -> Parsed:
     """Everything that the index wants to know about a file. Never raises because of what is in it."""
     from .chunk import chunks
     from .languages import LANGUAGES
+    from .record import packed
+    from .references import find
     from .symbols import definitions
 
     language = language_of(path, source[:4096])
-    found, broken = [], 0
+    found, broken, references = [], 0, Packed()
     if language in LANGUAGES and not _is_minified(source):
         parsed = syntax(language, source)
         found, broken = definitions(parsed), first_error(parsed)
-    return Parsed(path, language, hashlib.sha256(source).digest(), found, chunks(source, found), [], broken)
+        references = packed(*find(parsed, found))
+    sha256 = hashlib.sha256(source).digest()
+    return Parsed(path, language, sha256, found, chunks(source, found), references, broken)
 
 
 def syntax(language: str, source: bytes) -> Syntax:
@@ -92,7 +96,8 @@ def first_error(syntax: Syntax) -> int:
 @functools.cache
 def grammar(language: str) -> Language:
     """A language's grammar: 150 ms the first time on a machine, then 1 ms a process."""
-    os.environ.setdefault(_CACHE, _where_grammars_go())
+    if _CACHE not in os.environ:
+        os.environ[_CACHE] = _where_grammars_go()
     return semble_grammars.get_language(language)
 
 

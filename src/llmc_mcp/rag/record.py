@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from .types import Binding, Reference, ReferenceKind
+from .types import Binding, Packed, Reference, ReferenceKind
 
 KINDS: tuple[ReferenceKind, ...] = ("call", "import", "inherit", "use")
 _NUMBER = {kind: number for number, kind in enumerate(KINDS)}
@@ -40,6 +40,11 @@ def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
     paths = [number(one.path) for one in bindings]
     columns = ("\n".join(strings), names, receivers, kinds, lines, insides, owners, bound, paths)
     return zlib.compress(msgspec.msgpack.encode(columns), 6)
+
+
+def packed(references: Sequence[Reference], bindings: Sequence[Binding]) -> Packed:
+    """Everything of a file that the graph keeps."""
+    return Packed(pack(references, bindings), hashes(references), len(references))
 
 
 def _steps(values: Iterable[int]) -> Iterator[int]:

@@ -6,10 +6,11 @@ from functools import lru_cache
 from types import ModuleType
 from typing import NamedTuple
 
-import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Query, QueryCursor
 
-from . import bind_python
+from . import bind_c, bind_go, bind_java, bind_python, bind_rust, bind_script
+from .lines import line_starts
+from .parse import Syntax, grammar
 from .scan import LITERAL, Mention, scan
 from .scopes import CLASSES, FUNCTIONS, Scopes
 from .syntax_facts import Facts
@@ -26,7 +27,7 @@ class Found(NamedTuple):
     bindings: list[Binding]
 
 
-class Grammar(NamedTuple):
+class Tongue(NamedTuple):
     """How a language is read."""
 
     query: Query | None
@@ -35,14 +36,25 @@ class Grammar(NamedTuple):
     built_in: frozenset[str]
     open_classes: bool  # methods see their class's names without a receiver
     definers: bool  # the scan leaves out the names of functions and classes
+    selves: dict[str, str]
 
 
-_BINDERS: dict[str, ModuleType] = {"python": bind_python}
+_BINDERS: dict[str, ModuleType] = {
+    "python": bind_python,
+    "javascript": bind_script,
+    "typescript": bind_script,
+    "tsx": bind_script,
+    "go": bind_go,
+    "rust": bind_rust,
+    "java": bind_java,
+    "c": bind_c,
+    "cpp": bind_c,
+}
 
 
 @lru_cache(maxsize=64)
-def _grammar(language: str) -> Grammar:
-    tongue = semble_grammars.get_language(language)
+def _tongue(language: str) -> Tongue:
+    tongue = grammar(language)
     kinds = {tongue.node_kind_for_id(place) or "" for place in range(tongue.node_kind_count)}
     keywords = frozenset(kind for kind in kinds if kind.isidentifier()) - _NOT_KEYWORDS
     named = {
@@ -52,14 +64,16 @@ def _grammar(language: str) -> Grammar:
     }
     binder = _BINDERS.get(language)
     if binder is None:
-        return Grammar(_blanking(tongue), keywords - named, None, frozenset(), True, False)
-    return Grammar(
-        Query(tongue, binder.QUERY),
+        return Tongue(_blanking(tongue), keywords - named, None, frozenset(), True, False, {"this": "()", "self": "()"})
+    queries: dict[str, str] = getattr(binder, "QUERIES", {})
+    return Tongue(
+        Query(tongue, queries[language] if queries else binder.QUERY),
         keywords - named,
         binder.bind,
         binder.BUILT_IN,
         getattr(binder, "OPEN_CLASSES", False),
         language == "python",
+        getattr(binder, "SELVES", {}),
     )
 
 
@@ -78,41 +92,45 @@ def _blanking(tongue: Language) -> Query | None:
     return Query(tongue, "\n".join(dict.fromkeys(parts))) if parts else None
 
 
-def find(language: str, root: Node, source: bytes, definitions: list[Definition]) -> Found:
-    """References and bindings of a file. `language` must have a grammar."""
-    grammar = _grammar(language)
-    captures = QueryCursor(grammar.query).captures(root) if grammar.query is not None else {}
-    facts, scopes = Facts(), Scopes(definitions, class_scope_is_open=grammar.open_classes)
-    if grammar.bind is not None:
-        grammar.bind(captures, scopes, facts)
-    scanned = scan(_only_code(source, captures, facts), language, grammar.keywords, facts.wanted())
+def find(syntax: Syntax, definitions: list[Definition]) -> Found:
+    """References and bindings of a file; none of a text that could not be read in time."""
+    if not syntax.complete:
+        return Found([], [])
+    tongue = _tongue(syntax.language)
+    captures = QueryCursor(tongue.query).captures(syntax.root) if tongue.query is not None else {}
+    facts = Facts(syntax.source)
+    scopes = Scopes(definitions, class_scope_is_open=tongue.open_classes, selves=tongue.selves)
+    if tongue.bind is not None:
+        tongue.bind(captures, scopes, facts)
+    scanned = scan(_only_code(syntax.source, captures, facts), syntax.language, tongue.keywords, facts.wanted())
     scopes.bind(facts.bounds, scanned.ends)
-    lines = _line_starts(source)
+    lines = line_starts(syntax.source)
     references = [
         Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
     ]
-    references += _references(scanned.mentions[:_MOST], grammar, scopes, facts, lines)
-    bindings = [Binding(*one) for one in scopes.bindings()]
-    return Found(references, bindings)
+    mentions = [*scanned.mentions[:_MOST], *(Mention(name, None, False, at) for name, at in facts.exported)]
+    references += _references(mentions, tongue, scopes, facts, lines)
+    return Found(references, [Binding(*one) for one in scopes.bindings()])
 
 
 def _references(
-    mentions: list[Mention], grammar: Grammar, scopes: Scopes, facts: Facts, lines: list[int]
+    mentions: list[Mention], tongue: Tongue, scopes: Scopes, facts: Facts, lines: list[int]
 ) -> list[Reference]:
     found: list[Reference] = []
-    waiting = _own_names(scopes.definitions, grammar.definers)
+    waiting = _own_names(scopes.definitions, tongue.definers)
     bare: dict[tuple[int, str], tuple[str, str]] = {}
     for written, receiver, called, at in mentions:
         inside = scopes.inside(at)
         if written in waiting and _is_definition(waiting[written], scopes.definitions, at, inside):
             continue
+        reads_in = scopes.reads_in(at)
         if receiver is None:
-            known = bare.get((inside, written))
+            known = bare.get((reads_in, written))
             if known is None:
-                known = bare[inside, written] = _bare(written, inside, scopes, grammar.built_in)
+                known = bare[reads_in, written] = _bare(written, reads_in, scopes, tongue.built_in)
             name, path = known
         else:
-            name, path = written, scopes.path(receiver, at, inside)
+            name, path = written, scopes.path(receiver, at, reads_in)
         if path == LITERAL:
             continue
         inherits = bool(facts.inherited) and at + len(written.encode()) in facts.inherited
@@ -170,11 +188,3 @@ def _only_code(source: bytes, captures: dict[str, list[Node]], facts: Facts) -> 
         else:
             code[start:end] = b'"' * (end - start)
     return bytes(code)
-
-
-def _line_starts(source: bytes) -> list[int]:
-    starts, at = [0], source.find(b"\n")
-    while at >= 0:
-        starts.append(at + 1)
-        at = source.find(b"\n", at + 1)
-    return starts

@@ -19,6 +19,8 @@ _STEP = re.compile(r"\.([^.()\[\]]+)|(\(\))|(\[\])")
 _DEEPEST = 24
 _MOST_BASES = 64
 _PRIVATE = "_"
+_OPEN = frozenset({"java", "cpp", "csharp", "kotlin"})
+_SPREAD = frozenset({"go", "rust"})  # languages in which a type's methods may stand in other files of its folder
 _FREE_NAMES = frozenset({"c", "cpp", "objc"})  # languages whose functions are known to everybody who links them
 
 
@@ -72,7 +74,7 @@ class Resolver:
 
     def __init__(self, source: Source, modules: Modules) -> None:
         self._source, self.modules = source, modules
-        self._members: dict[int, dict[tuple[int, str], list[int]]] = {}
+        self._members: dict[int, dict[tuple[str, str], list[int]]] = {}
         self._values: dict[tuple[int, str], list[Value]] = {}
         self._orders: dict[Target, tuple[list[Target], bool]] = {}
 
@@ -86,9 +88,24 @@ class Resolver:
         if receiver.startswith("=#"):
             return [Value("definition", file, int(receiver[2:]))]
         if not receiver:
-            return self._global(file, name, 0)
+            return self._implicit(file, reference) or self._global(file, name, 0)
         values = self.evaluate(file, receiver)
         return _merge(self._attribute(value, name, 0) for value in values)
+
+    def _implicit(self, file: int, reference: Reference) -> list[Value]:
+        """Where a method sees its class's names without a receiver, also those that the class inherits."""
+        if reference.inside < 0 or self.modules.language(file) not in _OPEN:
+            return []
+        symbols = self._source.symbols(file)
+        owner = symbols[reference.inside].qualname
+        while "." in owner:
+            owner = owner.rpartition(".")[0]
+            for place in self._class_places(file, owner):
+                order, _ = self.order(Target(file, place))
+                found = self._class_member(order, reference.name, Target(file, place), 0)
+                if found[0].what != "unknown":
+                    return found
+        return []
 
     def evaluate(self, file: int, path: str, asked: Value | None = None, depth: int = 0) -> list[Value]:
         """What a path of a file may stand for; `asked` is whose method returned it."""
@@ -130,6 +147,8 @@ class Resolver:
             return [asked] if asked is not None else [UNKNOWN]
         if name in ("?", ""):
             return [UNKNOWN]
+        if name in ("crate", "super", "self") and self.modules.language(file) == "rust":
+            return self._module(file, name)
         return [ELSEWHERE] if name == "'" else self._global(file, name, depth)
 
     def _module(self, file: int, name: str) -> list[Value]:
@@ -159,12 +178,27 @@ class Resolver:
         return [value for value in self._module_member(file, name, depth) if value.what != "unknown"]
 
     def _own_members(self, file: int, owner: int, name: str) -> list[int]:
+        """What a definition (or the file, as -1) has under a name, by qualified names: methods may stand outside."""
+        around = self._source.symbols(file)[owner].qualname if owner >= 0 else ""
+        return self._members_of(file).get((around, name), [])
+
+    def _members_of(self, file: int) -> dict[tuple[str, str], list[int]]:
         members = self._members.get(file)
         if members is None:
             members = self._members[file] = {}
-            for place, one in enumerate(self._source.symbols(file)):
-                members.setdefault((one.parent, one.name), []).append(place)
-        return members.get((owner, name), [])
+            symbols = self._source.symbols(file)
+            for place, one in enumerate(symbols):
+                owner = one.qualname[: -len(one.name)].rstrip(".")
+                members.setdefault((owner, one.name), []).append(place)
+                if owner and _only_namespaces(symbols, one.parent):
+                    members.setdefault(("", one.name), []).append(place)
+        return members
+
+    def _class_places(self, file: int, qualname: str) -> list[int]:
+        """The definitions of a file that together are a class: a struct and its impl blocks, say."""
+        owner, _, name = qualname.rpartition(".")
+        places = self._members_of(file).get((owner, name), [])
+        return [place for place in places if self._source.symbols(file)[place].kind in CLASSES]
 
     def _module_member(self, file: int, name: str, depth: int) -> list[Value]:
         if depth > _DEEPEST:
@@ -176,6 +210,8 @@ class Resolver:
             return _merge(self.evaluate(file, path, depth=depth + 1) for path in paths)
         if below := self.modules.submodule(file, name):
             return [Value("module", one) for one in below]
+        if name == "default":  # a module that exports nothing by default is its own
+            return [Value("module", file)]
         if (-1, STAR) in bindings:
             found = self._global(file, name, depth + 1)
             return [value for value in found if value.what != "elsewhere"] or [UNKNOWN]
@@ -187,8 +223,8 @@ class Resolver:
         if value.what == "module":
             found = self._module_member(value.file, name, depth + 1)
         elif value.what == "above":
-            order, is_open = self.order(value.target)
-            found = self._class_member(order[1:], is_open, name, value.target, depth)
+            order, _ = self.order(value.target)
+            found = self._class_member(order[1:], name, value.target, depth)
         elif value.what in ("definition", "instance"):
             found = self._attribute_of_definition(value, name, depth)
         else:
@@ -200,8 +236,8 @@ class Resolver:
         if symbol.kind in CLASSES:
             if name == "__class__":
                 return [value._replace(what="definition")]
-            order, is_open = self.order(value.target)
-            return self._class_member(order, is_open, name, value.target, depth)
+            order, _ = self.order(value.target)
+            return self._class_member(order, name, value.target, depth)
         if value.what == "instance":
             return [UNKNOWN]
         if symbol.kind in FUNCTIONS:
@@ -220,15 +256,26 @@ class Resolver:
         paths = self._source.record(target.file).bindings.get((symbol.parent, symbol.name), ())
         return _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths) or [UNKNOWN]
 
-    def _class_member(self, order: list[Target], is_open: bool, name: str, holder: Target, depth: int) -> list[Value]:
+    def _class_member(self, order: list[Target], name: str, holder: Target, depth: int) -> list[Value]:
         for target in order:
             if own := self._own_members(target.file, target.place, name):
                 return [Value("definition", target.file, place, holder=holder) for place in own]
             if paths := self._source.record(target.file).bindings.get((target.place, name)):
                 values = _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths)
                 return values if len(values) == 1 else [value._replace(certain=False) for value in values]
-        del is_open
+            if self.modules.language(target.file) in _SPREAD and (spread := self._spread_members(target, name)):
+                return [value._replace(holder=holder) for value in spread]
         return [UNKNOWN]
+
+    def _spread_members(self, target: Target, name: str) -> list[Value]:
+        """Methods that stand in other files than their type."""
+        qualname = self.symbol(target).qualname
+        files = [file for file in self.modules.neighbours(target.file) if file != target.file]
+        return [
+            Value("definition", file, place)
+            for file in files
+            for place in self._members_of(file).get((qualname, name), ())
+        ]
 
     def _call(self, value: Value, depth: int) -> list[Value]:
         if depth > _DEEPEST:
@@ -266,10 +313,12 @@ class Resolver:
         """The classes that a class names as its bases; and whether there are others that are not known."""
         found: list[Target] = []
         is_open = False
-        for path in self._source.record(target.file).bindings.get((target.place, BASE), ()):
-            values = self._classes(self.evaluate(target.file, path), 0)
-            found += [one for one in values if one not in found]
-            is_open = is_open or not values
+        bindings = self._source.record(target.file).bindings
+        for place in self._class_places(target.file, self.symbol(target).qualname) or [target.place]:
+            for path in bindings.get((place, BASE), ()):
+                values = self._classes(self.evaluate(target.file, path), 0)
+                found += [one for one in values if one not in found]
+                is_open = is_open or not values
         return found[:_MOST_BASES], is_open
 
     def _classes(self, values: Iterable[Value], depth: int) -> list[Target]:
@@ -293,6 +342,12 @@ class Resolver:
             is_open = is_open or base_is_open
         orders.append(list(bases))
         return [target, *_merged([one for one in orders if one])], is_open
+
+
+def _only_namespaces(symbols: list[Symbol], place: int) -> bool:
+    while place >= 0 and symbols[place].kind == "namespace":
+        place = symbols[place].parent
+    return place < 0
 
 
 def _merged(orders: list[list[Target]]) -> list[Target]:

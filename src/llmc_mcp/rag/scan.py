@@ -20,13 +20,14 @@ _SEPARATORS = {
     "cpp": rb"\.|->|::",
     "objc": rb"\.|->",
     "php": rb"\?->|->|::",
-    "rust": rb"\.|::",
+    "rust": rb"\??\.|::",
     "lua": rb"\.|:",
     "ruby": rb"&\.|\.|::",
 }
 _OTHERWISE = rb"\?\.|\.|::"
 _TYPE_ARGUMENTS = rb"(?=(?:::)?<[\w\s,.&?\[\]:<>|]*>\()"  # of a call: they are read as names of their own
 _WITH_TYPE_ARGUMENTS = frozenset({"typescript", "tsx", "java", "cpp", "rust", "csharp", "kotlin", "swift", "scala"})
+_OTHER_SUPER = re.compile(rb"\(\s*([A-Za-z_]\w*)\s*,")  # super(Class, self)
 _NONE: frozenset[str] = frozenset()
 _DEFINERS = {"python": frozenset({"def", "class"})}
 
@@ -100,6 +101,8 @@ def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int])
                 at = end - len(name.encode())
             mentions.append(Mention(name, value, opener is not None and not opener.endswith(b"["), at))
             whole = name if value is None else f"{value}.{name}"
+            if whole == "super" and (other := _OTHER_SUPER.match(code, end)):
+                whole = f"super:{other[1].decode('utf-8', 'replace')}"
             if end in wanted:
                 ends[end] = (start, whole)
             if opener:

@@ -22,9 +22,9 @@ from .types import Definition
 
 CLASSES = frozenset(
     {"class", "struct", "interface", "trait", "enum", "type", "union", "record", "impl", "object", "protocol", "mixin"}
-    | {"module", "namespace"}
+    | {"module", "namespace", "extension", "instance", "concept"}
 )
-FUNCTIONS = frozenset({"function", "method", "constructor", "macro", "property", "getter", "setter"})
+FUNCTIONS = frozenset({"function", "method", "constructor", "macro", "property", "getter", "setter", "prototype"})
 _SCOPED = CLASSES | FUNCTIONS
 RETURNS, BASE, STAR, PROPERTY, EXPORTS = "()", "^", "*", "@", "="  # names of bindings that are no names
 
@@ -62,17 +62,24 @@ class Bound(NamedTuple):
 class Scopes:
     """The scopes of one file: who contains whom, what each binds, what a path means there."""
 
-    def __init__(self, definitions: list[Definition], *, class_scope_is_open: bool) -> None:
-        """In some languages a method sees its class's names without a receiver (`class_scope_is_open`)."""
+    def __init__(self, definitions: list[Definition], *, class_scope_is_open: bool, selves: dict[str, str]) -> None:
+        """In some languages a method sees its class's names without a receiver (`class_scope_is_open`).
+
+        `selves` are the words for the instance or the class around: `this`, `Self`.
+        """
         self.definitions = definitions
-        self._open = class_scope_is_open
+        self._open, self._selves = class_scope_is_open, selves
         self._members: dict[tuple[int, str], int] = {}
+        self._classes = {one.qualname: place for place, one in enumerate(definitions) if one.kind in CLASSES}
         for place, one in enumerate(definitions):
-            self._members.setdefault((one.parent, one.name), place)
+            if self._stands_in_its_owner(one):
+                self._members.setdefault((one.parent, one.name), place)
         self._bound: dict[tuple[int, str], list[Bound]] = {}
         self._ends: dict[int, tuple[int, str]] = {}
         self._not_here: set[tuple[int, str]] = set()  # names that a scope says it has from further out
-        self._edges, self._inner = _flatten(definitions)
+        starts = [one.span.start for one in definitions]
+        self._edges, self._inner = _flatten(definitions, starts)
+        self._lookup = self._edges, self._inner
         self._cache: dict[tuple[int, str], str] = {}
         self._chains: dict[int, list[int]] = {}
         self._scope_of = [*(self._find_scope(place) for place in range(len(definitions))), -1]  # the last one is at -1
@@ -81,9 +88,20 @@ class Scopes:
         """The innermost definition around a byte; -1 for none."""
         return self._inner[bisect_right(self._edges, at)]
 
+    def begin_later(self, starts: dict[int, int]) -> None:
+        """Some definitions' scopes begin later than they do: decorators are read in the scope around."""
+        if starts:
+            first = [starts.get(place, one.span.start) for place, one in enumerate(self.definitions)]
+            self._lookup = _flatten(self.definitions, first)
+
+    def reads_in(self, at: int) -> int:
+        """The definition in whose scope the names at a byte are read."""
+        edges, inner = self._lookup
+        return inner[bisect_right(edges, at)]
+
     def scope(self, at: int) -> int:
         """The innermost definition around a byte that has names of its own."""
-        return self.scope_of(self.inside(at))
+        return self.scope_of(self.reads_in(at))
 
     def scope_of(self, place: int) -> int:
         """The definition itself if it has names of its own, else the one around it that has."""
@@ -95,10 +113,18 @@ class Scopes:
         return place
 
     def class_around(self, place: int) -> int:
-        """The class that a definition lies in, or is; -1 for none."""
+        """The class that a definition lies in, belongs to, or is; -1 for none."""
         while place >= 0 and self.definitions[place].kind not in CLASSES:
-            place = self.definitions[place].parent
+            one = self.definitions[place]
+            if not self._stands_in_its_owner(one):
+                return self._classes.get(one.qualname.rpartition(".")[0], -1)
+            place = one.parent
         return place
+
+    def _stands_in_its_owner(self, one: Definition) -> bool:
+        """Methods of Go and C++ may stand outside of their class; their qualified names then say whose they are."""
+        around = self.definitions[one.parent].qualname + "." if one.parent >= 0 else ""
+        return len(one.qualname) == len(around) + len(one.name)
 
     def member(self, owner: int, name: str) -> int | None:
         """What a definition (or the file, as -1) defines under a name."""
@@ -153,12 +179,24 @@ class Scopes:
     def path(self, written: str, at: int, inside: int, depth: int = 0) -> str:
         """The path of an expression as written: its first name is looked up, the rest kept."""
         if written[0] in "?'":
-            return written[0]
+            return shorten(written)
         first = _FIRST.split(written, 1)[0]
         found = self._look_up(first, at, self._scope_of[inside], depth)
-        if found == "super" and written.startswith("super()"):
-            return shorten(f"^{self.class_around(inside)}{written[7:]}")
+        if found.startswith("super") and written[len(first) :].startswith("()"):
+            return shorten(self._above(found, at, inside) + written[len(first) + 2 :])
+        if found in self._selves and found == first:
+            around = self.class_around(inside)
+            found = f"#{around}{self._selves[found]}" if around >= 0 else found
         return shorten(found + written[len(first) :])
+
+    def _above(self, written: str, at: int, inside: int) -> str:
+        """`super()`, or `super(Class, self)`, which starts above another class than the one around."""
+        around = self.class_around(inside)
+        _, other, name = written.partition(":")
+        if not other or (around >= 0 and self.definitions[around].name == name):
+            return f"^{around}" if around >= 0 else UNKNOWN
+        found = self._look_up(name, at, self._scope_of[inside], 0)
+        return f"^{found[1:]}" if found[0] == "#" and found[1:].isdigit() else UNKNOWN
 
     def _outwards(self, scope: int) -> list[int]:
         """The scopes in which a name is looked for, from the innermost on."""
@@ -198,6 +236,8 @@ class Scopes:
         if not before:
             return UNKNOWN
         path = self._value(before[-1], depth)
+        if path == LITERAL and len(before) > 1:
+            return UNKNOWN  # one branch makes a list, another one something else
         certain = len(before) == 1 or path in (UNKNOWN, LITERAL)
         return path if certain or path.startswith("~") else f"~{path}"
 
@@ -214,40 +254,39 @@ class Scopes:
         if isinstance(value, str):
             return value
         if isinstance(value, Written):
-            return self.path(value.text, one.at, self.inside(one.at), depth + 1)
+            return self.path(value.text, one.at, self.reads_in(one.at), depth + 1)
         start, written = self._ends.get(value.end, (-1, UNKNOWN))
         if start != value.start:
             return UNKNOWN
-        return self.path(written + value.then, one.at, self.inside(one.at), depth + 1)
+        return self.path(written + value.then, one.at, self.reads_in(one.at), depth + 1)
 
 
 def shorten(path: str) -> str:
     """A path without what makes no difference, or not known if it is too long to be linked."""
-    if path[0] in "?'":
-        return path[0]
-    if path[0] == "~" and path[1:2] in ("?", "'"):
-        return path[1]
+    bare = path.lstrip("~")
+    if bare[0] == UNKNOWN:
+        return UNKNOWN
+    if bare[0] == LITERAL:  # what a list holds, or a method of a text returns, can be anything
+        return UNKNOWN if "(" in bare or "[" in bare else LITERAL
     if path.startswith("~~"):
         path = path[1:]
     return path if len(path) <= _LONGEST else UNKNOWN
 
 
-def _flatten(definitions: list[Definition]) -> tuple[list[int], list[int]]:
+def _flatten(definitions: list[Definition], starts: list[int]) -> tuple[list[int], list[int]]:
     """Where the innermost definition changes: sorted bytes, and who is innermost from each of them on."""
     edges: list[int] = []
     inner: list[int] = [-1]
     stack: list[tuple[int, int]] = []  # end, place
-    for place in sorted(
-        range(len(definitions)), key=lambda at: (definitions[at].span.start, -definitions[at].span.end)
-    ):
-        span = definitions[place].span
-        while stack and stack[-1][0] <= span.start:
+    for place in sorted(range(len(definitions)), key=lambda at: (starts[at], -definitions[at].span.end)):
+        start = starts[place]
+        while stack and stack[-1][0] <= start:
             end, _ = stack.pop()
             edges.append(end)
             inner.append(stack[-1][1] if stack else -1)
-        edges.append(span.start)
+        edges.append(start)
         inner.append(place)
-        stack.append((span.end, place))
+        stack.append((definitions[place].span.end, place))
     while stack:
         end, _ = stack.pop()
         edges.append(end)

@@ -20,7 +20,7 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 
-FORMAT = 1  # of tables, fields and parsing; an index of another format is built anew
+FORMAT = 2  # of tables, fields and parsing; an index of another format is built anew
 
 # No text of files is kept: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
 SCHEMA = [
@@ -38,6 +38,10 @@ SCHEMA = [
         start INTEGER NOT NULL, end INTEGER NOT NULL, signature TEXT NOT NULL,
         PRIMARY KEY (file, place)) WITHOUT ROWID""",
     "CREATE INDEX symbols_by_name ON symbols (name)",
+    # What a file says of definitions of its own and of others: `mentioned` tells at a glance of which names, `record`
+    # holds it all; see record.py. Two tables, for the first one is read whole.
+    "CREATE TABLE mentions (file INTEGER PRIMARY KEY, count INTEGER NOT NULL, mentioned BLOB NOT NULL)",
+    "CREATE TABLE records (file INTEGER PRIMARY KEY, record BLOB NOT NULL)",
     # Files that were dropped since tantivy's last commit.
     "CREATE TABLE gone (file INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
 ]

@@ -1,25 +1,107 @@
-"""What the binding of a language collects from a file's tree, before names are looked up."""
+"""What the binding of a language collects from a file's tree, before names are looked up; and what they share."""
 
-from .scopes import Bound, Expression, Value
+import re
+from collections.abc import Iterable
+
+from tree_sitter import Node
+
+from .scan import LITERAL, UNKNOWN
+from .scopes import BASE, RETURNS, Bound, Expression, Scopes, Value, Written
+
+Captures = dict[str, list[Node]]
+
+# What only wraps another type: its value is used like one of that.
+_WRAPPER = re.compile(
+    r"(?:[\w.]+\.)?(?:Box|Rc|Arc|RefCell|Mutex|RwLock|Option|Result|Promise|Readonly|Partial|Required|Optional"
+    r"|unique_ptr|shared_ptr|weak_ptr|Ref|Observable|Provider)<([^,]*?),?[^,<]*>$"
+)
+_NOISE = re.compile(
+    r"\b(?:const|mut|dyn|impl|final|static|struct|class|enum|typename|volatile|readonly|in)\b|'\w+\s|[&*?!\s]"
+)
+_PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_SEPARATOR = re.compile(r"::|->")
 
 
 class Facts:
     """Bindings, imports, and the pieces of a file that are not to be read as code."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: bytes) -> None:
+        self._source = source
         self.bounds: list[Bound] = []
         self.imports: list[tuple[str, str, int]] = []  # a name, the path of what it is taken from, where
+        self.exported: list[tuple[str, int]] = []  # names in a text that count all the same: those of __all__
         self.blanks: list[tuple[int, int]] = []
-        self.inherited: set[int] = set()  # ends of expressions that are bases of classes
+        self.inherited: set[int] = set()  # ends of names that are bases of classes
+
+    def text(self, node: Node | None) -> str:
+        """The source of a node."""
+        return "" if node is None else self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def bind(self, at: int, name: str, value: Value) -> None:
         """A name gets a value in the scope that it stands in."""
         self.bounds.append(Bound(at, name, value))
 
+    def own(self, at: int, owner: int, name: str, value: Value) -> None:
+        """A definition gets an attribute, a base, or something that it returns."""
+        self.bounds.append(Bound(at, name, value, owner))
+
     def imported(self, name: str, source: str, at: int) -> None:
         """The file takes a name from somewhere."""
         self.imports.append((name, source, at))
 
+    def blank(self, node: Node) -> None:
+        """A piece of the file that is not read again."""
+        self.blanks.append((node.start_byte, node.end_byte))
+
     def wanted(self) -> set[int]:
         """Ends of the expressions that are values of something."""
         return {one.value.end for one in self.bounds if isinstance(one.value, Expression)}
+
+
+def typed(written: str) -> Value:
+    """A value of a type, as most languages write types."""
+    name = type_name(written)
+    return Written(f"{name}()") if name else UNKNOWN
+
+
+def type_name(written: str) -> str:
+    """The dotted name of a type, without what wraps or decorates it; empty where there is none."""
+    name = _NOISE.sub("", _SEPARATOR.sub(".", written.strip().lstrip(":")))
+    while inner := _WRAPPER.match(name):
+        name = inner[1]
+    if name.startswith(("[", "(", "{")) or "[]" in name or "|" in name:
+        sides = [side for side in name.split("|") if side not in ("null", "undefined")]
+        if len(sides) != 1 or sides[0].startswith(("[", "(", "{")) or "[]" in sides[0]:
+            return ""
+        name = sides[0]
+    found = _PATH.match(name)
+    return found[0] if found is not None else ""
+
+
+def expression(node: Node | None, chains: frozenset[str], wrappers: frozenset[str]) -> Value:
+    """What an expression is worth knowing as: a chain of names and calls, or a value of the language."""
+    while node is not None and node.type in wrappers and node.named_child_count >= 1:
+        node = node.named_children[-1]
+    if node is None:
+        return UNKNOWN
+    if node.type in chains:
+        return Expression(node.start_byte, node.end_byte)
+    literal = any(word in node.type for word in ("string", "number", "literal", "array", "true", "false", "integer"))
+    return LITERAL if literal else UNKNOWN
+
+
+def inherits(facts: Facts, owner: int, at: int, bases: Iterable[Node], scopes: Scopes) -> None:
+    """A definition has these bases."""
+    before = scopes.definitions[owner].span.start - 1 if owner >= 0 else at
+    for base in bases:
+        name = type_name(facts.text(base))
+        if name and owner >= 0:
+            facts.own(before, owner, BASE, Written(name))
+            start = facts.text(base).find(name.rpartition(".")[2])
+            facts.inherited.add(base.start_byte + max(start, 0) + len(name.rpartition(".")[2].encode()))
+
+
+def returns(facts: Facts, owner: int, kind: Node | None, scopes: Scopes) -> None:
+    """A function returns a value of this type."""
+    if owner >= 0 and kind is not None:
+        facts.own(scopes.definitions[owner].span.start - 1, owner, RETURNS, typed(facts.text(kind)))

@@ -54,6 +54,14 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     definition: int  # the innermost definition that it is a part of; -1 for none
 
 
+class Packed(msgspec.Struct, frozen=True, array_like=True):
+    """A file's references and bindings as they are stored: record.py packs and unpacks them."""
+
+    record: bytes = b""
+    mentioned: bytes = b""  # hashes of the names in it
+    count: int = 0  # of references
+
+
 class Parsed(msgspec.Struct, frozen=True, array_like=True):
     """Everything that one look at a file found out; it travels from a parsing process to the one that writes."""
 
@@ -62,5 +70,5 @@ class Parsed(msgspec.Struct, frozen=True, array_like=True):
     sha256: bytes
     definitions: list[Definition]
     chunks: list[Chunk]
-    references: list[Reference]
+    references: Packed
     broken_line: int = 0  # of the first syntax error; 0 for none

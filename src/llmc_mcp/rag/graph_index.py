@@ -1,0 +1,108 @@
+"""The graph on an index: its tables as the graph reads them, each file once."""
+
+import os
+from collections import OrderedDict
+from typing import NamedTuple
+
+from .graph import Graph
+from .index import Reader
+from .record import Record
+from .resolve import Symbol, Target
+
+_KEPT = 4_000  # files whose records are kept in memory: a few tens of kilobytes each
+
+
+class Completeness(NamedTuple):
+    """How much of a root the graph has seen."""
+
+    files_parsed: int
+    files_skipped: int  # no code, too large, binary: nothing to parse
+    files_failed: int  # code that could not be read or parsed, or only in part
+
+
+class IndexedFiles:
+    """What one generation of an index says; safe to use from one thread at a time."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.generation = reader.generation
+        self._records: OrderedDict[int, Record] = OrderedDict()
+        self._symbols: dict[int, list[Symbol]] = {}
+        self._named: dict[str, list[Target]] = {}
+
+    def files(self) -> list[tuple[int, str, str]]:
+        """Every indexed file: id, path, language."""
+        rows = self._reader.rows("SELECT id, path, language FROM files WHERE state='' ORDER BY path")
+        return [(number, os.fsdecode(path), language) for number, path, language in rows]
+
+    def hashes(self) -> list[tuple[int, bytes]]:
+        """Which names each file mentions, as hashes."""
+        return [(row[0], row[1]) for row in self._reader.rows("SELECT file, mentioned FROM mentions")]
+
+    def named(self, name: str) -> list[Target]:
+        """Every definition of a name."""
+        if name not in self._named:
+            rows = self._reader.rows("SELECT file, place FROM symbols WHERE name=?", (name,))
+            self._named[name] = [Target(*row) for row in rows]
+        return self._named[name]
+
+    def record(self, file: int) -> Record:
+        """What a file says of definitions."""
+        found = self._records.get(file)
+        if found is None:
+            rows = self._reader.rows("SELECT record FROM records WHERE file=?", (file,))
+            found = self._records[file] = Record(rows[0][0] if rows else b"")
+            if len(self._records) > _KEPT:
+                self._records.popitem(last=False)
+        return found
+
+    def symbols(self, file: int) -> list[Symbol]:
+        """The definitions of a file, by their places."""
+        found = self._symbols.get(file)
+        if found is None:
+            rows = self._reader.rows(
+                "SELECT name, qualname, kind, parent, first_line, last_line, signature FROM symbols WHERE file=?"
+                " ORDER BY place",
+                (file,),
+            )
+            found = self._symbols[file] = [
+                Symbol(name, qualname or name, kind, parent, first, last, signature or name)
+                for name, qualname, kind, parent, first, last, signature in rows
+            ]
+        return found
+
+    def load_all(self) -> None:
+        """Read every symbol and record at once: for questions about the whole repository."""
+        rows = self._reader.rows(
+            "SELECT file, name, qualname, kind, parent, first_line, last_line, signature FROM symbols"
+            " ORDER BY file, place"
+        )
+        symbols: dict[int, list[Symbol]] = {}
+        for file, name, qualname, kind, parent, first, last, signature in rows:
+            one = Symbol(name, qualname or name, kind, parent, first, last, signature or name)
+            symbols.setdefault(file, []).append(one)
+        self._symbols = symbols
+        for file, record in self._reader.rows("SELECT file, record FROM records"):
+            self._records[file] = Record(record)
+
+    def names_like(self, start: str) -> list[str]:
+        """Names of definitions with this beginning; all of them for an empty one."""
+        rows = self._reader.rows(
+            "SELECT DISTINCT name FROM symbols WHERE name>=? AND name<?", (start, start + "\U0010ffff")
+        )
+        return [row[0] for row in rows]
+
+    def completeness(self) -> Completeness:
+        """How much of the root is in the graph."""
+        rows = self._reader.rows("SELECT language!='', state, broken_line>0, count(*) FROM files GROUP BY 1, 2, 3")
+        parsed = sum(count for code, state, _, count in rows if code and not state)
+        broken = sum(count for code, state, is_broken, count in rows if code and not state and is_broken)
+        failed = sum(count for _, state, _, count in rows if state.startswith(("un", "its parser", "parsing")))
+        total = sum(count for *_, count in rows)
+        return Completeness(parsed - broken, total - parsed - failed, failed + broken)
+
+
+def graph_of(reader: Reader) -> tuple[Graph, IndexedFiles]:
+    """The graph of an index as it is now."""
+    files = IndexedFiles(reader)
+    return Graph(files), files
