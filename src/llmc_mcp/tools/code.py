@@ -40,10 +40,6 @@ class CodeResult(Result):
     body: ClassVar[str] = "stdout"
     handle_kind: ClassVar[str] = "code_output"
 
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
-
 
 @tool("Run Python in which every tool is a function; tools() and help(name) explain", name=_NAME, destructive=True)
 def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> CodeResult:
@@ -153,10 +149,6 @@ class FoundTools(Result):
     tools: list[FoundTool]
     truncated: bool = False
     body: ClassVar[str] = "tools"
-
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
 
 
 @tool("Find tools beyond the listed ones by what they do", feature="dynamic_tools", read_only=True)

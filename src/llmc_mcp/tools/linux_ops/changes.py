@@ -60,9 +60,6 @@ class Undo(Result):
     shown: int | None = None
     body: ClassVar[str] = "undone"
 
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
-
 
 class ChangeRow(Row):
     """One path of a change."""
@@ -91,9 +88,6 @@ class ChangeList(Result):
     body: ClassVar[str] = "changes"
     handle_kind: ClassVar[str] = "fs_changes"
 
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
-
 
 class ChangeDiff(Result):
     """What the changes did to the files, as one diff: before the first of them against now."""
@@ -105,9 +99,6 @@ class ChangeDiff(Result):
     handle: str | None = None
     body: ClassVar[str] = "diff"
     handle_kind: ClassVar[str] = "diff"
-
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
 
 
 @tool("Write or append to a file, atomically; undoable", feature="fs_enabled", destructive=True)

@@ -140,9 +140,6 @@ class Tree(Result):
     def handle_meta(self) -> dict[str, str | int]:
         return {"root": self.root}
 
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
-
 
 class StatData(msgspec.Struct, omit_defaults=True):
     """What the file system knows of a path."""

@@ -40,10 +40,6 @@ class Report(Result):
     truncated: bool = False
     body: ClassVar[str] = "steps"
 
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
-
 
 class Argument(NamedTuple):
     """An argument of a flow, for the clients that show it as a form."""

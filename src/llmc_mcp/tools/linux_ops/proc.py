@@ -55,9 +55,6 @@ class ProcessList(Result):
     body: ClassVar[str] = "processes"
     handle_kind: ClassVar[str] = "proc_list"
 
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
-
 
 class Killed(Result):
     """What came of a signal."""
@@ -94,10 +91,6 @@ class ProcessTree(Result):
     total_processes: int
     handle: str | None = None
     body: ClassVar[str] = "tree"
-
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
 
 
 @tool("Running processes with CPU and memory use", feature="proc_enabled", read_only=True)
@@ -173,10 +166,6 @@ class Printed(Result):
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
-
 
 class Started(Result):
     """An interactive process and what it printed first."""
@@ -193,10 +182,6 @@ class Started(Result):
     body: ClassVar[str] = "first_output"
     handle_kind: ClassVar[str] = "process_output"
 
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
-
 
 class Sent(Result):
     """Input was typed; with a time to read, what came of it."""
@@ -212,10 +197,6 @@ class Sent(Result):
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
-
 
 class Stopped(Result):
     """An interactive process has ended and is forgotten; `output` is what nobody had read."""
@@ -227,10 +208,6 @@ class Stopped(Result):
     handle: str | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
-
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
 
 
 class SessionRow(Row):

@@ -40,9 +40,6 @@ class SearchHits(Result):
     def handle_meta(self) -> dict[str, str | int]:
         return {"root": self.root}
 
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
-
 
 @tool("Search file contents by regex (ripgrep); respects .gitignore", feature="fs_enabled", read_only=True)
 def linux_search_content(
@@ -93,9 +90,6 @@ class FileHits(Result):
 
     def handle_meta(self) -> dict[str, str | int]:
         return {"root": self.root}
-
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
 
 
 @tool("Find files by name: substring, glob, or part of a path", feature="fs_enabled", read_only=True)

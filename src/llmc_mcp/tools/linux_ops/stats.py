@@ -64,10 +64,6 @@ class RecentCalls(Result):
     truncated: bool = False
     body: ClassVar[str] = "calls"
 
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
-
 
 @tool("Calls per tool: count, p50, p95, errors, tokens; across restarts", read_only=True)
 def linux_mcp_usage_stats(ctx: Context) -> UsageStats:

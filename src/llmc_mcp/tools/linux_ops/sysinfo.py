@@ -47,9 +47,6 @@ class Services(Result):
     shown: int | None = None
     body: ClassVar[str] = "services"
 
-    def cut(self, kept: int) -> None:
-        self.truncated, self.shown = True, kept
-
 
 class SystemLog(Result):
     """The end of the system's log; what is older than the reply has room for is in the handle."""
@@ -60,10 +57,6 @@ class SystemLog(Result):
     handle: str | None = None
     body: ClassVar[str] = "content"
     handle_kind: ClassVar[str] = "system_log"
-
-    def cut(self, kept: int) -> None:
-        del kept
-        self.truncated = True
 
 
 @tool("CPU, load, memory and disks of the machine", feature="system_enabled", read_only=True)
