@@ -61,6 +61,7 @@ class News(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: int = 0
     rebuilt: str = ""  # why the whole index was built
     failed: str = ""
+    hint: str = ""
     walks: str = ""  # why changes are found by walking
     past_limit: int = 0
 

@@ -18,7 +18,8 @@ from ..te.filesystem import Root
 from ..te.launcher import ConfinementError, Launcher, Started
 from ..te.search import find_ripgrep, needed_to_run
 from .build import News, Request, Setup
-from .store import Home
+from .grammars import CACHE, unpack
+from .store import home_of
 from .walk import Rules
 
 _POLL_S = 0.05
@@ -31,8 +32,9 @@ _SYSTEM = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
 class Builder:
     """One index's keeper; safe from any thread. The first request starts its process, and the first after its end."""
 
-    def __init__(self, launcher: Launcher, root: Root, home: Home, rules: Rules, leases: Leases) -> None:
-        self._launcher, self._root, self._home, self._leases = launcher, root, home, leases
+    def __init__(self, launcher: Launcher, root: Root, data_dir: str, rules: Rules, leases: Leases) -> None:
+        self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
+        self._home = home = home_of(data_dir, root.real)
         self._setup = Setup(home.folder, rules, os.fsdecode(find_ripgrep()))
         self._changed = threading.Condition()
         self._child: Started | None = None
@@ -132,7 +134,7 @@ class Builder:
             with self._leases.held(CRIT_DB, [key], who, wait_s=_FOREVER_S, check=self._still_wanted) as tokens:
                 self._see_through(request, tokens)
         except LlmcError as exc:
-            self._settle(request.id, News(id=request.id, done=True, failed=exc.message))
+            self._settle(request.id, News(id=request.id, done=True, failed=exc.message, hint=exc.hint or ""))
 
     def _see_through(self, request: Request, tokens: Sequence[int]) -> None:
         with self._changed:
@@ -178,6 +180,7 @@ class Builder:
         self._still_wanted()
         try:
             self._home.prepare(self._root.shown)
+            grammars = os.fsencode(unpack(self._data_dir))
             log = os.open(
                 os.path.join(self._home.folder, "log"), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
             )
@@ -185,10 +188,10 @@ class Builder:
             raise _unavailable(self._home.folder, exc) from None
         in_read, in_write = os.pipe2(os.O_CLOEXEC)
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        ruleset = self._confinement()
+        ruleset = self._confinement(grammars)
         try:
             self._child = self._launcher.start(
-                _command(), {}, [self._root.fd, in_read, out_write, log, ruleset],
+                _command(), {os.fsencode(CACHE): grammars}, [self._root.fd, in_read, out_write, log, ruleset],
                 {"ruleset": 4, "limits": [(resource.RLIMIT_CORE, 0)]},
             )  # fmt: skip
         except OSError as exc:
@@ -236,7 +239,7 @@ class Builder:
         except OSError:
             return ""
 
-    def _confinement(self) -> int:
+    def _confinement(self, grammars: bytes) -> int:
         """Read the root, write the index, run Python and ripgrep: nothing else."""
         if kernel.landlock_abi() == 0:
             raise FeatureUnavailable(
@@ -246,7 +249,7 @@ class Builder:
         fds: list[int] = []
         rules: list[tuple[int, int, bool]] = [(self._root.fd, kernel.READ_ONLY, True)]
         try:
-            for path, rights in [(os.fsencode(self._home.folder), kernel.EVERYTHING), *_needed()]:
+            for path, rights in [(os.fsencode(self._home.folder), kernel.EVERYTHING), *_needed(grammars)]:
                 fd = os.open(path, kernel.O_PATH | os.O_CLOEXEC)
                 fds.append(fd)
                 rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
@@ -274,9 +277,12 @@ def _command() -> list[bytes]:
     return [os.fsencode(word) for word in (sys.executable, "-I", "-B", "-X", "utf8", "-c", code)]
 
 
-def _needed() -> list[tuple[bytes, int]]:
+def _needed(grammars: bytes) -> list[tuple[bytes, int]]:
     """What Python, our packages and ripgrep are made of, and the null device."""
-    libraries = [os.fsencode(path) for path in (sys.prefix, sys.base_prefix, _package_home()) if path != "/"]
+    libraries = [
+        grammars,
+        *(os.fsencode(path) for path in (sys.prefix, sys.base_prefix, _package_home()) if path != "/"),
+    ]
     libraries += [os.fsencode(path) for path in sys.path if path.endswith("-packages")]
     run = kernel.EXECUTABLE | kernel.READ_ONLY
     needed = [(path, run) for path in (*libraries, *_SYSTEM, os.path.realpath(os.fsencode(sys.executable)))]

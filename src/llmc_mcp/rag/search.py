@@ -45,8 +45,7 @@ class Hit(NamedTuple):
     text: str
     path: bytes
     root: Root
-    first_line: int
-    last_line: int
+    numbers: list[int]  # of the lines that the text shows
     score: float
     symbol: str | None
     kind: str | None
@@ -130,8 +129,9 @@ class Rag:
         shown = snippets.fit([hit.piece for hit, _ in order], question, asked.budget, _AROUND)
         return Answer(
             [
-                Hit(text, hit.path, shelf.root, first, last, hit.score, hit.symbol, hit.kind)
-                for (hit, shelf), (text, first, last) in zip(order, shown, strict=False)
+                Hit(text, hit.path, shelf.root, numbers, hit.score, hit.symbol, hit.kind)
+                for (hit, shelf), (text, numbers) in zip(order, shown, strict=False)
+                if text
             ],
             "; ".join(dict.fromkeys(note for note in notes if note)) or "fresh",
             candidates,
@@ -204,7 +204,7 @@ class _Shelf:
         self._files, self.root = files, root
         self._home = home_of(data_dir, root.real)
         rules = msgspec.structs.replace(rules, leave_out=_below(root, data_dir))
-        self._builder = Builder(launcher, root, self._home, rules, leases)
+        self._builder = Builder(launcher, root, data_dir, rules, leases)
         self._reader: Reader | None = None
         self._rebuilt = ""  # why the index was built anew, until somebody was told
 
@@ -219,7 +219,7 @@ class _Shelf:
             self._builder.stop()  # whoever asked took it back
             raise
         if news is not None and news.failed:
-            raise _failure(news.failed)
+            raise _failure(news)
         return news
 
     def _wait(self, ticket: int, until: float, caller: Caller) -> News | None:
@@ -260,7 +260,7 @@ class _Shelf:
         if news.failed:
             if there:
                 return f"not updated: {news.failed}"
-            raise _failure(news.failed)
+            raise _failure(news)
         if news.rebuilt:
             return f"rebuilt: {news.rebuilt}"
         changes = news.changed + news.removed
@@ -404,7 +404,7 @@ class _Shelf:
         if news.busy:
             return busy_words(news)
         if self._home.current() is None:
-            return "not built yet"
+            return "not built yet: the first search builds it"
         return "watched" if self._builder.running and not news.walks else "there, compared with the files on use"
 
     def close(self) -> None:
@@ -413,8 +413,9 @@ class _Shelf:
             self._reader.close()
 
 
-def _failure(why: str) -> FeatureUnavailable:
-    return FeatureUnavailable(f"the code index could not be built: {why}", hint="linux_search_content searches text.")
+def _failure(news: News) -> FeatureUnavailable:
+    hint = news.hint or "linux_search_content searches text."
+    return FeatureUnavailable(f"the code index could not be built: {news.failed}", hint=hint)
 
 
 def busy_words(news: News) -> str:

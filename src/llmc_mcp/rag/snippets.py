@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ..tokens import estimate
 from . import words
 
-_GAP = "…"
+GAP = "…"
 _LEAST = 40  # tokens; a snippet of fewer tells nothing
 _LONGEST_LINE = 400  # characters of a line that are shown
 _HEAD_LINES = 2  # of what is not shown whole
@@ -20,11 +20,10 @@ class Piece(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A text, and the first and last line that it shows."""
+    """A text, and the numbers of the file's lines that it shows; a gap between them is a line of its own."""
 
     text: str
-    first_line: int
-    last_line: int
+    numbers: list[int]
 
 
 def piece_of(source: bytes, start: int, end: int, first_line: int) -> Piece:
@@ -35,15 +34,14 @@ def piece_of(source: bytes, start: int, end: int, first_line: int) -> Piece:
 
 
 def fit(pieces: Sequence[Piece], asked: words.Question, budget: int, around: int) -> list[Shown]:
-    """As many pieces, best first, as the budget of tokens allows; `around` is what each costs beside its text."""
+    """The first pieces, as many as the budget of tokens allows; `around` is what each costs beside its text."""
     count = min(len(pieces), max(budget // (_LEAST + around), 1))
     whole = [estimate("\n".join(piece.lines)) + around for piece in pieces[:count]]
     shares = share_out(whole, budget)
-    shown = [
+    return [
         _whole(piece) if cost <= share else _degraded(piece, asked, share - around)
         for piece, cost, share in zip(pieces, whole, shares, strict=False)
     ]
-    return [one for one in shown if one.text]
 
 
 def share_out(wanted: Sequence[int], budget: int) -> list[int]:
@@ -67,7 +65,7 @@ def share_out(wanted: Sequence[int], budget: int) -> list[int]:
 
 
 def _whole(piece: Piece) -> Shown:
-    return Shown("\n".join(piece.lines), piece.first_line, piece.first_line + len(piece.lines) - 1)
+    return Shown("\n".join(piece.lines), list(range(piece.first_line, piece.first_line + len(piece.lines))))
 
 
 def _degraded(piece: Piece, asked: words.Question, room: int) -> Shown:
@@ -78,7 +76,7 @@ def _degraded(piece: Piece, asked: words.Question, room: int) -> Shown:
         key=lambda at: (at >= _HEAD_LINES, -len(wanted.intersection(words.terms(piece.lines[at]).split())), at),
     )
     costs = _costs(piece)
-    chosen: set[int] = set()
+    chosen: list[int] = []
     spent = 0
     for at in scored:
         gap = 2 if chosen and at - 1 not in chosen else 0
@@ -86,9 +84,11 @@ def _degraded(piece: Piece, asked: words.Question, room: int) -> Shown:
             if at == 0:
                 return _first_words(piece, room)
             continue
-        chosen.add(at)
+        chosen.append(at)
         spent += costs[at] + gap
-    return _lines(piece, sorted(chosen))
+    while estimate((shown := _lines(piece, sorted(chosen))).text) > room and len(chosen) > 1:
+        chosen.pop()
+    return shown
 
 
 def _costs(piece: Piece) -> list[int]:
@@ -99,22 +99,20 @@ def _costs(piece: Piece) -> list[int]:
 
 
 def _lines(piece: Piece, chosen: Sequence[int]) -> Shown:
-    if not chosen:
-        return Shown("", piece.first_line, piece.first_line)
     text: list[str] = []
     for before, at in zip([-1, *chosen], chosen, strict=False):
         if before >= 0 and at != before + 1:
-            text.append(_GAP)
+            text.append(GAP)
         text.append(piece.lines[at])
-    return Shown("\n".join(text), piece.first_line + chosen[0], piece.first_line + chosen[-1])
+    return Shown("\n".join(text), [piece.first_line + at for at in chosen])
 
 
 def _first_words(piece: Piece, room: int) -> Shown:
     """As many words of the first line as fit."""
     line = piece.lines[0]
-    while line and estimate(f"{line} {_GAP}") > room:
+    while line and estimate(f"{line} {GAP}") > room:
         line = line.rpartition(" ")[0]
-    return Shown(f"{line} {_GAP}" if line else "", piece.first_line, piece.first_line)
+    return Shown(f"{line} {GAP}" if line else "", [piece.first_line])
 
 
 def _short(line: str) -> str:
@@ -122,4 +120,4 @@ def _short(line: str) -> str:
     if len(line) <= _LONGEST_LINE:
         return line
     head = line[:_LONGEST_LINE]
-    return (head.rpartition(" ")[0] or head) + f" {_GAP}"
+    return (head.rpartition(" ")[0] or head) + f" {GAP}"

@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -234,6 +235,7 @@ def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes) -> Looked:
         documents = [document.to_dict() for document in rank.documents(seen[0], parsed, data)]
         looked = Looked(*seen, "", msgspec.structs.replace(parsed, path=""), documents)
         msgspec.msgpack.encode(looked)
-    except (ValueError, RecursionError, MemoryError) as exc:
+    except Exception as exc:  # noqa: BLE001
+        traceback.print_exc(limit=-4)  # into the log: whatever a file holds, this is a bug of ours
         return Looked(*seen, f"unparsable: {type(exc).__name__}")
     return looked

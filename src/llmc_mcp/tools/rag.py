@@ -73,7 +73,7 @@ def rag_search(
     rows = [
         Snippet(
             hit.text,
-            f"{_shown(hit.path, hit.root, first)}#L{hit.first_line}-L{hit.last_line}",
+            f"{_shown(hit.path, hit.root, first)}#L{hit.numbers[0]}-L{hit.numbers[-1]}",
             round(hit.score, 3),
             hit.symbol,
             hit.kind,

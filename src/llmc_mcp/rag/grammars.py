@@ -1,0 +1,57 @@
+"""Unpacks the grammars of a wheel, all that are used, in one pass: one by one each would read the whole archive.
+
+It is done by whoever starts an indexing process: that process meets hostile files, so what it runs it must not write.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import tarfile
+import tempfile
+from importlib.metadata import version
+
+CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"  # the wheel looks for what is unpacked there first
+_ALIASES = {"terraform": "hcl", "zsh": "bash", "embeddedtemplate": "embedded_template"}
+_MACHINES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64", "amd64": "x86_64"}
+
+
+def unpack(data_dir: str) -> str:
+    """Have every grammar that is used in a folder, and tell which; OSError where that can't be."""
+    from .languages import LANGUAGES
+
+    place = os.path.join(data_dir, "grammars", version("semble-grammars"))
+    machine = f"linux-{_MACHINES.get(platform.machine().lower(), 'unknown')}"
+    archive = os.path.join(_wheel(), "grammars", machine)
+    with open(os.path.join(archive, "manifest.json"), "rb") as file:
+        manifest = json.load(file)
+    known = manifest["languages"]
+    wanted = {entry["file"]: entry for name in LANGUAGES if (entry := known.get(_ALIASES.get(name, name))) is not None}
+    folder = os.path.join(place, machine)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    missing = {name for name in wanted if not os.path.exists(os.path.join(folder, name))}
+    if missing:
+        with tarfile.open(os.path.join(archive, manifest["archive"]), "r:gz") as tar:
+            for member in tar:
+                if member.name in missing:
+                    source = tar.extractfile(member)
+                    _put(folder, member.name, source.read() if source else b"", wanted[member.name]["sha256"])
+    return place
+
+
+def _wheel() -> str:
+    spec = importlib.util.find_spec("semble_grammars")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(2, "the semble-grammars wheel is not installed")
+    return os.path.dirname(spec.origin)
+
+
+def _put(folder: str, name: str, data: bytes, sha256: str) -> None:
+    """Several servers may do this at once: each file appears whole."""
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise OSError(5, f"{name} in the grammars' archive is not what it should be")
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:
+        file.write(data)
+    os.chmod(file.name, 0o500)
+    os.rename(file.name, os.path.join(folder, name))
