@@ -157,8 +157,9 @@ which clients are here. `--root DIR` names what the server may reach, `-- --mode
 file that can't be read is named with its line and left alone.
 
 The command is an absolute path into the environment that `llmc` runs in: clients start servers with a `PATH` of their
-own. Claude Code 2.1.325 and Codex 0.166.0 are run against this by the tests (`make clients`); the other clients' files
-follow their documentation and were not run.
+own. A project's file then names a folder of this machine: keep it out of the repository, or put `llmc-mcp` there
+where everybody has it on the path. Claude Code 2.1.325 and Codex 0.166.0 are run against this by the tests
+(`make clients`); the other clients' files follow their documentation and were not run.
 
 {guides}
 ## Any other client

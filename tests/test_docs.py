@@ -100,6 +100,13 @@ def test_every_page_is_found_from_the_index() -> None:
     ] == []
 
 
+def test_the_readme_is_read_in_three_minutes() -> None:
+    prose = re.sub(
+        r"^\|.*$|<!--.*?-->|!?\[([^\]]*)\]\([^)]*\)", r"\1", outside_fences((TOP / "README.md").read_text()), flags=re.M
+    )
+    assert len(prose.split()) <= 3 * 250
+
+
 def test_pictures_are_drawings_with_a_title_that_show_the_commands() -> None:
     text = (TOP / "README.md").read_text()
     shown = re.findall(r"!\[[^\]]+\]\((\S+\.svg)\)", text)

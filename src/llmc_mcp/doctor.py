@@ -21,6 +21,7 @@ to break out were tried and prevented, and how to get what is missing.
 Exit code 1 when something does not work; what is merely missing leaves it 0.
 """
 _MARKS = {"ok": "ok      ", "missing": "missing ", "broken": "BROKEN  "}
+_COLOURS = {"ok": "32", "missing": "33", "broken": "1;31"}
 _OLDEST_PYTHON = (3, 11)
 
 # What each attempt of the sandbox's self-test is about, in the words of a person.
@@ -70,7 +71,10 @@ def command(arguments: list[str]) -> int:
 
 
 def _show(finding: Finding) -> None:
-    print(f"{_MARKS[finding.state]}{finding.topic}: {finding.message}")
+    mark = _MARKS[finding.state]
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        mark = f"\x1b[{_COLOURS[finding.state]}m{mark}\x1b[0m"
+    print(f"{mark}{finding.topic}: {finding.message}")
     for detail in finding.details:
         print(f"          {detail}")
     if finding.fix:

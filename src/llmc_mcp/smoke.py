@@ -13,8 +13,8 @@ _PREVIEW_LINES = 6
 _USAGE = """\
 usage: llmc smoke
 
-Starts the server on this folder, lists its tools, reads README.md through it, and prints how to connect a client.
-Exit code 0 when all of it worked.
+Starts the server on this folder, lists its tools, reads README.md or the folder through it, and prints how to connect
+a client. Exit code 0 when all of it worked.
 """
 
 
@@ -39,7 +39,10 @@ class _Server:
         return reply["result"]
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
-        return self.ask("tools/call", {"name": name, "arguments": arguments})["content"][0]["text"]
+        result = self.ask("tools/call", {"name": name, "arguments": arguments})
+        if result["isError"]:
+            raise RuntimeError(f"{name}: {result['content'][0]['text']}")
+        return result["content"][0]["text"]
 
     def close(self) -> int:
         if self._process.stdin is not None:
@@ -64,7 +67,8 @@ def run(folder: str) -> int:
         hello = server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
         tools = server.ask("tools/list", {})["tools"]
         health = json.loads(server.call("health", {}))
-        meta, _, text = server.call("read_file", {"path": "README.md", "max_lines": _PREVIEW_LINES}).partition("\n")
+        tool, asked = _something_to_read(folder)
+        meta, _, text = server.call(tool, asked).partition("\n")
     finally:
         code = server.close()
     print(f"{hello['serverInfo']['name']} {hello['serverInfo']['version']} on {folder}")
@@ -72,10 +76,16 @@ def run(folder: str) -> int:
     print(f"{len(tools)} tools listed ({len(json.dumps(tools)):,} characters):")
     for tool in tools:
         print(f"  {tool['name']:22} {tool['description']}")
-    print(f"\nread_file README.md -> {meta}")
-    print("\n".join(f"  | {line}" for line in text.splitlines()))
+    print(f"\n{tool} {asked['path']} -> {meta}")
+    print("\n".join(f"  | {line}" for line in text.splitlines()[:_PREVIEW_LINES]))
     print(f"\n{client_configuration(folder)}")
     return code
+
+
+def _something_to_read(folder: str) -> tuple[str, dict[str, Any]]:
+    if os.path.isfile(os.path.join(folder, "README.md")):
+        return "read_file", {"path": "README.md", "max_lines": _PREVIEW_LINES}
+    return "list_dir", {"path": "."}
 
 
 def client_configuration(folder: str) -> str:
