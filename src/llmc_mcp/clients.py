@@ -5,6 +5,7 @@ Checked against the clients' documentation and, where they could be run (Claude 
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -149,6 +150,12 @@ def server_command() -> list[str]:
     """What starts the server from anywhere: this installation's own script, or its Python where there is none."""
     script = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "llmc_mcp.server"]
+
+
+def llmc_command() -> str:
+    """How a person calls `llmc` in this shell: by its name, or by its path where it is not on the PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "llmc")
+    return "llmc" if shutil.which("llmc") == beside or not os.access(beside, os.X_OK) else beside
 
 
 def roots_for(client: Client, folder: str, *, project: bool) -> list[str]:

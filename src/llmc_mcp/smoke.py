@@ -6,8 +6,8 @@ import subprocess
 import sys
 from typing import Any
 
-from .clients import BY_NAME, as_json, claude_code_command, server_command
-from .errors import InvalidArgument
+from .clients import BY_NAME, as_json, claude_code_command, llmc_command, server_command
+from .errors import Internal, InvalidArgument
 
 _PREVIEW_LINES = 6
 _USAGE = """\
@@ -28,20 +28,20 @@ class _Server:
 
     def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the server has no pipes")
+            raise Internal("the server has no pipes")
         self._last_id += 1
         message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
         reply = json.loads(self._process.stdout.readline() or '{"error": {"message": "the server ended"}}')
         if "error" in reply:
-            raise RuntimeError(f"{method}: {reply['error']['message']}")
+            raise Internal(f"{method}: {reply['error']['message']}")
         return reply["result"]
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         result = self.ask("tools/call", {"name": name, "arguments": arguments})
         if result["isError"]:
-            raise RuntimeError(f"{name}: {result['content'][0]['text']}")
+            raise Internal(f"{name}: {result['content'][0]['text']}")
         return result["content"][0]["text"]
 
     def close(self) -> int:
@@ -93,7 +93,7 @@ def client_configuration(folder: str) -> str:
     command = server_command()
     return (
         f"Connect a client ({', '.join(BY_NAME)}):\n"
-        "  llmc install CLIENT\n"
+        f"  {llmc_command()} install CLIENT\n"
         "Or by hand, Claude Code:\n"
         f"  {claude_code_command(command, folder)}\n"
         "Claude Desktop, Cursor and others (mcpServers in their JSON configuration):\n"

@@ -1,10 +1,8 @@
 """`llmc run`: serve this folder over HTTP and say how to connect; what `make run` starts."""
 
 import json
-import os
-import sys
 
-from ..clients import BY_NAME
+from ..clients import BY_NAME, llmc_command
 from ..dispatch import Gate
 from ..server import build, configure
 from .serve import Listening, serve
@@ -41,7 +39,6 @@ def announcement(gate: Gate, listening: Listening) -> str:
     option = f' --header "{header}: {token}"' if token else ""
     body = '{"name": "list_dir", "args": {"path": "."}}'
     curl = f"curl -s {url}/tool" + (f' -H "{header}: {token}"' if token else "")
-    stdio = os.path.join(os.path.dirname(sys.executable), "llmc")
     lines = [
         f"LLMC MCP on {roots}",
         f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
@@ -55,7 +52,7 @@ def announcement(gate: Gate, listening: Listening) -> str:
         "curl:",
         f"  {curl} -H 'Content-Type: application/json' -d '{body}'",
         "Without HTTP, as a process of the client's own:",
-        f"  {stdio} install CLIENT   ({', '.join(BY_NAME)})",
+        f"  {llmc_command()} install CLIENT   ({', '.join(BY_NAME)})",
         "",
         "^C ends it.",
     ]
