@@ -61,10 +61,11 @@ class Prompts:
                 )
             if not isinstance(value, str):
                 raise BadArgs(f"the argument {key!r} must be a string")
-        missing = [argument.name for argument in flow.arguments if argument.required and argument.name not in given]
+        filled = {key: value for key, value in cast(dict[str, str], given).items() if value}  # a form's empty field
+        missing = [argument.name for argument in flow.arguments if argument.required and argument.name not in filled]
         if missing:
             raise BadArgs(f"the prompt {name} needs the argument {missing[0]!r}")
-        return flow, cast(dict[str, str], given)
+        return flow, filled
 
     def _message(self, flow: Flow, given: dict[str, str], report: Report) -> str:
         lines = [flow.request, "", "The server looked already. Its report:", "", as_text(report)]
