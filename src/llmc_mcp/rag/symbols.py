@@ -6,6 +6,7 @@ later (they hand out a reference that they do not own).
 
 import functools
 import re
+from bisect import bisect_right
 from typing import NamedTuple
 
 from tree_sitter import Node, Query, QueryCursor
@@ -15,18 +16,23 @@ from .lines import line_starts
 from .parse import Syntax, grammar
 from .types import Definition, Span
 
-TYPES = frozenset(
-    ("class", "struct", "union", "interface", "trait", "enum", "impl", "extension", "instance", "object", "module")
-)
-_HELPERS = frozenset(("name", "owner", "value", "comment", "above", "wrap"))
+_HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
+_TITLES = frozenset(("setext_heading", "section"))  # where they end, grammars do not say
 _SIGNATURE = 240  # characters
 _DOC = 600
+_TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^>\n]*>")
+_ATTRIBUTES = re.compile(r"\A(?:[ \t]*(?:@\w[^\n]*|\[[^\n]*\]|#\[[^\n]*\])[ \t\r]*\n)+")
+_ORNAMENT = re.compile(r"\W*")
+_PARAMETER = re.compile(r"\{?@(?!doc\b)\w|:(?:param|return)")
 _BLANKS = re.compile(r"\s+")
+_SEPARATORS = re.compile(r"::|\.|:")
 _GENERICS = re.compile(r"<[^<>]*>")
 _QUOTES = re.compile(r"""^[rRuUbBfF]{0,2}('''|\"""|'|")|('''|\"""|'|")$""")
 _COMMENT_MARKS = re.compile(
-    r"^[ \t]*(///?!?|//!|/\*\*?!?|\*+/|\*(?= |$)|#+!?|--+( ?\|| ?\^)?|\{-\|?|;+|%+|\"(?= ))[ \t]?|\*+/[ \t]*$|-\}$",
-    re.M,
+    r"^[ \t]*(?:///?!?|//!|/\*\*?!?|\*+/|\*(?= |$)|#+!?|--+(?:\[=*\[| ?[|^])?|\{-\|?|;+|%+)[ \t]?"
+    r"|^[ \t]*(?:@doc +(?:~\w)?\"{1,3}|\"+$)"
+    r"|\*+/[ \t]*$|-\}[ \t]*$|\]=*\][ \t]*$",
+    re.MULTILINE,
 )
 
 
@@ -40,22 +46,29 @@ class _Found(NamedTuple):
     name: str
     owner: str
     value: Node | None
+    name_at: int = 0
 
 
 def definitions(syntax: Syntax) -> list[Definition]:
     """In the order of the text, what is around a thing before it. None of a text that could not be read in time."""
     if not syntax.complete:
         return []
-    found, above = _matches(syntax)
-    return _Placing(syntax, above).place(found)
+    starts = line_starts(syntax.source)
+    above = _Above(syntax, starts)
+    found = _matches(syntax, above)
+    if LANGUAGES[syntax.language].equations:
+        found = _joined(found)
+    elif syntax.language in ("markdown", "rst"):
+        found = _to_the_next(found, len(syntax.source))
+    return _Placing(syntax, above, starts).place(found)
 
 
-def _matches(syntax: Syntax) -> "tuple[list[_Found], _Above]":
-    query, patterns = _query(syntax.language), LANGUAGES[syntax.language]
+def _matches(syntax: Syntax, above: "_Above") -> list[_Found]:
+    patterns = LANGUAGES[syntax.language]
     found: dict[int, tuple[int, _Found]] = {}  # by the name's node: of several patterns that fit the first one counts
+    functions: dict[int, int] = {}  # a function has one name: the node of each, and the name's
     wraps: list[_Found] = []
-    above = _Above(syntax)
-    for pattern, captures in QueryCursor(query).matches(syntax.root):
+    for pattern, captures in QueryCursor(_query(syntax.language)).matches(syntax.root):
         names = captures.get("name")
         if names is None:
             for node in captures.get("wrap", ()):
@@ -63,18 +76,58 @@ def _matches(syntax: Syntax) -> "tuple[list[_Found], _Above]":
             above.add(captures.get("comment", ()), is_comment=True)
             above.add(captures.get("above", ()), is_comment=False)
             continue
-        kind, node = next((kind, nodes[0]) for kind, nodes in captures.items() if kind not in _HELPERS)
         key = names[0].id
         if key in found and found[key][0] <= pattern:
             continue
-        owner = syntax.text(captures["owner"][0]) if "owner" in captures else ""
-        name = syntax.text(names[0])
-        if patterns.dotted:
-            owner, name = _parted(name)
-        value = captures["value"][0] if "value" in captures else None
-        found[key] = pattern, _Found(node.start_byte, node.end_byte, kind, node, name.strip(), owner, value)
-    named = [one for _, one in found.values()]
-    return sorted([*wraps, *named], key=lambda one: (one.start, -one.end, one.kind)), above
+        one = _named(syntax, patterns, captures, names[0])
+        if one is None:
+            continue
+        if one.kind in ("function", "test"):
+            other = functions.setdefault(one.node.id, key)
+            if other != key and found[other][0] <= pattern:
+                continue
+            if other != key:
+                del found[other]
+                functions[one.node.id] = key
+        found[key] = pattern, one
+    named = [one for _, one in found.values() if one.kind != "ignore"]
+    return sorted([*wraps, *named], key=lambda one: (one.start, -one.end, one.kind))
+
+
+def _named(syntax: Syntax, patterns: Patterns, captures: dict[str, list[Node]], name: Node) -> _Found | None:
+    kind, node = next((kind, nodes[0]) for kind, nodes in captures.items() if kind not in _HELPERS)
+    if "keyword" in captures:
+        kind = patterns.keywords.get(syntax.text(captures["keyword"][0]))
+        if kind is None:
+            return None
+    owner = _ungeneric(syntax.text(captures["owner"][0])).strip("?") if "owner" in captures else ""
+    text = _plain(syntax.text(name))
+    if patterns.dotted and not owner and name.type != "string":
+        owner, text = _parted(text)
+    value = captures["value"][0] if "value" in captures else None
+    return _Found(node.start_byte, node.end_byte, kind, node, text, owner, value, name.start_byte)
+
+
+def _joined(found: list[_Found]) -> list[_Found]:
+    """A function's equations (and its type, written before them) as one definition."""
+    joined: list[_Found] = []
+    for one in found:
+        last = joined[-1] if joined else one
+        same = (last.kind, last.name, last.owner) == (one.kind, one.name, one.owner)
+        if same and one.start >= last.end and one.kind in ("function", "macro"):
+            joined[-1] = last._replace(end=one.end)
+        else:
+            joined.append(one)
+    return joined
+
+
+def _to_the_next(found: list[_Found], end: int) -> list[_Found]:
+    """Titles as sections: each goes on to the next one."""
+    starts = [one.start for one in found[1:]]
+    return [
+        one._replace(end=next_start) if one.node.type == "setext_heading" or one.node.end_byte < next_start else one
+        for one, next_start in zip(found, [*starts, end], strict=True)
+    ]
 
 
 @functools.cache
@@ -86,34 +139,49 @@ def _parted(name: str) -> tuple[str, str]:
     """Foo<T>::bar → Foo, bar; exports.x → x; Foo.prototype.bar → Foo, bar."""
     if "operator" in name:
         owner, _, last = name.rpartition("::")
-        return _GENERICS.sub("", owner).replace("::", "."), last
-    parts = [part.strip() for part in re.split(r"::|\.|:", _GENERICS.sub("", name))]
+        return _ungeneric(owner).replace("::", "."), last
+    parts = [part.strip() for part in _SEPARATORS.split(_ungeneric(name))]
     parts = [part for part in parts if part not in ("prototype", "exports", "module", "this", "")] or [name]
     return ".".join(parts[:-1]), parts[-1]
+
+
+def _ungeneric(name: str) -> str:
+    """Map<K, List<V>> → Map"""
+    while "<" in name and (shorter := _GENERICS.sub("", name)) != name:
+        name = shorter
+    return name
+
+
+def _plain(name: str) -> str:
+    """A name without what marks it as one: :symbol, "quoted", `Foo`."""
+    plain = name.strip()
+    if plain[:1] in ('"', "'", "`", "["):
+        return plain.strip("\"'`[]")
+    return plain[1:] if plain[:1] == ":" and plain[1:2].isalpha() else plain
 
 
 class _Above:
     """Comments and attributes, to be found by the line that they end on."""
 
-    def __init__(self, syntax: Syntax) -> None:
-        self._syntax = syntax
+    def __init__(self, syntax: Syntax, starts: list[int]) -> None:
+        self._source = syntax.source
+        self._starts = starts
         self._ending: dict[int, tuple[int, int, bool]] = {}  # last row → first row, first byte, whether a comment
 
     def add(self, nodes: "list[Node] | tuple[()]", is_comment: bool) -> None:
         for node in nodes:
-            first, (last, column) = node.start_point[0], node.end_point
-            if column == 0 and last > first:
-                last -= 1  # grammars differ in whether the line's end is a part of it
-            self._ending[last] = first, node.start_byte, is_comment
+            start, end = node.start_byte, node.end_byte
+            last = bisect_right(self._starts, max(start, end - 1)) - 1  # some grammars count the line's end in
+            self._ending[last] = bisect_right(self._starts, start) - 1, start, is_comment
 
-    def of(self, row: int, starts: list[int]) -> tuple[int, int, str]:
+    def of(self, row: int) -> tuple[int, int, str]:
         """The first row of what stands right above a row, its first byte, and what the comments in it say."""
-        source, first, byte, comments = self._syntax.source, row, -1, list[str]()
+        source, starts, first, byte, comments = self._source, self._starts, row, -1, list[str]()
         while (ending := self._ending.get(first - 1)) is not None:
             begin, start, is_comment = ending
             if source[starts[begin] : start].strip():
                 break  # it stands behind code
-            if is_comment:
+            if is_comment or source.startswith(b"@doc", start):
                 comments.append(source[start : starts[first]].decode(errors="replace"))
             first, byte = begin, start
         return first, byte, "".join(reversed(comments))
@@ -122,41 +190,51 @@ class _Above:
 class _Placing:
     """Gives each match its parent, and from there its qualified name."""
 
-    def __init__(self, syntax: Syntax, above: _Above) -> None:
+    def __init__(self, syntax: Syntax, above: _Above, starts: list[int]) -> None:
         self._syntax = syntax
         self._patterns: Patterns = LANGUAGES[syntax.language]
         self._above = above
-        self._starts = line_starts(syntax.source)
+        self._starts = starts
         self._placed: list[Definition] = []
 
     def place(self, found: list[_Found]) -> list[Definition]:
         around: list[tuple[int, int]] = []  # the end of each definition that is open here, and its index
-        wrap: _Found | None = None
+        wraps: list[_Found] = []
         for one in found:
             while around and around[-1][0] <= one.start:
                 around.pop()
             if not one.kind:
-                if wrap is None or one.start >= wrap.end:
-                    wrap = one  # the outermost
+                wraps = [wrap for wrap in wraps if wrap.end > one.start]
+                wraps.append(one)
                 continue
-            if wrap is not None and (one.start >= wrap.end or (around and around[-1][0] <= wrap.end)):
-                wrap = None
             parent = around[-1][1] if around else -1
             around.append((one.end, len(self._placed)))
-            self._placed.append(self._definition(one, parent, wrap))
-            wrap = None
+            self._placed.append(self._definition(one, parent, self._wrap_of(one, wraps)))
+            wraps.clear()
         return self._placed
 
+    def _wrap_of(self, one: _Found, wraps: list[_Found]) -> _Found | None:
+        """The outermost that ends where the definition ends: others hold more than that."""
+        for wrap in wraps:
+            if wrap.end >= one.end and not self._syntax.source[one.end : min(wrap.end, one.end + 100)].strip(
+                b" \t\r\n;"
+            ):
+                return wrap
+        return None
+
     def _definition(self, one: _Found, parent: int, wrap: _Found | None) -> Definition:
-        outer = one.node if wrap is None else wrap.node
-        row, (last_row, column) = outer.start_point[0], outer.end_point
-        first, byte, comment = self._above.of(row, self._starts)
-        last_row -= column == 0 and last_row > row
-        span = Span(first + 1, last_row + 1, byte if byte >= 0 else outer.start_byte, outer.end_byte)
+        start, end = (one.start, one.end) if wrap is None else (wrap.start, max(wrap.end, one.end))
+        row = bisect_right(self._starts, start) - 1
+        last_row = bisect_right(self._starts, max(start, end - 1)) - 1
+        first, byte, comment = self._above.of(row)
+        span = Span(first + 1, last_row + 1, byte if byte >= 0 else start, end)
         around = self._placed[parent] if parent >= 0 else None
-        qualname = ".".join(part for part in (around.qualname if around else "", one.owner, one.name) if part)
+        parts = (around.qualname if around else "", one.owner, one.name)
+        qualname = (" > " if one.kind == "section" else ".").join(part for part in parts if part)
         kind = one.kind
-        if kind == "function" and ((around and around.kind in TYPES) or (one.owner and self._patterns.dotted)):
+        if kind == "function" and (
+            (around and around.kind in self._patterns.owners) or (one.owner and self._patterns.dotted)
+        ):
             kind = "method"
         elif kind == "variable" and one.name.isupper():
             kind = "constant"
@@ -173,11 +251,21 @@ class _Placing:
         return None
 
     def _signature(self, one: _Found, body: Node | None) -> str:
-        end = body.start_byte if body is not None else one.end
-        head = self._syntax.source[one.start : min(end, one.start + 4 * _SIGNATURE)].decode(errors="replace")
-        if body is None:
-            head = head.split("\n", 1)[0]
-        text = _BLANKS.sub(" ", head).strip().removesuffix("{").removesuffix(":").rstrip(" =")
+        start, end = one.start, body.start_byte if body is not None else one.end
+        source = self._syntax.source
+        if body is None and one.kind != "section":
+            start = max(start, source.rfind(b"\n", start, one.name_at) + 1)
+            line_end = source.find(b"\n", one.name_at, end)
+            end = line_end if line_end >= 0 else end
+        head = source[start : min(end, start + 4 * _SIGNATURE)].decode(errors="replace")
+        text = (
+            _BLANKS.sub(" ", _ATTRIBUTES.sub("", head))
+            .strip()
+            .removesuffix("{")
+            .removesuffix(":")
+            .removesuffix("=>")
+            .rstrip(" =;")
+        )
         return text if len(text) <= _SIGNATURE else text[: _SIGNATURE - 1] + "…"
 
     def _docstring(self, body: Node | None) -> str:
@@ -191,13 +279,15 @@ class _Placing:
 
 
 def _said(comment: str) -> str:
-    return _first_paragraph(_COMMENT_MARKS.sub("", comment)) if comment else ""
+    return _first_paragraph(_TAGS.sub("", _COMMENT_MARKS.sub("", comment))) if comment else ""
 
 
 def _first_paragraph(text: str) -> str:
     lines: list[str] = []
-    for line in text.strip().splitlines():
-        if not line.strip():
+    for line in (line.strip() for line in text.splitlines()):
+        if _ORNAMENT.fullmatch(line) and not lines:
+            continue
+        if _ORNAMENT.fullmatch(line) or _PARAMETER.match(line):
             break
-        lines.append(line.strip())
+        lines.append(line)
     return " ".join(lines)[:_DOC]
