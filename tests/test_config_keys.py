@@ -206,6 +206,7 @@ CHANGES: dict[str, tuple[object, Callable[[Gate], str], Callable[[str], bool]]] 
     "limits.max_image_bytes": (1, call("read_file", path="image.png"), lambda text: "208 bytes" in text),
     "limits.max_list_entries": (2, call("list_dir", path="."), lambda text: '"truncated":true' in text),
     "limits.max_tree_entries": (2, call("linux_fs_list", path="."), lambda text: '"truncated":true' in text),
+    "limits.list_count_cap": (2, call("list_dir", path="."), lambda text: '"total_is_exact":false' in text),
     "limits.search_count_cap": (3, SEARCH, lambda text: '"total_is_exact":false' in text),
     "limits.handle_max_bytes": (100, stale_handle, lambda text: text == "STALE"),
     "limits.handle_ttl_hours": (1e-9, kept_handle, lambda text: text == "HANDLE_NOT_FOUND"),

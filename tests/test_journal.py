@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.app import App
+from llmc_mcp.app import App, Context
 from llmc_mcp.config import Config
 from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
 from llmc_mcp.session import Session
@@ -200,6 +200,21 @@ def test_a_long_diff_is_cut_and_whole_in_its_handle(workspace: Workspace, server
     assert reply["truncated"]
     page = done(server.call("linux_handle_read", handle=reply["handle"], offset=4999, limit=5))
     assert "+line 4999" in page["content"]
+
+
+def test_a_diff_of_more_changes_than_it_looks_at_says_so(
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llmc_mcp.tools.linux_ops import changes as tools
+
+    monkeypatch.setattr(tools, "_LISTED", 2)
+    for number in range(3):
+        app.mutations.write(WHO, f"{number}.txt", "x\n", never)
+        reply = tools.linux_fs_changes(Context(app, WHO, correlation_id="test"), diff=True)
+        assert isinstance(reply, tools.ChangeDiff)
+        assert (reply.files, reply.truncated) == (min(number + 1, 2), number == 2)
+        assert ("0.txt" in reply.diff) == (number < 2)
+        assert reply.note == ("Only the newest 2 changes: then is before the first of them." if number == 2 else None)
 
 
 # --- limits ----------------------------------------------------------------------------------------

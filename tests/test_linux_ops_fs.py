@@ -15,7 +15,7 @@ import pytest
 
 from llmc_mcp.config import Config, Limits, Server
 from llmc_mcp.dispatch import Gate
-from llmc_mcp.errors import LlmcError
+from llmc_mcp.errors import FeatureUnavailable, LlmcError
 from llmc_mcp.te import reading
 
 from .client import Client
@@ -429,6 +429,41 @@ def test_an_ignored_folder_is_one_entry(workspace: Workspace, call: Call) -> Non
     assert paths_of(call("linux_fs_list", path="."), workspace.root) == ["build", "src", "src/a.c"]
     ignored = call("linux_fs_list", path=".", include_ignored=True)
     assert paths_of(ignored, workspace.root) == ["build", "src", "build/out.o", "src/a.c"]
+
+
+def test_where_nothing_tells_what_is_ignored_the_reply_says_so(
+    workspace: Workspace, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.file(".gitignore", "build/\n")
+    workspace.file("build/out.o")
+    assert "note" not in call("linux_fs_list", path=".")
+    monkeypatch.setattr("llmc_mcp.te.search.find_ripgrep", _no_ripgrep)
+    with gate_on(workspace.root, Config(server=Server(result_format="json"))) as gate:
+        reply = json.loads(text_of(gate, "linux_fs_list", path="."))
+    assert paths_of(reply, workspace.root) == ["build", "build/out.o"]
+    assert reply["note"] == "Ignored folders are listed too: no ripgrep here."
+
+
+def _no_ripgrep() -> bytes:
+    raise FeatureUnavailable("no ripgrep here")
+
+
+@pytest.mark.parametrize("tool", ["list_dir", "linux_fs_list"])
+def test_a_listing_stops_looking_at_its_bound_and_says_that_there_is_more(workspace: Workspace, tool: str) -> None:
+    for number in range(30):
+        workspace.file(f"a/{number:02}")
+        workspace.file(f"b/{number:02}")
+    config = Config(server=Server(result_format="json"), limits=Limits(list_count_cap=40))
+    with gate_on(workspace.root, config) as gate:
+        reply = json.loads(text_of(gate, tool, path=".", depth=3))
+        rows = reply.get("data") or paths_of(reply, workspace.root)
+        told = reply.get("meta", reply)
+        assert len(rows) == len(set(rows)) == 40
+        assert [row.rstrip("/") for row in rows[:2]] == ["a", "b"]
+        assert {f"a/{number:02}" for number in range(30)} <= set(rows)
+        assert (told["truncated"], told["total_is_exact"]) == (True, False)
+        whole = json.loads(text_of(gate, tool, path="a", depth=3))
+        assert "total_is_exact" not in whole.get("meta", whole)
 
 
 def test_several_files_share_one_reply_and_one_failure_spares_the_others(workspace: Workspace, call: Call) -> None:

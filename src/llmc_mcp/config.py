@@ -206,6 +206,7 @@ class Limits(Section):
     max_connections: Annotated[int, amount("HTTP connections at the same time")] = 4_096
     max_tree_entries: Annotated[int, amount("entries of a tree that a reply shows at most")] = 500
     max_list_entries: Annotated[int, amount("entries that one listing looks at")] = 2_000
+    list_count_cap: Annotated[int, amount("entries up to which a listing looks")] = 100_000
     search_count_cap: Annotated[int, amount("hits up to which a search counts")] = 10_000
     # Every server of a user shares the store: a repository's file must not empty it.
     handle_max_bytes: Annotated[int, amount("size of a file up to which a handle keeps a copy")] = 2 << 20

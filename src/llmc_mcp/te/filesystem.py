@@ -6,9 +6,10 @@ before it is really opened for reading, so a FIFO never blocks and a device is n
 """
 
 import errno
+import itertools
 import os
 import stat as stat_bits
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -65,6 +66,25 @@ class Entry(NamedTuple):
     depth: int
     size: int = 0
     mtime: float = 0.0
+
+
+DirEntry = os.DirEntry[str]
+
+
+class Bound:
+    """How many entries a walk may still come across; `reached` once there were more."""
+
+    def __init__(self, entries: int) -> None:
+        self.left = entries
+        self.reached = False
+
+    def take(self, found: Iterable[DirEntry]) -> list[DirEntry]:
+        """As many as are left: of a huge directory whichever come first."""
+        taken = list(itertools.islice(found, self.left + 1))
+        self.reached = len(taken) > self.left
+        taken = taken[: self.left]
+        self.left -= len(taken)
+        return taken
 
 
 def kind_of(mode: int) -> str:
@@ -369,10 +389,12 @@ class Filesystem:
         include_hidden: bool,
         enter: Callable[[bytes], bool] | None = None,
         with_stat: bool = False,
+        bound: Bound | None = None,
     ) -> Iterator[Entry]:
         """Entries below a directory, level by level, each level sorted; links are rows, never followed.
 
-        `enter` may keep the walk out of a directory; size and time are only filled in `with_stat`.
+        `enter` may keep the walk out of a directory; size and time are only filled in `with_stat`. The walk ends
+        where `bound` is reached.
         """
         top = self.open_dir(place)
         try:
@@ -380,7 +402,9 @@ class Filesystem:
             for current in range(1, depth + 1):
                 below: list[bytes] = []
                 for prefix in level:
-                    for entry in self._scan_below(top, prefix, include_hidden, with_stat):
+                    if bound is not None and bound.reached:
+                        return
+                    for entry in self._scan_below(top, prefix, include_hidden, with_stat, bound):
                         yield entry._replace(depth=current)
                         if entry.kind == "dir" and (enter is None or enter(entry.path)):
                             below.append(entry.path + b"/")
@@ -388,7 +412,9 @@ class Filesystem:
         finally:
             os.close(top)
 
-    def _scan_below(self, top: int, prefix: bytes, include_hidden: bool, with_stat: bool) -> list[Entry]:
+    def _scan_below(
+        self, top: int, prefix: bytes, include_hidden: bool, with_stat: bool, bound: Bound | None
+    ) -> list[Entry]:
         """Sorted entries of a directory below `top`; none when it vanished, became a link, or may not be read.
 
         Each directory is opened anew from the top, so a wide tree never holds more than two fds.
@@ -400,11 +426,8 @@ class Filesystem:
             return []
         try:
             with os.scandir(fd) as found:
-                rows = [
-                    _entry(prefix, entry, with_stat)
-                    for entry in found
-                    if include_hidden or not entry.name.startswith(".")
-                ]
+                wanted = (entry for entry in found if include_hidden or not entry.name.startswith("."))
+                rows = [_entry(prefix, entry, with_stat) for entry in (bound.take(wanted) if bound else wanted)]
         except OSError:
             return []
         finally:
@@ -413,7 +436,7 @@ class Filesystem:
         return rows
 
 
-def _entry(prefix: bytes, found: os.DirEntry[str], with_stat: bool) -> Entry:
+def _entry(prefix: bytes, found: DirEntry, with_stat: bool) -> Entry:
     path = prefix + os.fsencode(found.name)
     try:
         if found.is_symlink():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import FeatureUnavailable
 from . import names
-from .filesystem import Entry, Filesystem, Place, kind_of
+from .filesystem import Bound, Entry, Filesystem, Place, kind_of
 from .search import Search
 
 _GLOB = re.compile(r"[*?\[]")
@@ -26,26 +26,36 @@ class Lister:
         file_glob: str | None,
         include_ignored: bool,
         check: Callable[[], None],
+        bound: Bound,
+        notes: list[str],
     ) -> Iterator[Entry]:
-        """Entries with size and time, level by level; an ignored or empty directory is an entry, not entered."""
+        """Entries with size and time, level by level; an ignored or empty directory is an entry, not entered.
+
+        `notes` gets what the entries do not tell.
+        """
         if depth == 0:
             info, _ = self._files.stat(place)
             yield Entry(b"", kind_of(info.st_mode), 0, info.st_size, info.st_mtime)
             return
-        enter = None if include_ignored or depth == 1 else self._not_ignored(place, include_hidden, check)
+        enter = None if include_ignored or depth == 1 else self._not_ignored(place, include_hidden, check, notes)
         wanted = None if file_glob is None else _glob_matcher(file_glob)
-        walk = self._files.walk(place, depth=depth, include_hidden=include_hidden, enter=enter, with_stat=True)
+        walk = self._files.walk(
+            place, depth=depth, include_hidden=include_hidden, enter=enter, with_stat=True, bound=bound
+        )
         for count, entry in enumerate(walk):
             if not count % 256:
                 check()
             if wanted is None or (entry.kind != "dir" and wanted(b"/" + entry.path)):
                 yield entry
 
-    def _not_ignored(self, place: Place, hidden: bool, check: Callable[[], None]) -> Callable[[bytes], bool] | None:
+    def _not_ignored(
+        self, place: Place, hidden: bool, check: Callable[[], None], notes: list[str]
+    ) -> Callable[[bytes], bool] | None:
         try:
             paths = self._search().paths(place, include_hidden=hidden, include_ignored=False, check=check)
-        except FeatureUnavailable:
-            return None  # without ripgrep nothing is known to be ignored
+        except FeatureUnavailable as exc:
+            notes.append(f"Ignored folders are listed too: {exc.message}.")
+            return None
         folders: set[bytes] = set()
         for path in _split(paths):
             folder = path.rpartition(b"/")[0]

@@ -94,6 +94,7 @@ class ChangeDiff(Result):
 
     files: int
     diff: str
+    note: str | None = None
     truncated: bool = False
     shown: int | None = None
     handle: str | None = None
@@ -166,8 +167,11 @@ def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = Fals
     wanted = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
     found = ctx.app.changes.journal.history(ctx.session.principal, wanted, _LISTED + 1)
     if diff:
-        text = ctx.app.undoing.diff(found)
-        return ChangeDiff(text.count("\n+++ ") + text.startswith("+++ "), text)
+        text = ctx.app.undoing.diff(found[:_LISTED])
+        reply = ChangeDiff(text.count("\n+++ ") + text.startswith("+++ "), text)
+        if len(found) > _LISTED:
+            reply.truncated, reply.note = True, f"Only the newest {_LISTED} changes: then is before the first of them."
+        return reply
     rows = [row for change in found[:_LISTED] for row in _change_rows(change, session == _ALL)]
     return ChangeList(rows, len(found) > _LISTED)
 

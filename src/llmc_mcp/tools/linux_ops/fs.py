@@ -97,6 +97,7 @@ class ListMeta(msgspec.Struct, omit_defaults=True):
     truncated: bool
     shown: int | None = None
     total: int | None = None
+    total_is_exact: bool | None = None
 
 
 class Listing(Result):
@@ -133,6 +134,8 @@ class Tree(Result):
     total_entries: int
     root: str
     shown: int | None = None
+    total_is_exact: bool | None = None
+    note: str | None = None
     handle: str | None = None
     body: ClassVar[str] = "entries"
     handle_kind: ClassVar[str] = "fs_list"
@@ -235,14 +238,18 @@ def _shorten(row: OneOfMany, room: int) -> None:
 
 @tool("List a directory, optionally several levels deep", feature="fs_enabled", read_only=True)
 def list_dir(ctx: Context, path: str, depth: Depth = 1, include_hidden: bool = False) -> Listing:
+    from ...te.filesystem import Bound
+
     place = ctx.app.files.locate(path)
+    bound = Bound(ctx.app.config.limits.list_count_cap)
     rows: list[str] = []
-    for entry in ctx.app.files.walk(place, depth=depth, include_hidden=include_hidden):
+    for entry in ctx.app.files.walk(place, depth=depth, include_hidden=include_hidden, bound=bound):
         rows.append(names.show(entry.path) + ("/" if entry.kind == "dir" else ""))
         if not len(rows) % 256:
             ctx.check()
     cap = ctx.app.config.limits.max_list_entries
-    listing = Listing(rows, ListMeta(place.absolute, False, None, len(rows)))
+    exact = False if bound.reached else None
+    listing = Listing(rows, ListMeta(place.absolute, bound.reached, None, len(rows), exact))
     if len(rows) > cap:
         listing.handle = ctx.keep(listing.handle_kind, listing.handle_meta(), as_payload(rows))
         listing.data = rows[:cap]
@@ -259,8 +266,11 @@ def linux_fs_list(
     file_glob: str | None = None,
     include_ignored: bool = False,
 ) -> Tree:
+    from ...te.filesystem import Bound
+
     place = ctx.app.files.locate(path)
-    found = ctx.app.lister.tree(place, depth, include_hidden, file_glob, include_ignored, ctx.check)
+    bound, notes = Bound(ctx.app.config.limits.list_count_cap), list[str]()
+    found = ctx.app.lister.tree(place, depth, include_hidden, file_glob, include_ignored, ctx.check, bound, notes)
     base = place.absolute.rstrip("/")
     rows = [
         FileEntry(
@@ -272,7 +282,9 @@ def linux_fs_list(
         for entry in found
     ]
     shown = ctx.app.config.limits.max_tree_entries
-    tree = Tree(rows, False, len(rows), place.absolute)
+    tree = Tree(rows, bound.reached, len(rows), place.absolute)
+    tree.total_is_exact = False if bound.reached else None
+    tree.note = " ".join(notes) or None
     if len(rows) > shown:
         tree.handle = ctx.keep(tree.handle_kind, tree.handle_meta(), as_payload(rows))
         tree.entries = rows[:shown]
