@@ -226,12 +226,12 @@ def test_a_call_cancelled_before_it_starts_never_reaches_its_handler(tmp_path: P
 def test_progress_is_told_at_intervals_with_the_time_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("llmc_mcp.app.time.monotonic", lambda: now)
-    told: list[float] = []
+    told: list[tuple[float, str]] = []
     with gate_on(tmp_path) as gate:
-        ctx = Context(gate.app, context(gate).session, correlation_id="c", progress=told.append)
+        ctx = Context(gate.app, context(gate).session, correlation_id="c", progress=lambda *news: told.append(news))
         for now in (100.1, 100.4, 100.6, 100.7, 101.0, 101.2):  # noqa: B007
             ctx.check()
-    assert [round(seconds, 1) for seconds in told] == [0.6, 1.2]
+    assert [(round(seconds, 1), doing) for seconds, doing in told] == [(0.6, "working"), (1.2, "working")]
 
 
 # --- every tool, in every mode, through a server ---------------------------------------------------------
@@ -302,6 +302,9 @@ SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "linux_sys_services": {},
     "linux_sys_snapshot": {},
     "list_dir": {"path": "."},
+    "rag_index": {},
+    "rag_search": {"query": "needle", "scope": "both"},
+    "rag_stats": {},
     "read_file": {"path": "notes.txt"},
     "repo_read": {"root": ".", "path": "notes.txt"},
     "run_cmd": {"command": "echo hello"},

@@ -189,6 +189,15 @@ class App:
 
         return self._engine("rag", make)
 
+    def index_state(self) -> str:
+        """What there is of the code index, in a few words; nothing is built or imported for it."""
+        if "rag" in self._engines:
+            return self.rag.state()
+        from .rag.store import home_of
+
+        built = [home_of(self.data_dir, root.real).current() is not None for root in self.files.roots]
+        return "there, compared with the files on use" if all(built) else "not built yet: the first search builds it"
+
     def _after_a_crash(self, engine: Engine) -> Engine:
         """Settle what a killed server left half-done before this one first reads files.
 

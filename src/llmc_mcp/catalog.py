@@ -19,11 +19,11 @@ def _load() -> dict[str, ToolDef]:
 
     Tool modules import no engine at start. Who imported one of them first must not decide the order.
     """
-    from .tools import code, meta, te
+    from .tools import code, meta, rag, te
     from .tools import exec as commands
     from .tools.linux_ops import changes, fs, handles, onboarding, patch, proc, search, stats, sysinfo
 
-    modules = (fs, changes, patch, search, handles, commands, te, proc, sysinfo, code, stats, meta, onboarding)
+    modules = (fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, code, stats, meta, onboarding)
     order = {module.__name__: place for place, module in enumerate(modules)}
     return dict(sorted(registered.items(), key=lambda row: order.get(row[1].fn.__module__, len(order))))
 
@@ -109,6 +109,8 @@ def _switched_off(tool: ToolDef, config: Config) -> str | None:
         return "mcp.linux_ops.features.proc_enabled"  # a program to talk to is a command too
     if tool.feature in ("dynamic_tools", "enable_run_cmd"):
         return None if getattr(config.tools, tool.feature) else f"mcp.tools.{tool.feature}"
+    if tool.feature == "jit_context_enabled":
+        return None if config.rag.jit_context_enabled else "mcp.rag.jit_context_enabled"
     if tool.feature is None or getattr(features, tool.feature):
         return None
     return f"mcp.linux_ops.features.{tool.feature}"

@@ -26,6 +26,8 @@ COMMANDS = {
     "trash": ("changes_cli:trash", "what agents deleted; trash restore ID, trash empty"),
     "locks": ("changes_cli:locks", "who is changing what right now"),
     "handles": ("handles_cli", "list what earlier replies left behind, or print one of them"),
+    "index": ("rag_cli:index", "build or update the code index of this folder, with a progress bar"),
+    "search": ("rag_cli:search", "find code by what it does or by its name: llmc search QUERY..."),
     "repo": ("validate", "repo validate: check the configuration and the tools, with a hint per finding"),
 }
 

@@ -186,6 +186,8 @@ class Rag(Section):
     token_budget: Annotated[int, amount("tokens of one search")] = 600
     max_k: Annotated[int, amount("most snippets that a call may ask for")] = 20
     max_token_budget: Annotated[int, amount("most tokens that a call may ask for")] = 4_000
+    max_file_bytes: Annotated[int, amount("size of a file up to which it is indexed")] = 1 << 20
+    max_files: Annotated[int, amount("most files of a root that are indexed")] = 200_000
     embedding: Annotated[str, key("embedding model; auto, none, or a name", "operator")] = "auto"
 
 
@@ -403,8 +405,7 @@ class Config(Section):
 # --- accepted, not in force in this version ------------------------------------------------------------------------
 # A section or a key, and why setting it changes nothing. Whoever writes the code that reads one deletes its line.
 NOT_IN_FORCE = {
-    "rag": "there is no code index yet",
-    "resources": "there are no resources yet",
+    "rag.embedding": "searches are lexical in this version",
     "store.url": "state is kept in SQLite, in the data directory; there is no other store yet",
     "te.script_path": "te is part of this package; remove the key",
     "docker.data_volume": "the environment variable LLMC_DATA_DIR names the data directory; remove the key",

@@ -17,6 +17,7 @@ class Health(Result):
     mode: str
     roots: list[str]
     sandbox: dict[str, str]
+    index: str
     store: str
 
 
@@ -30,12 +31,12 @@ class InitText(Result):
         """It is far below any limit; nothing else depends on its length."""
 
 
-@tool("Server version, mode, roots, sandbox level, store", read_only=True)
+@tool("Server version, mode, roots, sandbox level, code index, store", read_only=True)
 def health(ctx: Context) -> Health:
     app = ctx.app
     roots = [root.shown for root in app.files.roots]
     sandbox = {"files": "openat2 beneath the roots", "search": _search(), "commands": app.command_confinement()}
-    return Health(True, __version__, app.config.mode, roots, sandbox, _store(ctx))
+    return Health(True, __version__, app.config.mode, roots, sandbox, _index(ctx), _store(ctx))
 
 
 def _search() -> str:
@@ -43,6 +44,13 @@ def _search() -> str:
 
     abi = kernel.landlock_abi()
     return f"read-only in Landlock (ABI {abi})" if abi else "unavailable: the kernel has no Landlock"
+
+
+def _index(ctx: Context) -> str:
+    """What there is of the code index; nothing is built for it."""
+    if not ctx.app.config.rag.jit_context_enabled:
+        return "switched off"
+    return ctx.app.index_state()
 
 
 def _store(ctx: Context) -> str:
