@@ -164,8 +164,23 @@ where everybody has it on the path. Claude Code 2.1.325 and Codex 0.166.0 are ru
 {guides}
 ## Any other client
 
-Over stdio: the command `llmc-mcp` with `--root DIR`; over HTTP: `llmc run` prints URL, token and an entry
-([http.md](http.md)).
+The command `llmc-mcp` with `--root DIR`, over standard input and output.
+
+## Over HTTP
+
+`llmc run` prints the URL, the token and an entry in JSON; [http.md](http.md) says more. Claude Code:
+
+```
+claude mcp add --transport http llmc http://127.0.0.1:8080/mcp --header "X-LLMC-Token: TOKEN"
+```
+
+Codex:
+
+```toml
+[mcp_servers.llmc]
+url = "http://127.0.0.1:8080/mcp"
+http_headers = {{ X-LLMC-Token = "TOKEN" }}
+```
 """
 
 

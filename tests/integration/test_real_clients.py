@@ -2,7 +2,11 @@
 
 import json
 import os
+import re
+import shlex
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,3 +167,49 @@ def test_the_inspector_starts_the_server_from_a_clients_own_file(machine: Machin
     )
     assert done.returncode == 0, done.stderr
     assert "found me" in json.loads(done.stdout)["content"][0]["text"]
+
+
+# --- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def announced(machine: Machine) -> Iterator[str]:
+    """What `llmc run` prints, while it serves."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", "from llmc_mcp.cli import main; main()", "run", "--port", "0"],
+        cwd=machine.repo,
+        env=environment(machine),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert started.stdout is not None
+    printed = ""
+    while "^C ends it." not in printed:
+        line = started.stdout.readline()
+        assert line, printed
+        printed += line
+    yield printed
+    started.send_signal(signal.SIGINT)
+    started.wait()
+    started.stdout.close()
+
+
+def test_claude_code_connects_with_the_line_that_run_prints(machine: Machine, announced: str) -> None:
+    (line,) = re.findall(r"^  (claude mcp add --transport http .*)$", announced, re.MULTILINE)
+    run(machine, *shlex.split(line))
+    assert "Connected" in run(machine, "claude", "mcp", "list")
+
+
+def test_codex_connects_with_the_url_and_token_that_run_prints(machine: Machine, announced: str) -> None:
+    (url,) = re.findall(r"^  URL      (\S+/mcp)", announced, re.MULTILINE)
+    (token,) = re.findall(r"^  token    (\S+)", announced, re.MULTILINE)
+    file = machine.home / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(f'[mcp_servers.llmc]\nurl = "{url}"\nhttp_headers = {{ X-LLMC-Token = "{token}" }}\n')
+    codex = Codex(machine)
+    try:
+        (status,) = codex.ask("mcpServerStatus/list")["data"]
+    finally:
+        codex.close()
+    assert "read_file" in status["tools"]
