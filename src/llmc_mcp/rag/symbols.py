@@ -17,7 +17,6 @@ from .parse import Syntax, grammar
 from .types import Definition, Span
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
-_TITLES = frozenset(("setext_heading", "section"))  # where they end, grammars do not say
 _SIGNATURE = 240  # characters
 _DOC = 600
 _TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^>\n]*>")
@@ -82,7 +81,7 @@ def _matches(syntax: Syntax, above: "_Above") -> list[_Found]:
         one = _named(syntax, patterns, captures, names[0])
         if one is None:
             continue
-        if one.kind in ("function", "test"):
+        if one.kind in ("function", "test", "given"):
             other = functions.setdefault(one.node.id, key)
             if other != key and found[other][0] <= pattern:
                 continue
@@ -123,10 +122,10 @@ def _joined(found: list[_Found]) -> list[_Found]:
 
 def _to_the_next(found: list[_Found], end: int) -> list[_Found]:
     """Titles as sections: each goes on to the next one."""
-    starts = [one.start for one in found[1:]]
+    ends = [*(one.start for one in found), end][1:]
     return [
-        one._replace(end=next_start) if one.node.type == "setext_heading" or one.node.end_byte < next_start else one
-        for one, next_start in zip(found, [*starts, end], strict=True)
+        one._replace(end=stop) if one.node.type == "setext_heading" or one.end < stop else one
+        for one, stop in zip(found, ends, strict=True)
     ]
 
 
@@ -198,17 +197,17 @@ class _Placing:
         self._placed: list[Definition] = []
 
     def place(self, found: list[_Found]) -> list[Definition]:
-        around: list[tuple[int, int]] = []  # the end of each definition that is open here, and its index
+        around: list[tuple[int, int, int]] = []  # each definition that is open here: its end, its start, its index
         wraps: list[_Found] = []
         for one in found:
-            while around and around[-1][0] <= one.start:
-                around.pop()
+            while around and (around[-1][0] <= one.start or around[-1][:2] == (one.end, one.start)):
+                around.pop()  # it has ended, or is another name of the same thing
             if not one.kind:
                 wraps = [wrap for wrap in wraps if wrap.end > one.start]
                 wraps.append(one)
                 continue
-            parent = around[-1][1] if around else -1
-            around.append((one.end, len(self._placed)))
+            parent = around[-1][2] if around else -1
+            around.append((one.end, one.start, len(self._placed)))
             self._placed.append(self._definition(one, parent, self._wrap_of(one, wraps)))
             wraps.clear()
         return self._placed
@@ -269,11 +268,11 @@ class _Placing:
         return text if len(text) <= _SIGNATURE else text[: _SIGNATURE - 1] + "…"
 
     def _docstring(self, body: Node | None) -> str:
-        first = body.named_child(0) if body is not None else None
-        if first is None or first.type != "expression_statement":
+        first = body.named_children[:1] if body is not None else []
+        if not first or first[0].type != "expression_statement":
             return ""
-        string = first.named_child(0)
-        if string is None or string.type != "string":
+        string = first[0].children[0]
+        if string.type != "string":
             return ""
         return _first_paragraph(_QUOTES.sub("", self._syntax.text(string)))
 
