@@ -140,7 +140,7 @@ def load(
         files=[file.path for file in files],
         sources=merged.sources,
         ignored=[one_line(text) for text in merged.ignored],
-        idle=_idle(merged),
+        idle=_idle(merged, data_dir),
         risks={**root_risks, **_running_as_root()},
         notices=notices,
         refusals=[*_refusals(merged), *refusals],
@@ -477,11 +477,13 @@ def _refusals(merged: _Merged) -> list[str]:
     return found
 
 
-def _idle(merged: _Merged) -> list[str]:
+def _idle(merged: _Merged, data_dir: str) -> list[str]:
     """One line for all settings that have no effect for the same reason."""
     by_reason: dict[str, list[str]] = {}
     for name in merged.sources:
         key = find_key(name)
+        if name == "docker.data_volume" and merged.config.docker.data_volume == data_dir:
+            continue  # it asks for what is so
         if key is not None and key.not_in_force:
             by_reason.setdefault(key.not_in_force, []).append(f"mcp.{name}")
     return [f"not in force in this version: {', '.join(names)} ({why})" for why, names in by_reason.items()]
