@@ -17,6 +17,7 @@ from llmc_mcp.te.health import Health
 from llmc_mcp.te.processes import Processes, visible_from
 from llmc_mcp.te.sysinfo import Disk, Snapshot, SystemInfo
 from llmc_mcp.tokens import estimate
+from scripts import onboarding_page
 
 from .conftest import Workspace
 from .gates import context, gate_on
@@ -331,7 +332,8 @@ def explain(call: Run, **more: object) -> dict[str, Any]:
 def test_a_python_project_is_explained_from_what_its_files_say(workspace: Workspace, call: Run) -> None:
     workspace.file(
         "pyproject.toml",
-        '[project]\nname="shop"\ndescription="Sells things."\n[project.scripts]\nshop="shop.cli:main"\n[tool.pytest]\n',
+        '[project]\nname="shop"\ndescription="Sells things."\n'
+        'requires-python=">=3.11"\ndependencies=["a","b"]\n[project.scripts]\nshop="shop.cli:main"\n[tool.pytest]\n',
     )
     workspace.file("Makefile", "run: x\n\techo\ntest:\n\tpytest\nVAR := 1\n")
     workspace.file("src/shop/__main__.py", "")
@@ -346,6 +348,7 @@ def test_a_python_project_is_explained_from_what_its_files_say(workspace: Worksp
     assert "src/ 2 files, mostly Python" in said(report, "Layout")
     entries = said(report, "Entry points")
     assert all(entry in entries for entry in ("shop → shop.cli:main", "python -m shop", "CMD ['shop']"))
+    assert said(report, "Needs") == "Python >=3.11, 2 Python packages"
     assert "make run" in said(report, "Run it")
     assert said(report, "Test it") == "\n- make test\n- python -m pytest"
     unusual = said(report, "Unusual")
@@ -495,6 +498,10 @@ def test_a_flow_goes_with_the_feature_it_uses(workspace: Workspace) -> None:
         with pytest.raises(FeatureDisabled, match="system_health"):
             sent(gate, TOOL, flow_name="system_health")
         assert "files" in sent(gate, TOOL, flow_name="explain_repo")
+
+
+def test_the_page_shows_what_the_first_flow_really_says() -> None:
+    assert onboarding_page.organize_part() in onboarding_page.PAGE.read_text(), "python -m scripts.onboarding_page"
 
 
 # --- for a person --------------------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ class Health:
                 f"{count} zombie process{'es' * (count > 1)}, {parents.count((pid, name))} left by {name} (pid {pid})"
             )
             why = "each holds a process number until its parent collects it; the parent has a bug"
-            yield Finding("warning" if count >= _MANY_ZOMBIES else "note", what, why, f"restart {name}")
+            yield Finding("warning" if count >= _MANY_ZOMBIES else "note", what, why, f"restart {name} (pid {pid})")
 
     def _units(self, check: Callable[[], None]) -> Iterator[Finding]:
         units = self._system.failed_units(check)

@@ -61,6 +61,7 @@ class Facts(NamedTuple):
     size: str
     layout: list[str]
     entries: list[str]
+    needs: list[str]
     run: list[str]
     test: list[str]
     unusual: list[str]
@@ -123,6 +124,7 @@ class _Look:
             self._size(),
             self._layout(),
             _first(self._entries(), 8),
+            _first(self._needs(), 5),
             _first(self._run(), 5),
             _first(self._test(), 5),
             _first(self._unusual(), 8),
@@ -192,6 +194,21 @@ class _Look:
             if not _is_test_folder(path):
                 yield f"python -m {path.removesuffix('/__main__.py').removeprefix('src/').replace('/', '.')}"
         yield from (f"Dockerfile: {line}" for line in _docker_command(self._read("Dockerfile")))
+
+    def _needs(self) -> Iterator[str]:
+        """What must be there before it runs, as far as it is declared."""
+        if isinstance(python := _at(self._pyproject, "project", "requires-python"), str):
+            yield f"Python {python}"
+        if isinstance(packages := _at(self._pyproject, "project", "dependencies"), list):
+            yield f"{len(cast(list[object], packages))} Python packages"
+        if isinstance(node := _at(self._package, "engines", "node"), str):
+            yield f"Node {node}"
+        if isinstance(modules := self._package.get("dependencies"), dict):
+            yield f"{len(cast(dict[str, object], modules))} npm packages"
+        if isinstance(rust := _at(self._cargo, "package", "rust-version"), str):
+            yield f"Rust {rust}"
+        if found := re.search(r"^go (\d[\d.]*)", self._read("go.mod"), re.MULTILINE):
+            yield f"Go {found[1]}"
 
     def _run(self) -> Iterator[str]:
         yield from (f"make {name}" for name in ("run", "start", "serve", "dev") if name in self._targets)

@@ -169,6 +169,7 @@ def explain_repo(ctx: Context, path: str | None, apply: bool) -> Report:
     sections = (
         ("Layout", facts.layout),
         ("Entry points", facts.entries),
+        ("Needs", [", ".join(facts.needs)] if facts.needs else []),
         ("Run it", facts.run),
         ("Test it", facts.test),
         ("Unusual", facts.unusual),
