@@ -39,6 +39,7 @@ class Use(NamedTuple):
     kind: ReferenceKind
     confidence: Confidence
     inside: int  # the definition that it stands in; -1 for none
+    of: Target | None = None  # which of the wanted definitions; None where only the name is known
 
 
 class Edge(NamedTuple):
@@ -78,10 +79,20 @@ class Graph:
         where, colon, what = text.rpartition(":")
         what = what.replace("::", ".").replace("#", ".").strip().removesuffix("()")
         if colon and not where.endswith(":"):
-            found = self._ends_with(what)
-            return [one for one in found if self._lies_at(one.file, where)]
+            return [one for one in self._ends_with(what) if self._lies_at(one.file, where)]
         what = text.replace("::", ".").replace("#", ".").strip().removesuffix("()")
-        return self._ends_with(what) or self._in_module(what)
+        return self._ends_with(what) or self._in_module(what) or self._inherited(what)
+
+    def _inherited(self, what: str) -> list[Target]:
+        """`Class.method` where the class has the method of a base."""
+        holder, _, name = what.rpartition(".")
+        found: dict[Target, None] = {}
+        for one in self.find(holder) if holder else ():
+            if self.symbol(one).kind in CLASSES:
+                for value in self.resolver.attribute(Value("definition", *one), name):
+                    if value.what == "definition":
+                        found[value.target] = None
+        return list(found)
 
     def _ends_with(self, what: str) -> list[Target]:
         """Definitions whose qualified name ends like this."""
@@ -141,9 +152,9 @@ class Graph:
                 for reference in record.named((name,)):
                     grade = self._grade(file, reference, wanted, alone=alone.get(name, False), alias=name not in names)
                     if grade is not None:
-                        use = Use(file, reference.line, reference.kind, grade, reference.inside)
+                        use = Use(file, reference.line, reference.kind, grade[0], reference.inside, grade[1])
                         key = (file, reference.line, reference.kind, reference.inside)
-                        if key not in found or _GRADES[grade] < _GRADES[found[key].confidence]:
+                        if key not in found or _GRADES[use.confidence] < _GRADES[found[key].confidence]:
                             found[key] = use
         return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
 
@@ -171,16 +182,20 @@ class Graph:
 
     def _grade(
         self, file: int, reference: Reference, wanted: set[Target], *, alone: bool, alias: bool
-    ) -> Confidence | None:
+    ) -> tuple[Confidence, Target | None] | None:
+        """How sure it is that a reference means one of the wanted, and which; None if it means something else."""
         values = self.resolver.resolve(file, reference)
         hits = [value for value in values if value.what == "definition" and value.target in wanted]
         if hits:
-            return "exact" if hits[0].certain and (len(values) == len(hits) or _same_thing(values)) else "likely"
+            sure = hits[0].certain and (len(values) == len(hits) or _same_thing(values))
+            return "exact" if sure else "likely", hits[0].target
         if alias or any(value.what == "elsewhere" for value in values):
             return None
         if any(value.what == "unknown" for value in values):
-            return self._by_name(file, reference, wanted, alone)
-        return "likely" if any(self._may_be_overridden(value, wanted) for value in values) else None
+            grade = self._by_name(file, reference, wanted, alone)
+            return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
+        overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, {one})), None)
+        return ("likely", overridden) if overridden is not None else None
 
     def _by_name(self, file: int, reference: Reference, wanted: set[Target], alone: bool) -> Confidence | None:
         """Nothing is known of the receiver: the name has to do."""
@@ -247,6 +262,29 @@ class Graph:
             rivals = self._rivals(reference.name)
             if len(rivals) == 1 and self._same_language(file, rivals[0].file):
                 yield Edge(reference.line, reference.kind, "likely", rivals[0])
+
+    def importers(self, file: int, check: Callable[[], None] = lambda: None) -> list[Use]:
+        """The places that import a file, or something from it."""
+        found: dict[tuple[int, int], Use] = {}
+        stem = self.path(file).rpartition("/")[2].partition(".")[0]
+        if stem in ("__init__", "index", "mod"):
+            stem = self.path(file).rpartition("/")[0].rpartition("/")[2]
+        names = {stem, "*", *(one.name for one in self._files.symbols(file) if one.parent < 0)}
+        for other in sorted({one for name in names for one in self.mentioning(name)} - {file}):
+            check()
+            for reference in self._files.record(other).named(names):
+                if reference.kind == "import" and self._comes_from(other, reference, file):
+                    found.setdefault((other, reference.line), Use(other, reference.line, "import", "exact", -1))
+        return sorted(found.values(), key=lambda use: (self.path(use.file), use.line))
+
+    def _comes_from(self, importer: int, reference: Reference, file: int) -> bool:
+        """Whether an import takes a file itself, or something that it defines."""
+        holders = self.resolver.evaluate(importer, reference.receiver) if reference.receiver != "<>" else []
+        if any(value.what == "module" and value.file == file for value in holders):
+            return True
+        if reference.receiver == "<>":
+            return file in self.modules.find(importer, reference.name)
+        return any(value.file == file for value in self.resolver.resolve(importer, reference) if value.what == "module")
 
     def subclasses(self, target: Target) -> list[Target]:
         """The classes that name this one as a base."""

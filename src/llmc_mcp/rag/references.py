@@ -108,7 +108,7 @@ def find(syntax: Syntax, definitions: list[Definition]) -> Found:
     references = [
         Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
     ]
-    mentions = [*scanned.mentions[:_MOST], *(Mention(name, None, False, at) for name, at in facts.exported)]
+    mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
     references += _references(mentions, tongue, scopes, facts, lines)
     return Found(references, [Binding(*one) for one in scopes.bindings()])
 
@@ -119,11 +119,10 @@ def _references(
     found: list[Reference] = []
     waiting = _own_names(scopes.definitions, tongue.definers)
     bare: dict[tuple[int, str], tuple[str, str]] = {}
+    reads_in, since, until = -1, 0, 0  # between two bytes names are read in the scope of one definition
     for written, receiver, called, at in mentions:
-        inside = scopes.inside(at)
-        if written in waiting and _is_definition(waiting[written], scopes.definitions, at, inside):
-            continue
-        reads_in = scopes.reads_in(at)
+        if not since <= at < until:
+            reads_in, since, until = scopes.stretch(at)
         if receiver is None:
             known = bare.get((reads_in, written))
             if known is None:
@@ -133,7 +132,10 @@ def _references(
             name, path = written, scopes.path(receiver, at, reads_in)
         if path == LITERAL:
             continue
-        inherits = bool(facts.inherited) and at + len(written.encode()) in facts.inherited
+        inside = scopes.inside(at)
+        if written in waiting and _is_definition(waiting[written], scopes.definitions, at, inside):
+            continue
+        inherits = at + len(written) in facts.inherited
         kind = "inherit" if inherits else "call" if called else "use"
         found.append(Reference(name, path, kind, bisect_right(lines, at), inside))
     return found

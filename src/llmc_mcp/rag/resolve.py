@@ -217,6 +217,10 @@ class Resolver:
             return [value for value in found if value.what != "elsewhere"] or [UNKNOWN]
         return [UNKNOWN]
 
+    def attribute(self, value: Value, name: str) -> list[Value]:
+        """What a value has under a name."""
+        return self._attribute(value, name, 0)
+
     def _attribute(self, value: Value, name: str, depth: int) -> list[Value]:
         if depth > _DEEPEST:
             return [UNKNOWN]

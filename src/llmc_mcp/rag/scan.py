@@ -12,33 +12,28 @@ from typing import NamedTuple
 UNKNOWN = "?"  # a value that cannot be told
 LITERAL = "'"  # a value of the language itself: text, a number, a list; nothing that a project defines
 
-_IDENTIFIER = rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*"
+_IDENTIFIER = r"[A-Za-z_$\x80-\xff][A-Za-z0-9_$\x80-\xff]*"
 _SEPARATORS = {
-    "python": rb"\.",
-    "go": rb"\.",
-    "c": rb"\.|->",
-    "cpp": rb"\.|->|::",
-    "objc": rb"\.|->",
-    "php": rb"\?->|->|::",
-    "rust": rb"\??\.|::",
-    "lua": rb"\.|:",
-    "ruby": rb"&\.|\.|::",
+    "python": r"\.",
+    "go": r"\.",
+    "c": r"\.|->",
+    "cpp": r"\.|->|::",
+    "objc": r"\.|->",
+    "php": r"\?->|->|::",
+    "rust": r"\??\.|::",
+    "lua": r"\.|:",
+    "ruby": r"&\.|\.|::",
 }
-_OTHERWISE = rb"\?\.|\.|::"
-_TYPE_ARGUMENTS = rb"(?=(?:::)?<[\w\s,.&?\[\]:<>|]*>\()"  # of a call: they are read as names of their own
+_OTHERWISE = r"\?\.|\.|::"
+_TYPE_ARGUMENTS = r"(?=(?:::)?<[\w\s,.&?\[\]:<>|]*>\()"  # of a call: they are read as names of their own
 _WITH_TYPE_ARGUMENTS = frozenset({"typescript", "tsx", "java", "cpp", "rust", "csharp", "kotlin", "swift", "scala"})
-_OTHER_SUPER = re.compile(rb"\(\s*([A-Za-z_]\w*)\s*,")  # super(Class, self)
+_OTHER_SUPER = re.compile(r"\(\s*([A-Za-z_]\w*)\s*,")  # super(Class, self)
 _NONE: frozenset[str] = frozenset()
 _DEFINERS = {"python": frozenset({"def", "class"})}
 
 
-class Mention(NamedTuple):
-    """A name in the code, as it stands there."""
-
-    name: str
-    receiver: str | None  # what is before its dot; None where there is no dot
-    called: bool
-    at: int  # its first byte
+# A name in the code: itself, what is before its dot (None where there is no dot), whether it is called, its first byte.
+Mention = tuple[str, str | None, bool, int]
 
 
 class Scanned(NamedTuple):
@@ -49,14 +44,14 @@ class Scanned(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _tokens(language: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    separator = rb"\s*(?:" + _SEPARATORS.get(language, _OTHERWISE) + rb")\s*"
-    called = rb"[ \t]*[(\[]|" + _TYPE_ARGUMENTS if language in _WITH_TYPE_ARGUMENTS else rb"[ \t]*[(\[]"
-    macro = rb"!?" if language == "rust" else b""
+def _tokens(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    separator = r"\s*(?:" + _SEPARATORS.get(language, _OTHERWISE) + r")\s*"
+    called = r"[ \t]*[(\[]|" + _TYPE_ARGUMENTS if language in _WITH_TYPE_ARGUMENTS else r"[ \t]*[(\[]"
+    macro = r"!?" if language == "rust" else ""
     name = _IDENTIFIER
-    dot = rb"(?:" + _SEPARATORS.get(language, _OTHERWISE) + rb")\s*"
-    chain = rb"(" + dot + rb")?(" + name + rb"(?:" + separator + name + rb")*)" + macro + rb"(" + called + rb")?"
-    return re.compile(chain + rb"|([(\[{])|([)\]}])"), re.compile(separator)
+    dot = r"(?:" + _SEPARATORS.get(language, _OTHERWISE) + r")\s*"
+    chain = r"(" + dot + r")?(" + name + r"(?:" + separator + name + r")*)" + macro + r"(" + called + r")?"
+    return re.compile(chain + r"|([(\[{])|([)\]}])"), re.compile(separator)
 
 
 def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int]) -> Scanned:
@@ -65,59 +60,66 @@ def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int])
     `wanted` are ends of expressions of which the caller wants to know more.
     """
     token, separator = _tokens(language)
+    text = code.decode("latin-1")  # a character a byte: places stay what they are; names are decoded one by one
+    plain = code.isascii()
     mentions: list[Mention] = []
+    add = mentions.append
     ends: dict[int, tuple[int, str]] = {}
     brackets: list[tuple[str | None, int]] = []  # what each open one belongs to, and where that starts
     closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value before the bracket that was closed last
     definers, defining = _DEFINERS.get(language, _NONE), False
-    for found in token.finditer(code):
+    for found in token.finditer(text):
         dot, chain, opener, opened, closer = found.groups()
-        here = found.start()
         if chain is not None:
             start, end = found.span(2)
+            single = chain.isidentifier()
+            if single and dot is None and (defining or chain in keywords):
+                defining = not defining and chain in definers
+                if opener:
+                    brackets.append((None, start))
+                continue
             value: str | None = None
             at = start
-            if dot is not None and code[here - 1 : here] != b".":  # `...names` spreads, `1..n` counts
-                while code[here - 1 : here].isspace():
-                    here -= 1
-                quoted = code[here - 1 : here] in (b'"', b"'")
-                value, start = (closed, closed_start) if closed_at == here else (LITERAL if quoted else UNKNOWN, here)
-            names = [chain.decode("utf-8", "replace")] if chain.isalnum() else _split(chain, separator)
-            if value is None and len(names) == 1 and names[0] in keywords:
-                defining = names[0] in definers
+            if dot is not None:
+                value, start = _before_dot(text, found.start(), closed, closed_at, closed_start)
+            if not plain and not chain.isascii():
+                chain = chain.encode("latin-1").decode("utf-8", "replace")
+            if single:
+                name = chain
+            else:
+                *others, name = separator.split(chain)
+                for other in others:
+                    add((other, value, False, at))
+                    value = other if value is None else f"{value}.{other}"
+                at = end - (len(name) if plain else len(name.encode()))
+            add((name, value, opener is not None and not opener.endswith("["), at))
+            if opener or end in wanted:
+                whole = name if value is None else f"{value}.{name}"
+                if whole == "super" and (other_class := _OTHER_SUPER.match(text, end)):
+                    whole = f"super:{other_class[1]}"
+                if end in wanted:
+                    ends[end] = (start, whole)
                 if opener:
-                    brackets.append((None, start))
-                continue
-            if defining:
-                defining = False
-                if opener:
-                    brackets.append((None, start))
-                continue
-            for name in names[:-1]:
-                mentions.append(Mention(name, value, False, at))
-                value = name if value is None else f"{value}.{name}"
-            name = names[-1]
-            if len(names) > 1:
-                at = end - len(name.encode())
-            mentions.append(Mention(name, value, opener is not None and not opener.endswith(b"["), at))
-            whole = name if value is None else f"{value}.{name}"
-            if whole == "super" and (other := _OTHER_SUPER.match(code, end)):
-                whole = f"super:{other[1].decode('utf-8', 'replace')}"
-            if end in wanted:
-                ends[end] = (start, whole)
-            if opener:
-                brackets.append((whole, start))
+                    brackets.append((whole, start))
         elif opened is not None:
-            owner = closed if here == closed_at and opened != b"{" else None  # f(1)(2), f(1)[2]
+            here = found.start()
+            owner = closed if here == closed_at and opened != "{" else None  # f(1)(2), f(1)[2]
             brackets.append((owner, closed_start if owner is not None else here))
         else:
-            owner, closed_start = brackets.pop() if brackets else (None, here)
-            closed = UNKNOWN if owner is None else f"{owner}()" if closer == b")" else f"{owner}[]"
+            owner, closed_start = brackets.pop() if brackets else (None, found.start())
+            closed = UNKNOWN if owner is None else f"{owner}()" if closer == ")" else f"{owner}[]"
             closed_at = found.end()
             if owner is not None and closed_at in wanted:
                 ends[closed_at] = (closed_start, closed)
     return Scanned(mentions, ends)
 
 
-def _split(chain: bytes, separator: re.Pattern[bytes]) -> list[str]:
-    return [name.decode("utf-8", "replace") for name in separator.split(chain)]
+def _before_dot(text: str, here: int, closed: str, closed_at: int, closed_start: int) -> tuple[str | None, int]:
+    """What stands before a dot that begins a chain: a bracket that was just closed, a text, or who knows what."""
+    if text[here - 1 : here] == ".":  # `...names` spreads, `1..n` counts
+        return None, here
+    while text[here - 1 : here].isspace():
+        here -= 1
+    if closed_at == here:
+        return closed, closed_start
+    return (LITERAL if text[here - 1 : here] in ('"', "'") else UNKNOWN), here

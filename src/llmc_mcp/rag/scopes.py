@@ -99,6 +99,12 @@ class Scopes:
         edges, inner = self._lookup
         return inner[bisect_right(edges, at)]
 
+    def stretch(self, at: int) -> tuple[int, int, int]:
+        """The definition in whose scope the names at a byte are read; from which byte to which that is so."""
+        edges, inner = self._lookup
+        place = bisect_right(edges, at)
+        return inner[place], edges[place - 1] if place else 0, edges[place] if place < len(edges) else 1 << 62
+
     def scope(self, at: int) -> int:
         """The innermost definition around a byte that has names of its own."""
         return self.scope_of(self.reads_in(at))

@@ -8,9 +8,10 @@ import fnmatch
 import hashlib
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +28,10 @@ from .builder import Builder
 from .index import Damaged, File, Reader, Totals
 from .store import home_of
 from .walk import Rules
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .graph_index import IndexedFiles
 
 Scope = Literal["repo", "docs", "both"]
 
@@ -78,6 +83,18 @@ class Asked(NamedTuple):
     limit: int = 3
     budget: int = 600
     path_glob: str | None = None
+
+
+class Known(NamedTuple):
+    """What a question to the graph of one root can use."""
+
+    root: Root
+    graph: "Graph"
+    files: "IndexedFiles"
+    read: Callable[[int], bytes | None]  # a file; None, and the question asked again, where it is not what was indexed
+
+
+Told = TypeVar("Told")
 
 
 class Caller(NamedTuple):
@@ -136,6 +153,10 @@ class Rag:
             "; ".join(dict.fromkeys(note for note in notes if note)) or "fresh",
             candidates,
         )
+
+    def ask(self, question: "Callable[[Known], Told]", caller: Caller) -> "list[tuple[Told, str]]":
+        """What the graph of each root says to a question, and how fresh that is."""
+        return [shelf.ask(question, caller) for shelf in self._shelves]
 
     def shelf_of(self, path: str | None) -> "list[_Shelf]":
         """The index that a path belongs to; all of them without one."""
@@ -206,6 +227,8 @@ class _Shelf:
         rules = msgspec.structs.replace(rules, leave_out=_below(root, data_dir))
         self._builder = Builder(launcher, root, data_dir, rules, leases)
         self._reader: Reader | None = None
+        self._graph: tuple[Reader, int, Graph, IndexedFiles] | None = None
+        self._asking = threading.Lock()  # a graph remembers what it found out: one question at a time
         self._rebuilt = ""  # why the index was built anew, until somebody was told
 
     # --- having an index -------------------------------------------------------------------------
@@ -316,6 +339,40 @@ class _Shelf:
                     raise Internal(f"the code index can't be read: {exc}") from None
                 reader, note = self._repaired(str(exc), caller)
         raise Internal("unreachable")
+
+    def ask(self, question: "Callable[[Known], Told]", caller: Caller) -> "tuple[Told, str]":
+        """Ask the graph; where a file that the answer was read from has changed, index it and ask again."""
+        reader, note = self._ready(caller)
+        for round_ in range(_ROUNDS):
+            changed: list[bytes] = []
+            try:
+                with self._asking:
+                    told = question(self._known(reader, changed))
+            except Damaged as exc:
+                if round_ == _ROUNDS - 1:
+                    raise Internal(f"the code index can't be read: {exc}") from None
+                reader, note = self._repaired(str(exc), caller)
+                continue
+            if not changed:
+                return told, note
+            until = min(caller.until, time.monotonic() + _CHANGED_S)
+            if round_ == _ROUNDS - 1 or self._wait(self._builder.look_at(changed), until, caller) is None:
+                return told, "some files changed and are not indexed yet: what they say is left out"
+            note = note or f"updated {len(changed)} file{'s' if len(changed) != 1 else ''}"
+            reader = self._current()
+        raise Internal("unreachable")
+
+    def _known(self, reader: Reader, changed: list[bytes]) -> "Known":
+        from .graph_index import graph_of
+
+        if self._graph is None or self._graph[:2] != (reader, reader.generation):
+            self._graph = (reader, reader.generation, *graph_of(reader))
+
+        def read(file: int) -> bytes | None:
+            there = self._source(reader, file, changed)
+            return there[1] if there is not None else None
+
+        return Known(self.root, self._graph[2], self._graph[3], read)
 
     def _matching(self, reader: Reader, glob: str | None) -> list[int] | None:
         if glob is None:
