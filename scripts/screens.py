@@ -137,7 +137,9 @@ def undo(scene: Scene) -> None:
 def search(scene: Scene) -> None:
     """`llmc search`, on this project's own source."""
     shutil.copytree(TOP / "src", scene.project / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    scene.type('llmc search "undo a change that was journaled"')
+    scene.type("llmc index")
+    scene.shown = ""
+    scene.type("llmc search where is a change taken back --limit 3 --lines 8")
     scene.save("search", "llmc search: where something is implemented")
 
 

@@ -9,9 +9,7 @@ _SIZE = 13
 _BACK, _FORE = "#16181d", "#d6d9df"
 _SHADES = ("#5c6370", "#ef7c8e", "#8fd694", "#e8c268", "#7db7ff", "#c99bf0", "#6fd3d0", _FORE)
 _COLOURS = dict(enumerate(_SHADES, 30))
-_ESCAPE = re.compile(
-    r"\x1b\[([0-9;]*)m|\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\x1a]"
-)
+_SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|[\x00-\x1f]")
 
 
 class Span(NamedTuple):
@@ -23,22 +21,52 @@ class Span(NamedTuple):
     dim: bool = False
 
 
+class _Line:
+    """A line of a terminal while it is written: what is printed again from its beginning covers what was there."""
+
+    def __init__(self) -> None:
+        self._cells: list[Span] = []
+        self._at = 0
+
+    def write(self, text: str, style: Span) -> None:
+        missing = self._at - len(self._cells)
+        self._cells += [Span(" ")] * missing
+        self._cells[self._at : self._at + len(text)] = [style._replace(text=char) for char in text]
+        self._at += len(text)
+
+    def control(self, char: str, digits: str) -> None:
+        if char == "\r":
+            self._at = 0
+        elif char == "\t":
+            self._at = (self._at // 8 + 1) * 8
+        elif char == "K":
+            del self._cells[0 if digits == "2" else self._at :]
+
+    def spans(self) -> list[Span]:
+        joined: list[Span] = []
+        for cell in self._cells:
+            if joined and joined[-1][1:] == cell[1:]:
+                joined[-1] = cell._replace(text=joined[-1].text + cell.text)
+            else:
+                joined.append(cell)
+        return joined
+
+
 def spans(text: str) -> list[list[Span]]:
-    """Lines of pieces; escape sequences other than colours are left out."""
-    lines: list[list[Span]] = [[]]
-    style = Span("")
-    at = 0
-    for found in [*_ESCAPE.finditer(text), None]:
-        end = found.start() if found else len(text)
-        for number, part in enumerate(text[at:end].replace("\r\n", "\n").replace("\r", "").split("\n")):
-            if number:
-                lines.append([])
-            if part:
-                lines[-1].append(style._replace(text=part.expandtabs(8)))
-        if found:
-            at = found.end()
-            style = _styled(style, found[1]) if found[1] is not None else style
-    return lines
+    """What a terminal shows after this was printed, as lines of pieces."""
+    lines, style, at = [_Line()], Span(""), 0
+    for found in [*_SEQUENCE.finditer(text), None]:
+        lines[-1].write(text[at : found.start() if found else len(text)], style)
+        if found is None:
+            break
+        at = found.end()
+        if found[2] == "m":
+            style = _styled(style, found[1])
+        elif found[0] == "\n":
+            lines.append(_Line())
+        else:
+            lines[-1].control(found[2] or found[0], found[1] or "")
+    return [line.spans() for line in lines]
 
 
 def _styled(style: Span, codes: str) -> Span:

@@ -244,10 +244,17 @@ def test_each_tool_of_desktop_commander_has_a_row(tmp_path: Path) -> None:
 
 
 def test_a_picture_keeps_text_colours_and_columns() -> None:
-    drawing = svg.picture("\x1b[31mred\x1b[0m <&> plain\r\n\tindented\x1b[2K\x07", title="a & b")
+    printed = "\x1b[31mred\x1b[0m <&> plain\r\n\t\x1b]8;;file:///x\x1b\\indented\x1b[?25l\x07"
+    drawing = svg.picture(printed, title="a & b")
     root = ElementTree.fromstring(drawing)
     spans = [(span.text, span.get("fill"), span.get("x")) for span in root.iter("{http://www.w3.org/2000/svg}tspan")]
     assert spans == [("red", "#ef7c8e", "16"), (" <&> plain", None, "40"), ("        indented", None, "16")]
+
+
+def test_what_is_printed_over_is_gone_as_on_a_terminal() -> None:
+    shown = svg.spans("10 %\r\x1b[32m100 %\x1b[0m\r\n[####]\r\x1b[Kdone\r\nab\rx")
+    assert [[span.text for span in line] for line in shown] == [["100 %"], ["done"], ["xb"]]
+    assert shown[0][0].colour == "#8fd694"
 
 
 def test_a_long_line_wraps_as_on_a_terminal() -> None:
