@@ -20,6 +20,7 @@ from .client import Client
 from .conftest import Workspace
 from .gates import context, gate_on
 from .http_server import OPEN_HANDED, HttpServer
+from .machine import Machine
 from .test_http_mcp import ERAS, SdkClient, converse
 
 REPOSITORY = Path(__file__).parents[1]
@@ -125,6 +126,16 @@ def test_controls_in_a_document_are_shown_not_obeyed(workspace: Workspace) -> No
     with Client("--root", str(workspace.root), "--set", 'resources.sidecars=["evil.md"]') as client:
         text = read(client, "llmc://docs/evil.md")["result"]["contents"][0]["text"]
     assert not any(control in text for control in ("\x1b", "\x07", "\u202e"))
+
+
+def test_a_document_that_can_not_be_read_is_told_by_repo_validate(workspace: Workspace, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    (machine.repo / "there.md").write_text("x")
+    sidecars = ["there.md", "missing.md", str(workspace.outside / "secret.txt"), "DOCS/agents.core.min.md"]
+    flags = ("--set", f"resources.sidecars={json.dumps(sidecars)}")
+    rows = json.loads(machine.llmc("repo", "validate", "--json", *flags).stdout)
+    told = [row["message"] for row in rows if "sidecars" in row["message"]]
+    assert [message.split(": ")[1] for message in told] == sidecars[1:3]
 
 
 # --- handles -------------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def findings(loaded: Loaded) -> Iterator[Finding]:
     yield from _missing_roots(loaded)
     yield from _missing_tools(loaded)
     yield from _missing_binaries(loaded)
+    yield from _missing_documents(loaded)
     yield from _risks(loaded)
     for line in loaded.ignored:
         yield Finding("warning", line, "Read the file; `llmc config trust` pins it as it is, --config names it.")
@@ -100,6 +101,23 @@ def _missing_binaries(loaded: Loaded) -> Iterator[Finding]:
         missing = [name for name in names if shutil.which(name) is None] if key in sources else []
         if missing:
             yield Finding("warning", f"mcp.{key}: not on this machine: {', '.join(missing)}", "Install or remove them.")
+
+
+def _missing_documents(loaded: Loaded) -> Iterator[Finding]:
+    from .app import App
+    from .resources import SHIPPED
+
+    key = "resources.sidecars"
+    if key not in loaded.sources or not all(os.path.isdir(root) for root in loaded.roots):
+        return
+    files = App(loaded.config, loaded.roots, loaded.data_dir).files
+    for path in loaded.config.resources.sidecars:
+        if os.path.basename(path) in SHIPPED:
+            continue
+        try:
+            os.close(files.open_file(files.locate(path))[0])
+        except LlmcError as exc:
+            yield Finding("warning", f"mcp.{key}: {exc.message}", "A document is a file below the roots.")
 
 
 def _risks(loaded: Loaded) -> Iterator[Finding]:
