@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -71,6 +72,39 @@ def test_without_bubblewrap_auto_is_landlock_and_says_why(make: Make, monkeypatc
     box = make()
     assert box.level().name == "landlock"
     assert "bubblewrap (bwrap) is not installed" in box.report().reasons["workspace"]
+
+
+def test_commits_are_made_by_the_user_and_nothing_else_of_his_git_configuration_is_there(
+    make: Make, level: str, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(shutil.which("git", path="/usr/local/bin:/usr/bin:/bin") is not None, "git")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "more").write_text('[user]\n\tname = "A \\"B\\" \\\\ C"\n')
+    (home / ".gitconfig").write_text(
+        f"[include]\n\tpath = {home}/more\n[user]\n\temail = ann@example.org\n[alias]\n\tleak = !{SECRET}\n"
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    box = make(level=level)
+    script = "git init -q . && git commit -q --allow-empty -m x && git log --format='%an <%ae>' && git config -l"
+    code, printed = output(box, workspace.root, "/bin/sh", "-c", script)
+    assert code == 0, printed
+    assert printed.startswith('A "B" \\ C <ann@example.org>\n')
+    assert SECRET not in printed
+    script = "git config user.email repo@example.org && git commit -q --allow-empty -m y && git log -1 --format=%ae"
+    assert output(box, workspace.root, "/bin/sh", "-c", script) == (0, "repo@example.org\n")
+
+
+def test_without_a_name_of_the_user_git_asks_for_one(
+    make: Make, level: str, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(shutil.which("git", path="/usr/local/bin:/usr/bin:/bin") is not None, "git")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "none"))
+    script = "git init -q . && git -c user.useConfigOnly=true commit -q --allow-empty -m x 2>/dev/null"
+    assert output(make(level=level), workspace.root, "/bin/sh", "-c", script)[0] == 128
 
 
 def test_a_level_that_was_asked_for_is_not_replaced_by_a_weaker_one(

@@ -87,6 +87,7 @@ class Ground(NamedTuple):
     writable: tuple[str, ...]
     hidden: tuple[str, ...]  # inside the roots
     counter: Counter
+    git_config: bytes = b""  # the file in the home of commands
 
     def plan(self) -> Plan:
         """What does not depend on the level."""

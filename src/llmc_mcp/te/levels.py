@@ -25,6 +25,7 @@ _PROC_FILES = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "
 _PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 _PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
 
+_HOME_INSIDE = "/tmp/home"  # noqa: S108 - made anew, private
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
@@ -59,6 +60,12 @@ class LandlockLevel:
         self._ruleset = self._rules(network)
         self._seccomp = seccomp.command_filter(families=seccomp.INTERNET if network else ())
         self._env = ground.environment(self._tmp, self._tmp)
+        if ground.git_config:
+            path = os.path.join(self._tmp, ".gitconfig")
+            with open(path, "wb") as file:
+                file.write(ground.git_config)
+            if ground.user:
+                os.chown(path, *ground.user)
 
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
         del cwd
@@ -109,7 +116,6 @@ class WorkspaceLevel:
     """bubblewrap: the command sees nothing but what it is given."""
 
     name = "workspace"
-    free_fd = 7  # behind those of bwrap itself
 
     def __init__(self, ground: Ground) -> None:
         self.binary = find_bubblewrap()
@@ -126,7 +132,10 @@ class WorkspaceLevel:
             "/etc/group": _in_memory(f"root:x:0:\nllmc:x:{inside}:\nnogroup:x:65534:\n".encode()),
             "/etc/hosts": _in_memory(b"127.0.0.1 localhost\n::1 localhost\n"),
         }
-        self._env = ground.environment("/tmp/home", "/tmp")  # noqa: S108 - a private /tmp
+        if ground.git_config:
+            self._files[f"{_HOME_INSIDE}/.gitconfig"] = _in_memory(ground.git_config)
+        self.free_fd = 3 + len(self._files)
+        self._env = ground.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
         self._options = [*_namespaces(ground, inside), *_mounts(ground)]
 
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
@@ -201,7 +210,7 @@ def _mounts(ground: Ground) -> list[str]:
     size = str(ground.settings.bounds.tmp_mb << 20)
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
-    options += ["--dir", "/tmp/home", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+    options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
     writable = _outermost([*(os.fsdecode(root.real) for root in ground.roots), *ground.writable])
     readable = [path for path in _outermost(list(ground.read_only)) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]

@@ -15,6 +15,7 @@ from ..errors import FeatureUnavailable, InvalidArgument, LlmcError
 from . import selftest
 from .bounds import ControlGroup
 from .filesystem import Root
+from .git_identity import identity_file
 from .ground import LEVELS, Ground, Level, Settings, make_ground
 from .launcher import ConfinementError, Launcher
 from .levels import find_bubblewrap, make_level
@@ -155,7 +156,10 @@ class Sandbox:
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
         self._stamp = _stamp()
         try:
-            ground = self._ground = make_ground(self._settings, self._roots, self._data_dir)
+            ground = make_ground(self._settings, self._roots, self._data_dir)
+            if self._roots:  # without them there is nothing to commit
+                ground = ground._replace(git_config=identity_file(self._launcher, ground))
+            self._ground = ground
         except LlmcError as exc:
             report.reasons["every level"] = _why(exc)
             self._report = report
