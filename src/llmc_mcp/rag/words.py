@@ -2,6 +2,7 @@
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -11,101 +12,23 @@ _NAME = re.compile(r"[^\W\d]\w*(?:(?:\.|::|->|#|\\|/)[^\W\d]\w*[!?]?)*")
 _SEPARATOR = re.compile(r"\.|::|->|#|\\|/")
 _LONGEST = 64  # letters; what is longer is data, not a word
 
+# What says nothing about code: words of grammar, and how one asks.
 STOP = frozenset(
-    [
-        "a",
-        "about",
-        "all",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "being",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "done",
-        "for",
-        "from",
-        "get",
-        "gets",
-        "got",
-        "had",
-        "has",
-        "have",
-        "how",
-        "i",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "me",
-        "my",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "our",
-        "should",
-        "so",
-        "such",
-        "than",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "to",
-        "up",
-        "us",
-        "use",
-        "used",
-        "uses",
-        "using",
-        "via",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "within",
-        "without",
-        "would",
-        "you",
-        "your",
-    ]
+    """
+    a about all an and any are as at be been being but by can could did do does done for from get gets got had has have
+    how i if in into is it its me my no not of on or our should so such than that the their them then there these they
+    this those to up us use used uses using via was we were what when where which while who whom whose why will with
+    within without would you your
+    """.split()  # noqa: SIM905 - a list of quoted words is no better to read
 )
 
 
 class Question(msgspec.Struct, frozen=True):
     """A question as the index understands it."""
 
-    words: tuple[str, ...]  # stems of its words and of its identifiers' parts, each once, without stop words
+    words: tuple[str, ...]  # terms: stems of its words and of its identifiers' parts, and whole identifiers, each once
+    stems: tuple[str, ...]  # only the stems, in their order
+    pairs: tuple[tuple[str, str], ...]  # stems that follow each other, stop words left out
     names: tuple[str, ...]  # what is written like an identifier: HTTPAdapter, send_file, Plug.Router
     symbol: bool  # it is nothing but one name
 
@@ -116,25 +39,27 @@ def split(identifier: str) -> list[str]:
 
 
 @lru_cache(200_000)
-def index_words(word: str) -> str:
-    """What the index holds for one word: the stems of its parts, and the whole where it has several; one string."""
+def _parts(word: str) -> tuple[str, str]:
+    """The stems of a word's parts, with spaces between them; and the whole as one term where there are several."""
     if len(word) > _LONGEST:
-        return ""
-    parts = split(word)
-    stems = [stem(part) for part in parts]
-    if len(parts) > 1:
-        stems.append("".join(parts))
-    return " ".join(stems)
+        return "", ""
+    parts = [stem(part) for part in split(word)]
+    return " ".join(parts), "".join(parts) if len(parts) > 1 else ""
 
 
 def terms(text: str) -> str:
-    """A text as the index takes it in: its terms with spaces between them."""
-    return " ".join(filter(None, map(index_words, _WORD.findall(text))))
+    """A text as the index takes it in: its terms with spaces between them.
+
+    The whole identifiers stand at the end: so parts that follow each other in the text are neighbours, however they
+    are written; `type adapter`, `typeAdapter` and `type_adapter` are one phrase.
+    """
+    found = list(map(_parts, _WORD.findall(text)))
+    return " ".join([parts for parts, _ in found if parts] + [whole for _, whole in found if whole])
 
 
 def name_term(name: str) -> str:
     """An identifier as one term, however it is written: send_file, sendFile and SendFile are one."""
-    return "".join(split(name))
+    return "".join([stem(part) for part in split(name)])
 
 
 def question(text: str) -> Question:
@@ -145,12 +70,15 @@ def question(text: str) -> Question:
     names = [name for name in found if _like_an_identifier(name)]
     if alone and not names:
         names = found
-    words: dict[str, None] = {}
-    for word in _WORD.findall(text):
-        if word.lower() in STOP and not alone:
-            continue
-        words.update(dict.fromkeys(index_words(word).split()))
-    return Question(tuple(words), tuple(dict.fromkeys(names)), alone)
+    kept = [word for word in _WORD.findall(text) if alone or word.lower() not in STOP]
+    stems = [one for word in kept for one in _parts(word)[0].split()]
+    return Question(
+        words=tuple(dict.fromkeys(terms(" ".join(kept)).split())),
+        stems=tuple(stems),
+        pairs=tuple(dict.fromkeys(pair for pair in pairwise(stems) if pair[0] != pair[1])),
+        names=tuple(dict.fromkeys(names)),
+        symbol=alone,
+    )
 
 
 def last_name(name: str) -> str:

@@ -232,7 +232,7 @@ def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes) -> Looked:
 
     try:
         parsed = parse.look(os.fsdecode(seen[1]), data)
-        documents = [document.to_dict() for document in rank.documents(seen[0], parsed, data)]
+        documents = rank.documents(seen[0], parsed, data)
         looked = Looked(*seen, "", msgspec.structs.replace(parsed, path=""), documents)
         msgspec.msgpack.encode(looked)
     except Exception as exc:  # noqa: BLE001
