@@ -86,6 +86,14 @@ def test_the_formats_own_tool_accepts_the_bundle(tmp_path: Path) -> None:
     assert "src/llmc_mcp/server.py" in held
 
 
+def test_the_bundle_holds_all_that_building_it_needs(tmp_path: Path) -> None:
+    mcpb.assemble(tmp_path / "in")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "out")]
+    subprocess.run(command, cwd=tmp_path / "in", check=True, capture_output=True)
+    (built,) = (tmp_path / "out").glob("*.whl")
+    assert "llmc_mcp/server.py" in dist.contents(built)
+
+
 def test_the_bundle_serves_the_folders_that_a_person_chose_and_no_others(workspace: Workspace, tmp_path: Path) -> None:
     mcpb.assemble(tmp_path / "in")
     workspace.file("a.txt", "inside")
