@@ -2,8 +2,6 @@
 
 import os
 import resource
-import stat as stat_bits
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +15,7 @@ from ..te import kernel
 from ..te.filesystem import Root
 from ..te.launcher import ConfinementError, Launcher, Started
 from ..te.search import find_ripgrep, needed_to_run
+from . import confine
 from .build import News, Request, Setup
 from .grammars import CACHE, unpack
 from .store import home_of
@@ -26,7 +25,6 @@ _POLL_S = 0.05
 _FOREVER_S = 1e9
 _LAST_WORDS = 2_000
 _PING_EVERY_S = 60.0
-_SYSTEM = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
 
 
 class Builder:
@@ -191,9 +189,11 @@ class Builder:
         ruleset = self._confinement(grammars)
         try:
             self._child = self._launcher.start(
-                _command(), {os.fsencode(CACHE): grammars}, [self._root.fd, in_read, out_write, log, ruleset],
+                confine.command("llmc_mcp.rag.build"),
+                {os.fsencode(CACHE): grammars},
+                [self._root.fd, in_read, out_write, log, ruleset],
                 {"ruleset": 4, "limits": [(resource.RLIMIT_CORE, 0)]},
-            )  # fmt: skip
+            )
         except OSError as exc:
             os.close(in_write)
             os.close(out_read)
@@ -246,19 +246,13 @@ class Builder:
                 "the code index needs Landlock, which this kernel lacks or has switched off",
                 hint="Linux 5.13+ with landlock in the lsm= list; linux_fs_list and read_file work without.",
             )
-        fds: list[int] = []
-        rules: list[tuple[int, int, bool]] = [(self._root.fd, kernel.READ_ONLY, True)]
+        allowed = [(os.fsencode(self._home.folder), kernel.EVERYTHING), *confine.needed(grammars)]
         try:
-            for path, rights in [(os.fsencode(self._home.folder), kernel.EVERYTHING), *_needed(grammars)]:
-                fd = os.open(path, kernel.O_PATH | os.O_CLOEXEC)
-                fds.append(fd)
-                rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
-            return kernel.landlock_ruleset(rules)
+            return confine.ruleset(
+                [*allowed, *needed_to_run(find_ripgrep())], [(self._root.fd, kernel.READ_ONLY, True)]
+            )
         except OSError as exc:
             raise _unavailable(self._home.folder, exc) from None
-        finally:
-            for fd in fds:
-                os.close(fd)
 
 
 def _unavailable(folder: str, exc: OSError) -> FeatureUnavailable:
@@ -266,26 +260,3 @@ def _unavailable(folder: str, exc: OSError) -> FeatureUnavailable:
         f"the code index can't be kept in {folder}: {exc.strerror}",
         hint="Make it writable, or set LLMC_DATA_DIR to another folder.",
     )
-
-
-def _package_home() -> str:
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def _command() -> list[bytes]:
-    code = f"import sys; sys.path.append({_package_home()!r}); from llmc_mcp.rag.build import main; main()"
-    return [os.fsencode(word) for word in (sys.executable, "-I", "-B", "-X", "utf8", "-c", code)]
-
-
-def _needed(grammars: bytes) -> list[tuple[bytes, int]]:
-    """What Python, our packages and ripgrep are made of, and the null device."""
-    libraries = [
-        grammars,
-        *(os.fsencode(path) for path in (sys.prefix, sys.base_prefix, _package_home()) if path != "/"),
-    ]
-    libraries += [os.fsencode(path) for path in sys.path if path.endswith("-packages")]
-    run = kernel.EXECUTABLE | kernel.READ_ONLY
-    needed = [(path, run) for path in (*libraries, *_SYSTEM, os.path.realpath(os.fsencode(sys.executable)))]
-    needed += needed_to_run(find_ripgrep())
-    needed += [(b"/dev/null", kernel.FS_READ_FILE | kernel.FS_WRITE_FILE), (b"/dev/urandom", kernel.FS_READ_FILE)]
-    return [(path, rights) for path, rights in dict(needed).items() if os.path.exists(path)]

@@ -10,6 +10,7 @@ import os
 import platform
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from importlib.metadata import version
 
 CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"  # the wheel looks for what is unpacked there first
@@ -17,8 +18,8 @@ _ALIASES = {"terraform": "hcl", "zsh": "bash", "embeddedtemplate": "embedded_tem
 _MACHINES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64", "amd64": "x86_64"}
 
 
-def unpack(data_dir: str) -> str:
-    """Have every grammar that is used in a folder, and tell which; OSError where that can't be."""
+def unpack(data_dir: str, languages: Iterable[str] | None = None) -> str:
+    """Have grammars (all that the index uses, if not told which) in a folder, and tell where; else OSError."""
     from .languages import LANGUAGES
 
     place = os.path.join(data_dir, "grammars", version("semble-grammars"))
@@ -27,7 +28,11 @@ def unpack(data_dir: str) -> str:
     with open(os.path.join(archive, "manifest.json"), "rb") as file:
         manifest = json.load(file)
     known = manifest["languages"]
-    wanted = {entry["file"]: entry for name in LANGUAGES if (entry := known.get(_ALIASES.get(name, name))) is not None}
+    wanted = {
+        entry["file"]: entry
+        for name in languages or LANGUAGES
+        if (entry := known.get(_ALIASES.get(name, name))) is not None
+    }
     folder = os.path.join(place, machine)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     missing = {name for name in wanted if not os.path.exists(os.path.join(folder, name))}

@@ -14,6 +14,7 @@ import tempfile
 import time
 from importlib.metadata import version
 
+import msgspec
 import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Parser, Tree
 
@@ -80,17 +81,34 @@ def syntax(language: str, source: bytes) -> Syntax:
     return Syntax(language, source, tree, complete=in_time)
 
 
+class Wrong(msgspec.Struct, frozen=True, array_like=True):
+    """A syntax error."""
+
+    line: int
+    missing: str = ""  # what should be there, where the grammar knows
+
+
 def first_error(syntax: Syntax) -> int:
     """The line of the first syntax error, 0 for none. Some grammars report one in valid code: compare two texts."""
-    if not syntax.complete or not syntax.root.has_error:
-        return 0
-    node = syntax.root
-    while not node.is_error and not node.is_missing:
-        inner = next((child for child in node.children if child.has_error or child.is_missing), None)
-        if inner is None:
-            break
-        node = inner
-    return node.start_point[0] + 1
+    found = errors(syntax, most=1)
+    return found[0].line if found else 0
+
+
+def errors(syntax: Syntax, most: int = 50) -> list[Wrong] | None:
+    """The first syntax errors, in order; None where the text could not be read in time."""
+    if not syntax.complete:
+        return None
+    found: list[Wrong] = []
+    open_nodes = [syntax.root]
+    while open_nodes and len(found) < most:
+        node = open_nodes.pop()
+        if node.is_missing:
+            found.append(Wrong(node.start_point[0] + 1, node.type))
+        elif node.is_error:
+            found.append(Wrong(node.start_point[0] + 1))
+        elif node.has_error:
+            open_nodes += reversed(node.children)
+    return found
 
 
 @functools.cache

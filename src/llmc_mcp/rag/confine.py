@@ -1,0 +1,47 @@
+"""How a process of ours that runs grammars is started: they are written in C and meet hostile files."""
+
+import os
+import stat as stat_bits
+import sys
+from collections.abc import Iterable
+
+from ..te import kernel
+
+_SYSTEM = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
+_RUN = kernel.EXECUTABLE | kernel.READ_ONLY
+_DEVICES = [(b"/dev/null", kernel.FS_READ_FILE | kernel.FS_WRITE_FILE), (b"/dev/urandom", kernel.FS_READ_FILE)]
+
+
+def command(module: str) -> list[bytes]:
+    """A Python that runs the `main` of a module of this package."""
+    code = f"import sys; sys.path.append({_package_home()!r}); from {module} import main; main()"
+    return [os.fsencode(word) for word in (sys.executable, "-I", "-B", "-X", "utf8", "-c", code)]
+
+
+def needed(grammars: bytes) -> list[tuple[bytes, int]]:
+    """What Python, our packages and the grammars are made of, and what it takes to use them."""
+    libraries = [os.fsencode(path) for path in (sys.prefix, sys.base_prefix, _package_home()) if path != "/"]
+    libraries += [os.fsencode(path) for path in sys.path if path.endswith("-packages")]
+    executable = os.path.realpath(os.fsencode(sys.executable))
+    return [*((path, _RUN) for path in (grammars, *libraries, *_SYSTEM, executable)), *_DEVICES]
+
+
+def ruleset(allowed: Iterable[tuple[bytes, int]], opened: Iterable[tuple[int, int, bool]] = ()) -> int:
+    """A Landlock ruleset of paths (those that exist) and of what is open already; OSError where there is none."""
+    fds: list[int] = []
+    rules = list(opened)
+    try:
+        for path, rights in dict(allowed).items():
+            if not os.path.exists(path):
+                continue
+            fd = os.open(path, kernel.O_PATH | os.O_CLOEXEC)
+            fds.append(fd)
+            rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
+        return kernel.landlock_ruleset(rules)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _package_home() -> str:
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
