@@ -193,6 +193,15 @@ def test_a_good_outcome_is_remembered_and_a_bad_one_is_not(
     make(level=level).level()
 
 
+def test_a_server_inside_other_walls_is_tested_anew() -> None:
+    script = "from llmc_mcp.te.selftest import walls; print(walls())"
+    plain, walled = (
+        subprocess.run([*around, sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+        for around in ([], ["setpriv", "--no-new-privs"])
+    )
+    assert plain != walled
+
+
 def test_another_bubblewrap_is_tested_anew(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
     folder = tmp_path / "bin"

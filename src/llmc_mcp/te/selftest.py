@@ -2,7 +2,8 @@
 
 A small program (sandbox_probe.py) runs inside the very level that commands would get and tries to get out, at
 files and listeners that are the test's own. What it managed is the outcome. A good outcome is remembered for this
-boot, kernel, bubblewrap, user and version of ours; a bad one is found anew at every start.
+boot, kernel, bubblewrap, user, version of ours, and what confines the server itself; a bad one is found anew at
+every start.
 """
 
 import json
@@ -222,7 +223,18 @@ def _key(name: str, ground: "Ground") -> str:
     tested = identity(find_bubblewrap()) if name == "workspace" else []
     uname = os.uname()
     who = [os.getuid(), ground.uid, ground.settings.network]
-    return json.dumps([__version__, name, boot, uname.release, uname.version, *tested, *who, identity(sys.executable)])
+    where = [uname.release, uname.version, *tested, *who, identity(sys.executable), *walls()]
+    return json.dumps([__version__, name, boot, *where])
+
+
+def walls() -> list[str]:
+    """What a container or a service manager has put around this process, and may put up differently next time."""
+    told = ("NoNewPrivs:", "Seccomp:", "Seccomp_filters:", "CapBnd:", "CapEff:")
+    with open("/proc/self/status") as file:
+        found = [line.split()[1] for line in file if line.startswith(told)]
+    with open("/proc/self/mountinfo") as file:
+        points = [line.split()[4] for line in file]
+    return [*found, *sorted(point for point in points if point.startswith("/proc/"))]
 
 
 def _cached(data_dir: str) -> dict[str, list[list[str]]]:
