@@ -14,7 +14,7 @@ from mcp.client import Client as SdkClient
 from mcp.client.streamable_http import streamable_http_client
 
 from ..client import PATIENCE
-from .image import IMAGE, NEEDED, REPOSITORY, Container, Engine, call, talk
+from .image import IMAGE, NEEDED, REPOSITORY, Container, Engine, build_with_systemd, call, talk
 
 TOKEN = "image-test-0123456789abcdef"
 PUBLISHED = (
@@ -167,8 +167,7 @@ def test_the_compose_file_starts_the_same_server(engine: Engine, tmp_path: Path)
     try:
         engine.run(*project, "up", "--detach", "--no-build", cwd=tmp_path)
         names = engine.run("podman", "ps", "--quiet", "--filter", f"label=io.podman.compose.project={project[2]}")
-        container = Container.__new__(Container)
-        container.engine, container.id = engine, names.stdout.strip()
+        container = Container(engine, running=names.stdout.strip())
         container.wait_until_listening()
         assert container.url == "http://127.0.0.1:8080"
         assert post(container, "read_file", path="hello.txt").json()["data"] == "from the host\n"
@@ -176,3 +175,51 @@ def test_the_compose_file_starts_the_same_server(engine: Engine, tmp_path: Path)
     finally:
         engine.run(*project, "down", "--volumes", cwd=tmp_path, check=False)
         engine.environment = usual
+
+
+# --- under systemd ---------------------------------------------------------------------------------------------------
+
+# Asked from inside: the unit lets nobody in but loopback.
+_CALL = f"""
+import json, sys, urllib.request
+body = json.dumps({{"name": sys.argv[1], "args": json.loads(sys.argv[2])}}).encode()
+headers = {{"X-LLMC-Token": "{TOKEN}", "Content-Type": "application/json"}}
+with urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:8080/tool", body, headers)) as answer:
+    sys.stdout.write(answer.read().decode())
+"""
+
+
+def _ask(machine: Container, tool: str, **arguments: Any) -> Any:
+    return json.loads(machine.inside("python3", "-", tool, json.dumps(arguments), input=_CALL).stdout)
+
+
+def _restart(machine: Container) -> None:
+    machine.inside("sh", "-c", "journalctl --rotate --vacuum-time=1s >/dev/null 2>&1; systemctl restart llmc-mcp")
+    machine.wait_until_listening(("journalctl", "--follow", "--no-tail", "--unit=llmc-mcp"))
+
+
+def test_the_system_unit_serves_with_the_strongest_sandbox_inside_its_walls(engine: Engine, tmp_path: Path) -> None:
+    image = build_with_systemd(engine, tmp_path)
+    with Container(engine, "--systemd=always", "--privileged", image=image) as machine:
+        machine.inside("sh", "-c", "until systemctl is-active --quiet basic.target; do sleep 0.1; done 2>/dev/null")
+        machine.inside("sh", "-c", f"umask 077; echo LLMC_MCP_TOKEN={TOKEN} > /etc/llmc/environment")
+        _restart(machine)
+        assert _ask(machine, "health")["sandbox"]["commands"] == "workspace sandbox"
+        assert _ask(machine, "run_cmd", command="touch made")["data"]["exit_code"] == 0
+        assert _ask(machine, "linux_fs_write", path="a.txt", content="x")["bytes_written"] == 1
+        assert _ask(machine, "linux_proc_start", command="python3 -i")["state"] == "running"
+        assert _ask(machine, "execute_code", code="1 + 1")["result"] == 2
+        owner = machine.inside("stat", "-c", "%U %a", "/var/lib/llmc").stdout.split()
+        assert owner == ["llmc", "700"]
+        _drop_in(machine, "RestrictNamespaces=yes")
+        _restart(machine)
+        assert _ask(machine, "health")["sandbox"]["commands"] == "landlock sandbox"  # as the unit says
+        machine.inside("systemctl", "stop", "llmc-mcp")
+        state = machine.inside("systemctl", "show", "--property=Result,ExecMainStatus", "llmc-mcp").stdout.split()
+        assert sorted(state) == ["ExecMainStatus=0", "Result=success"]
+
+
+def _drop_in(machine: Container, line: str) -> None:
+    folder = "/etc/systemd/system/llmc-mcp.service.d"
+    script = f"mkdir -p {folder} && printf '[Service]\\n{line}\\n' > {folder}/x.conf && systemctl daemon-reload"
+    machine.inside("sh", "-c", script)

@@ -99,10 +99,9 @@ def _lent_by_this_machine(pip_conf: Path) -> Iterator[tuple[str, str]]:
 class Container:
     """A container of the image, removed in the end."""
 
-    def __init__(self, engine: Engine, *options: str, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, engine: Engine, *options: str, image: str = IMAGE, running: str = "") -> None:
         self.engine = engine
-        done = engine.run("podman", "run", "--detach", *options, IMAGE, *arguments)
-        self.id = done.stdout.strip().splitlines()[-1]
+        self.id = running or engine.run("podman", "run", "--detach", *options, image).stdout.split()[-1]
 
     def __enter__(self) -> "Container":
         return self
@@ -114,18 +113,18 @@ class Container:
         """`podman VERB … CONTAINER`."""
         return self.engine.run("podman", verb, *words, self.id, check=check)
 
-    def inside(self, *command: str, env: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+    def inside(self, *command: str, env: str = "", check: bool = True, **options: Any) -> Any:
         """What a command inside says."""
         extra = ["--env", env] if env else []
-        return self.engine.run("podman", "exec", *extra, self.id, *command, check=check)
+        return self.engine.run("podman", "exec", "--interactive", *extra, self.id, *command, check=check, **options)
 
     def inspect(self) -> dict[str, Any]:
         """What podman knows of it."""
         return json.loads(self.podman("inspect").stdout)[0]
 
-    def wait_until_listening(self) -> None:
-        """Until the log says so."""
-        command = ["podman", "logs", "--follow", self.id]
+    def wait_until_listening(self, log: tuple[str, ...] = ()) -> None:
+        """Until the log says so: the container's, or one that a command inside shows."""
+        command = ["podman", "exec", self.id, *log] if log else ["podman", "logs", "--follow", self.id]
         with subprocess.Popen(
             command, env=self.engine.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as following:
@@ -133,7 +132,7 @@ class Container:
             lines: list[str] = []
             for line in following.stdout:
                 lines.append(line)
-                if line.startswith("llmc-mcp: listening on"):
+                if "llmc-mcp: listening on" in line:
                     break
             else:
                 raise AssertionError(f"the container ended:\n{''.join(lines)}")
@@ -144,6 +143,23 @@ class Container:
         """Where its port 8080 is published."""
         where = self.engine.run("podman", "port", self.id, "8080/tcp").stdout.split()[0]
         return f"http://{where}"
+
+
+def build_with_systemd(engine: Engine, folder: Path) -> str:
+    """The image with a systemd for its first process, and the system's unit installed as the unit tells."""
+    unit = REPOSITORY / "deploy/systemd/system/llmc-mcp.service"
+    shutil.copy(unit, folder)
+    (folder / "Dockerfile").write_text(
+        f"FROM {IMAGE}\nUSER root\nHEALTHCHECK NONE\n"
+        "RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends systemd >/dev/null\n"
+        "RUN systemctl mask systemd-logind getty.target console-getty\n"
+        "COPY llmc-mcp.service /etc/systemd/system/\n"
+        "RUN install -d -o llmc -g llmc /srv/llmc && install -d /etc/llmc\n"
+        'ENTRYPOINT ["/lib/systemd/systemd"]\n'
+    )
+    command = ["buildah", "bud", "--isolation", "chroot", "--format", "docker", "--layers", "--quiet", "--pull-never"]
+    engine.run(*command, "--tag", f"{IMAGE}-systemd", ".", cwd=folder)
+    return f"{IMAGE}-systemd"
 
 
 def talk(engine: Engine, *messages: dict[str, Any], options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
