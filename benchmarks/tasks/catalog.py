@@ -99,7 +99,11 @@ def _near_miss(scene: Scene, text: str) -> bool:
 
 
 def _written(content: str) -> Callable[[Scene, str], bool]:
-    return lambda scene, _: (scene.workspace.root / "new.py").read_text() == content
+    def holds(scene: Scene, _: str) -> bool:
+        path = scene.workspace.root / "new.py"
+        return path.exists() and path.read_text() == content
+
+    return holds
 
 
 def _unwrite(scene: Scene) -> None:
