@@ -10,10 +10,12 @@ from .config import Config, data_directory
 from .errors import Cancelled, FeatureUnavailable, Internal, LlmcError, Timeout
 from .session import Session
 from .store.place import database_of
-from .te.filesystem import Access, Filesystem
+from .te.filesystem import Access, Filesystem, Root
 from .tool import ToolDef
 
 if TYPE_CHECKING:
+    from .rag.checker import Checker
+    from .rag.maps import Maps
     from .rag.search import Rag
     from .store.sqlite import Store
     from .te.changes import Changes
@@ -189,6 +191,24 @@ class App:
 
         return self._engine("rag", make)
 
+    @property
+    def maps(self) -> "Maps":
+        from .rag.maps import Maps
+
+        return self._engine("maps", lambda: Maps(self.rag))
+
+    def is_indexed(self, root: Root) -> bool:
+        """Whether there is a code index of a root already; nothing is built for the answer."""
+        from .rag.store import home_of
+
+        return home_of(self.data_dir, root.real).current() is not None
+
+    @property
+    def checker(self) -> "Checker":
+        from .rag.checker import Checker
+
+        return self._engine("checker", lambda: Checker(self.launcher, self.data_dir))
+
     def index_state(self) -> str:
         """What there is of the code index, in a few words; nothing is built or imported for it."""
         if "rag" in self._engines:
@@ -227,9 +247,7 @@ class App:
     def organizer(self) -> "Organizer":
         from .te.organize import Organizer
 
-        return self._engine(
-            "organizer", lambda: Organizer(self.files, lambda: self.changes, lambda: self.mutations)
-        )
+        return self._engine("organizer", lambda: Organizer(self.files, lambda: self.changes, lambda: self.mutations))
 
     @property
     def undoing(self) -> "Undoing":
@@ -253,7 +271,7 @@ class App:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
-        for name in ("repls", "code", "rag", "launcher", "sandbox", "changes", "store"):
+        for name in ("repls", "code", "rag", "checker", "launcher", "sandbox", "changes", "store"):
             if name in engines:
                 engines[name].close()
 

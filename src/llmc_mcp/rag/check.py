@@ -10,7 +10,7 @@ import struct
 
 import msgspec
 
-from .parse import Wrong, errors, syntax
+from .types import Wrong
 
 IDLE_S = 600.0
 _LENGTH = struct.Struct("<I")
@@ -31,6 +31,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 def main() -> None:
     """Answer until nobody asks."""
+    from .parse import errors, syntax  # not for the server, which asks and never parses
+
     decoder = msgspec.msgpack.Decoder(Question)
     while select.select([0], [], [], IDLE_S)[0] and (frame := receive(0)) is not None:
         question = decoder.decode(frame)

@@ -18,10 +18,9 @@ import msgspec
 from ..errors import LlmcError
 from ..te import kernel
 from ..te.launcher import Launcher, Started
-from .check import Answer, Question, Wrong, receive, send
-from .confine import command, needed, ruleset
+from .check import Answer, Question, receive, send
 from .detect import language_of
-from .grammars import CACHE, unpack
+from .types import Wrong
 
 PATIENCE_S = 0.25  # an edit waits no longer than this
 LARGEST_BYTES = 512 * 1024
@@ -43,6 +42,10 @@ class Checker:
         self._stdin = self._stdout = -1
         self._unpacked: set[str] = set()
         self._closed = False
+
+    def may_know(self, path: str) -> bool:
+        """Whether a file of this name may be in a language that can be checked."""
+        return bool(language_of(path, b"")) or "." not in path.rpartition("/")[2]
 
     def check(self, path: str, before: bytes | None, after: bytes) -> str | None:
         """`ok`, or where the first error is; None where that can't be said, or not soon enough."""
@@ -88,6 +91,8 @@ class Checker:
             asked.done.set()
 
     def _ready(self, language: str) -> None:
+        from .grammars import unpack
+
         if self._closed:
             raise BrokenPipeError(32, "the server is closing")
         place = unpack(self._data_dir, [language]) if language not in self._unpacked else ""
@@ -98,6 +103,9 @@ class Checker:
         self._start(os.fsencode(place or unpack(self._data_dir, [language])))
 
     def _start(self, grammars: bytes) -> None:
+        from .confine import command, needed, ruleset
+        from .grammars import CACHE
+
         if kernel.landlock_abi() == 0:
             raise OSError(38, "no Landlock")
         opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC)]

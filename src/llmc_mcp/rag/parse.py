@@ -14,13 +14,12 @@ import tempfile
 import time
 from importlib.metadata import version
 
-import msgspec
 import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Parser, Tree
 
 from ..store.place import data_directory
 from .detect import language_of as language_of
-from .types import Packed, Parsed
+from .types import Packed, Parsed, Wrong
 
 PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0.5 s a megabyte
 _SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
@@ -79,13 +78,6 @@ def syntax(language: str, source: bytes) -> Syntax:
 
     tree = Parser(grammar(language)).parse(read)
     return Syntax(language, source, tree, complete=in_time)
-
-
-class Wrong(msgspec.Struct, frozen=True, array_like=True):
-    """A syntax error."""
-
-    line: int
-    missing: str = ""  # what should be there, where the grammar knows
 
 
 def first_error(syntax: Syntax) -> int:

@@ -72,3 +72,10 @@ class Parsed(msgspec.Struct, frozen=True, array_like=True):
     chunks: list[Chunk]
     references: Packed
     broken_line: int = 0  # of the first syntax error; 0 for none
+
+
+class Wrong(msgspec.Struct, frozen=True, array_like=True):
+    """A syntax error."""
+
+    line: int
+    missing: str = ""  # what should be there, where the grammar knows

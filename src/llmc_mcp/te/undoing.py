@@ -180,6 +180,18 @@ class Undoing:
 
     # --- telling ---------------------------------------------------------------------------------
 
+    def texts(self, change: Change, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None, bytes]]:
+        """Each wanted file that a change gave new content: its path, what it held before, what it holds now."""
+        for record in change.effects:
+            if not isinstance(record, PutRecord) or not wanted(record.path) or self._files.is_secret(record.path):
+                continue
+            try:
+                before, after = self._before(record), self._now(record.path)
+            except LlmcError:
+                continue
+            if after is not None:
+                yield record.path, before, after
+
     def diff(self, changes: Sequence[Change]) -> str:
         """What became of every file that these changes (newest first) touched: then against now."""
         return "".join(self._diffs(changes))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ...app import Context
 from ...errors import InvalidArgument
 from ...tool import Result, Row, tool
+from .syntax import syntax_after
 
 if TYPE_CHECKING:
     from ...te.journal import Change
@@ -22,6 +23,7 @@ class Write(Result):
     bytes_written: int
     new_sha256: str
     undo_id: str
+    syntax: str | None = None  # whether the file still parses
 
 
 class Moved(Result):
@@ -122,7 +124,7 @@ def linux_fs_write(
         parents=create_parents,
         unjournaled=allow_unjournaled,
     )
-    return Write(written.size, written.sha256, written.id)
+    return Write(written.size, written.sha256, written.id, syntax_after(ctx, written.id))
 
 
 @tool("Move or rename a file or folder; undoable", feature="fs_enabled", destructive=True)

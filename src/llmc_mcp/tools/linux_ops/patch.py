@@ -6,6 +6,7 @@ import msgspec
 
 from ...app import Context
 from ...tool import Result, tool
+from .syntax import syntax_after
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -18,6 +19,7 @@ class Edit(Result):
     after_snippet: str
     new_sha256: str
     undo_id: str
+    syntax: str | None = None  # whether the file still parses
     body: ClassVar[str] = "after_snippet"
     lean_leaves_out: ClassVar[tuple[str, ...]] = ("before_snippet",)
 
@@ -34,6 +36,7 @@ class Patch(Result):
     backups_created: bool
     undo_id: str | None
     message: str
+    syntax: str | None = None  # whether the files still parse
 
 
 @tool(
@@ -53,7 +56,8 @@ def linux_fs_edit(
     edited = ctx.app.mutations.edit(
         ctx.session, path, old_text, new_text, expected_replacements, ctx.check, expected=expected_sha256
     )
-    return Edit(edited.edit.count, edited.edit.before, edited.edit.after, edited.sha256, edited.id)
+    syntax = syntax_after(ctx, edited.id)
+    return Edit(edited.edit.count, edited.edit.before, edited.edit.after, edited.sha256, edited.id, syntax)
 
 
 @tool(
@@ -67,4 +71,5 @@ def linux_fs_apply_diff(ctx: Context, diff_text: str, dry_run: bool = False) -> 
     total = len(done.modified) + len(done.created) + len(done.deleted)
     files = f"{total} file{'' if total == 1 else 's'}"
     message = f"Would change {files}" if dry_run else f"Applied to {files}"
-    return Patch(done.modified, done.created, done.deleted, not dry_run, done.id or None, message)
+    syntax = syntax_after(ctx, done.id) if done.id else None
+    return Patch(done.modified, done.created, done.deleted, not dry_run, done.id or None, message, syntax)
