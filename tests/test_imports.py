@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "clients",
         "completion_cli",
         "config_docs",
+        "graph_cli",
         "handles_cli",
         "rag_cli",
         "install_cli",

@@ -19,11 +19,14 @@ def _load() -> dict[str, ToolDef]:
 
     Tool modules import no engine at start. Who imported one of them first must not decide the order.
     """
-    from .tools import code, meta, rag, te
+    from .tools import code, code_graph, meta, rag, te
     from .tools import exec as commands
     from .tools.linux_ops import changes, fs, handles, onboarding, patch, proc, search, stats, sysinfo
 
-    modules = (fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, code, stats, meta, onboarding)
+    modules = (
+        *(fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, code_graph),
+        *(code, stats, meta, onboarding),
+    )
     order = {module.__name__: place for place, module in enumerate(modules)}
     return dict(sorted(registered.items(), key=lambda row: order.get(row[1].fn.__module__, len(order))))
 

@@ -28,6 +28,9 @@ COMMANDS = {
     "handles": ("handles_cli", "list what earlier replies left behind, or print one of them"),
     "index": ("rag_cli:index", "build or update the code index of this folder, with a progress bar"),
     "search": ("rag_cli:search", "find code by what it does or by its name: llmc search QUERY..."),
+    "where-used": ("graph_cli:where_used", "who uses a symbol: a name, Class.method or path:Class.method"),
+    "inspect": ("graph_cli:inspect", "what a symbol or a file is, who uses it, what it uses"),
+    "map": ("graph_cli:repository_map", "what everything else in this repository leans on, in 1,000 tokens"),
     "repo": ("validate", "repo validate: check the configuration and the tools, with a hint per finding"),
 }
 

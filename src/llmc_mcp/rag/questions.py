@@ -1,5 +1,6 @@
 """What the tools ask of a repository's graph: where is it used, what leads to it, what is it."""
 
+import os
 import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -14,6 +15,7 @@ from .types import Confidence, ReferenceKind
 Direction = Literal["callers", "callees", "upstream", "downstream"]
 
 TESTS = re.compile(r"(?:^|/)(?:tests?|__tests__|spec|testing)/|(?:^|/)(?:test_[^/]*|conftest\.py$)|[._]test\.|\.spec\.")
+_COPIED = re.compile(r"(?:^|/)(?:vendor|vendored|_vendor|third_party|node_modules|dist|site-packages)/|\.min\.")
 _LINE = 160  # characters of a line that are shown
 _WIDEST = 300  # definitions that one step of a lineage goes on from
 _CHOICES = 12  # definitions of one name that are answered for together
@@ -45,19 +47,43 @@ class Answer(NamedTuple):
     counts: dict[str, int]
 
 
+def _shown(known: Known, file: int) -> str:
+    return names.show(os.fsencode(known.graph.path(file)))
+
+
 def choices(known: Known, targets: list[Target], most: int = _CHOICES) -> list[str]:
     """Definitions by where they are, for somebody to choose from."""
     shown: list[str] = []
     for one in targets[:most]:
         symbol = known.graph.symbol(one)
-        shown.append(f"{known.graph.path(one.file)}:{symbol.qualname} ({symbol.kind}, line {symbol.first_line})")
+        shown.append(f"{_shown(known, one.file)}:{symbol.qualname} ({symbol.kind}, line {symbol.first_line})")
     return shown
 
 
 def find(known: Known, symbol: str) -> list[Target]:
     """The definitions that a symbol means; declarations of what is defined elsewhere count with it."""
     found = known.graph.find(symbol)
-    return sorted(found, key=lambda one: (known.graph.path(one.file), one.place))
+    return sorted(
+        found, key=lambda one: (_of_others(known.graph.path(one.file)), known.graph.path(one.file), one.place)
+    )
+
+
+def _of_others(path: str) -> bool:
+    """Whether a file is somebody else's that was copied in; what is one's own comes first."""
+    return _COPIED.search(path) is not None
+
+
+def defined_in(known: Known, path: str, first: int, last: int, qualname: str | None) -> list[Target]:
+    """The functions and classes that some lines of a file define; the one of a name, where that is known."""
+    file = next((number for number, own, _ in known.files.files() if own == path), None)
+    if file is None:
+        return []
+    found: list[Target] = []
+    for place, one in enumerate(known.graph.symbols(file)):
+        fits = one.qualname == qualname if qualname else first <= one.first_line and one.last_line <= last
+        if fits and one.kind in CLASSES | FUNCTIONS:
+            found.append(Target(file, place))
+    return found
 
 
 def too_many(known: Known, targets: list[Target]) -> bool:
@@ -102,7 +128,7 @@ def _places(known: Known, targets: list[Target]) -> list[str]:
     shown: list[str] = []
     for one in targets:
         symbol = known.graph.symbol(one)
-        shown.append(f"{known.graph.path(one.file)}:{symbol.first_line} {symbol.qualname}")
+        shown.append(f"{_shown(known, one.file)}:{symbol.first_line} {symbol.qualname}")
     return shown
 
 
@@ -141,7 +167,7 @@ class _Lines:
         return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
     def path(self, file: int) -> bytes:
-        return names.parse(self._known.graph.path(file))
+        return os.fsencode(self._known.graph.path(file))
 
     def head(self, target: Target) -> tuple[int, str]:
         """The line on which a definition has its name, below its comments and decorators."""
@@ -221,6 +247,17 @@ def _used(
                 site = Site(lines.path(edge.target.file), line, text, edge.confidence, edge.kind, name, of, level)
                 found.append((site, edge.target))
     return found
+
+
+def most_used(known: Known, targets: list[Target], check: Callable[[], None]) -> Target:
+    """Of several definitions the one that most others use for sure; the first of equals."""
+    if len(targets) == 1:
+        return targets[0]
+    counts: dict[Target, int] = dict.fromkeys(targets, 0)
+    for use in known.graph.uses(targets, check):
+        if use.of is not None and use.confidence == "exact":
+            counts[use.of] = counts.get(use.of, 0) + 1
+    return max(targets, key=lambda one: counts[one])
 
 
 # --- what is it ------------------------------------------------------------------------------------

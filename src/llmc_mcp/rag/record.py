@@ -105,6 +105,17 @@ class Record:
         """The references that stand in these definitions."""
         return (self.reference(at) for at, inside in enumerate(self._insides) if inside in places)
 
+    def distinct(self) -> Iterator[tuple[Reference, int]]:
+        """References that say the same once, with how often they do; their lines are of the first."""
+        seen: dict[tuple[int, int], list[int]] = {}
+        for place, key in enumerate(zip(self.names, self._receivers, strict=True)):
+            known = seen.get(key)
+            if known is None:
+                seen[key] = [place, 1]
+            else:
+                known[1] += 1
+        return ((self.reference(place), count) for place, count in seen.values())
+
     def all(self) -> Iterator[Reference]:
         """Every reference, in the order of the file: imports first."""
         return map(self.reference, range(len(self.names)))
