@@ -158,7 +158,7 @@ def _sandbox(app: App) -> Iterator[Finding]:
     details = [f"prevented: {_ATTEMPTS[name]}" for name in held]
     details += [f"NOT prevented: {_ATTEMPTS[name]}" for name in open_doors]
     message = f"run at level {report.level}; {len(held)} of {len(held) + len(open_doors)} attempts prevented"
-    fix = "Install bubblewrap for what is not prevented." if open_doors and report.level == "landlock" else ""
+    fix = "The level workspace prevents the rest." if open_doors and report.level == "landlock" else ""
     yield Finding("commands", "ok", message, fix, tuple(details))
     if not app.sandbox.counts_processes:
         fix = "Run the server as an ordinary user, or set mcp.sandbox.run_as."
@@ -170,12 +170,18 @@ def _how_to_raise(level: str, reason: str) -> str:
         return ""  # the reason says it
     if level == "workspace" and "not installed" in reason:
         return "apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), pacman -S bubblewrap (Arch)."
+    if level == "workspace" and _in_container():
+        return "Let the container make user namespaces, and mount a whole /proc: DOCS/deploy.md, Container."
     if level == "workspace":
         return (
             "Allow unprivileged user namespaces: sysctl user.max_user_namespaces=10000, and on Ubuntu an AppArmor "
             "profile for bwrap or sysctl kernel.apparmor_restrict_unprivileged_userns=0."
         )
     return "Linux 6.2 or newer with Landlock; a container must not forbid it."
+
+
+def _in_container() -> bool:
+    return any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv"))
 
 
 def _data_directory(app: App) -> Finding:

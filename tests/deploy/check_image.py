@@ -94,7 +94,9 @@ def test_the_doctor_inside_tells_the_level_and_what_it_prevents(engine: Engine) 
     found = {row["topic"]: row for row in json.loads(done.stdout)}
     assert found["commands"]["state"] == "ok"
     assert "prevented: read a file outside the roots" in found["commands"]["details"]
-    assert "bwrap" in found["sandbox"]["message"] or "run at level workspace" in found["commands"]["message"]
+    if "run at level landlock" in found["commands"]["message"]:  # and why not the stronger one, and how to get it
+        assert "workspace: " in found["sandbox"]["message"]
+        assert "DOCS/deploy.md" in found["sandbox"]["fix"]
 
 
 def test_where_the_container_may_make_namespaces_commands_get_the_strongest_level(engine: Engine) -> None:
