@@ -54,7 +54,7 @@ class Checker:
         language = language_of(path, after[:4096])
         if language in _EMBEDDING or (language not in LANGUAGES and language not in _DATA):
             return None
-        if max(len(after), len(before or b"")) > LARGEST_BYTES or self._closed:
+        if max(len(after), len(before or b"")) > LARGEST_BYTES or self._closed or kernel.landlock_abi() == 0:
             return None
         until = time.monotonic() + self._patience_s
         if not self._free.acquire(timeout=self._patience_s):
@@ -106,8 +106,6 @@ class Checker:
         from .confine import command, needed, ruleset
         from .grammars import CACHE
 
-        if kernel.landlock_abi() == 0:
-            raise OSError(38, "no Landlock")
         opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC)]
         opened += [os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)]
         folder, in_read, in_write, out_read, out_write, nothing = opened
