@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -81,6 +82,7 @@ def serve(gate: Gate, ready: Callable[[Listening], None], methods: Methods | Non
     with _bound(config.server.host, config.server.port) as listener:
         server = _Server(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)))
         listening = Listening(_url(listener, config.server.host), issued)
+        _settle_memory()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(server, listener, partial(ready, listening)))
     end_tracing()
@@ -149,6 +151,15 @@ def _trace(gate: Gate) -> Callable[[], None]:
     listener, end = otel.over_http()
     gate.listeners.append(listener)
     return end
+
+
+def _settle_memory() -> None:
+    """What is there by now stays to the end: 100,000 objects that no collection has to look at again.
+
+    Each time it did, all requests waited 50 ms and more.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _more_files() -> None:
