@@ -56,6 +56,7 @@ def test_the_overview_imports_no_command() -> None:
     ("line", "some", "others"),
     [
         ("llmc", {"install", "undo", "--version"}, {"--json"}),
+        ("llmc help", {"install", "undo"}, {"--json"}),
         ("llmc config", {"show", "trust", "untrust", "--help"}, {"llmc"}),
         ("llmc config show", {"--json"}, {"trust"}),
         ("llmc install", {"zed", "--project", "--list"}, {"show"}),

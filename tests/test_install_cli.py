@@ -301,6 +301,16 @@ def test_codex_keys_change_in_place_however_they_were_written(machine: Machine) 
     assert tomllib.loads(file.read_text()) == {}
 
 
+def test_a_table_below_ours_is_not_ours(machine: Machine) -> None:
+    text = '[mcp_servers.llmc.env]\nA = "b"\n\n[mcp_servers.llmc]\ncommand = "/old"\n\n[other]\nx = 1\n'
+    file = write(str(machine.home / ".codex/config.toml"), text)
+    assert machine.llmc("install", "codex").returncode == 0
+    found = tomllib.loads(file.read_text())
+    assert found["mcp_servers"]["llmc"] == {"command": server_command()[0], "args": [], "env": {"A": "b"}}
+    assert machine.llmc("install", "codex", "--uninstall").returncode == 0
+    assert tomllib.loads(file.read_text()) == {"other": {"x": 1}}
+
+
 def test_roots_and_flags_are_what_was_asked_for(machine: Machine) -> None:
     other = machine.home / "other folder"
     other.mkdir()
