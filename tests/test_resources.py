@@ -179,6 +179,50 @@ def test_where_file_tools_are_off_handles_are_too(workspace: Workspace) -> None:
         assert refused["error"]["data"]["code"] == "FEATURE_DISABLED"
 
 
+# --- what the code index knows -------------------------------------------------------------------------------------
+
+SHOP = {
+    "shop/cart.py": "class Cart:\n    def total(self):\n        return 1\n",
+    "shop/till.py": "from shop.cart import Cart\n\n\ndef sell():\n    return Cart().total()\n",
+    "shop/web.py": "from shop.cart import Cart\nfrom shop.till import sell\n\n\ndef page():\n    sell(), Cart()\n",
+    **{f"shop/many{number}.py": f"def many_{number:03}():\n    return 1\n" for number in range(120)},
+}
+
+
+def test_the_repository_map_is_a_resource(workspace: Workspace, tmp_path: Path) -> None:
+    for name, text in SHOP.items():
+        workspace.file(name, text)
+    workspace.file(".env", "class Secret: pass\n")
+    complete = {"ref": {"type": "ref/resource", "uri": "llmc://symbol/{name}"}}
+    with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(tmp_path / "data")}) as client:
+
+        def typed(value: str) -> dict[str, Any]:
+            reply = client.request("completion/complete", {**complete, "argument": {"name": "name", "value": value}})
+            return reply["result"]["completion"]
+
+        assert typed("C") == {"values": [], "total": 0, "hasMore": False}  # nothing is built while somebody types
+        before = client.call("linux_mcp_run_onboarding", flow_name="explain_repo")
+        assert "leans on" not in before.text
+        text = read(client, "llmc://map")["result"]["contents"][0]["text"]
+        assert text.startswith(f"# {workspace.root}")
+        assert "shop/cart.py:\n  1 class Cart\n" in text
+        assert "Secret" not in text
+        after = client.call("linux_mcp_run_onboarding", flow_name="explain_repo")
+        assert "What the rest leans on" in after.text
+        assert "1 class Cart" in after.text
+        elsewhere = client.call("linux_mcp_run_onboarding", flow_name="explain_repo", path="shop")
+        assert "1 class Cart" in elsewhere.text
+        assert typed("Car") == {"values": ["Cart"], "total": 1, "hasMore": False}
+        many = typed("many_")
+        assert (len(many["values"]), many["hasMore"], "total" in many) == (100, True, False)
+
+
+def test_without_an_index_there_is_no_map_to_read(workspace: Workspace) -> None:
+    with Client("--root", str(workspace.root), "--set", "rag.jit_context_enabled=false") as client:
+        assert "llmc://map" not in uris(client)
+        assert read(client, "llmc://map")["error"]["data"]["code"] == "FEATURE_DISABLED"
+
+
 # --- the gate ------------------------------------------------------------------------------------------------------
 
 

@@ -1,30 +1,32 @@
-"""What a client may offer while a person types an argument: folders, documents, handles.
+"""What a client may offer while a person types an argument: folders, documents, handles, names of definitions.
 
 A completion never tells more than a listing would: folders come through the gate that files come through, handles are
 the caller's own. A value that leads nowhere, or out of the roots, has no completions; that is no error.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from .app import Context
 from .dispatch import Gate
 from .errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError
-from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, Resources
+from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, SYMBOL_TEMPLATE, Resources
 
 if TYPE_CHECKING:
     from .flow_prompts import Prompts
 
 _MOST = 100  # the protocol's
 _LONGEST = 4_096
+_PATIENCE_S = 0.5  # for an index that is being compared with the files
 
 
 class Completions(NamedTuple):
-    """The first of the values, how many there are, and whether these are all."""
+    """The first of the values, how many there are where they were counted, and whether there are more."""
 
     values: list[str]
-    total: int
+    total: int | None
     has_more: bool
 
 
@@ -41,7 +43,8 @@ class Completion:
             kind, about = _reference(ref)
             name, value = _typed(argument)
             found = sorted(dict.fromkeys(self._values(ctx, kind, about, name, value)))
-            return Completions(found[:_MOST], len(found), len(found) > _MOST)
+            total = None if about == SYMBOL_TEMPLATE and len(found) > _MOST else len(found)
+            return Completions(found[:_MOST], total, len(found) > _MOST)
 
         return self._gate.ask(ctx, "completion/complete", {"ref": ref}, answer)
 
@@ -57,6 +60,8 @@ class Completion:
             return (found for found in self._resources.documents() if found.startswith(value))
         if about in (HANDLE_TEMPLATE, HANDLE_TEMPLATE.partition("{?")[0]) and name == "id":
             return self._handles(ctx, value)
+        if about == SYMBOL_TEMPLATE and name == "name":
+            return self._symbols(ctx, value)
         if about in (DOCS_TEMPLATE, HANDLE_TEMPLATE):
             return iter(())  # an offset is any number
         raise InvalidArgument(f"there is no resource template {about[:100]!r} with an argument {name[:60]!r}")
@@ -67,6 +72,21 @@ class Completion:
         except FeatureUnavailable:
             return iter(())
         return (handle.id for handle in mine if handle.id.startswith(value))
+
+    def _symbols(self, ctx: Context, value: str) -> Iterator[str]:
+        """Names of definitions, where there is an index already: none is built while somebody types."""
+        app = ctx.app
+        if not app.config.rag.jit_context_enabled or not all(app.is_indexed(root) for root in app.files.roots):
+            return
+        from .rag.search import Caller
+
+        caller = Caller(ctx.session, time.monotonic() + _PATIENCE_S, ctx.check)
+        try:
+            told = app.rag.ask(lambda known: known.files.names_beginning(value, _MOST + 1), caller)
+        except LlmcError:
+            return
+        for found, _ in told:
+            yield from found
 
     def _folders(self, ctx: Context, value: str) -> Iterator[str]:
         """Folders below the roots, spelled as they were begun; above a root, the root."""

@@ -3,6 +3,7 @@
     llmc://docs/NAME      a sidecar document: the project's own, or the one that ships with this package
     llmc://handle/ID      what an earlier reply was too short for; only its owner's
     llmc://map            the repository map
+    llmc://symbol/NAME    what `inspect` says of a definition
 
 An address is looked up, never resolved: a name is one of a list, a handle is a row of the caller's, so no spelling of
 an address leads to a file. Documents are opened by the same gate as every file, and every read is limited, recorded
@@ -11,26 +12,30 @@ and checked like a tool call. A long one comes in pages: `?offset=` counts lines
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from .app import Context
 from .dispatch import Gate
-from .errors import BadArgs, FeatureUnavailable, LlmcError, NotFound
-from .output import Rendered, fit, neutral
+from .errors import BadArgs, FeatureDisabled, LlmcError, NotFound
+from .output import Rendered, fit, neutral, render
 from .tool import Result
 
 if TYPE_CHECKING:
     from .tools.linux_ops.handles import HandlePage
 
-DOCS, HANDLE, MAP = "llmc://docs/", "llmc://handle/", "llmc://map"
+DOCS, HANDLE, MAP, SYMBOL = "llmc://docs/", "llmc://handle/", "llmc://map", "llmc://symbol/"
 DOCS_TEMPLATE, HANDLE_TEMPLATE = f"{DOCS}{{name}}{{?offset}}", f"{HANDLE}{{id}}{{?offset}}"
+SYMBOL_TEMPLATE = f"{SYMBOL}{{name}}"
 SHIPPED = {"agents.core.min.md": "How to work here", "contracts.env.min.md": "What this environment promises"}
 
 _SHIPPED_IN = os.path.join(os.path.dirname(__file__), "docs")
-_ADDRESS = re.compile(r"llmc://(docs/|handle/|map)([^?#]*)(?:\?offset=(\d{1,12}))?")
+_ADDRESS = re.compile(r"llmc://(docs/|handle/|symbol/|map)([^?#]*)(?:\?offset=(\d{1,12}))?")
 _LONGEST = 2_048
 _LINES = 5_000
+_MARGIN_S = 0.3  # of a call's time that is left for the reply
+_BYTES_PER_TOKEN = 5  # of a map, to be sure
 _TYPES = {".md": "text/markdown", ".json": "application/json"}
 
 Entry = dict[str, Any]
@@ -82,6 +87,9 @@ class Resources:
         if "linux_handle_read" in self._gate.catalog.tools:
             about = "what an earlier reply was too short for, by the handle it gave"
             found.append({"uriTemplate": HANDLE_TEMPLATE, "name": "handle", "description": about})
+        if "inspect" in self._gate.catalog.tools:
+            about = "a definition: signature, docstring, source, who calls it, its tests"
+            found.append({"uriTemplate": SYMBOL_TEMPLATE, "name": "symbol", "description": about})
         return found
 
     def documents(self) -> dict[str, str]:
@@ -140,6 +148,10 @@ class Resources:
             return self._handle(ctx, address, uri, reply_bytes)
         if address.kind == DOCS:
             return self._document(ctx, address, uri, reply_bytes)
+        if address.kind == SYMBOL:
+            result = self._gate.part(ctx, "inspect", {"symbol": address.name}, reply_bytes)
+            text = render(result, lean=True, first_root=self._app.files.roots[0].shown).text
+            return _content(uri, "text/plain", text, None)
         if not address.name:
             return self._map(ctx, uri, reply_bytes)
         raise _unknown(uri)
@@ -172,8 +184,15 @@ class Resources:
         return _content(uri, kind, page.text, page.next_offset)
 
     def _map(self, ctx: Context, uri: str, reply_bytes: int | None) -> Content:
-        del ctx, uri, reply_bytes
-        raise FeatureUnavailable("there is no code index in this version", hint="list_dir shows what is there.")
+        if not self._app.config.rag.jit_context_enabled:
+            raise FeatureDisabled("the code index is switched off", hint="Setting: mcp.rag.jit_context_enabled.")
+        from .rag.search import Caller
+
+        until = (ctx.deadline or time.monotonic()) - _MARGIN_S
+        budget = self._gate.reply_limit(reply_bytes) // _BYTES_PER_TOKEN
+        drawn = self._app.maps.draw(budget, Caller(ctx.session, until, ctx.check))
+        parts = [f"# {one.root.shown}{f' ({one.note})' if one.note else ''}\n{one.text}\n" for one in drawn]
+        return self._page(uri, "text/plain", _Page("\n".join(parts), None, 0), reply_bytes)
 
 
 def _content(uri: str, kind: str, text: str, next_offset: int | None) -> Content:

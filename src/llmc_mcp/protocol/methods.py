@@ -236,7 +236,8 @@ class Methods:
         found = self._asked(
             request, lambda ctx: self._completion.complete(ctx, params.get("ref"), params.get("argument"))
         )
-        return {"completion": {"values": found.values, "total": found.total, "hasMore": found.has_more}}
+        counted = {} if found.total is None else {"total": found.total}
+        return {"completion": {"values": found.values, **counted, "hasMore": found.has_more}}
 
     def _asked(self, request: Request, ask: Callable[[Context], Answer]) -> Answer:
         """Ask the gate; what goes wrong is an error of the protocol, with our envelope beside it."""

@@ -46,6 +46,14 @@ class IndexedFiles:
             self._named[name] = [Target(*row) for row in rows]
         return self._named[name]
 
+    def names_beginning(self, prefix: str, limit: int) -> list[str]:
+        """Names of definitions that begin so, in their order."""
+        found = self._reader.rows(
+            "SELECT DISTINCT name FROM symbols WHERE name>=? AND name<? ORDER BY name LIMIT ?",
+            (prefix, f"{prefix}\U0010ffff", limit),
+        )
+        return [row[0] for row in found]
+
     def record(self, file: int) -> Record:
         """What a file says of definitions."""
         found = self._records.get(file)

@@ -5,17 +5,22 @@ explain_repo         what this repository is, where it starts, how it is run and
 system_health        how the machine does, what is out of the ordinary and why that matters
 """
 
+import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...app import App, Context
-from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument
+from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument, ResourceBusy
 from ...tool import Result, Row, tool
 
 if TYPE_CHECKING:
+    from ...te.filesystem import Place
     from ...te.organize import Group, Plan
 
 _MOST_TOKENS = 800  # of what explain_repo says
+_MAP_HEAD_TOKENS = 60  # of a reply: its meta line, and the head of the map
+_MAP_WAIT_S = 0.5  # for an index to be compared with the files
 _SHOWN_RENAMES = 5
 _BULLET = "\n- "
 
@@ -83,9 +88,7 @@ def switched_off(app: App, flow: Flow) -> str | None:
 
 def as_text(report: Report) -> str:
     """A report for a person."""
-    shown = (
-        f"{step.description}:{'' if step.result.startswith(_BULLET) else ' '}{step.result}" for step in report.steps
-    )
+    shown = [f"{step.description}: {step.result}".replace(": \n", ":\n", 1) for step in report.steps]
     return "\n".join([report.summary, "", *shown])
 
 
@@ -179,15 +182,24 @@ def explain_repo(ctx: Context, path: str | None, apply: bool) -> Report:
     steps += [FlowStep(title, _lines(lines)) for title, lines in sections if lines]
     summary = f"{facts.name}: {facts.about}" if facts.about else f"{facts.name}: its files don't say what it is."
     report = Report("explain_repo", steps, summary)
-    left = _MOST_TOKENS - estimate(as_text(report))
-    report.steps += _map_step(ctx, left)
+    report.steps += _map_step(ctx, place, _MOST_TOKENS - estimate(as_text(report)))
     return report
 
 
-def _map_step(ctx: Context, tokens: int) -> list[FlowStep]:
-    """The most important definitions, where there is an index and room for them."""
-    del ctx, tokens
-    return []
+def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
+    """What the rest leans on, where there is an index and room for it; nothing is built for it."""
+    if not ctx.app.config.rag.jit_context_enabled or not ctx.app.is_indexed(place.root):
+        return []
+    from ...rag.search import Caller
+
+    below = os.fsdecode(place.below).strip("./")
+    caller = Caller(ctx.session, time.monotonic() + _MAP_WAIT_S, ctx.check)
+    try:
+        drawn = ctx.app.maps.draw(tokens - _MAP_HEAD_TOKENS, caller, place.root, f"{below}/" if below else "")
+    except (FeatureUnavailable, ResourceBusy):
+        return []  # the index is being built anew
+    text = drawn[0].text if drawn else ""
+    return [FlowStep("What the rest leans on (line, definition)", f"\n{text}")] if text else []
 
 
 # --- system_health -------------------------------------------------------------------------------------------------
