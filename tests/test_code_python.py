@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from llmc_mcp.errors import Cancelled, FeatureUnavailable, IsolationRequired
-from llmc_mcp.te import sandbox
+from llmc_mcp.te import sandbox, selftest
 from llmc_mcp.te.scratch import remove_tree
 
 from .client import Client
@@ -301,6 +301,23 @@ def test_a_sandbox_that_fails_its_test_is_none(monkeypatch: pytest.MonkeyPatch) 
         assert "LLMC_ISOLATED=1" in str(caught.value.hint)
     finally:
         runs.close()
+
+
+def test_a_level_at_which_code_could_end_the_server_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    def older_kernel(*arguments: object) -> selftest.Outcome:
+        return selftest.Outcome(["write_outside"], ["signal_server"])
+
+    monkeypatch.setattr(selftest, "run", older_kernel)
+    for vouched in (False, True):
+        runs = Runs("landlock", vouched=vouched)
+        try:
+            if vouched:
+                assert runs.engine.warm() == "CPython, unconfined: LLMC_ISOLATED=1"
+            else:
+                with pytest.raises(IsolationRequired, match=r"could end the server; bubblewrap, or Linux 6\.12"):
+                    runs("1")
+        finally:
+            runs.close()
 
 
 def test_an_operator_who_vouches_gets_his_way_but_not_where_commands_are_off() -> None:

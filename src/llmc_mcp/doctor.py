@@ -94,6 +94,7 @@ def findings(loaded: Loaded) -> Iterator[Finding]:
         yield Finding("roots", "ok", ", ".join(root.shown for root in app.files.roots))
         yield _ripgrep()
         yield from _sandbox(app)
+        yield _code(app)
         yield _data_directory(app)
         yield _port(app)
     finally:
@@ -163,6 +164,13 @@ def _sandbox(app: App) -> Iterator[Finding]:
     if not app.sandbox.counts_processes:
         fix = "Run the server as an ordinary user, or set mcp.sandbox.run_as."
         yield Finding("processes", "missing", "nothing counts the processes of root's commands", fix)
+
+
+def _code(app: App) -> Finding:
+    try:
+        return Finding("code", "ok", f"execute_code runs in {app.code.warm()}")
+    except LlmcError as exc:
+        return Finding("code", "broken", exc.message, exc.hint or "")
 
 
 def _how_to_raise(level: str, reason: str) -> str:

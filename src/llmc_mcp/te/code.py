@@ -43,8 +43,8 @@ class Engine(Protocol):
         """Run `code` in a state of its own, with `functions` as its only way out; `check` raises to give up."""
         ...
 
-    def warm(self) -> None:
-        """Get ready, so that the first run is quick."""
+    def warm(self) -> str:
+        """Get ready, so that the first run is quick; says what runs the code and what holds it."""
         ...
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -35,6 +36,7 @@ _HEAD = 4  # bytes of a frame's length
 _READ = 1 << 18
 _POLL_MS = 50
 _PROCESSES = 256
+_SIGNALS = "signal_server"  # an attempt of the self-test
 _SHOWN_MESSAGE = 1_500
 _SHOWN_SOURCE = 200
 
@@ -189,10 +191,13 @@ class PythonEngine:
     def __init__(self, launcher: Launcher, settings: Settings, data_dir: str, *, vouched: bool) -> None:
         self._launcher, self._settings, self._data_dir, self._vouched = launcher, settings, data_dir, vouched
         self._sandbox = Sandbox(launcher, settings, (), data_dir)
+        self._choosing = threading.Lock()
 
-    def warm(self) -> None:
+    def warm(self) -> str:
         """Test the sandbox, and have what a start needs in memory."""
         self.run("", {}, Limits(10.0, 0, 0, 0), lambda: None)
+        level = self._level().name
+        return f"CPython, {f'in the {level} sandbox' if level != 'off' else 'unconfined: LLMC_ISOLATED=1'}"
 
     def close(self) -> None:
         """End what it started."""
@@ -219,17 +224,26 @@ class PythonEngine:
 
     def _level(self) -> Level:
         """A level that holds, or none at all where the operator vouches."""
-        try:
-            level = self._sandbox.level()
-        except FeatureUnavailable as exc:
-            if not self._vouched or self._settings.level == "read_only":
-                raise _isolation_required(exc.message) from None
-            self._sandbox.close()
-            self._sandbox = Sandbox(self._launcher, self._settings._replace(level="off"), (), self._data_dir)
-            return self._sandbox.level()
+        with self._choosing:
+            try:
+                level = self._sandbox.level()
+                self._refuse_weak(level)
+            except (FeatureUnavailable, IsolationRequired) as exc:
+                if not self._vouched or self._settings.level == "read_only":
+                    raise _isolation_required(exc.message) from None
+                self._sandbox.close()
+                self._sandbox = Sandbox(self._launcher, self._settings._replace(level="off"), (), self._data_dir)
+                return self._sandbox.level()
+            return level
+
+    def _refuse_weak(self, level: Level) -> None:
+        """What commands may do at a level, code may not do yet: any of it is a stranger's."""
         if level.name == "off" and not self._vouched:
-            raise _isolation_required('mcp.sandbox.level is "off"')
-        return level
+            raise IsolationRequired('mcp.sandbox.level is "off"')
+        if _SIGNALS in self._sandbox.report().not_held.get(level.name, ()):
+            raise IsolationRequired(
+                f"at the {level.name} level code could end the server; bubblewrap, or Linux 6.12, prevents that"
+            )
 
     @contextmanager
     def _place(self, level: Level) -> Generator[_Place]:

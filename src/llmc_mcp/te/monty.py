@@ -151,10 +151,10 @@ class MontyEngine:
         self._lookout = _Lookout()
         self._module: Any = None
 
-    def warm(self) -> None:
+    def warm(self) -> str:
         """Import the engine and start a worker."""
         with self._worker(lambda: None):
-            pass
+            return "Monty, an interpreter that reaches nothing but the tools"
 
     def close(self) -> None:
         """End the workers."""
