@@ -32,7 +32,7 @@ def test_compose_has_the_specified_environment_volume_and_port(service: dict[str
     assert "llmc-data:/app/.llmc" in service["volumes"]
     assert data_directory({"LLMC_ROOT": "/app"}) == "/app/.llmc"
     assert [port.endswith(":8080:8080") for port in service["ports"]] == [True]
-    assert service["build"] == {"context": ".", "dockerfile": "deploy/Dockerfile"}
+    assert (service["build"]["context"], service["build"]["dockerfile"]) == (".", "deploy/Dockerfile")
 
 
 def test_compose_opens_nothing_that_nobody_asked_for(service: dict[str, Any]) -> None:

@@ -189,7 +189,8 @@ def _how_to_raise(level: str, reason: str) -> str:
 
 
 def _in_container() -> bool:
-    return any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv"))
+    """Docker leaves a file, podman and systemd-nspawn a variable."""
+    return os.path.exists("/.dockerenv") or "container" in os.environ
 
 
 def _data_directory(app: App) -> Finding:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,13 +157,41 @@ def test_telemetry_handles_and_undo_survive_another_container(engine: Engine, vo
     assert (tmp_path / "kept.txt").read_text() == "before\n"
 
 
+def test_a_backup_of_the_volume_brings_everything_back(engine: Engine, volume: str, tmp_path: Path) -> None:
+    first = ("--volume", f"{volume}:/app/.llmc")
+    wrote, ran = talk(
+        engine,
+        call(1, "linux_fs_write", path="a.txt", content="x"),
+        call(2, "run_cmd", command="seq 1 20000"),
+        options=first,
+    )
+    assert result(wrote)["undo_id"]
+    tar = ("--entrypoint=tar", IMAGE, "-C", "/app/.llmc")
+    saved = tmp_path / "llmc-data.tar"
+    with saved.open("wb") as file:
+        command = ["podman", "run", "--rm", "--volume", f"{volume}:/app/.llmc:ro", *tar, "-c", "."]
+        subprocess.run(command, env=engine.environment, stdout=file, stderr=subprocess.DEVNULL, check=True)
+    other = engine.run("podman", "volume", "create").stdout.strip()
+    try:
+        back = ["podman", "run", "--rm", "--interactive", "--volume", f"{other}:/app/.llmc", *tar, "-x"]
+        with saved.open("rb") as file:
+            subprocess.run(back, env=engine.environment, stdin=file, stderr=subprocess.DEVNULL, check=True)
+        options = ("--volume", f"{other}:/app/.llmc")
+        page, *_ = talk(engine, call(1, "linux_handle_read", handle=result(ran)["handle"], limit=1), options=options)
+        assert result(page)["total"] == 20_000
+    finally:
+        engine.run("podman", "volume", "rm", "--force", other)
+
+
 def test_the_compose_file_starts_the_same_server(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo" / "hello.txt").write_text("from the host\n")
     compose = tmp_path / "docker-compose.yml"
     text = (REPOSITORY / "docker-compose.yml").read_text()
-    assert "image: llmc-mcp\n" in text
-    compose.write_text(text.replace("image: llmc-mcp\n", f"image: {IMAGE}\n"))
+    for name, ours in (("image: llmc-mcp\n", f"image: {IMAGE}\n"), ("name: llmc-data\n", f"name: {tmp_path.name}\n")):
+        assert name in text
+        text = text.replace(name, ours)
+    compose.write_text(text)
     environment = {**engine.environment, "LLMC_MCP_TOKEN": TOKEN, "HOST_REPO": str(tmp_path / "repo")}
     project = ("podman-compose", "--project-name", f"llmc-test-{os.getpid()}", "--file", str(compose))
     engine.environment, usual = environment, engine.environment
