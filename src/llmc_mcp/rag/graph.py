@@ -79,7 +79,8 @@ class Graph:
         where, colon, what = text.rpartition(":")
         what = what.replace("::", ".").replace("#", ".").strip().removesuffix("()")
         if colon and not where.endswith(":"):
-            return [one for one in self._ends_with(what) if self._lies_at(one.file, where)]
+            there = [one for one in self._ends_with(what) if self._lies_at(one.file, where)]
+            return [one for one in there if self.symbol(one).qualname == what] or there
         what = text.replace("::", ".").replace("#", ".").strip().removesuffix("()")
         return self._ends_with(what) or self._in_module(what) or self._inherited(what)
 
@@ -194,7 +195,9 @@ class Graph:
         if any(value.what == "unknown" for value in values):
             grade = self._by_name(file, reference, wanted, alone)
             return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
-        overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, {one})), None)
+        if reference.receiver.startswith("^"):  # super() is the one call that no override can catch
+            return None
+        overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
         return ("likely", overridden) if overridden is not None else None
 
     def _by_name(self, file: int, reference: Reference, wanted: set[Target], alone: bool) -> Confidence | None:
@@ -212,12 +215,12 @@ class Graph:
         first, second = self.modules.language(one), self.modules.language(other)
         return first == second or {first, second} <= _BY_NAME_FREELY or ("script" in first and "script" in second)
 
-    def _may_be_overridden(self, value: Value, wanted: set[Target]) -> bool:
-        """Whether a call of this method may land in one of the wanted, which override it."""
+    def _may_be_overridden(self, value: Value, wanted: Target) -> bool:
+        """Whether a call of this method may land in the wanted one, which overrides it."""
         if value.what != "definition":
             return False
-        own = Target(value.file, self.symbol(value.target).parent)
-        return own.place >= 0 and any(self._inherits(one, own) for one in wanted)
+        asked = value.holder or Target(value.file, self.symbol(value.target).parent)
+        return asked.place >= 0 and self._inherits(wanted, asked)
 
     def _may_be_inherited(self, value: Value, wanted: set[Target]) -> bool:
         return any(self._inherits(one, value.target) for one in wanted)

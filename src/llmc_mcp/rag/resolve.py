@@ -21,7 +21,8 @@ _MOST_BASES = 64
 _PRIVATE = "_"
 _OPEN = frozenset({"java", "cpp", "csharp", "kotlin"})
 _SPREAD = frozenset({"go", "rust"})  # languages in which a type's methods may stand in other files of its folder
-_FREE_NAMES = frozenset({"c", "cpp", "objc"})  # languages whose functions are known to everybody who links them
+# Languages in which a name that nothing binds is of the language or of another project; elsewhere it can be anybody's.
+_STRICT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java"})
 
 
 class Symbol(NamedTuple):
@@ -89,8 +90,7 @@ class Resolver:
             return [Value("definition", file, int(receiver[2:]))]
         if not receiver:
             return self._implicit(file, reference) or self._global(file, name, 0)
-        values = self.evaluate(file, receiver)
-        return _merge(self._attribute(value, name, 0) for value in values)
+        return self._attributes(self.evaluate(file, receiver), name, 0)
 
     def _implicit(self, file: int, reference: Reference) -> list[Value]:
         """Where a method sees its class's names without a receiver, also those that the class inherits."""
@@ -119,7 +119,7 @@ class Resolver:
         values, rest = self._root(file, path, asked, depth)
         for step in _STEP.finditer(path, rest):
             if step[1]:
-                values = _merge(self._attribute(value, step[1], depth + 1) for value in values)
+                values = self._attributes(values, step[1], depth + 1)
             elif step[2]:
                 values = _merge(self._call(value, depth + 1) for value in values)
             else:
@@ -171,7 +171,7 @@ class Resolver:
             return known
         for sibling in self.modules.siblings(file):
             found += [Value("definition", sibling, place) for place in self._own_members(sibling, -1, name)]
-        return found or [UNKNOWN if self.modules.language(file) in _FREE_NAMES else ELSEWHERE]
+        return found or [ELSEWHERE if self.modules.language(file) in _STRICT else UNKNOWN]
 
     def _exported(self, file: int, name: str, depth: int) -> list[Value]:
         """What a module has under a name, without the files below it; unknown ones are left out."""
@@ -216,6 +216,13 @@ class Resolver:
             found = self._global(file, name, depth + 1)
             return [value for value in found if value.what != "elsewhere"] or [UNKNOWN]
         return [UNKNOWN]
+
+    def _attributes(self, values: list[Value], name: str, depth: int) -> list[Value]:
+        found = [self._attribute(value, name, depth) for value in values]
+        if len(values) > 1 and all(value.what == "module" for value in values):  # one package in several files
+            known = [part for part in found if part and part[0].what != "unknown"]
+            return _merge(known or found)
+        return _merge(found)
 
     def attribute(self, value: Value, name: str) -> list[Value]:
         """What a value has under a name."""
@@ -264,12 +271,20 @@ class Resolver:
         for target in order:
             if own := self._own_members(target.file, target.place, name):
                 return [Value("definition", target.file, place, holder=holder) for place in own]
-            if paths := self._source.record(target.file).bindings.get((target.place, name)):
+            if paths := self._bound(target, name):
                 values = _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths)
                 return values if len(values) == 1 else [value._replace(certain=False) for value in values]
             if self.modules.language(target.file) in _SPREAD and (spread := self._spread_members(target, name)):
                 return [value._replace(holder=holder) for value in spread]
         return [UNKNOWN]
+
+    def _bound(self, target: Target, name: str) -> list[str]:
+        """What a class's attribute may be; in some languages a class has several parts."""
+        bindings = self._source.record(target.file).bindings
+        if (paths := bindings.get((target.place, name))) or self.modules.language(target.file) not in _SPREAD:
+            return paths or []
+        parts = self._class_places(target.file, self.symbol(target).qualname)
+        return [path for place in parts for path in bindings.get((place, name), ())]
 
     def _spread_members(self, target: Target, name: str) -> list[Value]:
         """Methods that stand in other files than their type."""

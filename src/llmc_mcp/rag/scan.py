@@ -107,7 +107,10 @@ def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int])
             brackets.append((owner, closed_start if owner is not None else here))
         else:
             owner, closed_start = brackets.pop() if brackets else (None, found.start())
-            closed = UNKNOWN if owner is None else f"{owner}()" if closer == ")" else f"{owner}[]"
+            if owner is None:
+                closed = UNKNOWN if closer == ")" else LITERAL
+            else:
+                closed = f"{owner}()" if closer == ")" else f"{owner}[]"
             closed_at = found.end()
             if owner is not None and closed_at in wanted:
                 ends[closed_at] = (closed_start, closed)

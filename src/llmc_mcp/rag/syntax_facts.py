@@ -13,7 +13,7 @@ Captures = dict[str, list[Node]]
 # What only wraps another type: its value is used like one of that.
 _WRAPPER = re.compile(
     r"(?:[\w.]+\.)?(?:Box|Rc|Arc|RefCell|Mutex|RwLock|Option|Result|Promise|Readonly|Partial|Required|Optional"
-    r"|unique_ptr|shared_ptr|weak_ptr|Ref|Observable|Provider)<([^,]*?),?[^,<]*>$"
+    r"|unique_ptr|shared_ptr|weak_ptr|Ref|Observable|Provider)<([^,<>]+(?:<.*>)?)(?:,.*)?>$"
 )
 _NOISE = re.compile(
     r"\b(?:const|mut|dyn|impl|final|static|struct|class|enum|typename|volatile|readonly|in)\b|'\w+\s|[&*?!\s]"
