@@ -174,7 +174,7 @@ def test_another_principals_handle_is_simply_not_there(workspace: Workspace, tmp
 def test_where_file_tools_are_off_handles_are_too(workspace: Workspace) -> None:
     with Client("--root", str(workspace.root), "--set", "linux_ops.features.fs_enabled=false") as client:
         templates = client.request("resources/templates/list")["result"]["resourceTemplates"]
-        assert [entry["name"] for entry in templates] == ["document"]
+        assert "handle" not in [entry["name"] for entry in templates]
         refused = read(client, "llmc://handle/H_file_20260101T000000Z_aaaaaaaaaaaaaaaa")
         assert refused["error"]["data"]["code"] == "FEATURE_DISABLED"
 
@@ -213,6 +213,11 @@ def test_the_repository_map_is_a_resource(workspace: Workspace, tmp_path: Path) 
         elsewhere = client.call("linux_mcp_run_onboarding", flow_name="explain_repo", path="shop")
         assert "1 class Cart" in elsewhere.text
         assert typed("Car") == {"values": ["Cart"], "total": 1, "hasMore": False}
+        portrait = read(client, "llmc://symbol/Cart")["result"]["contents"][0]["text"]
+        assert "class Cart" in portrait
+        assert "shop/till.py" in portrait
+        for unknown in ("llmc://symbol/Nothing", "llmc://symbol/", "llmc://symbol/..%2F..%2Fetc%2Fpasswd"):
+            assert read(client, unknown)["error"]["code"] in (-32002, -32602), unknown
         many = typed("many_")
         assert (len(many["values"]), many["hasMore"], "total" in many) == (100, True, False)
 
