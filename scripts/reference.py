@@ -191,12 +191,46 @@ def _guide(client: clients.Client) -> str:
     return f"{filled}\n\n{rest}"
 
 
-def with_client_snippets(readme: str) -> str:
+# --- README.md --------------------------------------------------------------------------------------------------------
+
+_QUOTED = {  # rows of README's table: the benchmark, the row there, and what a person calls it
+    "spawn → tools/list, median": ("startup", "spawn → tools/list, median ms", " ms"),
+    "idle memory (RSS)": ("startup", "idle RSS, MB", " MB"),
+    "no-op (ping), p95": ("startup", "ping p95, ms", " ms"),
+    "cheapest tool, p50": ("startup", "cheapest tool p50, ms", " ms"),
+    "tools listed": ("startup", "tools", ""),
+    "their list, tokens": ("startup", "tool list, tokens", ""),
+    "replies to the same tasks, tokens": ("tasks", "replies without the floods, tokens", ""),
+    "the same with two that flood": ("tasks", "replies, all tasks, tokens", ""),
+}
+
+
+def with_made_parts(readme: str) -> str:
     """README.md with what stands between its markers made anew."""
-    made = "\n".join(_guide(clients.BY_NAME[name]) for name in ("claude-desktop",))
-    return re.sub(
-        r"(<!-- clients -->\n).*?(<!-- /clients -->)", lambda found: found[1] + made + found[2], readme, flags=re.S
-    )
+    for name, made in (("clients", _guide(clients.BY_NAME["claude-desktop"])), ("measured", measured())):
+        marked = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        readme = re.sub(marked, lambda found, made=made: found[1] + made + found[2], readme, flags=re.S)
+    return readme
+
+
+def measured() -> str:
+    """The figures that benchmarks/README.md has, the few that a newcomer wants."""
+    page = (TOP / "benchmarks" / "README.md").read_text()
+    sections = {part.partition("\n")[0]: part for part in re.split(r"^## ", page, flags=re.M)[1:]}
+    lines = [
+        "| | LLMC MCP, hybrid | classic | reference filesystem server | Desktop Commander |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for title, (section, row, unit) in _QUOTED.items():
+        if found := re.search(rf"^\| {re.escape(row)} \|(.*)\|$", sections.get(section, ""), re.M):
+            cells = [cell.strip() for cell in found[1].split("|")[:4]]
+            lines.append(f"| {title} | " + " | ".join(f"{cell}{unit}" if cell else "" for cell in cells) + " |")
+    where = re.search(r"^Measured on (.*) · `", sections["startup"], re.M)
+    if where:
+        lines += ["", textwrap.fill(f"{where[1]}; all servers in one run, each at its best.", 120)]
+    if "tasks" in sections:
+        lines += ["", "![tokens of the replies, task by task](DOCS/images/tokens.svg)"]
+    return "\n".join(lines) + "\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -214,7 +248,7 @@ def main() -> None:
     for name, page in PAGES.items():
         (DOCS / name).write_text(page())
     readme = TOP / "README.md"
-    readme.write_text(with_client_snippets(readme.read_text()))
+    readme.write_text(with_made_parts(readme.read_text()))
     subprocess.run([sys.executable, "-m", "scripts.mcpb", "--manifest"], cwd=TOP, check=True)
 
 

@@ -46,10 +46,11 @@ def test_a_generated_page_is_fresh(name: str) -> None:
     assert (TOP / "DOCS" / name).read_text() == reference.PAGES[name](), "run: make docs"
 
 
-def test_the_client_entries_in_the_readme_are_what_install_writes() -> None:
+def test_entries_and_figures_in_the_readme_are_what_install_writes_and_what_was_measured() -> None:
     text = (TOP / "README.md").read_text()
-    assert text == reference.with_client_snippets(text), "run: make docs"
+    assert text == reference.with_made_parts(text), "run: make docs"
     assert '"command": "/path/to/.venv/bin/llmc-mcp"' in text
+    assert re.search(r"\| spawn → tools/list, median \| [\d.]+ ms \|", text)
 
 
 def test_every_error_code_has_a_row() -> None:
