@@ -439,6 +439,21 @@ CREATE TRIGGER t BEFORE INSERT ON users FOR EACH ROW EXECUTE FUNCTION total();
     assert defined("sql", source)[0].doc == "People."
 
 
+def test_schemas_and_build_files() -> None:
+    proto = (
+        'syntax = "proto3";\n'
+        "// Holds.\nmessage M { string x = 1; enum K { A = 0; } }\nservice S { rpc Get(M) returns (M); }\n"
+    )
+    assert kinds("proto", proto) == {
+        "M": "struct", "M.K": "enum", "S": "interface", "S.Get": "method"
+    }  # fmt: skip
+    graphql = "type Query { a: Int }\ninput In { a: Int }\nquery Foo { a }\nfragment F on T { a }\n"
+    assert kinds("graphql", graphql) == {"Query": "type", "In": "type", "Foo": "function", "F": "fragment"}
+    hcl = 'resource "aws_s3_bucket" "logs" { bucket = "x" }\nvariable "region" {}\n'
+    assert kinds("hcl", hcl) == {"aws_s3_bucket.logs": "block", "region": "block"}
+    assert kinds("make", "# Builds.\nall: x\n\techo\nVAR := 1\n") == {"all": "target", "VAR": "constant"}
+
+
 def test_documents_have_sections() -> None:
     markdown = "# Guide\ntext\n## Install it\nmore\n\n## Use\nlast\n"
     found = defined("markdown", markdown)

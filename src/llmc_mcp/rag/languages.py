@@ -408,6 +408,38 @@ LANGUAGES: dict[str, Patterns] = {
 """,
         bodies=frozenset(("column_definitions", "function_body", "create_query")),
     ),
+    "proto": Patterns(
+        """
+(message (message_name (_) @name)) @struct
+(enum (enum_name (_) @name)) @enum
+(service (service_name (_) @name)) @interface
+(rpc (rpc_name (_) @name)) @function
+(comment) @comment
+""",
+        bodies=frozenset(("message_body", "enum_body")),
+    ),
+    "graphql": Patterns("""
+(object_type_definition (name) @name) @type
+(interface_type_definition (name) @name) @interface
+(enum_type_definition (name) @name) @enum
+(input_object_type_definition (name) @name) @type
+(union_type_definition (name) @name) @union
+(scalar_type_definition (name) @name) @type
+(operation_definition (name) @name) @function
+(fragment_definition (fragment_name (name) @name)) @fragment
+(comment) @comment
+"""),
+    "hcl": Patterns("""
+(block . (identifier) . (string_lit (template_literal) @owner) . (string_lit (template_literal) @name)) @block
+(block . (identifier) . (string_lit (template_literal) @name)) @block
+(comment) @comment
+"""),
+    "make": Patterns("""
+(rule (targets . (word) @name)) @target
+(variable_assignment name: (_) @name) @variable
+(define_directive name: (_) @name) @macro
+(comment) @comment
+"""),
     "markdown": Patterns("""
 (section . (atx_heading (inline) @name)) @section
 (setext_heading (paragraph) @name) @section

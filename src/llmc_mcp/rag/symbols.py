@@ -17,6 +17,7 @@ from .parse import Syntax, grammar
 from .types import Definition, Span
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
+_ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has several
 _SIGNATURE = 240  # characters
 _DOC = 600
 _TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^>\n]*>")
@@ -65,7 +66,7 @@ def definitions(syntax: Syntax) -> list[Definition]:
 def _matches(syntax: Syntax, above: "_Above") -> list[_Found]:
     patterns = LANGUAGES[syntax.language]
     found: dict[int, tuple[int, _Found]] = {}  # by the name's node: of several patterns that fit the first one counts
-    functions: dict[int, int] = {}  # a function has one name: the node of each, and the name's
+    functions: dict[int, int] = {}  # of what has one name: its node, and the name's
     wraps: list[_Found] = []
     for pattern, captures in QueryCursor(_query(syntax.language)).matches(syntax.root):
         names = captures.get("name")
@@ -81,7 +82,7 @@ def _matches(syntax: Syntax, above: "_Above") -> list[_Found]:
         one = _named(syntax, patterns, captures, names[0])
         if one is None:
             continue
-        if one.kind in ("function", "test", "given"):
+        if one.kind in _ONE_NAME:
             other = functions.setdefault(one.node.id, key)
             if other != key and found[other][0] <= pattern:
                 continue
@@ -252,7 +253,7 @@ class _Placing:
     def _signature(self, one: _Found, body: Node | None) -> str:
         start, end = one.start, body.start_byte if body is not None else one.end
         source = self._syntax.source
-        if body is None and one.kind != "section":
+        if body is None:
             start = max(start, source.rfind(b"\n", start, one.name_at) + 1)
             line_end = source.find(b"\n", one.name_at, end)
             end = line_end if line_end >= 0 else end
