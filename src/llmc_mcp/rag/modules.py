@@ -194,7 +194,7 @@ class Modules:
         here = self._rust_folder(path)
         if parts[0] == "crate":
             stem = path
-            while "/" in stem and not any(self._id.get(f"{stem}/{top}.rs") for top in ("lib", "main")):
+            while "/" in stem and not any(f"{stem}/{top}.rs" in self._id for top in ("lib", "main")):
                 stem = stem.rpartition("/")[0]
             here = stem if any(f"{stem}/{top}.rs" in self._id for top in ("lib", "main")) else "src"
             parts = parts[1:]

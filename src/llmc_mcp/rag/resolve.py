@@ -170,7 +170,7 @@ class Resolver:
         if known:
             return known
         for sibling in self.modules.siblings(file):
-            found += [Value("definition", sibling, place) for place in self._own_members(sibling, -1, name)]
+            found += self._definitions(sibling, self._own_members(sibling, -1, name))
         return found or [ELSEWHERE if self.modules.language(file) in _STRICT else UNKNOWN]
 
     def _exported(self, file: int, name: str, depth: int) -> list[Value]:
@@ -181,6 +181,13 @@ class Resolver:
         """What a definition (or the file, as -1) has under a name, by qualified names: methods may stand outside."""
         around = self._source.symbols(file)[owner].qualname if owner >= 0 else ""
         return self._members_of(file).get((around, name), [])
+
+    def _definitions(self, file: int, places: list[int]) -> list[Value]:
+        """Definitions of one name; the parts of a class, such as impl blocks, are one."""
+        symbols = self._source.symbols(file)
+        if len(places) > 1 and all(symbols[place].kind in CLASSES for place in places):
+            places = places[:1]
+        return [Value("definition", file, place) for place in places]
 
     def _members_of(self, file: int) -> dict[tuple[str, str], list[int]]:
         members = self._members.get(file)
@@ -204,7 +211,7 @@ class Resolver:
         if depth > _DEEPEST:
             return [UNKNOWN]
         if own := self._own_members(file, -1, name):
-            return [Value("definition", file, place) for place in own]
+            return self._definitions(file, own)
         bindings = self._source.record(file).bindings
         if paths := bindings.get((-1, name)):
             return _merge(self.evaluate(file, path, depth=depth + 1) for path in paths)
