@@ -1,5 +1,6 @@
 """The code index holds what is on the disk: built once, followed from then on, never half of something."""
 
+import importlib.util
 import os
 import signal
 import sqlite3
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.config import Config
-from llmc_mcp.errors import Cancelled, FeatureUnavailable, LlmcError
+from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, LlmcError
 from llmc_mcp.rag import store
 from llmc_mcp.rag.index import Damaged, Looked, Writer
 from llmc_mcp.rag.search import Asked
@@ -261,6 +262,23 @@ def test_files_up_to_the_configured_size_are_indexed(library: Library, tmp_path:
     config.rag.max_file_bytes = 60
     with library_on(library.root, tmp_path / "other", config) as small:
         assert small.found("zebra") == ["README.md"]
+
+
+def test_the_embedding_is_the_operators_choice_and_another_one_builds_the_index_anew(
+    library: Library, tmp_path: Path
+) -> None:
+    require(importlib.util.find_spec("numpy") is not None, "numpy")
+    library.ask("zebra")
+    assert library.stats().embedding == "words"
+    library.app.close()
+    config = Config()
+    config.rag.embedding = "none"
+    with library_on(library.root, tmp_path / "data", config) as plain:
+        assert plain.ask("paint zebra").freshness == "rebuilt: it was made for another embedding"
+        assert plain.stats().embedding == ""
+    config.rag.embedding = "another"
+    with library_on(library.root, tmp_path / "data", config) as wrong, pytest.raises(InvalidArgument):
+        wrong.ask("zebra")
 
 
 # --- following changes ---------------------------------------------------------------------------------------------

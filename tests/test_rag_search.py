@@ -273,7 +273,7 @@ def test_over_mcp_in_every_mode(shop: Workspace) -> None:
         assert reply.body.startswith("shop/cart.py#L")
         assert reply.meta["body_bytes"] == len(reply.body.encode())
         code = "rag_search('total price')['snippets'][0]['src']"
-        assert "shop/cart.py" in client.call("execute_code", code=code).text
+        assert "cart.py#L" in client.call("execute_code", code=code).text
 
 
 def test_over_http_k_and_budget_are_clamped(shop: Workspace) -> None:

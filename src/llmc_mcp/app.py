@@ -183,11 +183,11 @@ class App:
     @property
     def rag(self) -> "Rag":
         from .maasl import Leases
-        from .rag.search import Rag, rules_from
+        from .rag.search import Rag, wanted_from
 
         def make() -> Rag:
             leases = Leases(self.store, self.config.limits.lease_ttl_sec)
-            return Rag(self.files, self.launcher, leases, self.data_dir, rules_from(self.config))
+            return Rag(self.files, self.launcher, leases, self.data_dir, wanted_from(self.config))
 
         return self._engine("rag", make)
 

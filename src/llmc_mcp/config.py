@@ -405,7 +405,6 @@ class Config(Section):
 # --- accepted, not in force in this version ------------------------------------------------------------------------
 # A section or a key, and why setting it changes nothing. Whoever writes the code that reads one deletes its line.
 NOT_IN_FORCE = {
-    "rag.embedding": "searches are lexical in this version",
     "store.url": "state is kept in SQLite, in the data directory; there is no other store yet",
     "te.script_path": "te is part of this package; remove the key",
     "docker.data_volume": "the environment variable LLMC_DATA_DIR names the data directory; remove the key",

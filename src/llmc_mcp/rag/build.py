@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from . import embed
 from .index import Damaged, Known, Writer
 from .store import Home
 from .walk import Rules, Seen, Walk
@@ -34,6 +35,7 @@ class Setup(msgspec.Struct, frozen=True):
     home: str
     rules: Rules
     ripgrep: str
+    embedding: str = "none"
     workers: int = 2
     idle_s: float = 600.0
 
@@ -78,7 +80,8 @@ class Keeper:
         root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._walk = Walk(root, setup.rules, setup.ripgrep, setup.home)
         self._watch = Watch()
-        self._workers = Workers(self._walk)
+        self._embedding = embed.load(setup.embedding)
+        self._workers = Workers(self._walk, self._embedding)
         self._decoder = msgspec.json.Decoder(Request)
         self._rest = b""
         self._requests: list[Request] = []
@@ -218,6 +221,10 @@ class Keeper:
             self._build("")
             return
         writer = Writer(build)
+        if writer.embedding != (self._embedding.name if self._embedding else ""):
+            writer.close()
+            self._build("it was made for another embedding")
+            return
         try:
             known = writer.known()
             again, gone = writer.behind()
@@ -270,7 +277,7 @@ class Keeper:
             files = self._files()
             self._note(files_total=len(files))
             self._look(writer, self._jobs(files, {}, set(), writer), commit_every=0)
-            writer.set_meta("past_limit", self._walk.past_limit)
+            writer.set_meta("embedding", self._embedding.name if self._embedding else "")
             writer.commit()
         finally:
             writer.close()

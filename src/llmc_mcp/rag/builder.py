@@ -5,6 +5,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,13 +28,20 @@ _LAST_WORDS = 2_000
 _PING_EVERY_S = 60.0
 
 
+class Wanted(NamedTuple):
+    """What an index should hold."""
+
+    rules: Rules
+    embedding: str
+
+
 class Builder:
     """One index's keeper; safe from any thread. The first request starts its process, and the first after its end."""
 
-    def __init__(self, launcher: Launcher, root: Root, data_dir: str, rules: Rules, leases: Leases) -> None:
+    def __init__(self, launcher: Launcher, root: Root, data_dir: str, wanted: Wanted, leases: Leases) -> None:
         self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
         self._home = home = home_of(data_dir, root.real)
-        self._setup = Setup(home.folder, rules, os.fsdecode(find_ripgrep()))
+        self._setup = Setup(home.folder, wanted.rules, os.fsdecode(find_ripgrep()), wanted.embedding)
         self._changed = threading.Condition()
         self._child: Started | None = None
         self._stdin = -1

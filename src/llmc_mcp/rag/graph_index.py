@@ -8,6 +8,7 @@ from .graph import Graph
 from .index import Reader
 from .record import Record
 from .resolve import Symbol, Target
+from .types import Definition
 
 _KEPT = 4_000  # files whose records are kept in memory: a few tens of kilobytes each
 
@@ -42,17 +43,12 @@ class IndexedFiles:
     def named(self, name: str) -> list[Target]:
         """Every definition of a name."""
         if name not in self._named:
-            rows = self._reader.rows("SELECT file, place FROM symbols WHERE name=?", (name,))
-            self._named[name] = [Target(*row) for row in rows]
+            self._named[name] = [Target(*row) for row in self._reader.defining(name)]
         return self._named[name]
 
     def names_beginning(self, prefix: str, limit: int) -> list[str]:
         """Names of definitions that begin so, in their order."""
-        found = self._reader.rows(
-            "SELECT DISTINCT name FROM symbols WHERE name>=? AND name<? ORDER BY name LIMIT ?",
-            (prefix, f"{prefix}\U0010ffff", limit),
-        )
-        return [row[0] for row in found]
+        return self._reader.names(prefix, limit)
 
     def record(self, file: int) -> Record:
         """What a file says of definitions."""
@@ -68,37 +64,18 @@ class IndexedFiles:
         """The definitions of a file, by their places."""
         found = self._symbols.get(file)
         if found is None:
-            rows = self._reader.rows(
-                "SELECT name, qualname, kind, parent, first_line, last_line, signature FROM symbols WHERE file=?"
-                " ORDER BY place",
-                (file,),
-            )
-            found = self._symbols[file] = [
-                Symbol(name, qualname or name, kind, parent, first, last, signature or name)
-                for name, qualname, kind, parent, first, last, signature in rows
-            ]
+            found = self._symbols[file] = _symbols(self._reader.outline(file))
         return found
 
     def load_all(self) -> None:
         """Read every symbol and record at once: for questions about the whole repository."""
-        rows = self._reader.rows(
-            "SELECT file, name, qualname, kind, parent, first_line, last_line, signature FROM symbols"
-            " ORDER BY file, place"
-        )
-        symbols: dict[int, list[Symbol]] = {}
-        for file, name, qualname, kind, parent, first, last, signature in rows:
-            one = Symbol(name, qualname or name, kind, parent, first, last, signature or name)
-            symbols.setdefault(file, []).append(one)
-        self._symbols = symbols
+        self._symbols = {file: _symbols(outline) for file, outline in self._reader.outlines()}
         for file, record in self._reader.rows("SELECT file, record FROM records"):
             self._records[file] = Record(record)
 
     def names_like(self, start: str) -> list[str]:
         """Names of definitions with this beginning; all of them for an empty one."""
-        rows = self._reader.rows(
-            "SELECT DISTINCT name FROM symbols WHERE name>=? AND name<?", (start, start + "\U0010ffff")
-        )
-        return [row[0] for row in rows]
+        return self._reader.names(start)
 
     def completeness(self) -> Completeness:
         """How much of the root is in the graph."""
@@ -108,6 +85,13 @@ class IndexedFiles:
         failed = sum(count for _, state, _, count in rows if state.startswith(("un", "its parser", "parsing")))
         total = sum(count for *_, count in rows)
         return Completeness(parsed - broken, total - parsed - failed, failed + broken)
+
+
+def _symbols(outline: list[Definition]) -> list[Symbol]:
+    return [
+        Symbol(one.name, one.qualname, one.kind, one.parent, one.span.first_line, one.span.last_line, one.signature)
+        for one in outline
+    ]
 
 
 def graph_of(reader: Reader) -> tuple[Graph, IndexedFiles]:

@@ -8,14 +8,15 @@ do again.
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
 import tantivy
 
-from . import rank, store
-from .types import Chunk, Definition, Packed, Parsed, Span
+from . import outline, rank, store
+from .embed import Embedding
+from .types import Chunk, Definition, Packed
 
 _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
 _NO_FILE = 0
@@ -27,6 +28,20 @@ class Damaged(Exception):
     """The index can't be read: it is of another format, or something else wrote to it."""
 
 
+class Content(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a file that is indexed, packed by the process that looked at it."""
+
+    language: str
+    broken_line: int
+    chunk_count: int
+    chunks: bytes
+    outline: bytes
+    names: list[str]  # of its definitions, in the order of the outline
+    references: Packed
+    documents: list[rank.Fields]
+    vectors: bytes = b""
+
+
 class Looked(msgspec.Struct, frozen=True, array_like=True):
     """What a look at a file found; `state` is empty when it is to be indexed, else why not."""
 
@@ -36,8 +51,10 @@ class Looked(msgspec.Struct, frozen=True, array_like=True):
     mtime_ns: int
     sha256: bytes
     state: str
-    parsed: Parsed | None = None
-    documents: list[dict[str, list[str | int]]] = []
+    content: Content | None = None
+
+
+_NOTHING = Content("", 0, 0, msgspec.msgpack.encode([]), b"", [], Packed(), [])
 
 
 class Known(NamedTuple):
@@ -65,6 +82,7 @@ class Totals(NamedTuple):
     files: int
     chunks: int
     symbols: int
+    edges: int
     skipped: dict[str, int]
     languages: dict[str, int]
     source_bytes: int
@@ -73,13 +91,16 @@ class Totals(NamedTuple):
 _chunks = msgspec.msgpack.Decoder(list[Chunk])
 
 
+def _means_damage(exc: BaseException) -> bool:
+    """Whether SQLite or tantivy, whose errors are plain ValueErrors, failed; anything else is a mistake of ours.
+
+    Rust's panics are no Exceptions, so that nobody swallows them by accident; here they mean a broken file.
+    """
+    return isinstance(exc, sqlite3.Error | OSError) or type(exc) is ValueError or type(exc).__name__ == "PanicException"
+
+
 def _damage(exc: BaseException) -> Damaged:
     return Damaged(f"{type(exc).__name__}: {exc}"[:200])
-
-
-def _is_panic(exc: BaseException) -> bool:
-    """Rust's panics are no Exceptions, so that nobody swallows them by accident; here they mean a broken file."""
-    return type(exc).__name__ == "PanicException"
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -97,8 +118,9 @@ class Reader:
             self._index.config_reader("manual")
             self._index.reload()
             self.generation = store.get_meta(self._connection, "generation")
+            self.embedding = store.get_word(self._connection, "embedding")  # that its vectors were made by
         except BaseException as exc:
-            if isinstance(exc, (sqlite3.Error, ValueError, OSError)) or _is_panic(exc):
+            if _means_damage(exc):
                 raise _damage(exc) from None
             raise
 
@@ -124,12 +146,17 @@ class Reader:
 
     _up_to_date = True
 
-    def search(self, text: str, scope: rank.Scope, files: Collection[int] | None, limit: int) -> rank.Found:
+    def search(
+        self, text: str, scope: rank.Scope, files: Collection[int] | None, limit: int, embedding: Embedding | None
+    ) -> rank.Found:
         """The best chunks for a question."""
+        using = embedding if embedding is not None and embedding.name == self.embedding else None
         try:
-            return rank.search(self._index.searcher(), self, text, scope=scope, files=files, limit=limit)
+            return rank.search(
+                self._index.searcher(), self, text, scope=scope, files=files, limit=limit, embedding=using
+            )
         except BaseException as exc:
-            if isinstance(exc, (ValueError, OSError)) or _is_panic(exc):
+            if _means_damage(exc):
                 raise _damage(exc) from None
             raise
 
@@ -138,14 +165,9 @@ class Reader:
         rows = self._rows(f"SELECT id, path FROM files WHERE id IN ({_marks(files)})", list(files))  # noqa: S608
         return {row[0]: os.fsdecode(row[1]) for row in rows}
 
-    def vectors(self, chunks: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
-        """The stored vectors of these chunks."""
-        del chunks
-        return {}
-
-    def matching(self, wanted: "Iterable[bytes] | None") -> list[int]:
-        """The ids of files by their paths."""
-        return [row[0] for path in wanted or () for row in self._rows("SELECT id FROM files WHERE path=?", (path,))]
+    def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
+        """What the embedding made of these files."""
+        return dict(self._rows(f"SELECT file, vectors FROM vectors WHERE file IN ({_marks(files)})", list(files)))  # noqa: S608
 
     def all_paths(self) -> list[tuple[int, bytes]]:
         """Every indexed file."""
@@ -159,17 +181,27 @@ class Reader:
         number, path, language, sha256, chunks = rows[0]
         return File(number, path, language, sha256, _chunks.decode(chunks))
 
-    def definition(self, file: int, place: int) -> Definition | None:
-        """One definition of a file, by its place; what its docstring says is not kept."""
+    def outline(self, file: int) -> list[Definition]:
+        """The definitions of a file; what their docstrings say is not kept."""
+        rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
+        return outline.unpack(rows[0][0]) if rows else []
+
+    def outlines(self) -> Iterator[tuple[int, list[Definition]]]:
+        """The definitions of every file that has some."""
+        for file, packed in self._rows("SELECT id, outline FROM files WHERE outline!=x''"):
+            yield file, outline.unpack(packed)
+
+    def defining(self, name: str) -> list[tuple[int, int]]:
+        """Where a name is defined: file and place in its outline."""
+        return cast(list[tuple[int, int]], self._rows("SELECT file, place FROM symbols WHERE name=?", (name,)))
+
+    def names(self, beginning: str = "", limit: int = -1) -> list[str]:
+        """Names of definitions that begin so, in their order."""
         rows = self._rows(
-            "SELECT name, qualname, kind, first_line, last_line, start, end, signature, parent"
-            " FROM symbols WHERE file=? AND place=?",
-            (file, place),
+            "SELECT DISTINCT name FROM symbols WHERE name>=? AND name<? ORDER BY name LIMIT ?",
+            (beginning, f"{beginning}\U0010ffff", limit),
         )
-        if not rows:
-            return None
-        name, qualname, kind, *span, signature, parent = rows[0]
-        return Definition(name, qualname or name, kind, Span(*span), signature or name, "", parent)
+        return [row[0] for row in rows]
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """For whoever knows the tables: the graph."""
@@ -193,7 +225,8 @@ class Reader:
             )
         )
         symbols = self._rows("SELECT count(*) FROM symbols")[0][0]
-        return Totals(files, chunks, symbols, skipped, languages, size)
+        edges = self._rows("SELECT coalesce(sum(count),0) FROM mentions")[0][0]
+        return Totals(files, chunks, symbols, edges, skipped, languages, size)
 
 
 def _marks(values: Collection[object]) -> str:
@@ -208,7 +241,7 @@ def _generation_of(index: tantivy.Index) -> int:
     return int(values[0]) if values and values[0] is not None else -1
 
 
-def _document(fields: dict[str, list[str | int]]) -> tantivy.Document:
+def _document(fields: rank.Fields) -> tantivy.Document:
     return tantivy.Document.from_dict(fields, rank.SCHEMA)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -231,9 +264,10 @@ class Writer:
                 self._index = tantivy.Index.open(store.text_of(build))
                 self.committed = _generation_of(self._index)
             self.generation = store.get_meta(self._connection, "generation")
+            self.embedding = store.get_word(self._connection, "embedding")
             self._next_id = 1 + self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
         except BaseException as exc:
-            if isinstance(exc, (sqlite3.Error, ValueError, OSError)) or _is_panic(exc):
+            if _means_damage(exc):
                 raise _damage(exc) from None
             raise
         if self.committed > self.generation or self.committed < 0:
@@ -283,41 +317,35 @@ class Writer:
             return
         if not self._fresh:
             self._forget(looked.id)
-        parsed = looked.parsed
-        chunks = [] if parsed is None else parsed.chunks
+        content = looked.content or _NOTHING
         row = (
-            *(looked.id, looked.path, parsed.language if parsed else "", looked.size, looked.mtime_ns, looked.sha256),
-            *(self.generation, looked.state, parsed.broken_line if parsed else 0, len(chunks)),
-            msgspec.msgpack.encode(chunks),
+            *(looked.id, looked.path, content.language, looked.size, looked.mtime_ns, looked.sha256, self.generation),
+            *(looked.state, content.broken_line, content.chunk_count, content.chunks, content.outline),
         )
-        self._connection.execute("INSERT OR REPLACE INTO files VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
-        if parsed is not None:
-            self._put_symbols(looked.id, parsed)
-            self._put_references(looked.id, parsed.references)
-        for fields in looked.documents:
+        self._connection.execute("INSERT OR REPLACE INTO files VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", row)
+        self._put_derived(looked.id, content)
+        for fields in content.documents:
             self._texts().add_document(_document(fields))
 
-    def _put_symbols(self, file: int, parsed: Parsed) -> None:
-        rows = [
-            (
-                *(file, place, one.parent, one.name, "" if one.qualname == one.name else one.qualname, one.kind),
-                *(one.span.first_line, one.span.last_line, one.span.start, one.span.end),
-                "" if one.signature == one.name else one.signature,
-            )
-            for place, one in enumerate(parsed.definitions)
-        ]
-        self._connection.executemany("INSERT INTO symbols VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)
-
-    def _put_references(self, file: int, references: Packed) -> None:
+    def _put_derived(self, file: int, content: Content) -> None:
+        """What is found by other keys than the file."""
+        names = ((name, file, place) for place, name in enumerate(content.names))
+        self._connection.executemany("INSERT INTO symbols VALUES (?,?,?)", names)
+        references = content.references
         if references.record:
             row = (file, references.count, references.mentioned)
             self._connection.execute("INSERT INTO mentions VALUES (?,?,?)", row)
             self._connection.execute("INSERT INTO records VALUES (?,?)", (file, references.record))
+        if content.vectors:
+            self._connection.execute("INSERT INTO vectors VALUES (?,?)", (file, content.vectors))
 
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
-        for table in ("symbols", "mentions", "records"):
+        for table in ("mentions", "records", "vectors"):
             self._connection.execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608
+        row = self._connection.execute("SELECT outline FROM files WHERE id=?", (file,)).fetchone()
+        for place, one in enumerate(outline.unpack(row[0]) if row else []):
+            self._connection.execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
         rank.delete(self._texts(), file)
 
     def drop(self, file: int) -> None:
@@ -348,8 +376,8 @@ class Writer:
         self.committed = self.generation
         return True
 
-    def set_meta(self, key: str, value: int) -> None:
-        """Note a number about the whole index."""
+    def set_meta(self, key: str, value: int | str) -> None:
+        """Note something about the whole index."""
         self._begin()
         store.put_meta(self._connection, key, value)
 

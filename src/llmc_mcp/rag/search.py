@@ -22,9 +22,9 @@ from ..session import Session
 from ..te import names
 from ..te.filesystem import Filesystem, Place, Root
 from ..te.launcher import Launcher
-from . import rank, snippets, words
+from . import embed, rank, snippets, words
 from .build import News
-from .builder import Builder
+from .builder import Builder, Wanted
 from .index import Damaged, File, Reader, Totals
 from .store import home_of
 from .walk import Rules
@@ -73,6 +73,7 @@ class Stats(NamedTuple):
     updated: float
     changing: int  # files that changed and are not indexed yet
     notes: list[str]
+    embedding: str = ""
 
 
 class Asked(NamedTuple):
@@ -106,10 +107,10 @@ class Caller(NamedTuple):
     tell: Callable[[News], None] = lambda _: None  # what the index is doing, while he waits for it
 
 
-def rules_from(config: Config) -> Rules:
+def wanted_from(config: Config) -> Wanted:
     """What is indexed, from the configuration."""
     policy, rag = config.policy, config.rag
-    return Rules(
+    rules = Rules(
         secret_names=policy.secret_names,
         secret_exceptions=policy.secret_exceptions,
         refuse_foreign_links=policy.hard_links != "allow",
@@ -117,15 +118,16 @@ def rules_from(config: Config) -> Rules:
         max_file_bytes=rag.max_file_bytes,
         max_files=rag.max_files,
     )
+    return Wanted(rules, rag.embedding)
 
 
 class Rag:
     """The indexes of all roots; made once per server."""
 
-    def __init__(self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, rules: Rules) -> None:
+    def __init__(self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, wanted: Wanted) -> None:
         self._files = files
         roots = [root for root in files.roots if not any(_inside(root, other) for other in files.roots)]
-        self._shelves = [_Shelf(files, launcher, leases, data_dir, rules, root) for root in roots]
+        self._shelves = [_Shelf(files, launcher, leases, data_dir, wanted, root) for root in roots]
 
     def search(self, asked: Asked, caller: Caller) -> Answer:
         """The best snippets of all roots."""
@@ -220,12 +222,13 @@ class _Shelf:
     """One root and its index."""
 
     def __init__(
-        self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, rules: Rules, root: Root
+        self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, wanted: Wanted, root: Root
     ) -> None:
         self._files, self.root = files, root
         self._home = home_of(data_dir, root.real)
-        rules = msgspec.structs.replace(rules, leave_out=_below(root, data_dir))
-        self._builder = Builder(launcher, root, data_dir, rules, leases)
+        rules = msgspec.structs.replace(wanted.rules, leave_out=_below(root, data_dir))
+        self._builder = Builder(launcher, root, data_dir, wanted._replace(rules=rules), leases)
+        self._embedding = wanted.embedding
         self._reader: Reader | None = None
         self._graph: tuple[Reader, int, Graph, IndexedFiles] | None = None
         self._asking = threading.Lock()  # a graph remembers what it found out: one question at a time
@@ -287,7 +290,7 @@ class _Shelf:
         if news.rebuilt:
             return f"rebuilt: {news.rebuilt}"
         changes = news.changed + news.removed
-        return f"updated {changes} file{'s' if changes != 1 else ''}" if changes and there else ""
+        return _files("updated", changes) if changes and there else ""
 
     def _repaired(self, why: str, caller: Caller) -> tuple[Reader, str]:
         """A damaged index is built anew, and that is said."""
@@ -316,29 +319,31 @@ class _Shelf:
 
     def search(self, asked: Asked, caller: Caller) -> tuple[list[_Found], str, int]:
         """Hits with their text, what to say about freshness, and how many candidates there were."""
+        embed.load(self._embedding)  # one that there is not is said before anything is built for it
         reader, note = self._ready(caller)
-        files: list[int] | None = None
-        for round_ in range(_ROUNDS):
-            last = round_ == _ROUNDS - 1
+        patient, whole = _ROUNDS, True
+        while True:
             try:
-                files = self._matching(reader, asked.path_glob)
-                found = reader.search(asked.text, asked.scope, files, asked.limit + _SPARE)
-                return self._read(reader, found, asked.limit, skip_changed=last), note, found.candidates
+                found = self._query(reader, asked)
+                return self._read(reader, found, asked.limit, skip_changed=not patient), note, found.candidates
             except _Changed as exc:
                 ticket = self._builder.look_at(exc.paths)
                 until = min(caller.until, time.monotonic() + _CHANGED_S)
-                news = self._wait(ticket, until, caller)
-                if news is None:
-                    note = "some files changed and are not indexed yet: their hits are left out"
-                    found = reader.search(asked.text, asked.scope, files, asked.limit + _SPARE)
-                    return self._read(reader, found, asked.limit, skip_changed=True), note, found.candidates
-                note = note or f"updated {len(exc.paths)} file{'s' if len(exc.paths) != 1 else ''}"
+                if self._wait(ticket, until, caller) is None:
+                    patient, note = 0, "some files changed and are not indexed yet: their hits are left out"
+                else:
+                    patient, note = patient - 1, note or _files("updated", len(exc.paths))
                 reader = self._current()
             except Damaged as exc:
-                if last:
+                if not whole:  # it has just been built anew
                     raise Internal(f"the code index can't be read: {exc}") from None
+                whole = False
                 reader, note = self._repaired(str(exc), caller)
-        raise Internal("unreachable")
+
+    def _query(self, reader: Reader, asked: Asked) -> rank.Found:
+        files = self._matching(reader, asked.path_glob)
+        embedding = embed.load(self._embedding)
+        return reader.search(asked.text, asked.scope, files, asked.limit + _SPARE, embedding)
 
     def ask(self, question: "Callable[[Known], Told]", caller: Caller) -> "tuple[Told, str]":
         """Ask the graph; where a file that the answer was read from has changed, index it and ask again."""
@@ -396,7 +401,7 @@ class _Shelf:
                 continue
             file, source = there
             chunk = file.chunks[one.chunk]
-            definition = reader.definition(file.id, chunk.definition) if chunk.definition >= 0 else None
+            definition = reader.outline(file.id)[chunk.definition] if chunk.definition >= 0 else None
             piece = snippets.piece_of(source, chunk.span.start, chunk.span.end, chunk.span.first_line)
             nth[file.id] = nth.get(file.id, -1) + 1
             hits.append(
@@ -454,7 +459,7 @@ class _Shelf:
                 self.root, None, self._home.size(), 0.0, 0, [*notes, f"damaged ({exc}): the next search builds it anew"]
             )
         changing = news.files_total - news.files_done if news.busy else 0
-        return Stats(self.root, totals, self._home.size(), reader.updated(), changing, notes)
+        return Stats(self.root, totals, self._home.size(), reader.updated(), changing, notes, reader.embedding)
 
     def state(self) -> str:
         news = self._builder.news
@@ -473,6 +478,10 @@ class _Shelf:
 def _failure(news: News) -> FeatureUnavailable:
     hint = news.hint or "linux_search_content searches text."
     return FeatureUnavailable(f"the code index could not be built: {news.failed}", hint=hint)
+
+
+def _files(verb: str, count: int) -> str:
+    return f"{verb} {count:,} file{'s' if count != 1 else ''}"
 
 
 def busy_words(news: News) -> str:

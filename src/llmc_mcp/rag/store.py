@@ -20,28 +20,27 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 
-FORMAT = 2  # of tables, fields and parsing; an index of another format is built anew
+FORMAT = 3  # of tables, fields and parsing; an index of another format is built anew
 
 # No text of files is kept: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
 SCHEMA = [
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     # `state` is empty for what is indexed, else why it is not. `chunks` holds list[Chunk] as msgpack, in the order of
-    # the file; a chunk is named by the file's id and its place there.
+    # the file; a chunk is named by the file's id and its place there. `outline` holds its definitions; see outline.py.
     """CREATE TABLE files (
         id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, language TEXT NOT NULL, size INTEGER NOT NULL,
         mtime_ns INTEGER NOT NULL, sha256 BLOB NOT NULL, generation INTEGER NOT NULL, state TEXT NOT NULL,
-        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL, chunks BLOB NOT NULL)""",
-    # A file's definitions by their place in its list. `qualname` and `signature` are empty where they equal `name`.
+        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL, chunks BLOB NOT NULL, outline BLOB NOT NULL)""",
+    # Where a name is defined: the file, and the place in its outline.
     """CREATE TABLE symbols (
-        file INTEGER NOT NULL, place INTEGER NOT NULL, parent INTEGER NOT NULL, name TEXT NOT NULL,
-        qualname TEXT NOT NULL, kind TEXT NOT NULL, first_line INTEGER NOT NULL, last_line INTEGER NOT NULL,
-        start INTEGER NOT NULL, end INTEGER NOT NULL, signature TEXT NOT NULL,
-        PRIMARY KEY (file, place)) WITHOUT ROWID""",
-    "CREATE INDEX symbols_by_name ON symbols (name)",
+        name TEXT NOT NULL, file INTEGER NOT NULL, place INTEGER NOT NULL,
+        PRIMARY KEY (name, file, place)) WITHOUT ROWID""",
     # What a file says of definitions of its own and of others: `mentioned` tells at a glance of which names, `record`
     # holds it all; see record.py. Two tables, for the first one is read whole.
     "CREATE TABLE mentions (file INTEGER PRIMARY KEY, count INTEGER NOT NULL, mentioned BLOB NOT NULL)",
     "CREATE TABLE records (file INTEGER PRIMARY KEY, record BLOB NOT NULL)",
+    # What the embedding made of a file, for each of its names, all of it, and each chunk; see embed.py.
+    "CREATE TABLE vectors (file INTEGER PRIMARY KEY, vectors BLOB NOT NULL)",
     # Files that were dropped since tantivy's last commit.
     "CREATE TABLE gone (file INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
 ]
@@ -171,12 +170,18 @@ def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def get_meta(connection: sqlite3.Connection, key: str, default: int = 0) -> int:
+def get_meta(connection: sqlite3.Connection, key: str) -> int:
     """A number of the meta table."""
     row = connection.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
-    return default if row is None else row[0]
+    return 0 if row is None else row[0]
 
 
-def put_meta(connection: sqlite3.Connection, key: str, value: int) -> None:
-    """Set a number of the meta table."""
+def get_word(connection: sqlite3.Connection, key: str) -> str:
+    """A word of the meta table."""
+    row = connection.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def put_meta(connection: sqlite3.Connection, key: str, value: int | str) -> None:
+    """Set something in the meta table."""
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (key, value))

@@ -20,7 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from .index import GONE, SAME, Looked
+from . import outline, rank
+from .embed import Embedding
+from .index import GONE, SAME, Content, Looked
+from .types import Parsed
 from .walk import Skip, Walk
 
 _BATCH_FILES, _BATCH_BYTES = 24, 256 << 10
@@ -47,8 +50,8 @@ class _Worker(NamedTuple):
 class Workers:
     """A few processes, forked when they are needed and kept for the next time."""
 
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
+    def __init__(self, walk: Walk, embedding: Embedding | None = None) -> None:
+        self._walk, self._embedding = walk, embedding
         self._free: list[_Worker] = []
         self._all: list[_Worker] = []
 
@@ -104,7 +107,7 @@ class Workers:
         if pid == 0:
             try:
                 _keep_only(theirs.fileno(), self._walk.root)
-                _serve(theirs, self._walk)
+                _serve(theirs, self._walk, self._embedding)
             finally:
                 os._exit(1)
         theirs.close()
@@ -192,7 +195,7 @@ def _keep_only(*kept: int) -> None:
         os.closerange(low + 1, high)
 
 
-def _serve(line: socket.socket, walk: Walk) -> None:
+def _serve(line: socket.socket, walk: Walk, embedding: Embedding | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY if hard < 0 else min(_MEMORY, hard), hard))
@@ -200,12 +203,12 @@ def _serve(line: socket.socket, walk: Walk) -> None:
     gc.disable()  # what parsing leaves behind is freed by counting; a batch later a collection gets the rest
     while frame := _receive(line):
         jobs = msgspec.msgpack.decode(frame, type=list[Job])
-        if not _send(line, msgspec.msgpack.encode([_look(walk, job) for job in jobs])):
+        if not _send(line, msgspec.msgpack.encode([_look(walk, job, embedding) for job in jobs])):
             return
         gc.collect(1)
 
 
-def _look(walk: Walk, job: Job) -> Looked:
+def _look(walk: Walk, job: Job, embedding: Embedding | None) -> Looked:
     try:
         data, info = walk.read(job.path)
     except FileNotFoundError:
@@ -219,7 +222,7 @@ def _look(walk: Walk, job: Job) -> Looked:
         return Looked(*seen, "binary")
     if seen[-1] == job.known:
         return Looked(*seen, SAME)
-    return _parsed(seen, data)
+    return _parsed(seen, data, embedding)
 
 
 def _stat(walk: Walk, job: Job) -> tuple[int, int]:
@@ -227,13 +230,27 @@ def _stat(walk: Walk, job: Job) -> tuple[int, int]:
     return (seen.size, seen.mtime_ns) if seen else (job.size, 0)
 
 
-def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes) -> Looked:
-    from . import parse, rank
+def _content(file: int, parsed: Parsed, data: bytes, embedding: Embedding | None) -> Content:
+    documents = rank.documents(file, parsed, data)
+    return Content(
+        parsed.language,
+        parsed.broken_line,
+        len(parsed.chunks),
+        msgspec.msgpack.encode(parsed.chunks),
+        outline.pack(parsed.definitions),
+        [one.name for one in parsed.definitions],
+        parsed.references,
+        documents,
+        rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
+    )
+
+
+def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None) -> Looked:
+    from . import parse
 
     try:
         parsed = parse.look(os.fsdecode(seen[1]), data)
-        documents = rank.documents(seen[0], parsed, data)
-        looked = Looked(*seen, "", msgspec.structs.replace(parsed, path=""), documents)
+        looked = Looked(*seen, "", _content(seen[0], parsed, data, embedding))
         msgspec.msgpack.encode(looked)
     except Exception as exc:  # noqa: BLE001
         traceback.print_exc(limit=-4)  # into the log: whatever a file holds, this is a bug of ours
