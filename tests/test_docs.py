@@ -191,6 +191,7 @@ def test_the_commands_of_the_readme_do_what_it_says(workspace: Workspace, tmp_pa
     home.mkdir()
     workspace.file("cart.py", "def total(prices):\n    return sum(prices)\n")
     workspace.file("undo.py", 'def take_back(change):\n    """A change is taken back."""\n')
+    workspace.file("main.py", "from undo import take_back\n\ntake_back(1)\n")
     environment = {
         "HOME": str(home),
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
