@@ -47,7 +47,18 @@ def test_a_healthy_machine_is_told_so_with_every_probe(workspace: Workspace) -> 
 def test_json_is_a_list_of_findings(workspace: Workspace) -> None:
     found = json.loads(run(workspace, "--json").stdout)
     topics = {row["topic"] for row in found}
-    assert {"python", "openat2", "landlock", "seccomp", "roots", "ripgrep", "commands", "code", "store", "port"} <= topics
+    assert {
+        "python",
+        "openat2",
+        "landlock",
+        "seccomp",
+        "roots",
+        "ripgrep",
+        "commands",
+        "code",
+        "store",
+        "port",
+    } <= topics
     assert all(row["fix"] for row in found if row["state"] == "broken")
 
 
