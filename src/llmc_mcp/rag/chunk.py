@@ -17,11 +17,12 @@ GIGANTIC_LINE = 8_000  # such a line is cut into pieces itself
 
 
 class _Piece(NamedTuple):
-    """Lines [first, last), counted from 0, and the definition that they belong to."""
+    """Lines [first, last), counted from 0, the definition that they belong to, and the one that was cut for them."""
 
     first: int
     last: int
     definition: int
+    home: int
 
 
 def chunks(source: bytes, definitions: list[Definition]) -> list[Chunk]:
@@ -46,16 +47,18 @@ def _pieces(text: "_Text", definitions: list[Definition], inside: list[list[int]
             first, last = max(at, span.first_line - 1), min(end, span.last_line)
             if first >= last:
                 continue  # it shares its lines with the one before
-            yield from text.split(at, first, owner)
+            yield from text.split(at, first, owner, owner)
             at = last
-            if text.fits(first, last) or not inside[child]:
-                yield from text.split(first, last, child)
+            if text.fits(first, last):
+                yield from text.split(first, last, child, owner)
+            elif not inside[child]:
+                yield from text.split(first, last, child, child)
             else:
                 open_parts.append((at, end, owner, children))
                 open_parts.append((first, last, child, iter(inside[child])))
                 break
         else:
-            yield from text.split(at, end, owner)
+            yield from text.split(at, end, owner, owner)
 
 
 def _merged(text: "_Text", pieces: list[_Piece], definitions: list[Definition]) -> list[_Piece]:
@@ -64,7 +67,8 @@ def _merged(text: "_Text", pieces: list[_Piece], definitions: list[Definition]) 
         joined = piece
         while merged and text.may_join(merged[-1], joined):
             before = merged.pop()
-            joined = _Piece(before.first, joined.last, _around(before.definition, joined.definition, definitions))
+            around = _around(before.definition, joined.definition, definitions)
+            joined = _Piece(before.first, joined.last, around, joined.home)
         merged.append(joined)
     return merged
 
@@ -93,11 +97,11 @@ class _Text:
         return last - first <= TARGET_LINES and self._size(first, last) <= TARGET_BYTES
 
     def may_join(self, one: _Piece, other: _Piece) -> bool:
-        if not self.fits(one.first, other.last):
-            return False
+        if one.home != other.home or not self.fits(one.first, other.last):
+            return False  # the end of one function is no neighbour of the next function
         return self._size(one.first, one.last) < TINY_BYTES or self._size(other.first, other.last) < TINY_BYTES
 
-    def split(self, first: int, last: int, definition: int) -> Iterator[_Piece]:
+    def split(self, first: int, last: int, definition: int, home: int) -> Iterator[_Piece]:
         """Lines in pieces that fit, without the blank ones at their ends."""
         while True:
             while first < last and self._indents[first] < 0:
@@ -107,10 +111,10 @@ class _Text:
             if first >= last:
                 return
             if self.fits(first, last):
-                yield _Piece(first, last, definition)
+                yield _Piece(first, last, definition, home)
                 return
             cut = self._best_cut(first, last)
-            yield _Piece(first, cut, definition)
+            yield _Piece(first, cut, definition, home)
             first = cut
 
     def _best_cut(self, first: int, last: int) -> int:
@@ -131,7 +135,7 @@ class _Text:
         return best
 
     def chunks_of(self, piece: _Piece) -> Iterator[Chunk]:
-        first, last, definition = piece
+        first, last, definition, _ = piece
         while last > first + 1 and self._indents[last - 1] < 0:
             last -= 1
         start, end = self._starts[first], self._starts[last]
