@@ -43,8 +43,8 @@ def _parts(word: str) -> tuple[str, str]:
     """The stems of a word's parts, with spaces between them; and the whole as one term where there are several."""
     if len(word) > _LONGEST:
         return "", ""
-    parts = [stem(part) for part in split(word)]
-    return " ".join(parts), "".join(parts) if len(parts) > 1 else ""
+    parts = split(word)
+    return " ".join([stem(part) for part in parts]), "".join(parts) if len(parts) > 1 else ""
 
 
 def terms(text: str) -> str:
@@ -59,7 +59,7 @@ def terms(text: str) -> str:
 
 def name_term(name: str) -> str:
     """An identifier as one term, however it is written: send_file, sendFile and SendFile are one."""
-    return "".join([stem(part) for part in split(name)])
+    return "".join(split(name))
 
 
 def question(text: str) -> Question:
