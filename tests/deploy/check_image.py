@@ -136,9 +136,12 @@ def test_it_does_not_listen_without_a_token(engine: Engine) -> None:
     assert "no token, and 0.0.0.0 is not a loopback address" in done.stderr
 
 
-def test_telemetry_handles_and_undo_survive_another_container(engine: Engine, volume: str, tmp_path: Path) -> None:
+def test_telemetry_handles_undo_and_index_survive_another_container(
+    engine: Engine, volume: str, tmp_path: Path
+) -> None:
     (tmp_path / "kept.txt").write_text("before\n")
     (tmp_path / "kept.txt").chmod(0o666)
+    (tmp_path / "ledger.py").write_text("def balance_of(account):\n    return account.credit - account.debit\n")
     tmp_path.chmod(0o777)
     mounts = ("--volume", f"{volume}:/app/.llmc", "--volume", f"{tmp_path}:/workspace")
     with Container(engine, *PUBLISHED, *HARDENED, *mounts) as first:
@@ -146,6 +149,8 @@ def test_telemetry_handles_and_undo_survive_another_container(engine: Engine, vo
         undo = post(first, "linux_fs_write", path="kept.txt", content="after\n").json()["undo_id"]
         handle = post(first, "run_cmd", command="seq 1 20000").json()["meta"]["handle"]
         assert (tmp_path / "kept.txt").read_text() == "after\n"
+        indexed = post(first, "rag_index").json()
+        assert (indexed["files"], indexed["changed"]) == (2, 2)
         first.podman("stop", "--time", "30")
     with Container(engine, *PUBLISHED, *HARDENED, *mounts) as second:
         second.wait_until_listening()
@@ -153,6 +158,10 @@ def test_telemetry_handles_and_undo_survive_another_container(engine: Engine, vo
         assert page["content"].strip() == "20000"
         stats = post(second, "linux_mcp_usage_stats").json()["tools"]
         assert stats["run_cmd"]["count"] == 1
+        indexed = post(second, "rag_index").json()
+        assert (indexed["files"], indexed["changed"]) == (2, 0)  # not built anew
+        found = post(second, "rag_search", query="balance of an account").json()["snippets"]
+        assert found[0]["src"].endswith("ledger.py#L1-L2")
         assert post(second, "linux_fs_undo", undo_id=undo).status_code == 200
     assert (tmp_path / "kept.txt").read_text() == "before\n"
 
