@@ -227,6 +227,14 @@ def test_what_the_pages_call_a_tool_is_one() -> None:
     assert sorted(set(unknown)) == []
 
 
+def test_the_readme_marks_the_tools_that_are_listed() -> None:
+    text = (TOP / "README.md").read_text()
+    table = text[text.index("\n## Tools\n") : text.index("`--mode classic` lists them all")]
+    marked = set(re.findall(r"\*\*`(\w+)`\*\*", table))
+    assert marked == {tool.name for tool in Catalog(Config(mode="hybrid")).listed}
+    assert set(re.findall(r"`(\w+)`", table)) <= Catalog(Config(mode="classic")).tools.keys()
+
+
 # --- coming from elsewhere --------------------------------------------------------------------------------------------
 
 
