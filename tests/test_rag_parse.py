@@ -583,6 +583,7 @@ def test_deep_nesting_needs_no_recursion() -> None:
     source = "function f() {\n" * 1_500 + "}\n" * 1_500
     parsed = look("deep.js", source.encode())
     assert len(parsed.definitions) == 1_500
+    assert max(len(one.qualname) for one in parsed.definitions) < 400, "names of nested things are bounded"
     check_chunks(source.encode(), parsed.definitions)
 
 

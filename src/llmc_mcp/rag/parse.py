@@ -19,11 +19,12 @@ from tree_sitter import Language, Node, Parser, Tree
 
 from ..store.place import data_directory
 from .detect import language_of as language_of
-from .types import Packed, Parsed, Wrong
+from .types import Definition, Packed, Parsed, Wrong
 
 PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0.5 s a megabyte
 _SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
 _NESTED_GENERICS = 3_000  # `a<a<a<…`: the time some grammars take is quadratic in it, and no clock stops them
+_DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
 _CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"
 
 
@@ -57,7 +58,8 @@ def look(path: str, source: bytes) -> Parsed:
     if language in LANGUAGES and not _is_minified(source):
         parsed = syntax(language, source)
         found, broken = definitions(parsed), first_error(parsed)
-        references = packed(*find(parsed, found))
+        if _depth(found) <= _DEEPEST:
+            references = packed(*find(parsed, found))
     sha256 = hashlib.sha256(source).digest()
     return Parsed(path, language, sha256, found, chunks(source, found), references, broken)
 
@@ -127,3 +129,10 @@ def _where_grammars_go() -> str:
 def _is_minified(source: bytes) -> bool:
     """Such a file has names of one letter and no lines: nothing in it is worth a definition."""
     return len(source) > 5_000 and len(source) > 500 * (source.count(b"\n") + 1)
+
+
+def _depth(found: list[Definition]) -> int:
+    depths: list[int] = []
+    for one in found:
+        depths.append(depths[one.parent] + 1 if one.parent >= 0 else 1)
+    return max(depths, default=0)

@@ -18,6 +18,7 @@ from .types import Definition, Span
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
 _ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has several
+_OUTER = 300
 _SIGNATURE = 240  # characters
 _DOC = 600
 _TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^>\n]*>")
@@ -229,7 +230,10 @@ class _Placing:
         first, byte, comment = self._above.of(row)
         span = Span(first + 1, last_row + 1, byte if byte >= 0 else start, end)
         around = self._placed[parent] if parent >= 0 else None
-        parts = (around.qualname if around else "", one.owner, one.name)
+        outer = around.qualname if around else ""
+        if len(outer) > _OUTER:
+            outer = "…" + outer[-_OUTER:]  # nested without end, a file would have names without end
+        parts = (outer, one.owner, one.name)
         qualname = (" > " if one.kind == "section" else ".").join(part for part in parts if part)
         kind = one.kind
         if kind == "function" and (
