@@ -18,7 +18,7 @@ from .types import Confidence, Reference, ReferenceKind
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _KINDS: dict[ReferenceKind, int] = {"call": 0, "inherit": 1, "use": 2, "import": 3}
 _OWN = re.compile(r"~?#\d+")
-_BY_NAME_FREELY = frozenset({"c", "cpp", "objc"})
+_FAMILIES = (frozenset({"c", "cpp", "objc"}), frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"}))
 
 
 class Files(Source, Protocol):
@@ -136,10 +136,7 @@ class Graph:
         """Every place that uses one of these definitions, the surest first, then by file and line."""
         wanted = set(targets)
         names = {self.symbol(one).name for one in wanted}
-        alone = {
-            name: len(self._rivals(name)) == len([one for one in wanted if self.symbol(one).name == name])
-            for name in names
-        }
+        alone = {name: self._is_alone(name, wanted) for name in names}
         found: dict[tuple[int, int, str, int], Use] = {}
         todo, seen = set(names), set(names)
         while todo:
@@ -158,6 +155,11 @@ class Graph:
                         if key not in found or _GRADES[use.confidence] < _GRADES[found[key].confidence]:
                             found[key] = use
         return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
+
+    def _is_alone(self, name: str, wanted: set[Target]) -> bool:
+        """Whether nothing else that is written in the same language has this name."""
+        rivals = [one for one in self._rivals(name) if one not in wanted]
+        return not any(self._same_language(one.file, other.file) for one in rivals for other in wanted)
 
     def _rivals(self, name: str) -> list[Target]:
         """Everything that could be meant by a name."""
@@ -202,9 +204,9 @@ class Graph:
 
     def _by_name(self, file: int, reference: Reference, wanted: set[Target], alone: bool) -> Confidence | None:
         """Nothing is known of the receiver: the name has to do."""
-        if alone:
-            return "likely"
         if any(self._same_language(file, one.file) for one in wanted):
+            if alone:
+                return "likely"
             holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
             if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
                 return "likely"
@@ -213,7 +215,7 @@ class Graph:
 
     def _same_language(self, one: int, other: int) -> bool:
         first, second = self.modules.language(one), self.modules.language(other)
-        return first == second or {first, second} <= _BY_NAME_FREELY or ("script" in first and "script" in second)
+        return first == second or any({first, second} <= family for family in _FAMILIES)
 
     def _may_be_overridden(self, value: Value, wanted: Target) -> bool:
         """Whether a call of this method may land in the wanted one, which overrides it."""
@@ -241,9 +243,26 @@ class Graph:
                 places.add(place)
         return places
 
-    def edges(self, target: Target, check: Callable[[], None] = lambda: None) -> list[Edge]:
-        """What a definition, with everything inside it, uses of the repository; guesses by name are left out."""
-        places = self.within(target)
+    def on_call(self, target: Target) -> set[int]:
+        """What a call of a definition runs: of a class, only what makes an instance."""
+        symbols = self._files.symbols(target.file)
+        if symbols[target.place].kind not in CLASSES:
+            return self.within(target)
+        makers = {"__init__", "__new__", "__post_init__", "constructor", symbols[target.place].name}
+        places = {target.place}
+        for place, one in enumerate(symbols):
+            if one.parent == target.place and one.name in makers:
+                places |= self.within(Target(target.file, place))
+        return places
+
+    def edges(
+        self, target: Target, check: Callable[[], None] = lambda: None, places: set[int] | None = None
+    ) -> list[Edge]:
+        """What a definition, with everything inside it, uses of the repository; guesses by name are left out.
+
+        `places` are the definitions whose uses count, if not all inside of it.
+        """
+        places = self.within(target) if places is None else places
         found: dict[tuple[Target, ReferenceKind], Edge] = {}
         for reference in self._files.record(target.file).inside(places):
             check()

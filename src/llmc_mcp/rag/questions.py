@@ -240,7 +240,8 @@ def _used(
     found: list[tuple[Site, Target | None]] = []
     for target in front:
         of = known.graph.symbol(target).qualname
-        for edge in known.graph.edges(target, check):
+        places = known.graph.on_call(target) if level > 1 else None
+        for edge in known.graph.edges(target, check, places):
             if edge.kind in kinds and lines.of(edge.target.file) is not None:
                 line, text = lines.head(edge.target)
                 name = known.graph.symbol(edge.target).qualname

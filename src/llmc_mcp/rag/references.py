@@ -17,6 +17,12 @@ from .syntax_facts import Facts
 from .types import Binding, Definition, Reference
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
+# Words in a document or in data are no uses of what they name.
+_NO_CODE = frozenset(
+    {"markdown", "markdown_inline", "rst", "asciidoc", "org", "latex", "typst", "html", "xml", "dtd", "css", "scss"}
+    | {"json", "json5", "jsonc", "yaml", "toml", "ini", "properties", "gitignore", "kdl", "sql", "dockerfile", "jinja2"}
+    | {"make", "cmake", "batch", "gotmpl", "heex", "embedded_template", "graphql", "proto", "wat"}
+)
 _MOST = 40_000  # references of one file; more has only a machine written
 
 
@@ -93,8 +99,8 @@ def _blanking(tongue: Language) -> Query | None:
 
 
 def find(syntax: Syntax, definitions: list[Definition]) -> Found:
-    """References and bindings of a file; none of a text that could not be read in time."""
-    if not syntax.complete:
+    """References and bindings of a file; none of a document, or of a text that could not be read in time."""
+    if not syntax.complete or syntax.language in _NO_CODE:
         return Found([], [])
     tongue = _tongue(syntax.language)
     captures = QueryCursor(tongue.query).captures(syntax.root) if tongue.query is not None else {}

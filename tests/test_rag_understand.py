@@ -1,0 +1,305 @@
+"""The tools that explain code, on a small repository with everything real around them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from llmc_mcp.app import Context
+from llmc_mcp.errors import InvalidArgument, NotFound
+from llmc_mcp.rag import map as maps
+from llmc_mcp.session import Session
+from llmc_mcp.tokens import estimate
+from llmc_mcp.tools import code_graph
+
+from .client import PATIENCE
+from .conftest import require
+from .library import Library, library_on
+
+STORE = '''\
+"""Where goods are kept."""
+
+
+class Store:
+    """Keeps goods."""
+
+    def save(self, goods: str) -> None:
+        """Keep goods for later.
+
+        Nothing is lost.
+        """
+        check(goods)
+
+
+def check(goods: str) -> bool:
+    return bool(goods)
+'''
+ORDER = """\
+from . import Store
+
+
+def order(goods: str) -> None:
+    store = Store()
+    store.save(goods)
+
+
+def many(all_goods: list[str]) -> None:
+    for goods in all_goods:
+        order(goods)
+"""
+FILES = {
+    "shop/__init__.py": "from .store import Store\n",
+    "shop/store.py": STORE,
+    "shop/order.py": ORDER,
+    "tests/test_store.py": "from shop.store import Store\n\n\ndef test_a_store_keeps_goods():\n    Store().save('x')\n",
+    "docs/guide.md": "# Guide\n\nCall `save` of a Store to keep goods.\n",
+    "broken.py": "def (:\n",
+    "picture.bin": "\0\1\2",
+}
+RULES = """\
+# For agents
+
+- Run `make test` before you call a change to the store done.
+- Never edit generated files.
+
+The weather is nice.
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Generator[Library]:
+    root = tmp_path_factory.mktemp("shop")
+    for path, text in FILES.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    with library_on(root, tmp_path_factory.mktemp("data")) as library:
+        library.refresh()
+        yield library
+
+
+def context(library: Library) -> Context:
+    found = Context(library.app, Session(principal="uid:0", session_id="test"), correlation_id="test")
+    found.limit_time(PATIENCE)
+    return found
+
+
+def lines(found: code_graph.Uses, root: Path) -> list[tuple[str, int, str]]:
+    return [(os.path.relpath(row.file, root), row.line, row.confidence) for row in found.items]
+
+
+# --- where used, lineage ---------------------------------------------------------------------------
+
+
+def test_uses_come_with_their_line_their_place_and_how_complete_that_is(shop: Library) -> None:
+    found = code_graph.rag_where_used(context(shop), "Store.save")
+    assert lines(found, shop.root) == [("shop/order.py", 6, "exact"), ("tests/test_store.py", 5, "exact")]
+    assert found.items[0].snippet == "store.save(goods)"
+    assert found.items[0].inside == "order"
+    assert found.definitions == ["shop/store.py:7 Store.save"]
+    assert (found.completeness.files_failed, found.completeness.files_parsed) == (1, 5)
+    assert found.completeness.files_skipped >= 1
+    assert (found.total, found.truncated, found.counts) == (2, False, {"exact": 2})
+
+
+def test_a_limit_cuts_rows_and_says_so(shop: Library) -> None:
+    found = code_graph.rag_where_used(context(shop), "Store.save", limit=1)
+    assert (len(found.items), found.total, found.truncated) == (1, 2, True)
+
+
+def test_lineage_goes_step_by_step_in_both_directions(shop: Library) -> None:
+    callers = code_graph.rag_lineage(context(shop), "check", "callers", depth=3)
+    steps = [(row.inside, row.depth) for row in callers.items]
+    assert steps == [("Store.save", None), ("order", 2), ("test_a_store_keeps_goods", 2), ("many", 3)]
+    callees = code_graph.rag_lineage(context(shop), "many", "callees", depth=3)
+    assert [(row.inside, row.depth) for row in callees.items] == [
+        ("order", None),
+        ("Store", 2),
+        ("Store.save", 2),
+        ("check", 3),
+    ]
+
+
+def test_upstream_follows_imports_and_bases_too(shop: Library) -> None:
+    found = code_graph.rag_lineage(context(shop), "Store", "upstream", depth=1)
+    assert {row.kind for row in found.items} == {"import", "call"}
+
+
+def test_a_symbol_that_is_not_there_gets_the_nearest_names(shop: Library) -> None:
+    with pytest.raises(NotFound) as caught:
+        code_graph.rag_where_used(context(shop), "Store.sav")
+    assert "save" in (caught.value.hint or "")
+    with pytest.raises(InvalidArgument):
+        code_graph.rag_where_used(context(shop), " ")
+
+
+def test_one_of_many_must_be_chosen_but_few_are_answered_together(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for number in range(13):
+        (root / f"m{number:02}.py").write_text("def go():\n    pass\n\n\ngo()\n")
+    (root / "two.py").write_text(
+        "class A:\n    def hop(self):\n        self.hop()\n\n\nclass B:\n    def hop(self):\n        self.hop()\n"
+    )
+    with library_on(root, tmp_path / "data") as library:
+        with pytest.raises(InvalidArgument) as caught:
+            code_graph.rag_where_used(context(library), "go")
+        assert "m00.py:go" in (caught.value.hint or "")
+        chosen = code_graph.rag_where_used(context(library), "m03.py:go")
+        assert lines(chosen, root) == [("m03.py", 5, "exact")]
+        both = code_graph.rag_where_used(context(library), "hop")
+        assert [row.of for row in both.items] == ["A.hop", "B.hop"]
+
+
+def test_an_edit_is_seen_with_its_new_lines(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.py").write_text("def f():\n    pass\n\n\nf()\n")
+    with library_on(root, tmp_path / "data") as library:
+        assert lines(code_graph.rag_where_used(context(library), "f"), root) == [("a.py", 5, "exact")]
+        (root / "a.py").write_text("# moved\n\n\ndef f():\n    pass\n\n\nf()\n")
+        (root / "b.py").write_text("from a import f\n\nf()\n")
+        library.refresh()
+        found = code_graph.rag_where_used(context(library), "f")
+        assert lines(found, root) == [("a.py", 8, "exact"), ("b.py", 1, "exact"), ("b.py", 3, "exact")]
+        (root / "b.py").unlink()
+        library.refresh()
+        assert lines(code_graph.rag_where_used(context(library), "f"), root) == [("a.py", 8, "exact")]
+
+
+# --- inspect ---------------------------------------------------------------------------------------
+
+
+def test_a_symbol_is_shown_with_everything_around_it(shop: Library) -> None:
+    found = code_graph.inspect(context(shop), symbol="Store.save")
+    assert (os.path.relpath(found.path, shop.root), found.lines, found.kind) == ("shop/store.py", "7-12", "method")
+    assert found.signature == "def save(self, goods: str) -> None"
+    assert found.docstring == "Keep goods for later."
+    assert found.snippet.startswith("    def save(")
+    assert found.incoming_calls == ["shop/order.py:6 order"]
+    assert found.outgoing_calls == ["shop/store.py:15 check"]
+    assert found.related_tests == ["tests/test_store.py:5 test_a_store_keeps_goods"]
+    assert found.related_docs == ["docs/guide.md#L1-L3"]
+    assert found.last_commit is None
+
+
+def test_a_class_lists_its_methods_and_a_file_its_definitions_and_importers(shop: Library) -> None:
+    assert code_graph.inspect(context(shop), symbol="Store").defined_symbols == ["7 method Store.save"]
+    found = code_graph.inspect(context(shop), path="shop/store.py")
+    assert (found.kind, found.docstring) == ("file", "Where goods are kept.")
+    assert found.defined_symbols == ["4 class Store", "7 method Store.save", "15 function check"]
+    assert [line.split(" ")[0] for line in found.incoming_calls] == ["shop/__init__.py:1"]
+    assert [line.split(" ")[0] for line in found.related_tests] == ["tests/test_store.py:1"]
+
+
+def test_the_whole_source_is_sent_when_asked_for(shop: Library) -> None:
+    found = code_graph.inspect(context(shop), symbol="check", include_full_source=True)
+    assert isinstance(found, code_graph.InspectedWhole)
+    assert found.full_source == "def check(goods: str) -> bool:\n    return bool(goods)"
+
+
+def test_nothing_to_inspect_is_said(shop: Library) -> None:
+    with pytest.raises(InvalidArgument):
+        code_graph.inspect(context(shop))
+    with pytest.raises(NotFound):
+        code_graph.inspect(context(shop), path="missing.py")
+    with pytest.raises(NotFound):
+        code_graph.inspect(context(shop), path="picture.bin")
+
+
+def test_the_last_commit_is_told(tmp_path: Path) -> None:
+    require(which("git") is not None, "git")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.py").write_text("def f():\n    pass\n")
+    said = ["-c", "user.name=Ann", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "."], [*said, "commit", "-q", "-m", "Begin with f"]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    with library_on(root, tmp_path / "data") as library:
+        require(not library.app.command_confinement().startswith("unavailable"), "a sandbox")
+        assert (code_graph.inspect(context(library), symbol="f").last_commit or "").endswith("Ann: Begin with f")
+
+
+# --- search, plan, bootload, map -------------------------------------------------------------------
+
+
+def test_hits_come_with_callers_callees_tests_and_docs(shop: Library) -> None:
+    found = code_graph.rag_search_enriched(context(shop), "save goods for later", limit=3, budget_tokens=2_000)
+    hit = next(row for row in found.snippets if "shop/store.py" in row.src)
+    assert "shop/order.py:6 order" in hit.callers
+    assert any(line.startswith("tests/test_store.py:5") for line in hit.tests)
+    assert hit.docs == ["docs/guide.md#L1-L3"]
+    bare = code_graph.rag_search_enriched(context(shop), "save goods for later", limit=3, graph_depth=0)
+    assert not any(row.callers or row.callees or row.tests or row.docs for row in bare.snippets)
+
+
+def test_a_plan_names_the_symbols_and_the_places_and_is_always_the_same(shop: Library) -> None:
+    plan = code_graph.rag_plan(context(shop), "fix Store.save when goods are empty", "full")
+    assert (plan.intent, plan.symbols) == ("fix", ["Store.save"])
+    assert plan.spans[0].rationale == "defines Store.save"
+    assert any("uses it" in span.rationale for span in plan.spans)
+    assert any("tests it" in span.rationale for span in plan.spans)
+    assert plan.confidence > 0.5
+    assert plan == code_graph.rag_plan(context(shop), "fix Store.save when goods are empty", "full")
+    nothing = code_graph.rag_plan(context(shop), "quaternion interpolation")
+    assert nothing.symbols == []
+    assert nothing.confidence < 0.3
+
+
+def test_bootload_reads_the_rules_and_finds_the_task(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for path, text in {
+        **FILES,
+        "AGENTS.md": RULES,
+        "docs/CONTRACTS.md": "# Contracts\n\n- A store must keep its goods.\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "Makefile").write_text("test:\n\ttrue\n")
+    with library_on(root, tmp_path / "data") as library:
+        found = code_graph.rag_bootload(context(library), "S", "fix-store-save")
+        assert "make test" in found.notes
+        assert "must keep its goods" in found.notes
+        assert "weather" not in found.notes
+        assert "shop/store.py" in found.plan
+        assert "make test" in found.plan
+        assert found.scope == "repo"
+        assert code_graph.rag_bootload(context(library), "S", "write the docs").scope == "docs"
+
+
+def test_bootload_is_useful_without_rules_and_without_words(shop: Library) -> None:
+    found = code_graph.rag_bootload(context(shop), "S", "42")
+    assert "class Store" in found.plan
+    assert found.notes
+
+
+def test_a_map_stays_within_its_budget_and_shows_what_matters(shop: Library) -> None:
+    ((ranked, _),) = shop.rag.ask(maps.ranking, shop.caller())
+    assert ranked[0].symbol.name == "Store"
+    assert not any("test" in one.path for one in ranked)
+    for budget in (10, 30, 100, 1_000):
+        assert estimate(maps.draw(ranked, budget)) <= budget
+
+
+def test_people_ask_the_same_on_the_command_line(shop: Library) -> None:
+    def llmc(*arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "LLMC_DATA_DIR": shop.app.data_dir}
+        return subprocess.run(
+            [sys.executable, "-c", "from llmc_mcp.cli import main; main()", *arguments],
+            cwd=shop.root,
+            check=False,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
+
+    used = llmc("where-used", "Store.save")
+    assert "shop/order.py:6: exact call: store.save(goods)" in used.stdout, used
+    assert used.returncode == 0
+    assert "used by:\n  shop/order.py:6 order" in llmc("inspect", "Store.save").stdout
+    assert "class Store" in llmc("map", "--tokens", "200").stdout
+    missing = llmc("where-used", "Stor")
+    assert (missing.returncode, "Store" in missing.stderr) == (2, True)
