@@ -562,6 +562,23 @@ def test_a_big_class_is_its_head_and_its_methods_and_a_big_function_its_parts() 
     assert all(piece.span.end - piece.span.start <= chunk.TARGET_BYTES for piece in pieces)
 
 
+def test_the_end_of_a_big_function_is_not_joined_with_the_next_function() -> None:
+    source = (
+        "def big():\n" + "    call_something_long_enough()\n" * 90 + "    return 1\n\n\ndef next_one():\n    return 2\n"
+    )
+    found = defined("python", source)
+    owners = [found[piece.definition].name for piece in chunks(source.encode(), found)]
+    assert owners == ["big", "big", "next_one"]
+
+
+def test_a_definition_takes_its_export_with_it_but_not_the_call_that_it_stands_in() -> None:
+    source = 'export const f = () => {\n}\ndescribe("x", () => {\n  const g = () => 1\n\n  h(g)\n})\n'
+    spans = [
+        (one.name, one.span.first_line, one.span.last_line, one.span.start) for one in defined("javascript", source)
+    ]
+    assert spans == [("f", 1, 2, 0), ("g", 4, 4, source.index("const g"))]
+
+
 def test_text_without_a_grammar_is_cut_at_its_lines() -> None:
     source = "".join(f"paragraph {n} says something of some length to the reader\n\n" for n in range(300)).encode()
     parsed = look("notes.txt", source)
