@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import code, estimate, files, floors, http, listing, processes, search, startup, tasks, te, writes
+from . import code, estimate, files, floors, http, listing, onboarding, processes, search, startup, tasks, te, writes
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
@@ -20,6 +20,7 @@ _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "processes": processes.run,
     "writes": writes.run,
     "te": te.run,
+    "onboarding": onboarding.run,
 }
 
 

@@ -115,6 +115,7 @@ def organize_part() -> str:
 def explain_part(folder: Path) -> str:
     """The second flow, on a real tree."""
     with tempfile.TemporaryDirectory() as data:
+        run("index", cwd=folder, data=Path(data))
         told = run("onboard", "explain_repo", str(folder), cwd=folder, data=Path(data))
     return f"{EXPLAIN}\n{_block('llmc onboard explain_repo', told)}"
 

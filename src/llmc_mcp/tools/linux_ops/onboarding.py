@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_TOKENS = 800  # of what explain_repo says
 _MAP_HEAD_TOKENS = 60  # of a reply: its meta line, and the head of the map
-_MAP_WAIT_S = 0.5  # for an index to be compared with the files
+_MAP_WAIT_S = 0.2  # for an index to be compared with the files
 _SHOWN_RENAMES = 5
 _BULLET = "\n- "
 
@@ -198,8 +198,10 @@ def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
         drawn = ctx.app.maps.draw(tokens - _MAP_HEAD_TOKENS, caller, place.root, f"{below}/" if below else "")
     except (FeatureUnavailable, ResourceBusy):
         return []  # the index is being built anew
-    text = drawn[0].text if drawn else ""
-    return [FlowStep("What the rest leans on (line, definition)", f"\n{text}")] if text else []
+    if not drawn or not drawn[0].text:
+        return []
+    note = f"; index {drawn[0].note}" if drawn[0].note else ""
+    return [FlowStep(f"What the rest leans on (line, definition{note})", f"\n{drawn[0].text}")]
 
 
 # --- system_health -------------------------------------------------------------------------------------------------
