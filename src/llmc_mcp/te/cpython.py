@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import CodeType
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +37,11 @@ _HEAD = 4  # bytes of a frame's length
 _READ = 1 << 18
 _POLL_MS = 50
 _PROCESSES = 256
+# Both come from here, before any of the agent's code has run.
+_BEGIN = (
+    "import marshal, os, sys; program, order = marshal.loads(os.read(0, os.fstat(0).st_size)); exec(program); "
+    "main(int(sys.argv[1]), order)"
+)
 _SIGNALS = "signal_server"  # an attempt of the self-test
 _SHOWN_MESSAGE = 1_500
 _SHOWN_SOURCE = 200
@@ -271,10 +277,11 @@ class PythonEngine:
         room = max(min(limits.output_bytes, _MAX_FRAME // 8), 1)
         text = code.encode("utf-8", "replace").decode()
         order = (line.secret, text, [*functions], _packages(self._settings.extra_read), _MAX_FRAME, room)
-        words = [interpreter(self._sandbox.user), "-I", "-S", "-X", "utf8", "-c", _program(), str(place.level.free_fd)]
+        python = interpreter(self._sandbox.user)
+        words = [python, "-I", "-S", "-X", "utf8", "-c", _BEGIN, str(place.level.free_fd)]
         try:
             argv = [os.fsencode(word) for word in words]
-            stdin = marshal.dumps(order)
+            stdin = marshal.dumps((_program(python), order))
             return self._sandbox.start(argv, cwd, stdin, (line.theirs.fileno(),), place.env, place.level)
         except OSError as exc:
             raise FeatureUnavailable(f"Python could not be started ({exc.strerror})") from None
@@ -370,6 +377,8 @@ def _packages(folders: tuple[str, ...]) -> list[str]:
 
 
 @functools.cache
-def _program() -> str:
+def _program(python: str) -> CodeType | str:
+    """What runs inside: compiled where the interpreter is ours, else as text, since versions do not agree on more."""
     with open(os.path.join(os.path.dirname(__file__), "cpython_child.py")) as file:
-        return file.read()
+        text = file.read()
+    return compile(text, "<inside>", "exec") if python == sys.executable else text

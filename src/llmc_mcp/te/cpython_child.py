@@ -1,14 +1,13 @@
 """What runs inside the sandbox for one execute_code: the agent's code, and the tools as functions that ask outside.
 
-The text of this file is handed to a bare interpreter inside, so it imports nothing of ours, and as little else as will
-do: every module is paid for at every run. It is in the hands of the code that it runs; what it says is only the run's
+This file is handed to a bare interpreter inside, so it imports nothing of ours, and as little else as will do: every
+module is paid for at every run. It is in the hands of the code that it runs; what it says is only the run's
 own word, and the other end of the line (cpython.py) believes nothing more.
 """
 
 import _ast
 import _thread
 import json
-import marshal
 import os
 import sys
 from collections.abc import Callable
@@ -158,9 +157,8 @@ def outcome_of(value: object, max_value: int) -> dict[str, object]:
     return {"value": text[:max_value], "cut": len(text) - max_value}
 
 
-def main(fd: int) -> None:
-    """Read what to do from stdin, do it, tell what came of it."""
-    order = marshal.loads(os.read(0, os.fstat(0).st_size))  # noqa: S302 - from the server, before any code has run
+def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> None:
+    """Do what the order says, tell what came of it."""
     secret, code, names, folders, max_frame, max_value = order
     os.set_inheritable(fd, False)
     os.dup2(1, 2)  # one stream, in the order in which things were printed
@@ -193,7 +191,3 @@ def main(fd: int) -> None:
     except OSError:  # or this
         os._exit(1)
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
