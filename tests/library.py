@@ -70,7 +70,12 @@ class Library:
 
 @contextmanager
 def library_on(root: Path, data: Path, config: Config | None = None) -> Generator[Library]:
-    """A server's engines on a folder; its children end with the block."""
+    """A server's engines on a folder; its children end with the block. Grammars are unpacked once for all tests."""
+    grammars = Path(os.environ["LLMC_DATA_DIR"], "grammars")
+    grammars.mkdir(parents=True, exist_ok=True)
+    data.mkdir(exist_ok=True)
+    if not (data / "grammars").is_symlink():
+        (data / "grammars").symlink_to(grammars)
     app = App(config or Config(), [str(root)], str(data))
     try:
         yield Library(app, root)

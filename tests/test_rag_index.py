@@ -124,7 +124,7 @@ def test_a_full_build_replaces_the_index_in_one_step(library: Library) -> None:
 def test_a_killed_build_leaves_the_old_index_and_its_litter_is_swept(library: Library) -> None:
     library.ask("zebra")
     old = library.build
-    for number in range(3_000):
+    for number in range(800):
         (library.root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n" * 5)
     outcome: list[Exception] = []
 
@@ -151,7 +151,7 @@ def test_a_killed_build_leaves_the_old_index_and_its_litter_is_swept(library: Li
 def test_whoever_takes_a_build_back_stops_it(library: Library) -> None:
     library.ask("zebra")
     old = library.build
-    for number in range(2_000):
+    for number in range(800):
         (library.root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
 
     def check() -> None:
@@ -269,7 +269,7 @@ def test_the_embedding_is_the_operators_choice_and_another_one_builds_the_index_
 ) -> None:
     require(importlib.util.find_spec("numpy") is not None, "numpy")
     library.ask("zebra")
-    assert library.stats().embedding == "words"
+    assert library.stats().embedding.startswith("words")
     library.app.close()
     config = Config()
     config.rag.embedding = "none"
@@ -370,7 +370,7 @@ def test_an_index_of_another_format_is_built_anew(library: Library, tmp_path: Pa
 
 def test_where_nothing_can_be_kept_there_is_no_index(workspace: Workspace, tmp_path: Path) -> None:
     workspace.file("a.py", ZEBRA)
-    (tmp_path / "data").mkdir()
+    (tmp_path / "data").mkdir(exist_ok=True)
     (tmp_path / "data/index").write_text("in the way")
     with library_on(workspace.root, tmp_path / "data") as library, pytest.raises(FeatureUnavailable) as caught:
         library.ask("zebra")

@@ -138,7 +138,8 @@ def databases_of(build: str) -> tuple[str, str]:
 def create(build: str) -> sqlite3.Connection:
     """A new database, for building as fast as can be: nobody reads it before it is complete."""
     connection = sqlite3.connect(os.path.join(build, _DATABASE), isolation_level=None)
-    for pragma in ("journal_mode=OFF", "synchronous=OFF", "temp_store=MEMORY", "cache_size=-16384"):
+    # Rows are blobs of a kilobyte or so: pages of this size lose the least room behind them.
+    for pragma in ("page_size=8192", "journal_mode=OFF", "synchronous=OFF", "temp_store=MEMORY", "cache_size=-16384"):
         connection.execute(f"PRAGMA {pragma}")
     for statement in SCHEMA:
         connection.execute(statement)
