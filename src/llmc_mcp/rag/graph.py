@@ -18,6 +18,7 @@ from .types import Confidence, Reference, ReferenceKind
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _KINDS: dict[ReferenceKind, int] = {"call": 0, "inherit": 1, "use": 2, "import": 3}
 _OWN = re.compile(r"~?#\d+")
+_MODULES_ARE_NAMED = frozenset({"python", "go", "rust", "java"})  # who uses a module says its name
 _FAMILIES = (frozenset({"c", "cpp", "objc"}), frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"}))
 
 
@@ -210,7 +211,9 @@ class Graph:
             holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
             if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
                 return "likely"
-            return "name_only"
+            # An unknown value's attribute is hardly ever a function of a module where methods have that name, too.
+            of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
+            return None if of_modules and self.modules.language(file) in _MODULES_ARE_NAMED else "name_only"
         return None
 
     def _same_language(self, one: int, other: int) -> bool:

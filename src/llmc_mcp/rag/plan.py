@@ -34,6 +34,7 @@ _INTENTS: dict[Intent, frozenset[str]] = {
         {"how", "why", "what", "where", "who", "which", "explain", "understand", "does", "show", "find"}
     ),
 }
+_SIGNS = frozenset().union(*_INTENTS.values())
 _NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*(?:\(\))?")
 _PLAIN = re.compile(r"[a-z]+")  # a word of English may be a name by accident
 _FEW = 4  # definitions of a plain word; one that more things are called is no name here
@@ -94,9 +95,9 @@ def _named(known: Known, query: str, users: int, check: Callable[[], None]) -> t
     symbols: list[str] = []
     for written in dict.fromkeys(_NAMES.findall(query)):
         targets = [one for one in find(known, written) if known.graph.symbol(one).kind in CLASSES | FUNCTIONS]
-        if not targets or (_PLAIN.fullmatch(written) and (len(targets) > _FEW or len(written) < 4)):
-            continue
-        if _PLAIN.fullmatch(written) and written in frozenset().union(*_INTENTS.values()):
+        if _PLAIN.fullmatch(written):
+            targets = [one for one in targets if known.graph.symbol(one).parent < 0 and written not in _SIGNS]
+        if not targets or (_PLAIN.fullmatch(written) and (len(targets) > _FEW or len(written) < 5)):
             continue
         for one in targets[:_FEW]:
             symbol = known.graph.symbol(one)
