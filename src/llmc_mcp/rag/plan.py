@@ -34,7 +34,7 @@ _INTENTS: dict[Intent, frozenset[str]] = {
         {"how", "why", "what", "where", "who", "which", "explain", "understand", "does", "show", "find"}
     ),
 }
-_SIGNS = frozenset().union(*_INTENTS.values())
+_SIGNS = frozenset(word for signs in _INTENTS.values() for word in signs)
 _NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*(?:\(\))?")
 _PLAIN = re.compile(r"[a-z]+")  # a word of English may be a name by accident
 _FEW = 4  # definitions of a plain word; one that more things are called is no name here

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from ..te import names
+from . import words
 from .graph import Use
 from .resolve import Symbol, Target
 from .scopes import CLASSES, FUNCTIONS
@@ -248,6 +249,19 @@ def _used(
                 site = Site(lines.path(edge.target.file), line, text, edge.confidence, edge.kind, name, of, level)
                 found.append((site, edge.target))
     return found
+
+
+def most_like(known: Known, targets: list[Target], query: str) -> list[Target]:
+    """Definitions, those first whose names share most words with a question; one that it names is alone."""
+    asked = set(re.findall(r"[a-z0-9]+", query.lower()))
+    named = [one for one in targets if known.graph.symbol(one).name in query]
+    if named:
+        return named
+
+    def shared(one: Target) -> int:
+        return len(asked & {part.lower() for part in words.split(known.graph.symbol(one).name)})
+
+    return sorted(targets, key=lambda one: -shared(one))
 
 
 def most_used(known: Known, targets: list[Target], check: Callable[[], None]) -> Target:

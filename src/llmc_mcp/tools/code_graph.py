@@ -400,7 +400,7 @@ def rag_search_enriched(
     def question(known: "Known") -> Completeness:
         for hit, row in zip(answer.hits, rows, strict=True):
             if hit.root == known.root and graph_depth:
-                _surround(known, hit, row, graph_depth, ctx)
+                _surround(known, hit, row, query, graph_depth, ctx)
         return _completeness([known])
 
     told = ctx.app.rag.ask(question, caller)
@@ -416,10 +416,11 @@ def rag_search_enriched(
     return EnrichedSnippets(rows, True, answer.freshness, answer.candidates, complete)
 
 
-def _surround(known: "Known", hit: "Hit", row: EnrichedSnippet, depth: int, ctx: Context) -> None:
+def _surround(known: "Known", hit: "Hit", row: EnrichedSnippet, query: str, depth: int, ctx: Context) -> None:
     from ..rag import questions
 
-    targets = questions.defined_in(known, os.fsdecode(hit.path), hit.numbers[0], hit.numbers[-1], hit.symbol)[:_AROUND]
+    found = questions.defined_in(known, os.fsdecode(hit.path), hit.numbers[0], hit.numbers[-1], hit.symbol)
+    targets = questions.most_like(known, found, query)[:_AROUND]
     if not targets:
         return
     row.symbol = row.symbol or known.graph.symbol(targets[0]).qualname
