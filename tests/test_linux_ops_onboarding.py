@@ -14,6 +14,7 @@ import pytest
 from llmc_mcp.config import Config
 from llmc_mcp.errors import FeatureDisabled, InvalidArgument, InvalidPath, NotADirectory, NotFound, Stale
 from llmc_mcp.te.health import Health
+from llmc_mcp.te.organize import downloads_folder
 from llmc_mcp.te.processes import Processes, visible_from
 from llmc_mcp.te.sysinfo import Disk, Snapshot, SystemInfo
 from llmc_mcp.tokens import estimate
@@ -308,6 +309,24 @@ def test_the_folder_is_the_named_one_or_one_for_downloads(
         assert "home/Downloads" in sent(gate, TOOL, flow_name="organize_downloads")
     with gate_on(workspace.root / "home/Downloads") as gate:  # the root itself
         assert sent(gate, TOOL, flow_name="organize_downloads").count("1 loose file") == 1
+
+
+def test_a_desktop_may_call_the_folder_in_its_own_language(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = workspace.root / "home"
+    settings = workspace.file("home/.config/user-dirs.dirs", 'XDG_DOWNLOAD_DIR="$HOME/Téléchargements"\n')
+    workspace.file("home/Téléchargements/a.pdf", "x")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    with gate_on(workspace.root) as gate:
+        assert "home/Téléchargements: 1 loose file" in sent(gate, TOOL, flow_name="organize_downloads")
+        settings.write_text(f'XDG_DOWNLOAD_DIR="{workspace.outside}"\n')  # a wish, not a way out
+        with pytest.raises(NotFound):
+            sent(gate, TOOL, flow_name="organize_downloads")
+    for text in ("", "XDG_DOWNLOAD_DIR=", 'XDG_DOWNLOAD_DIR="relative"', "\0" * 100):
+        settings.write_text(text)
+        assert downloads_folder() == str(home / "Downloads")
 
 
 def test_a_project_and_a_home_folder_are_not_tidied(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

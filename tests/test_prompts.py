@@ -77,7 +77,8 @@ def test_an_argument_that_a_prompt_needs_must_be_there(workspace: Workspace, mon
     monkeypatch.setitem(onboarding.FLOWS, "explain_repo", needed)
     with gate_on(workspace.root) as gate:
         prompts = Prompts(gate)
-        assert prompts.listed()[1]["arguments"] == [{"name": "path", "description": "where", "required": True}]
+        listed = prompts.listed(context(gate).session)[1]
+        assert listed["arguments"] == [{"name": "path", "description": "where", "required": True}]
         for given in ({}, {"path": ""}, None):
             with pytest.raises(BadArgs, match="needs the argument 'path'"):
                 prompts.get(context(gate), "explain_repo", given)

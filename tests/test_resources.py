@@ -13,6 +13,7 @@ import pytest
 import llmc_mcp
 from llmc_mcp.config import Config
 from llmc_mcp.errors import Forbidden, LlmcError, RateLimited
+from llmc_mcp.flow_prompts import Prompts
 from llmc_mcp.resources import SHIPPED, Resources
 from llmc_mcp.store.sqlite import Store
 
@@ -249,6 +250,8 @@ def test_a_token_without_the_scope_reads_no_resource(workspace: Workspace) -> No
         ctx.session = msgspec.structs.replace(ctx.session, scopes=frozenset({"admin"}))
         with pytest.raises(Forbidden, match="resources/read needs the scope 'read'"):
             Resources(gate).read(ctx, AGENTS)
+        assert Resources(gate).listed(ctx.session) == Resources(gate).templates(ctx.session) == []
+        assert Prompts(gate).listed(ctx.session) == []
 
 
 def test_the_rate_limit_holds_for_resources_too(workspace: Workspace) -> None:
@@ -327,5 +330,5 @@ def test_listing_costs_no_store(workspace: Workspace) -> None:
     config = Config()
     config.observability.enabled = False
     with gate_on(workspace.root, config) as gate:
-        assert Resources(gate).listed()
+        assert Resources(gate).listed(context(gate).session)
         assert "store" not in gate.app._engines  # pyright: ignore[reportPrivateUsage]

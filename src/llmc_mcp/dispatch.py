@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Outcome = TypeVar("Outcome")
 
+SCOPE = "read"  # what a token must cover for whatever is asked for and is no tool
+
 _BYTES_PER_TOKEN = 4  # where a closer look is not worth its time: arguments, and what was not sent
 
 
@@ -75,7 +77,7 @@ class Gate:
         """Whatever else a client asks for (a resource, a prompt), by the rules of a tool call that reads."""
 
         def run() -> Outcome:
-            self._refuse_scope(ctx, method, "read")
+            self._refuse_scope(ctx, method, SCOPE)
             ctx.limit_time(self.app.config.capped_seconds(self.app.config.tools.read_timeout))
             ctx.check()
             return answer()

@@ -6,9 +6,10 @@ Getting a prompt changes nothing: a flow that would change something gives its p
 from typing import Any, cast
 
 from .app import Context
-from .dispatch import Gate
+from .dispatch import SCOPE, Gate
 from .errors import BadArgs, InvalidArgument
 from .output import Rendered, neutral
+from .session import Session
 from .tools.linux_ops.onboarding import FLOWS, Flow, Report, as_text, switched_off
 
 _TOOL = "linux_mcp_run_onboarding"
@@ -30,9 +31,9 @@ class Prompts:
         """The flows that nothing is switched off for."""
         return {name: flow for name, flow in FLOWS.items() if switched_off(self._gate.app, flow) is None}
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self, who: Session) -> list[dict[str, Any]]:
         """For prompts/list."""
-        return [_entry(name, flow) for name, flow in self.flows().items()]
+        return [_entry(name, flow) for name, flow in self.flows().items()] if who.may(SCOPE) else []
 
     def get(self, ctx: Context, name: object, arguments: object) -> Prompt:
         """A flow's report as a message for the model."""

@@ -12,13 +12,14 @@ from .errors import InvalidArgument
 from .observability import correlation_id
 from .server import build
 from .session import Session
+from .te.organize import downloads_folder
 from .tools.linux_ops.onboarding import FLOWS, Report, as_text
 
 _USAGE = """\
 usage: llmc onboard FLOW [FOLDER] [--apply] [--json]
 
-  organize_downloads   how the loose files of FOLDER (default: ~/Downloads) would be sorted; --apply moves them, and
-                       llmc undo takes all of it back
+  organize_downloads   how the loose files of FOLDER (default: your downloads) would be sorted; --apply moves them,
+                       and llmc undo takes all of it back
   explain_repo         what the repository in FOLDER (default: here) is, where it starts, how it is run and tested
   system_health        how this machine does, what is out of the ordinary and why that matters
 """
@@ -52,7 +53,7 @@ def _run(flow: str, folder: str | None, *, apply: bool) -> Report:
     """Through the gate, on the folder that was named: a person's word is not bound to a server's roots."""
     loaded = load()
     loaded.config.observability.log_level = "error"
-    root = folder or (os.path.expanduser("~/Downloads") if flow == "organize_downloads" else ".")
+    root = folder or (downloads_folder() if flow == "organize_downloads" else ".")
     if not os.path.isdir(root):
         raise InvalidArgument(f"{root}: there is no such folder", hint="Name another: llmc onboard FLOW FOLDER")
     gate = build(loaded.config, [root], loaded.data_dir, loaded.files)

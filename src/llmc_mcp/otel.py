@@ -48,7 +48,8 @@ def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
 
     def called(row: Usage) -> None:
         begun = int((row.at - row.duration_ms / 1000) * 1e9)
-        span = tracer.start_span(f"tools/call {row.tool}", start_time=begun, attributes=_attributes(row))
+        name = row.tool if _method(row) == row.tool else f"tools/call {row.tool}"
+        span = tracer.start_span(name, start_time=begun, attributes=_attributes(row))
         if row.status != "ok":
             span.set_status(status.Status(status.StatusCode.ERROR, row.status))
         span.end(int(row.at * 1e9))
@@ -56,9 +57,14 @@ def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
     return called, provider.shutdown
 
 
+def _method(row: Usage) -> str:
+    """What is no tool (a resource, a prompt) is recorded by its method; no tool has a slash in its name."""
+    return row.tool if "/" in row.tool else "tools/call"
+
+
 def _attributes(row: Usage) -> dict[str, str | int]:
     return {
-        "mcp.method.name": "tools/call",
+        "mcp.method.name": _method(row),
         "gen_ai.tool.name": row.tool,
         "llmc.status": row.status,
         "llmc.principal": row.principal,

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from .app import Context
-from .dispatch import Gate
+from .dispatch import SCOPE, Gate
 from .errors import BadArgs, FeatureDisabled, LlmcError, NotFound
 from .output import Rendered, fit, neutral, render
+from .session import Session
 from .tool import Result
 
 if TYPE_CHECKING:
@@ -75,12 +76,14 @@ class Resources:
 
     # --- listing ---------------------------------------------------------------------------------
 
-    def listed(self) -> list[Entry]:
+    def listed(self, who: Session) -> list[Entry]:
         """Documents that are there, and the map. Handles come and go with every call: they are not listed."""
-        return [*self._listed_documents(), *self._listed_map()]
+        return [*self._listed_documents(), *self._listed_map()] if who.may(SCOPE) else []
 
-    def templates(self) -> list[Entry]:
+    def templates(self, who: Session) -> list[Entry]:
         """How addresses are made."""
+        if not who.may(SCOPE):
+            return []
         found: list[Entry] = [
             {"uriTemplate": DOCS_TEMPLATE, "name": "document", "description": "a document for agents, by its name"}
         ]

@@ -210,10 +210,10 @@ class Methods:
         return Completion(self._gate, self._resources_there, self._prompts_there)
 
     def _list_resources(self, request: Request) -> Params:
-        return self._paged(request, "resources", self._resources_there.listed())
+        return self._paged(request, "resources", self._resources_there.listed(request.session))
 
     def _list_templates(self, request: Request) -> Params:
-        return self._paged(request, "resourceTemplates", self._resources_there.templates())
+        return self._paged(request, "resourceTemplates", self._resources_there.templates(request.session))
 
     def _read_resource(self, request: Request) -> Params:
         from ..resources import as_contents
@@ -223,7 +223,7 @@ class Methods:
         return {"contents": as_contents(content), **self._cacheable(request, _READ_TTL_MS)}
 
     def _list_prompts(self, request: Request) -> Params:
-        return self._paged(request, "prompts", self._prompts_there.listed())
+        return self._paged(request, "prompts", self._prompts_there.listed(request.session))
 
     def _get_prompt(self, request: Request) -> Params:
         name, arguments = request.params.get("name"), request.params.get("arguments")

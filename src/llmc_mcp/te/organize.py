@@ -84,7 +84,7 @@ class Organizer:
             os.close(self._files.open_dir(place))
             return place
         first = self._files.roots[0]
-        candidates = ["Downloads", "~/Downloads"]
+        candidates = ["Downloads", downloads_folder()]
         if os.path.basename(first.path).lower() == b"downloads":
             candidates.append(".")
         for candidate in candidates:
@@ -290,6 +290,19 @@ class _Planning:
             return {os.fsencode(name) for name in os.listdir(fd)}
         finally:
             os.close(fd)
+
+
+def downloads_folder() -> str:
+    """Where the user's downloads are: as his desktop says in its own language, else ~/Downloads."""
+    settings = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    try:
+        with open(os.path.join(settings, "user-dirs.dirs"), encoding="utf-8", errors="replace") as file:
+            found = re.search(r'^XDG_DOWNLOAD_DIR="(\$HOME/|/)([^"\n]+)"', file.read(1 << 16), re.MULTILINE)
+    except OSError:
+        found = None
+    if found is None:
+        return os.path.expanduser("~/Downloads")
+    return os.path.join(os.path.expanduser("~") if found[1] != "/" else "/", found[2])
 
 
 def _split_by_year(by_kind: dict[str, list[_File]]) -> Iterator[tuple[str, list[_File]]]:

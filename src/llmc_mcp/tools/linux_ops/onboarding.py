@@ -86,6 +86,12 @@ def switched_off(app: App, flow: Flow) -> str | None:
     return None if getattr(app.config.linux_ops.features, flow.feature) else f"mcp.linux_ops.features.{flow.feature}"
 
 
+def _limit_time(ctx: Context) -> None:
+    """A flow looks at much: it has the time of a tool that has no setting of its own."""
+    config = ctx.app.config
+    ctx.limit_time(config.capped_seconds(config.linux_ops.process_limits.default_timeout_sec))
+
+
 def as_text(report: Report) -> str:
     """A report for a person."""
     shown = [f"{step.description}: {step.result}".replace(": \n", ":\n", 1) for step in report.steps]
@@ -96,7 +102,7 @@ def as_text(report: Report) -> str:
 
 
 def organize_downloads(ctx: Context, path: str | None, apply: bool) -> Report:
-    ctx.limit_time(ctx.app.config.capped_seconds(ctx.app.config.linux_ops.process_limits.default_timeout_sec))
+    _limit_time(ctx)
     organizer = ctx.app.organizer
     place = organizer.find(path)
     undo_id = None
@@ -167,6 +173,7 @@ def explain_repo(ctx: Context, path: str | None, apply: bool) -> Report:
     from ...tokens import estimate
 
     del apply  # there is nothing to change
+    _limit_time(ctx)
     place = ctx.app.files.locate(path or ".")
     facts = ctx.app.overview.facts(place, ctx.check)
     sections = (
@@ -212,6 +219,7 @@ def system_health(ctx: Context, path: str | None, apply: bool) -> Report:
     from ...te.sysinfo import summary
 
     del path, apply
+    _limit_time(ctx)
     state = ctx.app.system.snapshot(ctx.check)
     health = ctx.app.health
     findings = health.findings(state, ctx.check)
