@@ -25,7 +25,8 @@ _SCALE = 400.0  # of a vector of length 1 in int8; a component above 0.32 does n
 class Embedding(Protocol):
     """Makes the vectors of files, and tells how near they are to a question."""
 
-    name: str
+    setting: str  # what it is called in the configuration, and its weights in weights.json
+    name: str  # … in an index: another name means other vectors
 
     def of_file(self, names: str, chunks: Sequence[str]) -> bytes:
         """The vectors of a file, given the terms of its names and of its chunks."""
@@ -40,8 +41,8 @@ def load(setting: str) -> Embedding | None:
     """The embedding that `rag.embedding` asks for; `auto` takes what this installation has."""
     if setting == "none":
         return None
-    if setting not in ("auto", Words.name):
-        raise InvalidArgument(f"unknown embedding: {setting}", hint=f"Use auto, none or {Words.name}.")
+    if setting not in ("auto", Words.setting):
+        raise InvalidArgument(f"unknown embedding: {setting}", hint=f"Use auto, none or {Words.setting}.")
     if importlib.util.find_spec("numpy") is None:
         if setting == "auto":
             return None
@@ -57,7 +58,8 @@ def _words() -> "Words":
 class Words:
     """Sums of word vectors."""
 
-    name = "words"
+    setting = "words"
+    name = "words-1"
 
     def __init__(self) -> None:
         import numpy as np

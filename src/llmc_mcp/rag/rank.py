@@ -191,7 +191,7 @@ def in_order(
 
 def weights_for(asked: words.Question, embedding: Embedding | None) -> Weights:
     """The weights for a question: names have their own, and so has each embedding."""
-    kind = "name" if asked.symbol else "none" if embedding is None else embedding.name
+    kind = "name" if asked.symbol else "none" if embedding is None else embedding.setting
     return _weights()[kind]
 
 
