@@ -16,7 +16,7 @@ from llmc_mcp.te import sandbox, selftest
 from llmc_mcp.te.scratch import remove_tree
 
 from .client import Client
-from .conftest import SECRET, Workspace
+from .conftest import SECRET, Workspace, require
 from .python_runs import LEVELS, Runs, processes_with
 
 
@@ -275,6 +275,17 @@ def test_a_folder_is_removed_however_deep_and_whatever_its_modes(tmp_path: Path)
     remove_tree(str(top))
     assert not top.exists()
     assert (outside / "kept").read_text() == "x"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_code_runs_as_the_user_whom_the_operator_names(level: str) -> None:
+    require(os.getuid() == 0, "a test run as root")
+    runs = Runs(level, run_as="nobody")
+    try:
+        outcome = runs("import os\nos.mkdir('closed')\nos.chmod('closed', 0)\n[os.getuid(), f(1)]", {"f": int})
+        assert outcome.value == [65534, 1], outcome
+    finally:
+        runs.close()
 
 
 # --- who may run it ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import CodeType
@@ -25,6 +26,7 @@ import msgspec
 
 from ..errors import FeatureUnavailable, IsolationRequired, LlmcError, Timeout
 from .code import Failure, Functions, Limits, Outcome, Printed, nearest
+from .footprint import over
 from .ground import Level, Settings
 from .launcher import Launcher
 from .process import OUT, Child
@@ -36,7 +38,9 @@ _MAX_FRAME = 8 << 20  # arguments of one call, or its result
 _HEAD = 4  # bytes of a frame's length
 _READ = 1 << 18
 _POLL_MS = 50
-_PROCESSES = 256
+_PROCESSES = 128
+_LOOK_EVERY_S = 0.2
+_OWN_MEMORY = 32 << 20  # of interpreter and sandbox: one process alone gets its MemoryError from the kernel
 # Both come from here, before any of the agent's code has run.
 _BEGIN = (
     "import marshal, os, sys; program, order = marshal.loads(os.read(0, os.fstat(0).st_size)); exec(program); "
@@ -316,8 +320,14 @@ def settings_for_code(commands: Settings, memory_mb: int) -> Settings:
 def _follow(child: Child, line: _Line, printed: Printed, limits: Limits, check: Callable[[], None]) -> Failure | None:
     """Serve a run until it tells its end, dies, misuses the line or has had its time; then nothing of it runs on."""
     failure = None
+    memory = _Memory(child.pid, limits.memory_bytes)
+
+    def still_good() -> None:
+        check()
+        memory.check()
+
     try:
-        for stream, piece in child.streams(check, line):
+        for stream, piece in child.streams(still_good, line):
             if line.over:
                 break
             _take(child, printed, stream, piece)
@@ -328,12 +338,35 @@ def _follow(child: Child, line: _Line, printed: Printed, limits: Limits, check: 
             None,
             "Do less per run, or pass a longer timeout.",
         )
+    except _TooMuchMemory as exc:
+        failure = Failure(f"MemoryError: memory limit exceeded: {exc}", None, None, "Keep less, in fewer processes.")
     child.kill()
     for stream, piece in child.left_over():
         _take(child, printed, stream, piece)
     if line.refused is not None:
         return Failure(f"the run was ended: {line.refused}", None, None, _hint_for(line.refused))
     return failure
+
+
+class _TooMuchMemory(Exception):
+    """The processes of a run have more than it may have."""
+
+
+class _Memory:
+    """Looks now and then at what a run has in memory: the kernel bounds each process, but not all of them together."""
+
+    def __init__(self, supervisor: int, most: int) -> None:
+        self._supervisor, self._most = supervisor, most + _OWN_MEMORY if most else 0
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+
+    def check(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        if self._most and (much := over(self._supervisor, self._most)) is not None:
+            raise _TooMuchMemory(much)
+        # Where looking takes long, because there are many, it is done less often.
+        self._look_at = time.monotonic() + _LOOK_EVERY_S + 4 * (time.monotonic() - now)
 
 
 def _take(child: Child, printed: Printed, stream: str, piece: bytes) -> None:

@@ -402,7 +402,7 @@ def _sweep() -> None:
     """
     me = os.getpid()
     stopped: set[int] = set()
-    while fresh := _descendants(me) - stopped:
+    while fresh := descendants(me) - stopped:
         for pid in fresh:
             _send(pid, signal.SIGSTOP)
         stopped |= fresh
@@ -418,7 +418,8 @@ def _kill_children(spared: Container[int] = ()) -> None:
             os.waitpid(pid, 0)
 
 
-def _descendants(pid: int) -> set[int]:
+def descendants(pid: int) -> set[int]:
+    """Everybody below a process, as far as they are at this moment."""
     found: set[int] = set()
     todo = [pid]
     while todo:

@@ -68,6 +68,11 @@ class Child:
             for fd in (source, out_write, err_write):
                 os.close(fd)
 
+    @property
+    def pid(self) -> int:
+        """Of the child or, where it is supervised, of its supervisor."""
+        return self._child.pid
+
     def __enter__(self) -> "Child":
         return self
 
