@@ -5,7 +5,22 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import code, estimate, files, floors, http, listing, onboarding, processes, search, startup, tasks, te, writes
+from . import (
+    code,
+    estimate,
+    files,
+    floors,
+    graph,
+    http,
+    listing,
+    onboarding,
+    processes,
+    search,
+    startup,
+    tasks,
+    te,
+    writes,
+)
 
 _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "startup": startup.run,
@@ -15,6 +30,7 @@ _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "code": code.run,
     "files": files.run,
     "listing": listing.run,
+    "graph": graph.run,
     "http": http.run,
     "estimate": estimate.run,
     "processes": processes.run,
