@@ -162,6 +162,7 @@ def test_whoever_takes_a_build_back_stops_it(library: Library) -> None:
         library.rag.refresh(None, True, library.caller(check))
     assert eventually(lambda: "being" not in library.rag.state())
     assert library.build == old
+    assert list(library.home.glob("b-*")) == [old]
 
 
 def test_an_index_that_takes_longer_than_the_call_is_said_and_goes_on(library: Library) -> None:

@@ -8,13 +8,13 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from . import embed
-from .index import Damaged, Known, Writer
+from .index import Damaged, Writer
 from .store import Home
 from .walk import Rules, Seen, Walk
 from .watch import Watch
@@ -90,6 +90,7 @@ class Keeper:
         self._asked = time.monotonic()
         self._walked, self._walk_took = 0.0, 0.0
         self._closed = False
+        self._ignored: set[bytes] = set()  # files that changed and that a walk did not find: no reason for another one
 
     def run(self) -> None:
         """Until stdin closes or nobody has asked for a long time."""
@@ -226,37 +227,42 @@ class Keeper:
             self._build("it was made for another embedding")
             return
         try:
-            known = writer.known()
             again, gone = writer.behind()
             for file in gone:
                 writer.forget_text(file)
-            jobs, dropped = self._differences(known, paths, again, writer)
-            for path in dropped:
-                writer.drop(known[path].id)
+            jobs, dropped = self._some(paths, writer) if paths is not None and not again else (None, [])
+            if jobs is None:
+                jobs, dropped = self._all(again, writer, paths or ())
+            for file in dropped:
+                writer.drop(file)
             self._note(files_total=len(jobs), removed=len(dropped))
             self._look(writer, jobs)
             writer.commit()
             self._note(changed=len(jobs))
-            self._tell(msgspec.structs.replace(self._now, busy=False))  # what follows is tidying
+            self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # what follows is tidying
         finally:
             writer.close()
 
-    def _differences(
-        self, known: dict[bytes, Known], paths: Sequence[bytes] | None, again: set[bytes], writer: Writer
-    ) -> tuple[list[Job], list[bytes]]:
-        """What to look at, and what is gone."""
-        if paths is not None and not again:
-            seen = {path: self._walk.look(path) for path in paths}
-            if all(file is None or path in known for path, file in seen.items()):
-                here = [file for file in seen.values() if file is not None]
-                return self._jobs(here, known, again, writer), [
-                    path for path, file in seen.items() if file is None and path in known
-                ]
-        files = self._files()  # only a walk knows whether something new is ignored
-        there = {file.path for file in files}
-        return self._jobs(files, known, again, writer), [path for path in known if path not in there]
+    def _some(self, paths: Sequence[bytes], writer: Writer) -> tuple[list[Job] | None, list[int]]:
+        """What to look at and what is gone, of some files; no list where only a walk can tell what is ignored."""
+        known = writer.known(paths)
+        jobs: list[Job] = []
+        dropped: list[int] = []
+        for path in paths:
+            file, old = self._walk.look(path), known.get(path)
+            if file is None and old is not None:
+                dropped.append(old.id)
+            elif file is not None and old is not None:
+                jobs.append(Job(old.id, path, file.size, old.sha256))
+            elif file is not None and path not in self._ignored:
+                return None, []
+        return jobs, dropped
 
-    def _jobs(self, files: Iterable[Seen], known: dict[bytes, Known], again: set[bytes], writer: Writer) -> list[Job]:
+    def _all(self, again: set[bytes], writer: Writer, paths: Sequence[bytes]) -> tuple[list[Job], list[int]]:
+        """The same for the whole root; `paths` are those that made us look."""
+        files, known = self._files(), writer.known()
+        there = {file.path for file in files}
+        self._ignored = {path for path in (*self._ignored, *paths) if path not in there} if paths else set()
         jobs: list[Job] = []
         for file in files:
             old = known.get(file.path)
@@ -266,7 +272,7 @@ class Keeper:
                 jobs.append(Job(old.id, file.path, file.size))
             elif (file.size, file.mtime_ns) != (old.size, old.mtime_ns):
                 jobs.append(Job(old.id, file.path, file.size, old.sha256))
-        return jobs
+        return jobs, [old.id for path, old in known.items() if path not in there]
 
     def _build(self, why: str) -> None:
         """A new index beside the old one, put in its place when it is complete."""
@@ -276,11 +282,14 @@ class Keeper:
         try:
             files = self._files()
             self._note(files_total=len(files))
-            self._look(writer, self._jobs(files, {}, set(), writer), commit_every=0)
+            self._look(writer, [Job(writer.new_id(), file.path, file.size) for file in files], commit_every=0)
             writer.set_meta("embedding", self._embedding.name if self._embedding else "")
             writer.commit()
-        finally:
             writer.close()
+        except BaseException:
+            writer.close()
+            self._home.discard(folder)
+            raise
         self._home.put_in_force(folder)
         self._note(building=False, changed=len(files))
 

@@ -114,14 +114,14 @@ class Builder:
             return self._outcomes[ticket]
 
     def wait_until_quiet(self, until: float) -> bool:
-        """Whether all changes that were noticed are in the index by then."""
+        """Whether all changes that were noticed are in the index by then; a build takes too long to be waited for."""
         with self._changed:
-            while self._news.busy and self._child is not None:
+            while self._news.busy and not self._news.building and self._child is not None:
                 left = until - time.monotonic()
                 if left <= 0:
                     return False
                 self._changed.wait(left)
-            return True
+            return not self._news.busy
 
     def close(self) -> None:
         """Let it end."""

@@ -186,6 +186,11 @@ class Reader:
         rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
         return outline.unpack(rows[0][0]) if rows else []
 
+    def definition(self, file: int, place: int) -> tuple[str, str]:
+        """Qualified name and kind of one definition."""
+        rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
+        return outline.name_and_kind(rows[0][0], place) if rows else ("", "")
+
     def outlines(self) -> Iterator[tuple[int, list[Definition]]]:
         """The definitions of every file that has some."""
         for file, packed in self._rows("SELECT id, outline FROM files WHERE outline!=x''"):
@@ -274,10 +279,13 @@ class Writer:
             self.close()
             raise Damaged(f"the text index is of generation {self.committed}, the database of {self.generation}")
 
-    def known(self) -> dict[bytes, Known]:
-        """Every file that the index knows of, indexed or not."""
-        rows = self._connection.execute("SELECT path, id, size, mtime_ns, sha256 FROM files")
-        return {row[0]: Known(*row[1:]) for row in rows}
+    def known(self, paths: Sequence[bytes] | None = None) -> dict[bytes, Known]:
+        """The files that the index knows of, indexed or not: all, or some."""
+        query = "SELECT path, id, size, mtime_ns, sha256 FROM files"
+        if paths is None:
+            return {row[0]: Known(*row[1:]) for row in self._connection.execute(query)}
+        asked = (self._connection.execute(f"{query} WHERE path=?", (path,)).fetchone() for path in paths)
+        return {row[0]: Known(*row[1:]) for row in asked if row is not None}
 
     def behind(self) -> tuple[set[bytes], list[int]]:
         """What the last commit of tantivy lacks: files to be looked at again, and files to be removed."""

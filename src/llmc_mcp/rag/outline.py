@@ -67,6 +67,17 @@ def unpack(data: bytes) -> list[Definition]:
     return definitions
 
 
+def name_and_kind(data: bytes, place: int) -> tuple[str, str]:
+    """The qualified name and the kind of one definition."""
+    names, qualnames, kinds, _, parents, *_ = _decoder.decode(zlib.decompress(data))
+    below: list[str] = []
+    at = place
+    while qualnames[at] == _BY_PARENT:
+        below.append(names[at])
+        at = parents[at]
+    return ".".join([qualnames[at] or names[at], *reversed(below)]), kinds[place]
+
+
 def _steps(values: Iterable[int]) -> Iterator[int]:
     """Each value as the difference to the one before: small numbers are short."""
     last = 0

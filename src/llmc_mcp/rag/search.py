@@ -401,7 +401,7 @@ class _Shelf:
                 continue
             file, source = there
             chunk = file.chunks[one.chunk]
-            definition = reader.outline(file.id)[chunk.definition] if chunk.definition >= 0 else None
+            symbol, kind = reader.definition(file.id, chunk.definition) if chunk.definition >= 0 else ("", "")
             piece = snippets.piece_of(source, chunk.span.start, chunk.span.end, chunk.span.first_line)
             nth[file.id] = nth.get(file.id, -1) + 1
             hits.append(
@@ -410,8 +410,8 @@ class _Shelf:
                     one.score,
                     nth[file.id],
                     piece,
-                    definition.qualname if definition else None,
-                    definition.kind if definition else None,
+                    symbol or None,
+                    kind or None,
                 )
             )
         if changed and not skip_changed:

@@ -83,6 +83,10 @@ class Home:
         os.makedirs(text_of(folder))
         return folder
 
+    def discard(self, folder: str) -> None:
+        """Remove a build that will not be finished; one whose process was killed waits for the next build."""
+        shutil.rmtree(folder, ignore_errors=True)
+
     def put_in_force(self, folder: str) -> None:
         """From here on everybody reads this build; the old one is removed, whoever has it open may read on."""
         old = self.current()
