@@ -507,6 +507,8 @@ def test_a_hostile_file_costs_a_bounded_time_and_has_no_definitions(monkeypatch:
     assert first_error(late) == 0, "what was not read can't be called broken"
     monkeypatch.undo()
     assert not syntax("java", b"a<" * 100_000).complete
+    rubble = look("a.js", b"[{\n" * 60_000)
+    assert (rubble.definitions, rubble.broken_line) == ([], 0)
 
 
 def test_bom_crlf_and_other_encodings_keep_their_lines() -> None:

@@ -12,7 +12,9 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
+from itertools import islice
 
 import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Parser, Tree
@@ -25,6 +27,7 @@ PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0
 _SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
 _NESTED_GENERICS = 3_000  # `a<a<a<…`: the time some grammars take is quadratic in it, and no clock stops them
 _DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
+_RUBBLE = 10_000
 _CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"
 
 
@@ -38,7 +41,7 @@ class Syntax:
         self.source = source
         self.tree = tree
         self.root: Node = tree.root_node
-        self.complete = complete  # False: its time was up, and the rest of the text is not in the tree
+        self.complete = complete  # False: it takes too long to read, and nothing should be asked of the tree
 
     def text(self, node: Node) -> str:
         """What the file has there. `Node.text` is not used: it calls back for texts that are read in slices."""
@@ -58,14 +61,14 @@ def look(path: str, source: bytes) -> Parsed:
     if language in LANGUAGES and not _is_minified(source):
         parsed = syntax(language, source)
         found, broken = definitions(parsed), first_error(parsed)
-        if _depth(found) <= _DEEPEST:
+        if parsed.complete and _depth(found) <= _DEEPEST:
             references = packed(*find(parsed, found))
     sha256 = hashlib.sha256(source).digest()
     return Parsed(path, language, sha256, found, chunks(source, found), references, broken)
 
 
 def syntax(language: str, source: bytes) -> Syntax:
-    """Parse a text. Takes about PARSE_SECONDS at most; what it did not get to is then left out of the tree."""
+    """Parse a text. Takes about PARSE_SECONDS at most; its tree is `complete` if that was enough."""
     if source.count(b"<") - source.count(b">") > _NESTED_GENERICS:
         return Syntax(language, source, Parser(grammar(language)).parse(b""), complete=False)
     deadline = time.thread_time() + PARSE_SECONDS
@@ -79,7 +82,7 @@ def syntax(language: str, source: bytes) -> Syntax:
         return source[offset : offset + _SLICE] if in_time else b" " * min(_SLICE, max(0, len(source) - offset))
 
     tree = Parser(grammar(language)).parse(read)
-    return Syntax(language, source, tree, complete=in_time)
+    return Syntax(language, source, tree, complete=in_time and not _is_rubble(tree.root_node))
 
 
 def first_error(syntax: Syntax) -> int:
@@ -92,17 +95,23 @@ def errors(syntax: Syntax, most: int = 50) -> list[Wrong] | None:
     """The first syntax errors, in order; None where the text could not be read in time."""
     if not syntax.complete:
         return None
-    found: list[Wrong] = []
-    open_nodes = [syntax.root]
-    while open_nodes and len(found) < most:
+    found = islice(_broken(syntax.root), most)
+    return [Wrong(node.start_point[0] + 1, node.type if node.is_missing else "") for node in found]
+
+
+def _broken(root: Node) -> Iterator[Node]:
+    open_nodes = [root]
+    while open_nodes:
         node = open_nodes.pop()
-        if node.is_missing:
-            found.append(Wrong(node.start_point[0] + 1, node.type))
-        elif node.is_error:
-            found.append(Wrong(node.start_point[0] + 1))
+        if node.is_missing or node.is_error:
+            yield node
         elif node.has_error:
             open_nodes += reversed(node.children)
-    return found
+
+
+def _is_rubble(root: Node) -> bool:
+    """Whether the parser gave up on a long stretch: queries take quadratic time on what is left, and find nothing."""
+    return root.has_error and any(node.child_count > _RUBBLE for node in _broken(root))
 
 
 @functools.cache
