@@ -25,7 +25,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test lint bench conformance image-test peers clients docs screens dist-test mcpb lock clean
+.PHONY: help run install smoke test lint bench conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -64,6 +64,9 @@ docs: $(DEV) ## make the generated pages of DOCS/ anew
 screens: $(RUN) ## make the pictures of README.md anew, from real runs
 	@$(BIN)/python -m scripts.screens
 
+readme-test: $(RUN) ## every command of README.md from a clean clone in an empty home, as root also as an ordinary user
+	@$(BIN)/python -m scripts.readme
+
 dist-test: $(DEV) ## build wheel and sdist into dist/, install each into a clean environment and use it
 	@$(BIN)/python -m scripts.dist
 
@@ -75,6 +78,7 @@ IMAGE_TOOLS := podman buildah runc debootstrap podman-compose
 image-test: $(DEV) ## build the container image and run it (as root; minutes)
 	@for tool in $(IMAGE_TOOLS); do command -v $$tool >/dev/null || missing=1; done; test -z "$$missing" || { \
 	  echo "make: apt-get install $(IMAGE_TOOLS)" >&2; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	  apt-get install -y -qq --no-install-recommends $(IMAGE_TOOLS) >/dev/null; }
 	@$(BIN)/python -m pytest -n 0 -s tests/deploy/check_image.py
 
