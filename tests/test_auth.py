@@ -213,9 +213,20 @@ def test_whatever_may_start_a_program_needs_to_exec() -> None:
     tools = Catalog(Config(mode="classic")).tools.values()
     by_scope = {scope: {tool.name for tool in tools if tool.scope == scope} for scope in SCOPES}
     assert {"run_cmd", "run_pytest", "te_run", "linux_proc_start", "linux_proc_kill"} <= by_scope["exec"]
-    assert all(name.startswith("linux_fs_") for name in by_scope["write"])
+    assert all(name.startswith("linux_fs_") for name in by_scope["write"] - {"linux_mcp_run_onboarding"})
     assert {"read_file", "execute_code", "health"} <= by_scope["read"]
     assert not any(tool.mutating for tool in tools if tool.scope == "read" and tool.name != "execute_code")
+
+
+def test_code_in_a_real_interpreter_needs_to_exec(workspace: Workspace, named: dict[str, str]) -> None:
+    environment = {"LLMC_DATA_DIR": named[""]}
+    with HttpServer(workspace.root, "--set", "code_execution.engine=python", env=environment) as server:
+        for scope, expected in (("read", 403), ("exec", 200)):
+            with server.client(named[scope]) as client:
+                call = {"name": "execute_code", "args": {"code": "read_file('a.txt')"}}
+                reply = client.post("/tool", json=call)
+                assert reply.status_code == expected, reply.text
+        assert "read_file" in reply.json()["error"]["message"]  # the token that may exec may not read
 
 
 def test_a_client_sees_only_the_tools_that_it_may_call(served: HttpServer, named: dict[str, str]) -> None:

@@ -65,7 +65,13 @@ class Catalog:
         """What tools/list shows a caller: what the mode lists and his token covers."""
         if session.scopes is None:
             return self.entries
-        return [entry for tool, entry in zip(self.listed, self.entries, strict=True) if session.may(tool.scope)]
+        pairs = zip(self.listed, self.entries, strict=True)
+        return [entry for tool, entry in pairs if session.may(self.scope_of(tool))]
+
+    def scope_of(self, tool: ToolDef) -> str:
+        """What a token must cover for a tool: code in CPython is a program, whatever it calls."""
+        in_cpython = tool.name == "execute_code" and self._config.code_execution.engine == "python"
+        return "exec" if in_cpython else tool.scope
 
     def known(self, name: str) -> ToolDef | None:
         """The tool that a name means, switched on or not."""

@@ -215,7 +215,7 @@ class Gate:
 
     def _run(self, ctx: Context, name: str, raw_args: object, limit: int, *, lean: bool | None = None) -> object:
         tool = self.catalog.find(name)
-        self._refuse_scope(ctx, tool.name, tool.scope)
+        self._refuse_scope(ctx, tool.name, self.catalog.scope_of(tool))
         arguments = tool.parse(raw_args)
         config = self.app.config
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))

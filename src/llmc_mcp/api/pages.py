@@ -87,7 +87,7 @@ def docs_page(openapi: dict[str, Any], catalog: Catalog) -> str:
     for tool in catalog.tools.values():
         names = ", ".join(tool.input_schema()["properties"])
         parts.append(
-            f"<dt><code>{escape(tool.name)}({escape(names)})</code> needs <code>{tool.scope}</code>"
+            f"<dt><code>{escape(tool.name)}({escape(names)})</code> needs <code>{catalog.scope_of(tool)}</code>"
             f"<dd>{escape(tool.description)}"
         )
     return page("LLMC MCP: the API", "".join(parts) + "</dl>")
