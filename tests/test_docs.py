@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from llmc_mcp.config_load import parse_flags
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.te_cli import USAGE as TE_USAGE
 from scripts import reference, svg
+from scripts.readme import command_lines
 
 from .client import Client
 from .conftest import Workspace, require
@@ -122,16 +122,6 @@ def test_pictures_are_drawings_with_a_title_that_show_the_commands() -> None:
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
-
-
-def command_lines(page: Path) -> Iterator[str]:
-    """The lines of fenced blocks that are typed into a shell."""
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        if language in ("", "sh", "bash", "console"):
-            for typed in block.replace("\\\n", " ").splitlines():
-                line = typed.removeprefix("$ ")
-                if re.match(r"(\S*/)?(llmc|llmc-mcp|te|make|echo)\b", line):
-                    yield line
 
 
 def words_of(line: str) -> list[str]:
