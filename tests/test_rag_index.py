@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tantivy
 
 from llmc_mcp.config import Config
 from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, LlmcError
@@ -312,6 +313,23 @@ def test_files_that_come_move_and_go_are_followed(library: Library) -> None:
     assert eventually(lambda: library.found("hoot at night") == ["moved/nest/owl.py"])
     (nest.parent.parent / "moved/nest/owl.py").unlink()
     assert eventually(lambda: library.found("hoot at night") == [])
+
+
+def test_what_a_file_was_is_forgotten_when_it_changes_or_goes(library: Library) -> None:
+    library.ask("zebra")
+    before = documents(library)
+    for number in range(3):
+        (library.root / "zoo/zebra.py").write_text(f"# version {number}\n{ZEBRA}")
+        library.refresh()
+    assert documents(library) == before
+    (library.root / "zoo/zebra.py").unlink()
+    library.refresh()
+    assert documents(library) == before - 2  # its one chunk, and the file
+
+
+def documents(library: Library) -> int:
+    """How many documents tantivy has."""
+    return tantivy.Index.open(store.text_of(str(library.build))).searcher().num_docs
 
 
 def test_a_touched_file_is_not_parsed_again(library: Library) -> None:

@@ -140,8 +140,8 @@ def _names(parsed: Parsed) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def delete(writer: tantivy.IndexWriter, file: int) -> None:
-    """Removes all documents of a file."""
-    writer.delete_documents_by_term("file", file)
+    """Removes all documents of a file; by query, for deleting by the term of an unsigned field deletes nothing."""
+    writer.delete_documents_by_query(tantivy.Query.term_query(SCHEMA, "file", file))
 
 
 # --- searching -------------------------------------------------------------------------------------

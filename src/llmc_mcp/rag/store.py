@@ -20,7 +20,7 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 
-FORMAT = 3  # of tables, fields and parsing; an index of another format is built anew
+FORMAT = 4  # of tables, fields and parsing; an index of another format is built anew
 
 # No text of files is kept: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
 SCHEMA = [
