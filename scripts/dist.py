@@ -49,6 +49,9 @@ class Clean:
         (base / "home").mkdir()
         (base / "project").mkdir()
         (base / "project" / "README.md").write_text("# A project\n\nwith a readme\n")
+        (base / "project" / "cart.py").write_text(
+            'def total(prices):\n    """Sum of prices."""\n    return sum(prices)\n'
+        )
         (base / "constraints.txt").write_text(locked_versions())
 
     def pip(self, *arguments: str) -> None:
@@ -90,6 +93,9 @@ def use(clean: Clean) -> Iterator[str]:
     yield "llmc smoke: read README.md"
     reply = clean.run("llmc-mcp", typed='{"jsonrpc":"2.0","method":"tools/list","id":1}\n')
     yield f"llmc-mcp: {len(json.loads(reply)['result']['tools'])} tools"
+    if "cart.py:1" not in clean.run("llmc", "search", "sum of prices"):
+        raise SystemExit("llmc search did not find the function")
+    yield "llmc search: found a function"
     clean.run("llmc", "repo", "validate")
     yield "llmc repo validate: nothing is wrong"
 
