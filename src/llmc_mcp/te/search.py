@@ -295,15 +295,17 @@ class _Printed:
                 break
             shown = self._shown(path)
             group: list[_Line] = []
+            matches = len(hits)
             for match in _LINE.finditer(b"".join(pieces)):
                 number, kind, text = match.groups()
                 line = _Line(int(number), kind == b"\0", text)
                 if group and group[-1].number + 1 != line.number:
                     hits += _from_group(shown, group, context)
                     group = []
-                    if limit is not None and len(hits) >= limit:
-                        break
                 group.append(line)
+                matches += line.is_match
+                if limit is not None and matches > limit:
+                    break  # one more than is wanted: what is shown behind the last one ends before it
             hits += _from_group(shown, group, context)
         return hits[:limit]
 
