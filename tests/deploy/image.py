@@ -56,7 +56,17 @@ class Engine:
         return done
 
     def build(self) -> None:
-        """The image of this work tree."""
+        """The image of this work tree; that of an earlier one makes room."""
+        before = self._ids()
+        self._build()
+        for old in before - self._ids():
+            self.run("podman", "rmi", old, check=False)  # with its layers, unless they are used
+
+    def _ids(self) -> set[str]:
+        shown = self.run("podman", "images", "--quiet", "--no-trunc", "--filter", f"reference={IMAGE}*")
+        return set(shown.stdout.split())
+
+    def _build(self) -> None:
         base = os.environ.get("LLMC_TEST_BASE_IMAGE", "")
         if not base:
             self._make_base()
