@@ -43,6 +43,8 @@ _WRAPPERS = re.compile(
 )
 _CLASS_ITSELF = re.compile(r"(?:[\w.]*\.)?[Tt]ype\[(.*)\]$", re.S)
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*$")
+_ANYTHING = frozenset({"Any", "object", "Callable"})
+_YIELDED = re.compile(r"(?:[\w.]*\.)?(?:Async)?(?:Generator|Iterator)\[([^,\]]*(?:\[.*\])?)(?:,.*)?\]$", re.S)
 _CONTAINERS = frozenset(
     {"list", "dict", "set", "tuple", "str", "int", "float", "bool", "bytes", "List", "Dict", "Set", "Tuple"}
     | {"Sequence", "Iterable", "Iterator", "Mapping"}
@@ -100,13 +102,13 @@ def annotated(text: str) -> Value:
     if len(sides) > 1 and "[" not in text:
         text = next((side for side in sides if side != "None"), text)
         if len([side for side in sides if side != "None"]) > 1:
-            return Written(f"{text}()") if _DOTTED.match(text) else UNKNOWN
+            return Written(f"{text}()", one_of_several=True) if _DOTTED.match(text) else UNKNOWN
     if inner := _CLASS_ITSELF.match(text):
         return Written(inner[1]) if _DOTTED.match(inner[1]) else UNKNOWN
     name = text.partition("[")[0]
     if name in _CONTAINERS:
         return LITERAL
-    return Written(f"{name}()") if _DOTTED.match(name) and name != "Any" else UNKNOWN
+    return Written(f"{name}()") if _DOTTED.match(name) and name.rpartition(".")[2] not in _ANYTHING else UNKNOWN
 
 
 def _import(node: Node, facts: Facts) -> None:
@@ -162,12 +164,11 @@ def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
             facts.bounds.append(Bound(before, name, value, owner))
     returned = node.child_by_field_name("return_type")
     if returned is not None:
-        value = (
-            f"#{around}()"
-            if facts.text(returned) in ("Self", "typing.Self") and in_class
-            else annotated(facts.text(returned))
-        )
-        facts.bounds.append(Bound(before, RETURNS, value, owner))
+        written = facts.text(returned)
+        if "contextmanager" in decorators and (yielded := _YIELDED.match(written)):
+            written = yielded[1]  # what `with` gives a name to
+        itself = in_class and written in ("Self", "typing.Self")
+        facts.bounds.append(Bound(before, RETURNS, f"#{around}()" if itself else annotated(written), owner))
     if "property" in decorators:
         facts.bounds.append(Bound(before, PROPERTY, PROPERTY, owner))
 

@@ -135,7 +135,7 @@ class Graph:
 
     def uses(self, targets: Iterable[Target], check: Callable[[], None] = lambda: None) -> list[Use]:
         """Every place that uses one of these definitions, the surest first, then by file and line."""
-        wanted = set(targets)
+        wanted = {one for target in targets for one in self._versions(target)}
         names = {self.symbol(one).name for one in wanted}
         alone = {name: self._is_alone(name, wanted) for name in names}
         found: dict[tuple[int, int, str, int], Use] = {}
@@ -156,6 +156,12 @@ class Graph:
                         if key not in found or _GRADES[use.confidence] < _GRADES[found[key].confidence]:
                             found[key] = use
         return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
+
+    def _versions(self, target: Target) -> list[Target]:
+        """A definition and what its file defines under the same name: overloads, a setter, one for each branch."""
+        symbols = self._files.symbols(target.file)
+        qualname = symbols[target.place].qualname
+        return [Target(target.file, place) for place, one in enumerate(symbols) if one.qualname == qualname]
 
     def _is_alone(self, name: str, wanted: set[Target]) -> bool:
         """Whether nothing else that is written in the same language has this name."""
@@ -195,7 +201,7 @@ class Graph:
             return "exact" if sure else "likely", hits[0].target
         if alias or any(value.what == "elsewhere" for value in values):
             return None
-        if any(value.what == "unknown" for value in values):
+        if any(value.what == "unknown" or not value.certain for value in values):
             grade = self._by_name(file, reference, wanted, alone)
             return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
         if reference.receiver.startswith("^"):  # super() is the one call that no override can catch

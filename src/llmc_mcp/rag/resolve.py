@@ -67,6 +67,9 @@ class Value(NamedTuple):
 
 
 ELSEWHERE = Value("elsewhere")  # of the language or of another project
+MADE_ELSEWHERE = Value(
+    "elsewhere", -2
+)  # what such a thing made: its methods may return anything, also what it was given
 UNKNOWN = Value("unknown")
 
 
@@ -309,7 +312,7 @@ class Resolver:
         if value.what == "above":
             return [value]
         if value.what not in ("definition", "instance"):
-            return [value] if value.what == "elsewhere" else [UNKNOWN]
+            return [MADE_ELSEWHERE] if value == ELSEWHERE else [UNKNOWN]
         symbol = self.symbol(value.target)
         if symbol.kind in CLASSES:
             return [value._replace(what="instance")] if value.what == "definition" else [UNKNOWN]

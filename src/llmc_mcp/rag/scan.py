@@ -70,6 +70,8 @@ def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int])
     definers, defining = _DEFINERS.get(language, _NONE), False
     for found in token.finditer(text):
         dot, chain, opener, opened, closer = found.groups()
+        if dot is not None and text[found.start() - 1 : found.start()] == ".":  # `...names` spreads, `1..n` counts
+            dot = None
         if chain is not None:
             start, end = found.span(2)
             single = chain.isidentifier()
@@ -117,10 +119,8 @@ def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int])
     return Scanned(mentions, ends)
 
 
-def _before_dot(text: str, here: int, closed: str, closed_at: int, closed_start: int) -> tuple[str | None, int]:
+def _before_dot(text: str, here: int, closed: str, closed_at: int, closed_start: int) -> tuple[str, int]:
     """What stands before a dot that begins a chain: a bracket that was just closed, a text, or who knows what."""
-    if text[here - 1 : here] == ".":  # `...names` spreads, `1..n` counts
-        return None, here
     while text[here - 1 : here].isspace():
         here -= 1
     if closed_at == here:

@@ -45,6 +45,7 @@ class Written(NamedTuple):
     """A value that is an expression in words: of a type, say."""
 
     text: str
+    one_of_several: bool = False
 
 
 Value = Expression | Written | str  # a str is a path already
@@ -260,7 +261,8 @@ class Scopes:
         if isinstance(value, str):
             return value
         if isinstance(value, Written):
-            return self.path(value.text, one.at, self.reads_in(one.at), depth + 1)
+            path = self.path(value.text, one.at, self.reads_in(one.at), depth + 1)
+            return shorten(f"~{path}") if value.one_of_several else path
         start, written = self._ends.get(value.end, (-1, UNKNOWN))
         if start != value.start:
             return UNKNOWN
