@@ -113,10 +113,10 @@ def test_a_limit_cuts_rows_and_says_so(shop: Library) -> None:
 def test_lineage_goes_step_by_step_in_both_directions(shop: Library) -> None:
     callers = code_graph.rag_lineage(context(shop), "check", "callers", depth=3)
     steps = [(row.inside, row.depth) for row in callers.items]
-    assert steps == [("Store.save", None), ("order", 2), ("test_a_store_keeps_goods", 2), ("many", 3)]
+    assert steps == [("Store.save", 1), ("order", 2), ("test_a_store_keeps_goods", 2), ("many", 3)]
     callees = code_graph.rag_lineage(context(shop), "many", "callees", depth=3)
     assert [(row.inside, row.depth) for row in callees.items] == [
-        ("order", None),
+        ("order", 1),
         ("Store", 2),
         ("Store.save", 2),
         ("check", 3),

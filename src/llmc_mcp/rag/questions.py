@@ -35,7 +35,7 @@ class Site(NamedTuple):
     kind: str
     inside: str  # the definition that it stands in, or that it is
     of: str  # which definition it is about, where there are several
-    depth: int = 1
+    depth: int = 0  # steps of a lineage
 
 
 class Answer(NamedTuple):

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
@@ -59,6 +59,12 @@ class UseRow(Row):
     depth: int | None = None
     group_by: ClassVar[str] = "file"
     line_format: ClassVar[str] = "{line} {confidence} {kind} {inside}: {snippet}"
+
+
+class OneOfSeveralRow(UseRow):
+    """A place, and which of several definitions it is about; in a lineage also how many steps away."""
+
+    line_format: ClassVar[str] = "{line} {confidence} {kind} {inside} ({depth} {of}): {snippet}"
 
 
 class Uses(Result):
@@ -151,11 +157,10 @@ def _about(
 
 
 def _row(root: Root, site: "Site") -> UseRow:
-    depth = site.depth if site.depth > 1 else None
     path = f"{root.shown.rstrip('/')}/{names.show(site.path)}"
-    return UseRow(
-        path, site.line, site.snippet, site.confidence, site.kind, site.inside or None, site.of or None, depth
-    )
+    inside, of, depth = site.inside or None, site.of or None, site.depth or None
+    shape = OneOfSeveralRow if of else UseRow
+    return shape(path, site.line, site.snippet, site.confidence, site.kind, inside, of, depth)
 
 
 def _completeness(roots: "list[Known]") -> Completeness:
@@ -427,10 +432,14 @@ def _surround(known: "Known", hit: "Hit", row: EnrichedSnippet, query: str, dept
     callers = questions.lineage(known, row.symbol, targets, "upstream", depth, ctx.check).sites
     sure = [site for site in callers if site.kind != "import" and site.confidence != "name_only"]
     tests = [site for site in sure if questions.TESTS.search(os.fsdecode(site.path))]
-    row.callers = [_line(site) for site in sure if site not in tests][:_AROUND]
-    row.tests = [_line(site) for site in tests][:_AROUND]
+    row.callers = _few(site for site in sure if site not in tests)
+    row.tests = _few(tests)
     callees = questions.lineage(known, row.symbol, targets, "callees", depth, ctx.check).sites
-    row.callees = [_line(site) for site in callees][:_AROUND]
+    row.callees = _few(callees)
+
+
+def _few(sites: "Iterable[Site]") -> list[str]:
+    return list(dict.fromkeys(_line(site) for site in sites))[:_AROUND]
 
 
 def _mentions(ctx: Context, symbol: str) -> list[str]:
@@ -501,7 +510,7 @@ def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
     rules = bootload.rules(lambda path: _text_of(ctx, path), words)
     scope = bootload.scope_of(words)
     plan = _planned(ctx, words, rules.commands)
-    notes = rules.notes or ["There is no AGENTS.md, CONTRACTS.md or README here; the map in the plan shows what is."]
+    notes = rules.notes or ["There is no AGENTS.md, CONTRACTS.md or README here."]
     if rules.sources:
         notes = [f"From {', '.join(rules.sources)}:", *notes]
     return Bootload(plan, scope, "\n".join(notes), sorted(ctx.app.tools))
