@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def children_of(library: Library) -> list[int]:
             if any(os.fsencode(link) == home + b"/log" for link in links) and int(entry.name) != os.getpid():
                 found.append(int(entry.name))
     return found
+
+
+def kill_children(library: Library) -> None:
+    for pid in children_of(library):
+        with suppress(ProcessLookupError):  # a worker ends by itself once its keeper is gone
+            os.kill(pid, signal.SIGKILL)
 
 
 # --- building ------------------------------------------------------------------------------------------------------
@@ -138,8 +145,7 @@ def test_a_killed_build_leaves_the_old_index_and_its_litter_is_swept(library: Li
     thread = threading.Thread(target=build)
     thread.start()
     assert eventually(lambda: len(list(library.home.glob("b-*"))) == 2)
-    for pid in children_of(library):
-        os.kill(pid, signal.SIGKILL)
+    kill_children(library)
     thread.join()
     assert len(outcome) == 1
     assert "ended" in str(outcome[0])
@@ -183,8 +189,7 @@ def test_nothing_keeps_running_when_the_server_ends(library: Library) -> None:
 
 def test_an_indexing_process_that_dies_is_started_again(library: Library) -> None:
     library.ask("zebra")
-    for pid in children_of(library):
-        os.kill(pid, signal.SIGKILL)
+    kill_children(library)
     (library.root / "zoo/gnu.py").write_text("def graze_quietly(): ...\n")
     assert eventually(lambda: library.found("graze quietly")[:1] == ["zoo/gnu.py"])
 
