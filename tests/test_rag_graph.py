@@ -356,6 +356,16 @@ def test_code_that_is_broken_or_nested_without_end_does_no_harm() -> None:
     assert {graph.path(use.file) for use in graph.uses(graph.find("f"))} >= {"a.py"}
 
 
+def test_a_tower_of_classes_and_patterns_nested_without_end_are_survived() -> None:
+    tower = "class C0:\n    def f(self): pass\n" + "".join(f"class C{n}(C{n - 1}): pass\n" for n in range(1, 2_000))
+    graph = Graph(
+        Repository({"a.py": f"{tower}\nC1999().f()\nC5().f()\n", "b.py": "(" * 3_000 + "a" + ")" * 3_000 + " = f"})
+    )
+    found = {use.line: use.confidence for use in graph.uses(graph.find("f"))}
+    assert found[2_004] == "exact"
+    assert found[2_003] == "likely"  # the height is too much to climb, but nothing else has that name
+
+
 # --- names -----------------------------------------------------------------------------------------
 
 NAMES = {

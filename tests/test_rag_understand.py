@@ -132,8 +132,9 @@ def test_a_symbol_that_is_not_there_gets_the_nearest_names(shop: Library) -> Non
     with pytest.raises(NotFound) as caught:
         code_graph.rag_where_used(context(shop), "Store.sav")
     assert "save" in (caught.value.hint or "")
-    with pytest.raises(InvalidArgument):
-        code_graph.rag_where_used(context(shop), " ")
+    for nonsense in (" ", "x" * 100_000):
+        with pytest.raises(InvalidArgument):
+            code_graph.rag_where_used(context(shop), nonsense)
 
 
 def test_one_of_many_must_be_chosen_but_few_are_answered_together(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ _READMES = ("README.md", "README.rst", "README.txt", "README")
 _NOTES_TOKENS = 500
 _RULE_LINES = 14  # of one document
 _LONGEST = 220
+_MOST_WORDS = 40  # of a task
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _RULE = re.compile(
     r"\b(?:must|never|always|don't|do not|only|before|after|run|use|test|lint|required?|should|keep)\b", re.I
@@ -40,7 +41,7 @@ class Rules(NamedTuple):
 def task_words(task_id: str) -> str:
     """The words in a task's name: `fix-login_timeout#12` is about a fix, a login, a timeout."""
     spread = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", task_id)
-    return " ".join(_WORD.findall(spread))
+    return " ".join(_WORD.findall(spread)[:_MOST_WORDS])
 
 
 def scope_of(words: str) -> Scope:

@@ -37,6 +37,7 @@ _INTENTS: dict[Intent, frozenset[str]] = {
 _SIGNS = frozenset(word for signs in _INTENTS.values() for word in signs)
 _NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*(?:\(\))?")
 _PLAIN = re.compile(r"[a-z]+")  # a word of English may be a name by accident
+_MOST_NAMES = 40  # of one task that are looked up
 _FEW = 4  # definitions of a plain word; one that more things are called is no name here
 _SPANS = {"summary": 6, "full": 16}
 _USERS = {"summary": 2, "full": 5}
@@ -93,7 +94,7 @@ def _named(known: Known, query: str, users: int, check: Callable[[], None]) -> t
     """The definitions that a task calls by their names, and those who use them."""
     spans: list[Span] = []
     symbols: list[str] = []
-    for written in dict.fromkeys(_NAMES.findall(query)):
+    for written in list(dict.fromkeys(_NAMES.findall(query)))[:_MOST_NAMES]:
         targets = [one for one in find(known, written) if known.graph.symbol(one).kind in CLASSES | FUNCTIONS]
         if _PLAIN.fullmatch(written):
             targets = [one for one in targets if known.graph.symbol(one).parent < 0 and written not in _SIGNS]

@@ -102,6 +102,13 @@ def find(syntax: Syntax, definitions: list[Definition]) -> Found:
     """References and bindings of a file; none of a document, or of a text that could not be read in time."""
     if not syntax.complete or syntax.language in _NO_CODE:
         return Found([], [])
+    try:
+        return _find(syntax, definitions)
+    except RecursionError:  # patterns nested a thousand deep: the file can still be searched
+        return Found([], [])
+
+
+def _find(syntax: Syntax, definitions: list[Definition]) -> Found:
     tongue = _tongue(syntax.language)
     captures = QueryCursor(tongue.query).captures(syntax.root) if tongue.query is not None else {}
     facts = Facts(syntax.source)
@@ -147,16 +154,16 @@ def _references(
     return found
 
 
-def _own_names(definitions: list[Definition], but: bool) -> dict[str, list[int]]:
+def _own_names(definitions: list[Definition], but: bool) -> dict[str, set[int]]:
     """Definitions by name, those whose own name the scan has still to come by."""
-    waiting: dict[str, list[int]] = {}
+    waiting: dict[str, set[int]] = {}
     for place, one in enumerate(definitions):
         if not but or one.kind not in CLASSES | FUNCTIONS:
-            waiting.setdefault(one.name, []).append(place)
+            waiting.setdefault(one.name, set()).add(place)
     return waiting
 
 
-def _is_definition(places: list[int], definitions: list[Definition], at: int, inside: int) -> bool:
+def _is_definition(places: set[int], definitions: list[Definition], at: int, inside: int) -> bool:
     """Whether a mention is the definition's own name: the first one in its span."""
     while inside >= 0:
         if inside in places and definitions[inside].span.start <= at:

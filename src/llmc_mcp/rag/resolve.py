@@ -18,6 +18,7 @@ _ROOT = re.compile(r"~?(?:#(?P<own>\d+)|\^(?P<above>\d+)|<(?P<module>[^>]*)>|(?P
 _STEP = re.compile(r"\.([^.()\[\]]+)|(\(\))|(\[\])")
 _DEEPEST = 24
 _MOST_BASES = 64
+_HIGHEST = 40  # bases of bases of bases; only a machine, or somebody who means harm, builds higher
 _PRIVATE = "_"
 _OPEN = frozenset({"java", "cpp", "csharp", "kotlin"})
 _SPREAD = frozenset({"go", "rust"})  # languages in which a type's methods may stand in other files of its folder
@@ -81,6 +82,7 @@ class Resolver:
         self._members: dict[int, dict[tuple[str, str], list[int]]] = {}
         self._values: dict[tuple[int, str], list[Value]] = {}
         self._orders: dict[Target, tuple[list[Target], bool]] = {}
+        self._climbing = 0  # classes whose bases are being looked for right now
 
     def symbol(self, target: Target) -> Symbol:
         """A definition."""
@@ -334,8 +336,14 @@ class Resolver:
         """A class and its bases in the order in which names are looked up; and whether some of them are not known."""
         known = self._orders.get(target)
         if known is None:
+            if self._climbing >= _HIGHEST:
+                return [target], True
             self._orders[target] = ([target], True)  # a class that inherits from itself ends here
-            known = self._orders[target] = self._linearize(target)
+            self._climbing += 1
+            try:
+                known = self._orders[target] = self._linearize(target)
+            finally:
+                self._climbing -= 1
         return known
 
     def bases(self, target: Target) -> tuple[list[Target], bool]:

@@ -25,7 +25,7 @@ _SEPARATORS = {
     "ruby": r"&\.|\.|::",
 }
 _OTHERWISE = r"\?\.|\.|::"
-_TYPE_ARGUMENTS = r"(?=(?:::)?<[\w\s,.&?\[\]:<>|]*>\()"  # of a call: they are read as names of their own
+_TYPE_ARGUMENTS = r"(?=(?:::)?<[\w\s,.&?\[\]:<>|]{0,200}>\()"  # of a call: they are read as names of their own
 _WITH_TYPE_ARGUMENTS = frozenset({"typescript", "tsx", "java", "cpp", "rust", "csharp", "kotlin", "swift", "scala"})
 _OTHER_SUPER = re.compile(r"\(\s*([A-Za-z_]\w*)\s*,")  # super(Class, self)
 _NONE: frozenset[str] = frozenset()

@@ -39,6 +39,7 @@ Scope = Literal["repo", "docs", "both"]
 _REFRESH_S = 2.0  # how long a search waits for an index that is there to be compared with the files
 _QUIET_S = 0.15  # … for changes that are being taken in
 _CHANGED_S = 2.0  # … for a file that changed to be indexed again
+_TURN_S = 0.05  # how often one who waits for his turn to ask is asked whether he still wants to
 _ROUNDS = 3  # how often a question is asked while its files keep changing
 _SPARE = 4  # hits beyond those asked for, should some be gone
 _AROUND = 24  # tokens that a snippet costs beside its text: where it is from, its name
@@ -351,8 +352,9 @@ class _Shelf:
         for round_ in range(_ROUNDS):
             changed: list[bytes] = []
             try:
-                with self._asking:
-                    told = question(self._known(reader, changed))
+                told = self._asked(
+                    lambda reader=reader, changed=changed: question(self._known(reader, changed)), caller
+                )
             except Damaged as exc:
                 if round_ == _ROUNDS - 1:
                     raise Internal(f"the code index can't be read: {exc}") from None
@@ -366,6 +368,15 @@ class _Shelf:
             note = note or f"updated {len(changed)} file{'s' if len(changed) != 1 else ''}"
             reader = self._current()
         raise Internal("unreachable")
+
+    def _asked(self, question: "Callable[[], Told]", caller: Caller) -> "Told":
+        """Ask when nobody else does; whoever waits may give up."""
+        while not self._asking.acquire(timeout=_TURN_S):
+            caller.check()
+        try:
+            return question()
+        finally:
+            self._asking.release()
 
     def _known(self, reader: Reader, changed: list[bytes]) -> "Known":
         from .graph_index import graph_of

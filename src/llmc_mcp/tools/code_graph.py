@@ -26,6 +26,7 @@ _SNIPPET_LINES = 40
 _SNIPPET_TOKENS = 500
 _DOCSTRING = 600
 _MOST_DEFINED = 60
+_LONGEST_SYMBOL = 1_000  # characters, with its path
 _AROUND = 3  # callers, callees, tests of one hit of a search
 _RULES_BYTES = 256 << 10
 
@@ -110,47 +111,48 @@ def _uses(ctx: Context, symbol: str, ask: "Callable[[Known, list[Target]], Answe
     answered = _about(ctx, symbol, ask)
     rows: list[UseRow] = []
     counts: dict[str, int] = {}
-    for known, answer, _ in answered:
+    for known, answer, _, _ in answered:
         rows += [_row(known.root, site) for site in answer.sites]
         for grade, count in answer.counts.items():
             counts[grade] = counts.get(grade, 0) + count
-    total = sum(answer.total for _, answer, _ in answered)
+    total = sum(answer.total for _, answer, _, _ in answered)
     return Uses(
         answered[0][1].symbol,
         rows[:limit],
         len(rows[:limit]) < total,
-        _completeness([known for known, _, _ in answered]),
+        _summed([complete for _, _, complete, _ in answered]),
         "; ".join(dict.fromkeys(note for *_, note in answered if note)) or "fresh",
         total,
         counts,
-        [place for _, answer, _ in answered for place in answer.definitions],
+        [place for _, answer, _, _ in answered for place in answer.definitions],
     )
 
 
 def _about(
     ctx: Context, symbol: str, ask: "Callable[[Known, list[Target]], Answer]"
-) -> "list[tuple[Known, Answer, str]]":
+) -> "list[tuple[Known, Answer, Completeness, str]]":
     """What the roots that know a symbol say of it; NOT_FOUND with the nearest names where none does."""
     from ..rag import questions
 
-    if not symbol.strip():
-        raise InvalidArgument("the symbol is empty", hint="A name, Class.method, or path:Class.method.")
+    if not symbol.strip() or len(symbol) > _LONGEST_SYMBOL:
+        raise InvalidArgument("the symbol is empty or too long", hint="A name, Class.method, or path:Class.method.")
 
-    def question(known: "Known") -> "tuple[Known, Answer | None, list[str]]":
+    def question(known: "Known") -> "tuple[Known, Answer | None, Completeness, list[str]]":
         targets = questions.find(known, symbol)
+        complete = Completeness(*known.files.completeness())
         if not targets:
-            return known, None, questions.nearest(known, symbol)
+            return known, None, complete, questions.nearest(known, symbol)
         if questions.too_many(known, targets):
             raise InvalidArgument(
                 f"{len(targets)} definitions are called {symbol}",
                 hint=f"Choose one: {'; '.join(questions.choices(known, targets))}; …",
             )
-        return known, ask(known, targets), []
+        return known, ask(known, targets), complete, []
 
     told = ctx.app.rag.ask(question, caller_of(ctx))
-    found = [(known, answer, note) for (known, answer, _), note in told if answer is not None]
+    found = [(known, answer, complete, note) for (known, answer, complete, _), note in told if answer is not None]
     if not found:
-        near = [name for (_, _, some), _ in told for name in some]
+        near = [name for (*_, some), _ in told for name in some]
         hint = f"Did you mean {', '.join(near)}?" if near else "rag_search finds code by what it does."
         raise NotFound(f"nothing here is called {symbol}", hint=hint)
     return found
@@ -163,9 +165,12 @@ def _row(root: Root, site: "Site") -> UseRow:
     return shape(path, site.line, site.snippet, site.confidence, site.kind, inside, of, depth)
 
 
-def _completeness(roots: "list[Known]") -> Completeness:
-    counts = [known.files.completeness() for known in roots]
-    return Completeness(*(sum(column) for column in zip(*counts, strict=True)))
+def _summed(counts: list[Completeness]) -> Completeness:
+    return Completeness(
+        sum(one.files_parsed for one in counts),
+        sum(one.files_skipped for one in counts),
+        sum(one.files_failed for one in counts),
+    )
 
 
 def caller_of(ctx: Context) -> "Caller":
@@ -225,9 +230,11 @@ def inspect(
     if not path and not symbol:
         raise InvalidArgument("either a path or a symbol is needed", hint="inspect(symbol='Class.method').")
     if symbol:
-        known, portrait, others, note = _portrait(ctx, f"{_below_root(ctx, path)}:{symbol}" if path else symbol)
+        known, portrait, others, complete, note = _portrait(
+            ctx, f"{_below_root(ctx, path)}:{symbol}" if path else symbol
+        )
     else:
-        known, portrait, note = _portrait_of_file(ctx, path or "")
+        known, portrait, complete, note = _portrait_of_file(ctx, path or "")
         others = []
     lines = portrait.source.split("\n")
     shown = Inspected(
@@ -246,7 +253,7 @@ def inspect(
         last_commit=_last_commit(ctx, known.root, portrait.path),
         incoming_total=portrait.incoming_total,
         others=others,
-        completeness=_completeness([known]),
+        completeness=complete,
         freshness=note or "fresh",
     )
     if not include_full_source:
@@ -254,7 +261,7 @@ def inspect(
     return InspectedWhole(full_source=portrait.source, **msgspec.structs.asdict(shown))
 
 
-def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], str]":
+def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], Completeness, str]":
     from ..rag import questions
 
     held: list[tuple[Known, Portrait, list[str]]] = []
@@ -270,23 +277,24 @@ def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], s
     answered = _about(ctx, symbol, ask)
     if not held:
         raise NotFound(f"{symbol}: its file changed just now", hint="Ask again.")
-    return *held[-1], answered[0][2]
+    return *held[-1], *answered[0][2:]
 
 
-def _portrait_of_file(ctx: Context, path: str) -> "tuple[Known, Portrait, str]":
+def _portrait_of_file(ctx: Context, path: str) -> "tuple[Known, Portrait, Completeness, str]":
     from ..rag import questions
 
     place = ctx.app.files.locate(path)
     handle, _ = ctx.app.files.open_file(place)
     os.close(handle)
 
-    def question(known: "Known") -> "tuple[Known, Portrait | None]":
+    def question(known: "Known") -> "tuple[Known, Portrait | None, Completeness]":
         inside = place.real.removeprefix(os.fsdecode(known.root.real).rstrip("/") + "/")
-        return known, questions.portrait_of_file(known, inside, 12, ctx.check)
+        portrait = questions.portrait_of_file(known, inside, 12, ctx.check)
+        return known, portrait, Completeness(*known.files.completeness())
 
-    for (known, portrait), note in ctx.app.rag.ask(question, caller_of(ctx)):
+    for (known, portrait, complete), note in ctx.app.rag.ask(question, caller_of(ctx)):
         if portrait is not None:
-            return known, portrait, note
+            return known, portrait, complete, note
     raise NotFound(
         f"{path} is not in the code index", hint="It may be ignored, binary or too large; read_file reads it."
     )
@@ -406,18 +414,13 @@ def rag_search_enriched(
         for hit, row in zip(answer.hits, rows, strict=True):
             if hit.root == known.root and graph_depth:
                 _surround(known, hit, row, query, graph_depth, ctx)
-        return _completeness([known])
+        return Completeness(*known.files.completeness())
 
     told = ctx.app.rag.ask(question, caller)
     for row in rows:
         if row.symbol is not None and graph_depth:
             row.docs = _mentions(ctx, row.symbol)
-    counts = [one for one, _ in told]
-    complete = Completeness(
-        sum(one.files_parsed for one in counts),
-        sum(one.files_skipped for one in counts),
-        sum(one.files_failed for one in counts),
-    )
+    complete = _summed([one for one, _ in told])
     return EnrichedSnippets(rows, True, answer.freshness, answer.candidates, complete)
 
 
