@@ -111,7 +111,7 @@ def main() -> None:
             raise SystemExit(f"the wheel is larger than {LARGEST_WHEEL:,} bytes")
         clean = Clean(base)
         clean.pip("install", str(wheel))
-        if extra := {"pytest", "hypothesis", "ruff", "pyright", "wordllama"} & clean.installed():
+        if extra := {"pytest", "hypothesis", "ruff", "pyright", "numpy"} & clean.installed():
             raise SystemExit(f"installed without being asked for: {', '.join(sorted(extra))}")
         for line in use(clean):
             print(f"  {line}")

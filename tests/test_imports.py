@@ -86,7 +86,6 @@ NOT_AT_START = (
     "tree_sitter",
     "unittest",
     "urllib",
-    "watchfiles",
 )
 
 
