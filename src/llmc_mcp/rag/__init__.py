@@ -5,5 +5,8 @@ The way of a file into the index, and of a question to its answer:
     walk → parse (grammar) → symbols → chunk → words ─┐                 question → words → index → rank → snippets
                               └→ references ──────────┴→ index (SQLite, tantivy) ─→ graph → where-used, map, plan
 
-Only `search`, `graph`, `plan` and `bootload` are for the tools; nothing here is imported before its first use.
+A file's references are stored with what its own scopes say of them (scan, scopes, bind_*, record) and linked across
+files when somebody asks (modules, resolve, graph): a change of one file is one row, and nothing linked has to be undone.
+
+Only `search`, `questions`, `map`, `plan` and `bootload` are for the tools; nothing here is imported before its first use.
 """
