@@ -71,10 +71,11 @@ class Package(NamedTuple):
 def packages(requirements: tuple[str, ...]) -> Iterator[Package]:
     """Packages, downloaded once."""
     for requirement in requirements:
-        yield _package(requirement, _wheel(requirement))
+        yield _package(requirement, wheel(requirement))
 
 
-def _wheel(requirement: str) -> Path:
+def wheel(requirement: str) -> Path:
+    """A wheel, downloaded once."""
     folder = CACHE / "wheels" / requirement
     if not (found := list(folder.glob("*.whl"))):
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]

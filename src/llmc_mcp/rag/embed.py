@@ -59,7 +59,7 @@ class Words:
     """Sums of word vectors."""
 
     setting = "words"
-    name = "words-1"
+    name = "words-2"
 
     def __init__(self) -> None:
         import numpy as np
