@@ -177,8 +177,8 @@ def test_a_call_that_is_taken_back_ends_a_loop_that_calls_nothing(workspace: Wor
         server.call("health")
     assert value(server, "6 * 7") == 42
     server.close()
-    line = next(json.loads(line) for line in server.log.splitlines() if '"tool":"execute_code"' in line)
-    assert line["status"] == "CANCELLED"
+    lines = [json.loads(line) for line in server.log.splitlines() if '"tool":"execute_code"' in line]
+    assert sorted(line["status"] for line in lines) == ["CANCELLED", "ok"]
 
 
 def test_a_call_that_is_taken_back_leaves_other_runs_alone(workspace: Workspace, server: Client) -> None:

@@ -70,7 +70,7 @@ def test_show_prints_every_key_with_where_it_was_set(machine: Machine) -> None:
     assert {name.rpartition(".")[2] for name in keys()} == set(rows)
     assert [part.strip() for part in rows["workers"].split("#")] == ["3", "--set limits.workers"]
     assert rows["max_queued_calls"].endswith("# default")
-    assert rows["top_k"].endswith("# default; not in force in this version")
+    assert rows["persist_telemetry"].endswith("# default; not in force in this version")
     assert '"postgres://***@db/x"' in rows["url"]
     assert "hunter2" not in done.stdout + done.stderr
     assert "t0ken" not in done.stdout + done.stderr
@@ -145,7 +145,7 @@ def test_every_kind_of_finding_has_a_severity_and_a_hint(machine: Machine) -> No
         '[mcp]\nmode = "hybrid"\n[mcp.hybrid]\npromoted_tools = ["stat", "linux_fs_raed"]\n'
         '[mcp.tools]\nallowed_roots = ["/", "~/gone"]\nallow_outbound_network = true\n'
         'run_cmd_allowlist = ["sh", "no-such-binary"]\nexecutables = { lint = "/no/such/lint" }\n'
-        '[mcp.sandbox]\nlevel = "off"\n[mcp.linux_ops.commands]\nallow_unsafe = true\n[mcp.rag]\ntop_k = 2\n'
+        '[mcp.sandbox]\nlevel = "off"\n[mcp.linux_ops.commands]\nallow_unsafe = true\n[mcp.docker]\npersist_telemetry = false\n'
         '[mcp.policy]\nhard_links = "allow"\nsecret_names = []\n'
     )
     machine.repo_file("[mcp.tools]\nexec_timeout = 900\n")
@@ -167,7 +167,7 @@ def test_every_kind_of_finding_has_a_severity_and_a_hint(machine: Machine) -> No
         "mcp.tools.exec_timeout = 900 is ignored",
     ):
         assert found(findings, words)[0] == "warning", words
-    assert found(findings, "mcp.rag.top_k")[0] == "notice"
+    assert found(findings, "mcp.docker.persist_telemetry")[0] == "notice"
     assert bool(found(findings, "running as root")[0]) is (os.geteuid() == 0)
 
 
