@@ -56,11 +56,10 @@ class Model(NamedTuple):
         return ndcg([places[int(row)] for row in np.flatnonzero(case.right)], case.targets)
 
 
-def annotated_cases(repositories: Iterable[annotated.Repository], embedding: Embedding | None) -> list[Case]:
+def annotated_cases(indexed: Iterable[tuple[annotated.Repository, Corpus]], embedding: Embedding | None) -> list[Case]:
     """What the index says to the annotated questions."""
     cases: list[Case] = []
-    for repository in repositories:
-        corpus = Corpus(read_tree(repository.root), embedding)
+    for repository, corpus in indexed:
         for query in repository.queries:
             asked = words.question(query.text)
             seen = look_up(corpus.searcher, rank.SCHEMA, corpus, asked, "repo", None, embedding)
@@ -190,7 +189,8 @@ def main() -> None:
     parser.add_argument("--checkouts", type=Path, required=True)
     asked = parser.parse_args()
     embedding = embed.load(embed.Words.setting)
-    files = annotated_cases(annotated.repositories(asked.annotations, asked.checkouts), embedding)
+    repositories = annotated.repositories(asked.annotations, asked.checkouts)
+    files = annotated_cases(((one, Corpus(read_tree(one.root), embedding)) for one in repositories), embedding)
     chunks = docstring_cases(docstrings.packages(docstrings.LEARNED), embedding)
     scores = left_out(files)
     print(f"NDCG@10 by repositories left out, lexical: {np.mean([lexical for _, lexical, _ in scores]):.4f}")

@@ -51,11 +51,14 @@ class Rows(NamedTuple):
     def of(self, rows: NDArray[np.int64]) -> "Rows":
         sizes = self.ends[rows + 1] - self.ends[rows]
         ends = np.concatenate([[0], np.cumsum(sizes)])
-        at = np.repeat(self.ends[rows] - ends[:-1], sizes) + np.arange(ends[-1])
+        spans = zip(self.ends[rows].tolist(), self.ends[rows + 1].tolist(), strict=True)
+        at = np.array([place for first, last in spans for place in range(first, last)], np.int64)
         return Rows(ends, self.columns[at], self.values[at])
 
     def times(self, vectors: Floats) -> Floats:
-        padded = np.concatenate([vectors[self.columns] * self.values[:, None], np.zeros((1, vectors.shape[1]), np.float32)])
+        padded = np.concatenate(
+            [vectors[self.columns] * self.values[:, None], np.zeros((1, vectors.shape[1]), np.float32)]
+        )
         sums = np.add.reduceat(padded, self.ends[:-1])
         sums[np.diff(self.ends) == 0] = 0
         return sums
@@ -92,7 +95,7 @@ def _pairs(source: str, tree: ast.Module) -> Iterator[Pair]:
         doc = ast.get_docstring(node)
         said = words.question(docstrings.first_sentence(doc)).stems if doc else ()
         body = node.body[0]
-        if len(said) < 3 or body.end_lineno is None:  # noqa: PLR2004
+        if len(said) < 3 or body.end_lineno is None:
             continue
         code = "\n".join([*lines[node.lineno - 1 : body.lineno - 1], *lines[body.end_lineno : node.end_lineno]])
         stems = words.terms(f"{node.name} {node.name} {code[:_CODE]}").split()
@@ -150,9 +153,9 @@ def _batches(packages: Sequence[Sequence[Pair]], chance: np.random.Generator) ->
         shift = int(chance.integers(_BLOCK)) - _BLOCK
         here = np.arange(start, start + len(package))
         cut = [here[max(at, 0) : at + _BLOCK] for at in range(shift, len(package), _BLOCK)]
-        blocks += [block for block in cut if len(block) > 4]  # noqa: PLR2004
+        blocks += [block for block in cut if len(block) > 4]
         start += len(package)
-    order = [blocks[at] for at in chance.permutation(len(blocks))]
+    order = [blocks[int(at)] for at in chance.permutation(len(blocks)).tolist()]
     together = _BATCH // _BLOCK
     return [np.concatenate(order[at : at + together]) for at in range(0, len(order), together)]
 
@@ -186,7 +189,7 @@ def _unit(rows: Floats) -> tuple[Floats, Floats]:
 def main() -> None:
     argparse.ArgumentParser(prog="python -m benchmarks.retrieval.meaning", description=__doc__).parse_args()
     warnings.simplefilter("ignore", SyntaxWarning)
-    chance = random.Random(0)  # noqa: S311
+    chance = random.Random(0)
     packages: list[list[Pair]] = []
     for requirement in _LIST.read_text().split():
         with zipfile.ZipFile(docstrings.wheel(requirement)) as archive:
