@@ -145,7 +145,8 @@ def test_every_kind_of_finding_has_a_severity_and_a_hint(machine: Machine) -> No
         '[mcp]\nmode = "hybrid"\n[mcp.hybrid]\npromoted_tools = ["stat", "linux_fs_raed"]\n'
         '[mcp.tools]\nallowed_roots = ["/", "~/gone"]\nallow_outbound_network = true\n'
         'run_cmd_allowlist = ["sh", "no-such-binary"]\nexecutables = { lint = "/no/such/lint" }\n'
-        '[mcp.sandbox]\nlevel = "off"\n[mcp.linux_ops.commands]\nallow_unsafe = true\n[mcp.docker]\npersist_telemetry = false\n'
+        '[mcp.sandbox]\nlevel = "off"\n[mcp.linux_ops.commands]\nallow_unsafe = true\n'
+        "[mcp.docker]\npersist_telemetry = false\n"
         '[mcp.policy]\nhard_links = "allow"\nsecret_names = []\n'
     )
     machine.repo_file("[mcp.tools]\nexec_timeout = 900\n")

@@ -228,7 +228,12 @@ def test_progress_is_told_at_intervals_with_the_time_it_took(tmp_path: Path, mon
     monkeypatch.setattr("llmc_mcp.app.time.monotonic", lambda: now)
     told: list[tuple[float, str]] = []
     with gate_on(tmp_path) as gate:
-        ctx = Context(gate.app, context(gate).session, correlation_id="c", progress=lambda seconds, doing: told.append((seconds, doing)))
+        ctx = Context(
+            gate.app,
+            context(gate).session,
+            correlation_id="c",
+            progress=lambda seconds, doing: told.append((seconds, doing)),
+        )
         for now in (100.1, 100.4, 100.6, 100.7, 101.0, 101.2):  # noqa: B007
             ctx.check()
     assert [(round(seconds, 1), doing) for seconds, doing in told] == [(0.6, "working"), (1.2, "working")]

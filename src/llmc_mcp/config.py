@@ -171,7 +171,9 @@ class CodeExecution(Section):
     """[mcp.code_execution]"""
 
     enabled: Annotated[bool, key("a file without a mode means code_execution mode, not classic", "off")] = False
-    engine: Annotated[str, one_of("what runs the code: Monty, or CPython in the sandbox", "stricter", "monty", "python")] = "monty"
+    engine: Annotated[
+        str, one_of("what runs the code: Monty, or CPython in the sandbox", "stricter", "monty", "python")
+    ] = "monty"
     timeout: Annotated[float, amount("seconds for one execute_code")] = 30.0
     max_memory_mb: Annotated[int, amount("memory of one execute_code, in MB")] = 256
     max_output_bytes: Annotated[int, amount("bytes of what one execute_code prints that are kept")] = 1 << 20
