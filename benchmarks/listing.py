@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from llmc_mcp.te.filesystem import Filesystem
+from llmc_mcp.te.filesystem import Bound, Entry, Filesystem
 from llmc_mcp.te.handles import Handles, Policy
 from llmc_mcp.te.launcher import Launcher
 from llmc_mcp.te.listing import Lister
@@ -53,7 +53,10 @@ def run(work: Path, quick: bool) -> str:
 
     def nothing() -> None: ...
 
-    tree = _median_ms(lambda: list(lister.tree(files.locate(str(small)), 10, False, None, False, nothing)))
+    def entries() -> list[Entry]:
+        return list(lister.tree(files.locate(str(small)), 10, False, None, False, nothing, Bound(few * 2), []))
+
+    tree = _median_ms(entries)
     find = _median_ms(lambda: lister.find(files.locate(str(large)), "file_77", None, nothing))
     command = [find_ripgrep(), b"--files", b"./"]
     plain = _median_ms(lambda: subprocess.run(command, cwd=large, stdout=subprocess.DEVNULL, check=True))

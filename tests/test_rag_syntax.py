@@ -11,6 +11,7 @@ import pytest
 from llmc_mcp.rag.checker import Checker
 from llmc_mcp.te import kernel
 from llmc_mcp.te.launcher import Launcher
+from llmc_mcp.tools.linux_ops.syntax import summary
 
 from .client import Client
 from .conftest import Workspace, require
@@ -123,3 +124,13 @@ def is_checking(process: psutil.Process) -> bool:
         return any("llmc_mcp.rag.check import" in word for word in process.cmdline())
     except psutil.Error:
         return False
+
+
+def test_of_a_change_of_several_files_it_is_said_which_fail_and_how_many_nobody_looked_at() -> None:
+    assert summary([]) is None
+    assert summary([("a.py", None)]) is None
+    assert summary([("a.py", "line 3: wrong")]) == "line 3: wrong"
+    assert summary([("a.py", "ok"), ("b.py", "ok")]) == "ok"
+    assert summary([("a.py", "ok"), ("b.py", "line 3: wrong")]) == "b.py line 3: wrong"
+    assert summary([("a.py", "ok"), ("b.py", None), ("c.py", None)]) == "ok (1 of 3 files checked)"
+    assert summary([("a.py", None), ("b.py", None)]) is None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from .errors import PermissionDenied
 
+_END = re.compile(r"\)\\[zZ]\Z")  # how fnmatch ends a pattern: by \Z, since Python 3.14 by \z
 
 class NameRules(NamedTuple):
     """A list of globs and the exceptions from it."""
@@ -36,7 +37,7 @@ def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 def _translate(pattern: str) -> str:
-    translated = fnmatch.translate(pattern.strip("/")).removeprefix("(?s:").removesuffix(r")\Z")
+    translated = _END.sub("", fnmatch.translate(pattern.strip("/")).removeprefix("(?s:"))
     return translated if "/" in pattern.strip("/") else translated.replace(".*", "[^/]*")
 
 

@@ -56,6 +56,7 @@ class Walk:
     def __init__(self, root: int, rules: Rules, ripgrep: str, scratch: str) -> None:
         self.root, self._rules, self._ripgrep, self._scratch = root, rules, ripgrep, scratch
         self._secrets: NameRules = name_rules(rules.secret_names, rules.secret_exceptions)
+        self._at = os.readlink(f"/proc/self/fd/{root}")  # a folder above may be what makes a name secret: ~/.ssh/*
         self._resolve = _NO_LINKS | (0 if rules.cross_mounts else kernel.RESOLVE_NO_XDEV)
         self._left_out = os.fsencode(rules.leave_out) + b"/" if rules.leave_out else b""
         self.past_limit = 0  # files that the last walk left out because there are too many
@@ -78,7 +79,7 @@ class Walk:
     def _wanted(self, path: bytes) -> bool:
         if self._left_out and path.startswith(self._left_out):
             return False
-        return not self._secrets.covers(os.fsdecode(path))
+        return not self._secrets.covers(f"{self._at}/{os.fsdecode(path)}")
 
     def _listed(self) -> Iterator[bytes]:
         flags = ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
