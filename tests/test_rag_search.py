@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import pytest
 from llmc_mcp.app import Context
 from llmc_mcp.config import Config
 from llmc_mcp.dispatch import Gate
-from llmc_mcp.errors import FeatureDisabled, InvalidArgument, InvalidPath, LlmcError
+from llmc_mcp.errors import Cancelled, FeatureDisabled, InvalidArgument, InvalidPath, LlmcError
 from llmc_mcp.rag import snippets, words
+from llmc_mcp.rag.globs import Glob
+from llmc_mcp.rag.search import Asked, Caller
 from llmc_mcp.te import kernel
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools.rag import Indexed, IndexStats, Snippets
@@ -120,6 +123,57 @@ def test_scope_separates_code_from_documents(gate: Gate) -> None:
 )
 def test_path_glob_restricts_a_search(gate: Gate, glob: str, expected: set[str]) -> None:
     assert set(paths(search(gate, "cart item total price invoice", limit=10, path_glob=glob))) == expected
+
+
+@pytest.mark.parametrize(
+    ("glob", "fits", "fails"),
+    [
+        ("*.py", ["a.py", "x/y/a.py"], ["a.pyc", "a.py/b"]),
+        ("src/*.py", ["src/a.py"], ["src/x/a.py", "x/src/a.py"]),
+        ("/src/**/*.py", ["src/a.py", "src/x/y/a.py"], ["a.py", "srcs/a.py"]),
+        ("**/test/**/*.py", ["test/a.py", "x/test/y/a.py"], ["tests/a.py", "test/a.c"]),
+        ("src/**", ["src/a", "src/x/a"], ["src", "a/src"]),
+        ("src/", ["src/a", "x/src/y/a"], ["src"]),
+        ("src/**.py", ["src/a.py", "src/x/a.py"], ["src/a.c"]),
+        ("**/a/b/**/a/c", ["a/b/a/c", "x/a/b/y/a/c", "a/a/b/a/b/a/c"], ["a/b/c", "a/c", "a/b/a/c/d"]),
+        ("[!a]?[0-9].c", ["bx1.c"], ["ax1.c", "bxx.c", "b/1.c"]),
+        ("**", ["a", "x/a"], []),
+        ("", ["a", "x/a"], []),
+        ("[", ["x/["], ["a"]),
+    ],
+)
+def test_a_glob_means_these_paths(glob: str, fits: list[str], fails: list[str]) -> None:
+    meant = Glob(glob)
+    assert [path for path in [*fits, *fails] if meant.fits(path)] == fits
+
+
+@pytest.mark.parametrize(
+    "glob", ["**/" * 18 + "x", "*a" * 200 + "b", "**/a/" * 80 + "b", "**/*" * 100 + "x", "*" * 500]
+)
+def test_no_glob_takes_long(glob: str) -> None:
+    """Where matching tries things again these never end: the test would be killed by its time limit."""
+    meant = Glob(glob)
+    for _ in range(100):
+        meant.fits("/".join(["a" * 20] * 11))
+        meant.fits("a/" * 60 + "a" * 250)
+
+
+def test_a_glob_that_is_too_long_is_refused_and_comparing_can_be_called_off(gate: Gate) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        search(gate, "cart", path_glob="*" * 501)
+    assert "500" in caught.value.message
+    calls = 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        raise Cancelled("enough")
+
+    search(gate, "cart")
+    caller = Caller(context(gate).session, time.monotonic() + 60, check)
+    with pytest.raises(Cancelled):
+        gate.app.rag.search(Asked("cart", path_glob="*.py"), caller)
+    assert calls == 1
 
 
 def test_every_file_is_shown_once_before_any_is_shown_twice(gate: Gate) -> None:

@@ -4,10 +4,8 @@ The first search builds the index; later ones find it watched. What a hit shows 
 is read, and where its content is not what was indexed, the file is indexed again and the question asked again.
 """
 
-import fnmatch
 import hashlib
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +23,7 @@ from ..te.launcher import Launcher
 from . import embed, rank, snippets, words
 from .build import News
 from .builder import Builder, Wanted
+from .globs import Glob
 from .index import Damaged, File, Reader, Totals
 from .store import home_of
 from .walk import Rules
@@ -42,6 +41,7 @@ _CHANGED_S = 2.0  # … for a file that changed to be indexed again
 _TURN_S = 0.05  # how often one who waits for his turn to ask is asked whether he still wants to
 _ROUNDS = 3  # how often a question is asked while its files keep changing
 _SPARE = 4  # hits beyond those asked for, should some be gone
+_CHECK_EVERY = 500  # paths that are compared with a glob before it is asked whether that is still wanted
 _AROUND = 24  # tokens that a snippet costs beside its text: where it is from, its name
 
 
@@ -134,6 +134,8 @@ class Rag:
         """The best snippets of all roots."""
         if not asked.text.strip():
             raise InvalidArgument("the query is empty", hint="Ask for what the code does, or for a name in it.")
+        if asked.path_glob is not None:
+            Glob(asked.path_glob)  # one that is refused is refused before anything is built
         found: list[tuple[_Shelf, list[_Found]]] = []
         notes: list[str] = []
         candidates = 0
@@ -325,7 +327,7 @@ class _Shelf:
         patient, whole = _ROUNDS, True
         while True:
             try:
-                found = self._query(reader, asked)
+                found = self._query(reader, asked, caller.check)
                 return self._read(reader, found, asked.limit, skip_changed=not patient), note, found.candidates
             except _Changed as exc:
                 ticket = self._builder.look_at(exc.paths)
@@ -341,8 +343,8 @@ class _Shelf:
                 whole = False
                 reader, note = self._repaired(str(exc), caller)
 
-    def _query(self, reader: Reader, asked: Asked) -> rank.Found:
-        files = self._matching(reader, asked.path_glob)
+    def _query(self, reader: Reader, asked: Asked, check: Callable[[], None]) -> rank.Found:
+        files = self._matching(reader, asked.path_glob, check)
         embedding = embed.load(self._embedding)
         return reader.search(asked.text, asked.scope, files, asked.limit + _SPARE, embedding)
 
@@ -390,11 +392,17 @@ class _Shelf:
 
         return Known(self.root, self._graph[2], self._graph[3], read)
 
-    def _matching(self, reader: Reader, glob: str | None) -> list[int] | None:
+    def _matching(self, reader: Reader, glob: str | None, check: Callable[[], None]) -> list[int] | None:
         if glob is None:
             return None
-        pattern = glob_pattern(glob)
-        return [file for file, path in reader.all_paths() if pattern.fullmatch(os.fsdecode(path))]
+        wanted = Glob(glob)
+        found: list[int] = []
+        for number, (file, path) in enumerate(reader.all_paths()):
+            if number % _CHECK_EVERY == 0:
+                check()
+            if wanted.fits(os.fsdecode(path)):
+                found.append(file)
+        return found
 
     def _read(self, reader: Reader, found: rank.Found, limit: int, *, skip_changed: bool) -> list[_Found]:
         """The texts of hits, as they are on the disk now; raises where that is not what was indexed."""
@@ -500,25 +508,3 @@ def busy_words(news: News) -> str:
         return "being compared with the files"
     verb = "being built" if news.building else "being updated"
     return f"{verb}: {news.files_done:,} of {news.files_total:,} files"
-
-
-_WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def glob_pattern(glob: str) -> re.Pattern[str]:
-    """A glob as path_glob takes it: without a slash it is about the name, `**` crosses folders, `*` does not."""
-    pattern = glob.removeprefix("./").removeprefix("/")
-    if "/" not in pattern.rstrip("/"):
-        pattern = f"**/{pattern}"
-    if pattern.endswith("/"):
-        pattern += "**"
-    out = ""
-    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]*\])", pattern):
-        if part.startswith("["):
-            out += fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z")
-        else:
-            out += _WILD.get(part) or re.escape(part)
-    try:
-        return re.compile(out, re.DOTALL)
-    except re.error:
-        raise InvalidArgument(f"invalid path_glob: {glob}", hint="A glob is like *.py or src/**/*.ts.") from None
