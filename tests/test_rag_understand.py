@@ -1,6 +1,7 @@
 """The tools that explain code, on a small repository with everything real around them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,6 +13,7 @@ import pytest
 from llmc_mcp.app import Context
 from llmc_mcp.errors import InvalidArgument, NotFound
 from llmc_mcp.rag import map as maps
+from llmc_mcp.rag.doc import doc_of
 from llmc_mcp.session import Session
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools import code_graph
@@ -200,6 +202,83 @@ def test_the_whole_source_is_sent_when_asked_for(shop: Library) -> None:
     found = code_graph.inspect(context(shop), symbol="check", include_full_source=True)
     assert isinstance(found, code_graph.InspectedWhole)
     assert found.full_source == "def check(goods: str) -> bool:\n    return bool(goods)"
+
+
+ASK = """
+import sys
+from llmc_mcp.app import App, Context
+from llmc_mcp.config import Config
+from llmc_mcp.session import Session
+from llmc_mcp.tools import code_graph, rag
+
+app = App(Config(), [sys.argv[1]], sys.argv[2])
+ctx = Context(app, Session("uid:0", "s"), correlation_id="test")
+ctx.limit_time(float(sys.argv[3]))
+try:
+    assert rag.rag_search(ctx, "keep goods").snippets
+    assert code_graph.inspect(ctx, symbol="Store.save").docstring == "Keep goods for later."
+    assert code_graph.inspect(ctx, path="shop/store.py").docstring
+    assert code_graph.rag_where_used(ctx, "Store.save").items
+    assert code_graph.rag_lineage(ctx, "Store.save").items
+    assert code_graph.rag_search_enriched(ctx, "keep goods").snippets
+    assert code_graph.rag_plan(ctx, "fix Store.save").spans
+    assert code_graph.rag_bootload(ctx, "S", "42").plan
+finally:
+    app.close()
+print(*(name for name in sys.modules if name.split(".")[0] in ("tree_sitter", "semble_grammars")))
+"""
+
+
+def test_the_server_answers_about_code_without_a_parser_of_its_own(shop: Library) -> None:
+    arguments = [sys.executable, "-c", ASK, str(shop.root), shop.app.data_dir, str(PATIENCE)]
+    done = subprocess.run(arguments, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, []), done
+
+
+DOCUMENTED = {
+    "python": [
+        (
+            '@wraps(f)\ndef f(a=":", *, b={1: "("}) -> dict[str, int]:\n    # why\n    r"""Says it.\n\n    More."""',
+            "Says it.",
+        ),
+        ("class A(B): 'One line'", "One line"),
+        ("# Above it.\ndef f():\n    return 'no docstring'", "Above it."),
+        ("def f():\n    'a'.join(b)", ""),
+        ('def f():\n    """Never closed', "Never closed"),
+    ],
+    "c": [("/* Adds\n * numbers.\n */\nint add(int a) { /* not this */ }", "Adds numbers."), ("#define A 1", "")],
+    "rust": [("/// Adds.\n#[inline]\nfn add() {}", "Adds.")],
+    "javascript": [("/**\n * Adds.\n * @param a\n */\nfunction add(a) {}", "Adds.")],
+    "elixir": [('@doc """\nAdds.\n"""\ndef add(a), do: a', "Adds.")],
+    "lua": [("--- Adds.\nfunction add() end", "Adds.")],
+}
+
+
+@pytest.mark.parametrize("language", DOCUMENTED)
+def test_what_a_definition_says_of_itself_is_read_off_its_text(language: str) -> None:
+    for text, doc in DOCUMENTED[language]:
+        assert doc_of(language, text) == doc, text
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+@pytest.mark.parametrize("bait", ["# # ", '"', "(", "\\'", "/*" * 3, "*", " \t", "<p ", '"""\\'])
+def test_a_definition_that_is_meant_to_take_long_does_not(language: str, bait: str) -> None:
+    def late(*_: object) -> None:
+        raise AssertionError("it takes long")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 5.0)  # of this process's own time
+    try:
+        for text in (
+            bait * 100_000,
+            f"def f():\n    {bait * 100_000}",
+            f"def f({bait * 100_000}",
+            f"/*{bait * 100_000}",
+        ):
+            doc_of(language, text)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def test_nothing_to_inspect_is_said(shop: Library) -> None:

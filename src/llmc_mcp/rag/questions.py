@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ..te import names
 from . import words
+from .doc import doc_of
 from .graph import Use
 from .resolve import Symbol, Target
 from .scopes import CLASSES, FUNCTIONS
@@ -317,7 +318,7 @@ def portrait(known: Known, target: Target, most: int, check: Callable[[], None])
         symbol.kind,
         symbol.qualname,
         symbol.signature,
-        _docstring(known, target, source),
+        doc_of(known.graph.modules.language(target.file), text),
         text,
         _members(known, target),
         _sites(known, sure[:most], several=False),
@@ -326,15 +327,6 @@ def portrait(known: Known, target: Target, most: int, check: Callable[[], None])
         len(tests),
         len(others),
     )
-
-
-def _docstring(known: Known, target: Target, source: bytes) -> str:
-    """What a definition says of itself; the index does not keep it, so its file is read once more."""
-    from . import parse
-    from .symbols import definitions
-
-    found = definitions(parse.syntax(known.graph.modules.language(target.file), source))
-    return found[target.place].doc if target.place < len(found) else ""
 
 
 def _members(known: Known, target: Target) -> list[str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node, Query, QueryCursor
 
+from .doc import first_paragraph, said, unquoted
 from .languages import LANGUAGES, Patterns
 from .lines import line_starts
 from .parse import Syntax, grammar
@@ -20,21 +21,10 @@ _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "
 _ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has several
 _OUTER = 300
 _SIGNATURE = 240  # characters
-_DOC = 600
-_TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^>\n]*>")
 _ATTRIBUTES = re.compile(r"\A(?:[ \t]*(?:@\w[^\n]*|\[[^\n]*\]|#\[[^\n]*\])[ \t\r]*\n)+")
-_ORNAMENT = re.compile(r"\W*")
-_PARAMETER = re.compile(r"\{?@(?!doc\b)\w|:(?:param|return)")
 _BLANKS = re.compile(r"\s+")
 _SEPARATORS = re.compile(r"::|\.|:")
 _GENERICS = re.compile(r"<[^<>]*>")
-_QUOTES = re.compile(r"""^[rRuUbBfF]{0,2}('''|\"""|'|")|('''|\"""|'|")$""")
-_COMMENT_MARKS = re.compile(
-    r"^[ \t]*(?:///?!?|//!|/\*\*?!?|\*+/|\*(?= |$)|#+!?|--+(?:\[=*\[| ?[|^])?|\{-\|?|;+|%+)[ \t]?"
-    r"|^[ \t]*(?:@doc +(?:~\w)?\"{1,3}|\"+$)"
-    r"|\*+/[ \t]*$|-\}[ \t]*$|\]=*\][ \t]*$",
-    re.MULTILINE,
-)
 
 
 class _Found(NamedTuple):
@@ -244,7 +234,7 @@ class _Placing:
             kind = "constant"
         body = self._body(one)
         doc = self._docstring(body) if self._patterns.docstring else ""
-        return Definition(one.name, qualname, kind, span, self._signature(one, body), doc or _said(comment), parent)
+        return Definition(one.name, qualname, kind, span, self._signature(one, body), doc or said(comment), parent)
 
     def _body(self, one: _Found) -> Node | None:
         holder = one.value or one.node
@@ -279,19 +269,4 @@ class _Placing:
         string = first[0].children[0]
         if string.type != "string":
             return ""
-        return _first_paragraph(_QUOTES.sub("", self._syntax.text(string)))
-
-
-def _said(comment: str) -> str:
-    return _first_paragraph(_TAGS.sub("", _COMMENT_MARKS.sub("", comment))) if comment else ""
-
-
-def _first_paragraph(text: str) -> str:
-    lines: list[str] = []
-    for line in (line.strip() for line in text.splitlines()):
-        if _ORNAMENT.fullmatch(line) and not lines:
-            continue
-        if _ORNAMENT.fullmatch(line) or _PARAMETER.match(line):
-            break
-        lines.append(line)
-    return " ".join(lines)[:_DOC]
+        return first_paragraph(unquoted(self._syntax.text(string)))
