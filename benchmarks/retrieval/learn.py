@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 MEANING = ("meaning", "file_meaning", "name_meaning")
 _PENALTY = 1.0
 _NAME_PENALTY = 10.0  # towards the weights of other questions: there are few that are nothing but a name
+_DEFINITION = 3.0  # a name alone asks for its definition: that weighs so much more than in other questions
 _NEGATIVE = frozenset({"test", "aside", "barrel"})
 _FREE = frozenset({"depth"})
 _WEIGHTS = Path(rank.__file__).parent / "weights.json"
@@ -91,10 +92,11 @@ def fit_files(cases: Sequence[Case]) -> Model:
     sign = np.array([-1 if name in _NEGATIVE else 0 if name in _FREE else 1 for name in FILE_FEATURES])
     asked = [case for case in cases if not case.symbol]
     none = fit(asked, lexical, sign, _PENALTY)
+    near = none + _DEFINITION * np.array([name == "defines" for name in FILE_FEATURES])
     return Model(
         none,
         fit(asked, everything, sign, _PENALTY),
-        fit([case for case in cases if case.symbol], lexical, np.zeros_like(sign), _NAME_PENALTY, none),
+        fit([case for case in cases if case.symbol], lexical, np.zeros_like(sign), _NAME_PENALTY, near),
     )
 
 
