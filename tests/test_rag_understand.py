@@ -4,23 +4,26 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from shutil import which
+from unittest.mock import Mock
 
 import pytest
 
 from llmc_mcp.app import Context
-from llmc_mcp.errors import InvalidArgument, NotFound
+from llmc_mcp.errors import Cancelled, InvalidArgument, NotFound, Timeout
 from llmc_mcp.rag import map as maps
 from llmc_mcp.rag.doc import doc_of
 from llmc_mcp.session import Session
+from llmc_mcp.te import history
+from llmc_mcp.te.history import last_commit
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools import code_graph
 
 from .client import PATIENCE
 from .conftest import require
-from .library import Library, library_on
+from .library import Library, library_on, never
 
 STORE = '''\
 """Where goods are kept."""
@@ -290,7 +293,9 @@ def test_nothing_to_inspect_is_said(shop: Library) -> None:
         code_graph.inspect(context(shop), path="picture.bin")
 
 
-def test_the_last_commit_is_told(tmp_path: Path) -> None:
+@pytest.fixture
+def committed(tmp_path: Path) -> Generator[Library]:
+    """A repository with one commit."""
     require(which("git") is not None, "git")
     root = tmp_path / "root"
     root.mkdir()
@@ -300,7 +305,65 @@ def test_the_last_commit_is_told(tmp_path: Path) -> None:
         subprocess.run(["git", *command], cwd=root, check=True)
     with library_on(root, tmp_path / "data") as library:
         require(not library.app.command_confinement().startswith("unavailable"), "a sandbox")
-        assert (code_graph.inspect(context(library), symbol="f").last_commit or "").endswith("Ann: Begin with f")
+        yield library
+
+
+def told(library: Library, check: Callable[[], None] = never) -> str | None:
+    app = library.app
+    return last_commit(app.sandbox, app.shell.programs, app.files.roots[0], b"a.py", check)
+
+
+def test_the_last_commit_is_told(committed: Library) -> None:
+    found = code_graph.inspect(context(committed), symbol="f").last_commit
+    assert (found or "").endswith("Ann: Begin with f")
+
+
+BAITS = {
+    "a missing object": ('[remote "origin"]\n\turl = .\n\tpromisor = true\n\tuploadpack = touch MARKER; false\n'),
+    "… with its protocol allowed": (
+        '[remote "origin"]\n\turl = .\n\tpromisor = true\n\tuploadpack = touch MARKER; false\n'
+        '[protocol "file"]\n\tallow = always\n'
+    ),
+    "… by a program": (
+        '[remote "origin"]\n\turl = ext::touch MARKER\n\tpromisor = true\n[protocol "ext"]\n\tallow = always\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
+@pytest.mark.parametrize("bait", BAITS.values(), ids=list(BAITS))
+def test_a_repository_cannot_have_a_program_started_by_a_question(
+    committed: Library, bait: str, writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, sandbox = committed.root, committed.app.sandbox
+    tree = subprocess.run(["git", "rev-parse", "HEAD^{tree}"], cwd=root, check=True, capture_output=True, text=True)
+    (root / ".git/objects" / tree.stdout[:2] / tree.stdout[2:].strip()).unlink()
+    marker = root / "marker"
+    with (root / ".git/config").open("a") as file:
+        file.write("[core]\n\trepositoryFormatVersion = 1\n[extensions]\n\tpartialClone = origin\n")
+        file.write(bait.replace("MARKER", str(marker)))
+    git = os.fsencode(which("git") or "")
+    with sandbox.start([git, b"log", b"-1", b"--", b"a.py"], committed.app.files.roots[0].fd) as child:
+        list(child.output(never))
+    assert marker.exists(), "the bait must work, or this shows nothing"
+    marker.unlink()
+    if writable:  # whether the arguments hold alone
+        level = sandbox.another()
+        monkeypatch.setattr(sandbox, "another", Mock(return_value=level))
+    else:  # whether the sandbox does
+        monkeypatch.setattr(history, "_QUIET", ())
+        monkeypatch.setattr(history, "_ENVIRONMENT", {})
+    assert told(committed) is None
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("error", [Cancelled("taken back"), Timeout("too late")], ids=["cancelled", "timeout"])
+def test_a_call_that_is_over_is_over_while_git_is_asked(committed: Library, error: Exception) -> None:
+    def check() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        told(committed, check)
 
 
 # --- search, plan, bootload, map -------------------------------------------------------------------

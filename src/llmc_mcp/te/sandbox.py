@@ -96,10 +96,13 @@ class Sandbox:
             for fd in launch.fds:
                 os.close(fd)
 
-    def another(self) -> Level:
-        """A level like the one in force, with a temporary folder of its own; who asks for it closes it."""
-        name = self.level().name
-        return make_level(name, self._made_ground())
+    def another(self, *, read_only: bool = False) -> Level:
+        """A level like the one in force, with a temporary folder of its own; who asks for it closes it.
+
+        With `read_only` nothing outside of that folder can be changed, and there is no network.
+        """
+        name, ground = self.level().name, self._made_ground()
+        return make_level(name, _without_writing(ground) if read_only else ground)
 
     @property
     def user(self) -> tuple[int, int] | None:
@@ -189,6 +192,12 @@ class Sandbox:
             f"commands are not available, because nothing would confine them. {told}",
             hint="llmc doctor tells what is missing and how to get it.",
         )
+
+
+def _without_writing(ground: Ground) -> Ground:
+    readable = (*ground.read_only, *ground.writable, *(os.fsdecode(root.real) for root in ground.roots))
+    settings = ground.settings._replace(network=False)
+    return ground._replace(settings=settings, roots=(), writable=(), read_only=readable)
 
 
 def _why(exc: LlmcError) -> str:
