@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from .client import Client
 from .conftest import Workspace, require
 from .gates import context, gate_on
 from .http_server import HttpServer
+from .library import Library, library_on
 
 LONG = "\n".join(
     [
@@ -410,3 +412,63 @@ def test_a_failing_search_tells_a_code(tmp_path: Path, monkeypatch: pytest.Monke
     with gate_on(tmp_path) as gate, pytest.raises(LlmcError) as caught:
         search(gate, "a")
     assert caught.value.code == "FEATURE_UNAVAILABLE"
+
+
+# --- many at once, and what goes wrong -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def zoo(workspace: Workspace, tmp_path: Path) -> Iterator[Library]:
+    workspace.file("zebra.py", "def paint_zebra(stripes):\n    return [black(stripe) for stripe in stripes]\n")
+    workspace.file("lion.py", "def roar_loudly():\n    return 'roar'\n")
+    with library_on(workspace.root, tmp_path / "data") as made:
+        yield made
+
+
+def test_searches_at_once_while_the_index_is_built_anew_neither_fail_nor_build_it_again(zoo: Library) -> None:
+    zoo.ask("zebra")
+    done = threading.Event()
+    told: set[str] = set()
+    failed: list[BaseException] = []
+
+    def keep_asking() -> None:
+        while not done.is_set():
+            try:
+                answer = zoo.ask("paint zebra")
+                told.add(answer.freshness)
+                assert [hit.path for hit in answer.hits] == [b"zebra.py"]
+                ((symbols, _),) = zoo.rag.ask(lambda known: known.files.names_like("paint"), zoo.caller())
+                assert symbols == ["paint_zebra"]
+            except BaseException as exc:  # noqa: BLE001  whatever it is, it is told
+                failed.append(exc)
+                return
+
+    threads = [threading.Thread(target=keep_asking) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    builds = {zoo.build.name}
+    for _ in range(6):
+        zoo.refresh(full=True)
+        builds.add(zoo.build.name)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert not [note for note in told if "damaged" in note]
+    assert len(builds) == 7
+
+
+def test_a_search_goes_on_when_the_index_is_replaced_under_it(zoo: Library) -> None:
+    zoo.ask("zebra")
+    builds: list[str] = []
+
+    def replace_it() -> None:
+        if not builds:
+            builds.append(zoo.build.name)
+            zoo.refresh(full=True)
+            builds.append(zoo.build.name)
+            zoo.ask("roar")  # somebody else uses the new one already
+
+    answer = zoo.rag.search(Asked("paint zebra", path_glob="*.py"), zoo.caller(replace_it))
+    assert ([hit.path for hit in answer.hits], answer.freshness) == ([b"zebra.py"], "fresh")
+    assert zoo.build.name == builds[-1]

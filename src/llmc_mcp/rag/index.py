@@ -8,6 +8,7 @@ do again.
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -107,13 +108,17 @@ def _damage(exc: BaseException) -> Damaged:
 
 
 class Reader:
-    """Reads one build; safe from any thread. Raises Damaged where there is nothing sensible to read."""
+    """Reads one build; safe from any thread. Raises Damaged where there is nothing sensible to read.
+
+    Where it is shared nobody closes it: its files are closed when nobody has it any more.
+    """
 
     def __init__(self, build: str) -> None:
         self.build = build
         self._lock = threading.RLock()
         try:
             self._connection = store.connect(build)
+            weakref.finalize(self, self._connection.close)
             self._index = tantivy.Index.open(store.text_of(build))
             self._index.config_reader("manual")
             self._index.reload()
@@ -125,6 +130,7 @@ class Reader:
             raise
 
     def close(self) -> None:
+        """For whoever has it to himself."""
         with self._lock:
             self._connection.close()
 
@@ -137,12 +143,19 @@ class Reader:
 
     def catch_up(self) -> None:
         """See what was written since."""
-        generation = self._rows("SELECT value FROM meta WHERE key='generation'")[0][0]
+        rows = self._rows("SELECT value FROM meta WHERE key='generation'")
+        generation = rows[0][0] if rows else 0
         with self._lock:
-            if generation != self.generation or not self._up_to_date:
+            if generation == self.generation and self._up_to_date:
+                return
+            try:
                 self._index.reload()
                 self._up_to_date = _generation_of(self._index) == generation
-                self.generation = generation
+            except BaseException as exc:
+                if _means_damage(exc):
+                    raise _damage(exc) from None
+                raise
+            self.generation = generation
 
     _up_to_date = True
 

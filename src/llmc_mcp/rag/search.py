@@ -36,7 +36,7 @@ Scope = Literal["repo", "docs", "both"]
 
 
 _REFRESH_S = 2.0  # how long a search waits for an index that is there to be compared with the files
-_QUIET_S = 0.15  # … for changes that are being taken in
+_QUIET_S = 0.2  # … for changes that are being taken in
 _CHANGED_S = 2.0  # … for a file that changed to be indexed again
 _TURN_S = 0.05  # how often one who waits for his turn to ask is asked whether he still wants to
 _ROUNDS = 3  # how often a question is asked while its files keep changing
@@ -232,6 +232,7 @@ class _Shelf:
         rules = msgspec.structs.replace(wanted.rules, leave_out=_below(root, data_dir))
         self._builder = Builder(launcher, root, data_dir, wanted._replace(rules=rules), leases)
         self._embedding = wanted.embedding
+        self._opening = threading.Lock()
         self._reader: Reader | None = None
         self._graph: tuple[Reader, int, Graph, IndexedFiles] | None = None
         self._asking = threading.Lock()  # a graph remembers what it found out: one question at a time
@@ -245,7 +246,7 @@ class _Shelf:
         try:
             news = self._wait(ticket, caller.until, caller)
         except LlmcError:
-            self._builder.stop()  # whoever asked took it back
+            self._builder.stop(ticket)  # whoever asked took it back
             raise
         if news is not None and news.failed:
             raise _failure(news)
@@ -270,13 +271,23 @@ class _Shelf:
         elif self._home.current() is None:
             news = self._wait(self._builder.refresh(caller.who), caller.until, caller)
             note = self._told(news, False)
-        self._builder.ping()
-        if not self._builder.wait_until_quiet(time.monotonic() + _QUIET_S):
-            note = note or busy_words(self._builder.news)
+        note = note or self._behind(caller)
         try:
             return self._current(), note
         except Damaged as exc:
             return self._repaired(str(exc), caller)
+
+    def _behind(self, caller: Caller) -> str:
+        """Let all changes until now be taken in, if that is quick; else what to say about it."""
+        if self._builder.news.building:
+            return busy_words(self._builder.news)
+        ticket = self._builder.ping()
+        if not ticket:
+            return "not compared with the files: nobody watches them"
+        news = self._wait(ticket, min(caller.until, time.monotonic() + _QUIET_S), caller)
+        if news is None:
+            return busy_words(self._builder.news)
+        return f"not updated: {news.failed}" if news.failed else ""
 
     def _told(self, news: News | None, there: bool) -> str:
         if news is None:
@@ -307,16 +318,32 @@ class _Shelf:
 
     def _current(self) -> Reader:
         """The build in force, as it is now."""
-        build = self._home.current()
-        if build is None:
-            raise Damaged("there is none")
-        if self._reader is None or self._reader.build != build:
-            if self._reader is not None:
-                self._reader.close()
-            self._reader = None
-            self._reader = Reader(build)
-        self._reader.catch_up()
-        return self._reader
+        while True:
+            build = self._home.current()
+            if build is None:
+                raise Damaged("there is none")
+            try:
+                reader = self._opened(build)
+                reader.catch_up()
+                return reader
+            except Damaged:
+                if self._home.current() == build:
+                    raise  # else it was replaced, and removed, while it was being opened
+
+    def _opened(self, build: str) -> Reader:
+        """A reader that all share; an old one ends when the last who uses it has left."""
+        with self._opening:
+            reader = self._reader
+            if reader is None or reader.build != build:
+                self._reader = self._graph = None
+                reader = self._reader = Reader(build)
+            return reader
+
+    def _newest(self, caller: Caller, note: str) -> tuple[Reader, str]:
+        try:
+            return self._current(), note
+        except Damaged as exc:
+            return self._repaired(str(exc), caller)
 
     # --- searching -------------------------------------------------------------------------------
 
@@ -336,8 +363,11 @@ class _Shelf:
                     patient, note = 0, "some files changed and are not indexed yet: their hits are left out"
                 else:
                     patient, note = patient - 1, note or _files("updated", len(exc.paths))
-                reader = self._current()
+                reader, note = self._newest(caller, note)
             except Damaged as exc:
+                if self._home.current() != reader.build:  # that one is no longer in force
+                    reader, note = self._newest(caller, note)
+                    continue
                 if not whole:  # it has just been built anew
                     raise Internal(f"the code index can't be read: {exc}") from None
                 whole = False
@@ -360,15 +390,15 @@ class _Shelf:
             except Damaged as exc:
                 if round_ == _ROUNDS - 1:
                     raise Internal(f"the code index can't be read: {exc}") from None
-                reader, note = self._repaired(str(exc), caller)
+                replaced = self._home.current() != reader.build
+                reader, note = self._newest(caller, note) if replaced else self._repaired(str(exc), caller)
                 continue
             if not changed:
                 return told, note
             until = min(caller.until, time.monotonic() + _CHANGED_S)
             if round_ == _ROUNDS - 1 or self._wait(self._builder.look_at(changed), until, caller) is None:
                 return told, "some files changed and are not indexed yet: what they say is left out"
-            note = note or f"updated {len(changed)} file{'s' if len(changed) != 1 else ''}"
-            reader = self._current()
+            reader, note = self._newest(caller, note or _files("updated", len(changed)))
         raise Internal("unreachable")
 
     def _asked(self, question: "Callable[[], Told]", caller: Caller) -> "Told":
@@ -383,14 +413,15 @@ class _Shelf:
     def _known(self, reader: Reader, changed: list[bytes]) -> "Known":
         from .graph_index import graph_of
 
-        if self._graph is None or self._graph[:2] != (reader, reader.generation):
-            self._graph = (reader, reader.generation, *graph_of(reader))
+        graph = self._graph
+        if graph is None or graph[:2] != (reader, reader.generation):
+            graph = self._graph = (reader, reader.generation, *graph_of(reader))
 
         def read(file: int) -> bytes | None:
             there = self._source(reader, file, changed)
             return there[1] if there is not None else None
 
-        return Known(self.root, self._graph[2], self._graph[3], read)
+        return Known(self.root, graph[2], graph[3], read)
 
     def _matching(self, reader: Reader, glob: str | None, check: Callable[[], None]) -> list[int] | None:
         if glob is None:
@@ -490,8 +521,8 @@ class _Shelf:
 
     def close(self) -> None:
         self._builder.close()
-        if self._reader is not None:
-            self._reader.close()
+        with self._opening:
+            self._reader = self._graph = None
 
 
 def _failure(news: News) -> FeatureUnavailable:
