@@ -355,7 +355,7 @@ def test_a_watch_says_when_the_kernel_has_none_left(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(kernel, "inotify_watch", full)
     watch = Watch()
-    watch.follow([b"a/b.py"])
+    watch.follow([b"a/b.py"], 0)
     assert "max_user_watches" in watch.reason
     os.close(watch.fd)
 

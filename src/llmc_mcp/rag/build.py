@@ -28,6 +28,8 @@ _COMMIT_FILES = 2_000
 _TELL_S = 0.1
 _NICE = 5
 _ALONE = 3  # so many files are looked at by one worker
+_CLOCK_NS = 20_000_000  # the time of a folder's last change may be that much behind
+_REMEMBERED = 10_000  # names of ignored files
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -42,7 +44,10 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A line on stdin: `refresh` walks and compares, or looks at `paths` only; `full` builds anew."""
+    """A line on stdin: `refresh` walks and compares, or looks at `paths` only; `full` builds anew.
+
+    `stop` takes the request of that id back. `ping` is done when all changes before it are in the index.
+    """
 
     id: int
     do: Literal["refresh", "stop", "ping"]
@@ -91,7 +96,10 @@ class Keeper:
         self._asked = time.monotonic()
         self._walked, self._walk_took = 0.0, 0.0
         self._closed = False
+        self._walk_wanted = False  # something changed of which only a walk can tell what it means
+        self._unsure: set[bytes] = set()  # names that are new since the last walk: it will tell if they are ignored
         self._ignored: set[bytes] = set()  # files that changed and that a walk did not find: no reason for another one
+        self._waiting: list[Request] = []  # who waits for the changes that are being taken in
 
     def run(self) -> None:
         """Until stdin closes or nobody has asked for a long time."""
@@ -109,7 +117,7 @@ class Keeper:
             elif self._watch.fd in ready:
                 self._follow()
             elif self._walk_due(now):
-                self._do(News(), lambda: self._update(None))
+                self._do(self._idle(), lambda: self._update(None))
             elif now - self._asked > self._setup.idle_s:
                 break
         self._workers.close()
@@ -131,10 +139,17 @@ class Keeper:
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._requests += map(self._decoder.decode, lines)
 
+    def _taken_back(self, number: int) -> bool:
+        """Whether somebody asked to stop this; whatever else was asked for is done all the same."""
+        stops = [request for request in self._requests if request.do == "stop" and request.id == number]
+        for request in stops:
+            self._requests.remove(request)
+        return bool(stops and number)
+
     def _tick(self) -> None:
         """Called often while something takes long."""
         self._hear(ready=bool(select.select([0], [], [], 0)[0]))
-        if self._closed or any(request.do == "stop" for request in self._requests):
+        if self._closed or self._taken_back(self._now.id):
             raise _Stopped
         if time.monotonic() - self._told > _TELL_S:
             self._tell(self._now)
@@ -147,7 +162,7 @@ class Keeper:
     def _next_walk(self) -> float:
         if not self._walked:
             return float("inf")
-        every = _WALK_UNWATCHED_S if self._watch.reason else _WALK_EVERY_S
+        every = 0.0 if self._walk_wanted else _WALK_UNWATCHED_S if self._watch.reason else _WALK_EVERY_S
         return self._walked + max(every, _WALK_SHARE * self._walk_took)
 
     def _walk_due(self, now: float) -> bool:
@@ -157,67 +172,116 @@ class Keeper:
 
     def _answer(self, request: Request) -> None:
         if request.do == "ping":
+            self._catch_up(request)
             return
-        if request.do == "stop":  # whatever it meant is over
-            self._tell(News(id=request.id, done=True))
+        if request.do == "stop":  # what it meant is over
             return
-        start = News(id=request.id)
+        start = msgspec.structs.replace(self._idle(), id=request.id)
+        if self._taken_back(request.id):
+            self._tell(msgspec.structs.replace(start, done=True, failed="stopped"))
+            return
         if request.full:
             self._do(start, lambda: self._build(request.why))
         else:
-            self._do(start, lambda: self._update(request.paths or None))
+            self._do(start, lambda: self._update(request.paths or None, sure=True))
 
     def _do(self, start: News, work: Callable[[], None]) -> None:
         """Run something, and tell how it ended."""
         self._tell(msgspec.structs.replace(start, busy=True))
         try:
-            with self._home.writing():
+            with self._home.writing(self._tick):
                 try:
                     work()
                 except Damaged as exc:
                     self._build(f"it was damaged ({exc})")
             end = {"busy": False, "done": True}
+            lost = False
         except _Stopped:
             end = {"busy": False, "done": True, "failed": "stopped"}
+            lost = True
         except (OSError, ValueError) as exc:  # a full disk, most likely
             end = {"busy": False, "done": True, "failed": f"{type(exc).__name__}: {exc}"[:300]}
+            lost = True
+        self._walk_wanted |= lost  # what was not taken in, only a walk finds again
         self._workers.keep(1)
         self._tell(msgspec.structs.replace(self._now, **end))
 
+    def _catch_up(self, ping: Request) -> None:
+        """Take in what changed until now, and tell all who asked for that."""
+        self._waiting = [ping, *(request for request in self._requests if request.do == "ping")]
+        self._requests = [request for request in self._requests if request.do != "ping"]
+        if not self._walked:  # nothing is watched before that
+            self._tell_waiting("not compared with the files yet")
+            return
+        paths = self._changes(_QUIET_S)
+        if self._watch.reason and not self._walk_wanted:
+            ago = time.monotonic() - self._walked
+            self._walk_wanted = self._may_walk(time.monotonic())
+            if not self._walk_wanted:
+                self._tell_waiting(f"files are walked now and then, the last time {ago:.0f} s ago")
+                return
+        if paths or self._walk_wanted:
+            whole = self._walk_wanted
+            self._unsure |= paths if whole else set()
+            self._do(self._idle(), lambda: self._update(None if whole else sorted(paths), sure=True))
+        self._tell_waiting(self._now.failed)
+
+    def _tell_waiting(self, failed: str) -> None:
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            self._tell(msgspec.structs.replace(self._idle(), id=request.id, done=True, failed=failed))
+
+    def _idle(self) -> News:
+        """What there is to tell while nothing is done."""
+        return News(walks=self._watch.reason, past_limit=self._walk.past_limit)
+
     def _follow(self) -> None:
         """Take in what changed, once it is quiet."""
-        self._tell(News(busy=True))
-        paths: set[bytes] = set()
-        walk = False
-        until = time.monotonic() + _LONGEST_S
-        while True:
-            more, walk_too = self._watch.changes()
-            paths |= more
-            walk |= walk_too
-            left = min(_QUIET_S, until - time.monotonic())
-            if left <= 0 or not select.select([self._watch.fd], [], [], left)[0]:
-                break
-        if not paths and not walk:
-            self._tell(News())
+        self._tell(msgspec.structs.replace(self._idle(), busy=True))
+        paths = self._changes(_LONGEST_S)
+        walk = self._walk_wanted and self._may_walk(time.monotonic())
+        self._unsure |= paths if walk else set()
+        if paths or walk:
+            self._do(self._idle(), lambda: self._update(None if walk else sorted(paths)))
         else:
-            self._do(News(), lambda: self._update(None if walk else sorted(paths)))
+            self._tell(self._idle())
+
+    def _changes(self, seconds: float) -> set[bytes]:
+        """Files that changed; changes come in bursts, so this waits for the next ones, but no longer than that."""
+        paths: set[bytes] = set()
+        until = time.monotonic() + seconds
+        while self._watch.fd >= 0:
+            more, walk = self._watch.changes()
+            paths |= more
+            self._walk_wanted |= walk
+            left = min(_QUIET_S, until - time.monotonic())
+            if left <= 0 or not (more or walk) or not select.select([self._watch.fd], [], [], left)[0]:
+                break
+        return paths
+
+    def _may_walk(self, now: float) -> bool:
+        """Whether a walk for the sake of some new names is not too much."""
+        return now >= self._walked + _WALK_SHARE * self._walk_took
 
     # --- the work --------------------------------------------------------------------------------
 
     def _files(self) -> list[Seen]:
-        started = time.monotonic()
-        seen = self._walk.files()
+        started, since = time.monotonic(), time.time_ns() - _CLOCK_NS
+        self._walk_wanted = False
+        seen = self._walk.files(self._tick)
+        self._walk_wanted |= self._watch.follow((file.path for file in seen), since)
         self._walked = time.monotonic()
         self._walk_took = self._walked - started
-        self._watch.follow(file.path for file in seen)
         self._note(past_limit=self._walk.past_limit, walks=self._watch.reason)
         return seen
 
     def _note(self, **what: object) -> None:
         self._now = msgspec.structs.replace(self._now, **what)
 
-    def _update(self, paths: Sequence[bytes] | None) -> None:
-        """Bring the index up to date, wholly or for some files."""
+    def _update(self, paths: Sequence[bytes] | None, *, sure: bool = False) -> None:
+        """Bring the index up to date, wholly or for some files; `sure` for those who can't wait for the next walk."""
+        if not self._walked:
+            paths = None
         build = self._home.current()
         if build is None:
             self._build("")
@@ -231,9 +295,9 @@ class Keeper:
             again, gone = writer.behind()
             for file in gone:
                 writer.forget_text(file)
-            jobs, dropped = self._some(paths, writer) if paths is not None and not again else (None, [])
+            jobs, dropped = self._some(paths, writer, sure) if paths is not None and not again else (None, [])
             if jobs is None:
-                jobs, dropped = self._all(again, writer, paths or ())
+                jobs, dropped = self._all(again, writer)
             for file in dropped:
                 writer.drop(file)
             self._note(files_total=len(jobs), removed=len(dropped))
@@ -241,11 +305,12 @@ class Keeper:
             writer.commit()
             self._note(changed=len(jobs))
             self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # what follows is tidying
+            self._tell_waiting("")
         finally:
             writer.close()
 
-    def _some(self, paths: Sequence[bytes], writer: Writer) -> tuple[list[Job] | None, list[int]]:
-        """What to look at and what is gone, of some files; no list where only a walk can tell what is ignored."""
+    def _some(self, paths: Sequence[bytes], writer: Writer, sure: bool) -> tuple[list[Job] | None, list[int]]:
+        """What to look at and what is gone, of some files; no list where a walk has to tell now what is ignored."""
         known = writer.known(paths)
         jobs: list[Job] = []
         dropped: list[int] = []
@@ -256,14 +321,21 @@ class Keeper:
             elif file is not None and old is not None:
                 jobs.append(Job(old.id, path, file.size, old.sha256))
             elif file is not None and path not in self._ignored:
+                self._unsure.add(path)
+        if self._unsure:
+            self._walk_wanted = True
+            if sure or self._may_walk(time.monotonic()):
                 return None, []
         return jobs, dropped
 
-    def _all(self, again: set[bytes], writer: Writer, paths: Sequence[bytes]) -> tuple[list[Job], list[int]]:
-        """The same for the whole root; `paths` are those that made us look."""
+    def _all(self, again: set[bytes], writer: Writer) -> tuple[list[Job], list[int]]:
+        """The same for the whole root."""
         files, known = self._files(), writer.known()
         there = {file.path for file in files}
-        self._ignored = {path for path in (*self._ignored, *paths) if path not in there} if paths else set()
+        self._ignored = (self._ignored | self._unsure) - there
+        self._unsure = set()
+        if len(self._ignored) > _REMEMBERED:
+            self._ignored = set()
         jobs: list[Job] = []
         for file in files:
             old = known.get(file.path)

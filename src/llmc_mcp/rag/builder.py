@@ -2,6 +2,8 @@
 
 import os
 import resource
+import select
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..errors import FeatureUnavailable, LlmcError
+from ..errors import Cancelled, FeatureUnavailable, LlmcError
 from ..maasl import CRIT_DB, Key, Leases
 from ..session import Session
 from ..te import kernel
@@ -25,7 +27,9 @@ from .walk import Rules
 _POLL_S = 0.05
 _FOREVER_S = 1e9
 _LAST_WORDS = 2_000
-_PING_EVERY_S = 60.0
+_KEPT = 100  # outcomes are remembered for those who ask late
+_DEAF_S = 5.0  # a process that reads nothing for so long, while its line is full, is given up
+_SILENT_S = 300.0  # so is one that is at work and says nothing for so long
 
 
 class Wanted(NamedTuple):
@@ -47,10 +51,13 @@ class Builder:
         self._stdin = -1
         self._last_id = 0
         self._whole = 0  # the id of the request for the whole index that is under way
+        self._waiters: dict[int, int] = {}  # how many wait for what came of a request
+        self._goes_on: set[int] = set()  # requests of which somebody was told that they go on without him
+        self._stopped: set[int] = set()  # requests that nobody wants any more
         self._pending: dict[int, Started] = {}  # whom a request was handed to
         self._outcomes: dict[int, News] = {}
         self._news = News()
-        self._pinged = 0.0
+        self._heard = 0.0
         self._closed = False
         self._leading: list[threading.Thread] = []
 
@@ -67,10 +74,10 @@ class Builder:
     # --- asking ----------------------------------------------------------------------------------
 
     def refresh(self, who: Session, *, full: bool = False, why: str = "") -> int:
-        """Ask for the whole index to be brought up to date, or to be built anew; returns what to wait for."""
+        """Ask for the whole index to be brought up to date, or to be built anew; returns what to wait for, once."""
         with self._changed:
             if self._whole and not full:
-                return self._whole
+                return self._join(self._whole)
             self._last_id += 1
             request = Request(self._last_id, "refresh", full, why=why)
             self._whole = request.id
@@ -78,50 +85,67 @@ class Builder:
             self._leading = [thread for thread in self._leading if thread.is_alive()]
             self._leading.append(leader)
             leader.start()
-            return request.id
+            return self._join(request.id)
 
     def look_at(self, paths: Sequence[bytes]) -> int:
         """Ask for some files to be looked at again."""
         with self._changed:
             self._last_id += 1
             self._send(Request(self._last_id, "refresh", paths=list(paths)))
-            return self._last_id
+            return self._join(self._last_id)
 
-    def stop(self) -> None:
-        """Give up what is under way; the index stays as it was."""
+    def ping(self) -> int:
+        """The index is used: it should hold all changes so far. Returns what to wait for; 0 if nobody keeps it."""
         with self._changed:
-            if self._child is not None:
-                self._last_id += 1
-                self._send(Request(self._last_id, "stop"))
+            if self._child is None:
+                return 0
+            self._last_id += 1
+            try:
+                self._write(Request(self._last_id, "ping"), self._child)
+            except BrokenPipeError:  # whoever listens will notice, too
+                self._hang_up()
+                return 0
+            return self._join(self._last_id)
 
-    def ping(self) -> None:
-        """Somebody uses the index: it should be kept."""
-        now = time.monotonic()
-        if now - self._pinged > _PING_EVERY_S and self._child is not None:
-            self._pinged = now
-            with self._changed:
-                self._send(Request(0, "ping"))
+    def stop(self, ticket: int) -> None:
+        """Give up a request that its last waiter took back; the index stays as it was."""
+        with self._changed:
+            if self._waiters.get(ticket) or ticket in self._goes_on or ticket in self._outcomes:
+                return
+            self._stopped.add(ticket)
+            if ticket == self._whole:  # whoever comes now starts anew
+                self._whole = 0
+            child = self._pending.get(ticket)
+            if child is not None and child is self._child:
+                try:
+                    self._write(Request(ticket, "stop"), child)
+                except BrokenPipeError:
+                    self._hang_up()
+            self._changed.notify_all()
 
     def wait(self, ticket: int, until: float, check: Callable[[], None]) -> News | None:
-        """What came of a request; None while it is under way and time is up."""
+        """What came of a request; None while it is under way and time is up: then it goes on."""
         with self._changed:
-            while ticket not in self._outcomes:
-                left = min(until - time.monotonic(), _POLL_S)
-                if left <= 0:
-                    return None
-                self._changed.wait(left)
-                check()
-            return self._outcomes[ticket]
+            try:
+                while ticket not in self._outcomes:
+                    left = min(until - time.monotonic(), _POLL_S)
+                    if left <= 0:
+                        self._goes_on.add(ticket)
+                        return None
+                    self._changed.wait(left)
+                    check()
+                return self._outcomes[ticket]
+            finally:
+                self._leave(ticket)
 
-    def wait_until_quiet(self, until: float) -> bool:
-        """Whether all changes that were noticed are in the index by then; a build takes too long to be waited for."""
-        with self._changed:
-            while self._news.busy and not self._news.building and self._child is not None:
-                left = until - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(left)
-            return not self._news.busy
+    def _join(self, ticket: int) -> int:
+        self._waiters[ticket] = self._waiters.get(ticket, 0) + 1
+        return ticket
+
+    def _leave(self, ticket: int) -> None:
+        self._waiters[ticket] = self._waiters.get(ticket, 1) - 1
+        if not self._waiters[ticket]:
+            del self._waiters[ticket]
 
     def close(self) -> None:
         """Let it end."""
@@ -136,21 +160,51 @@ class Builder:
 
     def _lead(self, request: Request, who: Session) -> None:
         key = Key(f"index:{self._root.shown}")
+
+        def check() -> None:
+            self._still_wanted()
+            if request.id in self._stopped:
+                raise Cancelled("stopped")
+
         try:
-            with self._leases.held(CRIT_DB, [key], who, wait_s=_FOREVER_S, check=self._still_wanted) as tokens:
-                self._see_through(request, tokens)
+            with self._leases.held(CRIT_DB, [key], who, wait_s=_FOREVER_S, check=check) as tokens:
+                self._see_through(request, tokens, check)
         except LlmcError as exc:
             self._settle(request.id, News(id=request.id, done=True, failed=exc.message, hint=exc.hint or ""))
+        except Exception as exc:  # noqa: BLE001 - whatever it was, somebody waits for this request
+            why = f"{type(exc).__name__}: {exc}"[:300]
+            self._settle(request.id, News(id=request.id, done=True, failed=why))
 
-    def _see_through(self, request: Request, tokens: Sequence[int]) -> None:
+    def _see_through(self, request: Request, tokens: Sequence[int], check: Callable[[], None]) -> None:
+        grammars = self._prepared()
         with self._changed:
-            self._send(request)
-            renewed = time.monotonic()
-            while request.id not in self._outcomes and not self._closed:
+            check()
+            self._send(request, grammars)
+        renewed = self._heard = time.monotonic()
+        while not self._over(request.id):
+            now = time.monotonic()
+            if now - self._heard > _SILENT_S:
+                self._give_up(request.id)
+            if now - renewed > self._leases.ttl_s / 3:
+                renewed = now
+                self._leases.renew(tokens)
+
+    def _over(self, ticket: int) -> bool:
+        """Whether a request is settled, or nobody will settle it any more; takes a moment."""
+        with self._changed:
+            if ticket in self._pending and not self._closed:
                 self._changed.wait(_POLL_S)
-                if time.monotonic() - renewed > self._leases.ttl_s / 3:
-                    renewed = time.monotonic()
-                    self._leases.renew(tokens)
+            return ticket not in self._pending or self._closed
+
+    def _give_up(self, ticket: int) -> None:
+        """End a process that hangs."""
+        with self._changed:
+            child = self._pending.get(ticket)
+            if child is not None:
+                self._launcher.signal(child, signal.SIGKILL)
+            if child is self._child:
+                self._hang_up()
+        raise FeatureUnavailable(f"the indexing process said nothing for {_SILENT_S:.0f} s and was ended")
 
     def _still_wanted(self) -> None:
         if self._closed:
@@ -162,41 +216,57 @@ class Builder:
             self._pending.pop(ticket, None)
             if ticket == self._whole:
                 self._whole = 0
-            for old in sorted(self._outcomes)[:-100]:
+            self._goes_on.discard(ticket)
+            self._stopped.discard(ticket)
+            for old in [old for old in sorted(self._outcomes)[:-_KEPT] if old not in self._waiters]:
                 del self._outcomes[old]
             self._changed.notify_all()
 
     # --- the line --------------------------------------------------------------------------------
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: Request, grammars: bytes | None = None) -> None:
         """Hand over a request, to a new process where the old one has ended."""
-        line = msgspec.json.encode(request) + b"\n"
         for _ in range(2):
-            if self._child is None:
-                self._start()
             try:
-                os.write(self._stdin, line)
-                if request.id and self._child is not None:
-                    self._pending[request.id] = self._child
+                child = self._child or self._start(grammars or self._prepared())
+                self._write(request, child)
                 return
             except BrokenPipeError:
                 self._hang_up()
+        raise FeatureUnavailable(f"the indexing process ended at once: {self._last_words()}")
 
-    def _start(self) -> None:
+    def _write(self, request: Request, child: Started) -> None:
+        """A line, whole; BrokenPipeError where nobody reads it."""
+        _write_all(self._stdin, msgspec.json.encode(request) + b"\n")
+        if request.do != "stop":
+            self._pending[request.id] = child
+
+    def _prepared(self) -> bytes:
+        """Where the grammars are, once there is a folder for the index too; may take long the first time."""
         self._still_wanted()
         try:
             self._home.prepare(self._root.shown)
-            grammars = os.fsencode(unpack(self._data_dir))
+            return os.fsencode(unpack(self._data_dir))
+        except OSError as exc:
+            raise _unavailable(self._home.folder, exc) from None
+
+    def _start(self, grammars: bytes) -> Started:
+        self._still_wanted()
+        try:
             log = os.open(
                 os.path.join(self._home.folder, "log"), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
             )
         except OSError as exc:
             raise _unavailable(self._home.folder, exc) from None
+        try:
+            ruleset = self._confinement(grammars)
+        except BaseException:
+            os.close(log)
+            raise
         in_read, in_write = os.pipe2(os.O_CLOEXEC)
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        ruleset = self._confinement(grammars)
         try:
-            self._child = self._launcher.start(
+            child = self._launcher.start(
                 confine.command("llmc_mcp.rag.build"),
                 {os.fsencode(CACHE): grammars},
                 [self._root.fd, in_read, out_write, log, ruleset],
@@ -210,17 +280,24 @@ class Builder:
         finally:
             for fd in (in_read, out_write, log, ruleset):
                 os.close(fd)
-        self._stdin = in_write
-        os.write(in_write, msgspec.json.encode(self._setup) + b"\n")
+        os.set_blocking(in_write, False)
+        self._stdin, self._child = in_write, child
         self._news = News(busy=True)
-        threading.Thread(target=self._listen, args=(out_read, self._child), name="index-news", daemon=True).start()
+        threading.Thread(target=self._listen, args=(out_read, child), name="index-news", daemon=True).start()
+        _write_all(in_write, msgspec.json.encode(self._setup) + b"\n")
+        return child
 
     def _listen(self, fd: int, child: Started) -> None:
         decoder = msgspec.json.Decoder(News)
         with os.fdopen(fd, "rb") as lines:
             for line in lines:
-                news = decoder.decode(line)
+                try:
+                    news = decoder.decode(line)
+                except msgspec.DecodeError:  # it parses hostile files: one that talks nonsense is not listened to
+                    self._launcher.signal(child, signal.SIGKILL)
+                    break
                 with self._changed:
+                    self._heard = time.monotonic()
                     self._news = news
                     if news.done and news.id:
                         self._settle(news.id, news)
@@ -268,3 +345,18 @@ def _unavailable(folder: str, exc: OSError) -> FeatureUnavailable:
         f"the code index can't be kept in {folder}: {exc.strerror}",
         hint="Make it writable, or set LLMC_DATA_DIR to another folder.",
     )
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    """Into a pipe that does not block; BrokenPipeError also where nobody reads it."""
+    until = time.monotonic() + _DEAF_S
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise BrokenPipeError("nobody reads it") from None
+            poll.poll(left * 1000)

@@ -17,7 +17,8 @@ import os
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 FORMAT = 4  # of tables, fields and parsing; an index of another format is built anew
@@ -48,6 +49,7 @@ SCHEMA = [
 _BUILD = "b-"
 _DATABASE, _TEXT = "index.db", "text"
 _WAIT_S = 30.0
+_TURN_S = 0.02
 
 
 class Home:
@@ -97,11 +99,13 @@ class Home:
             shutil.rmtree(old, ignore_errors=True)
 
     @contextmanager
-    def writing(self) -> Generator[None]:
-        """One writer at a time, of all processes; the kernel lets go when a process dies."""
+    def writing(self, tick: Callable[[], None]) -> Generator[None]:
+        """One writer at a time, of all processes; the kernel lets go when a process dies. `tick` while it waits."""
         fd = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            while not _locked(fd):
+                tick()
+                time.sleep(_TURN_S)
             yield
         finally:
             os.close(fd)
@@ -119,6 +123,14 @@ class Home:
                 except OSError:
                     continue  # merged away meanwhile
         return total
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def home_of(data_dir: str, root: bytes) -> Home:

@@ -6,10 +6,11 @@ from the top. Symbolic links are never followed, and every file is opened below 
 """
 
 import os
+import select
 import stat as stat_bits
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ _QUIET = ["--no-config", "--no-ignore-global", "--no-messages", "--color=never",
 _NO_LINKS = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS | kernel.RESOLVE_NO_SYMLINKS
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 _READ = 1 << 18
+_TICK_S, _TICK_EVERY = 0.05, 256
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -61,12 +63,27 @@ class Walk:
         self._left_out = os.fsencode(rules.leave_out) + b"/" if rules.leave_out else b""
         self.past_limit = 0  # files that the last walk left out because there are too many
 
-    def files(self) -> list[Seen]:
-        """Every file that is to be indexed, by path."""
-        paths = sorted(path for path in self._listed() if self._wanted(path))
-        self.past_limit = max(len(paths) - self._rules.max_files, 0)
-        seen = (self.look(path) for path in paths[: self._rules.max_files])
-        return [file for file in seen if file is not None]
+    def files(self, tick: Callable[[], None]) -> list[Seen]:
+        """Every file that is to be indexed, by path: the first ones where there are too many. Calls `tick` often."""
+        most = self._rules.max_files
+        paths: list[bytes] = []
+        count = 0
+        for path in self._listed(tick):
+            if self._wanted(path):
+                paths.append(path)
+                count += 1
+            if len(paths) >= 2 * most + _TICK_EVERY:
+                paths.sort()
+                del paths[most:]
+        paths.sort()
+        self.past_limit = max(count - most, 0)
+        found: list[Seen] = []
+        for number, path in enumerate(paths[:most]):
+            if number % _TICK_EVERY == 0:
+                tick()
+            if (file := self.look(path)) is not None:
+                found.append(file)
+        return found
 
     def look(self, path: bytes) -> Seen | None:
         """A regular file's size and time; None for what is gone or something else."""
@@ -81,20 +98,21 @@ class Walk:
             return False
         return not self._secrets.covers(f"{self._at}/{os.fsdecode(path)}")
 
-    def _listed(self) -> Iterator[bytes]:
+    def _listed(self, tick: Callable[[], None]) -> Iterator[bytes]:
         flags = ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
-        own_rules = self._own_rules(flags)
+        own_rules = self._own_rules(flags, tick)
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="ignore-") as spelled:
             spelled.write(own_rules)
             spelled.flush()
             ignore = ["--ignore-file", spelled.name] if own_rules else []
-            yield from self._ask(*flags, *ignore)
+            yield from self._ask(tick, *flags, *ignore)
 
-    def _own_rules(self, flags: list[str]) -> bytes:
+    def _own_rules(self, flags: list[str], tick: Callable[[], None]) -> bytes:
         """The rules of every .ragignore, from the top down: of two that speak of a file, the deeper one decides."""
-        found = sorted(self._ask(*flags, "--glob", RAG_IGNORE.decode()), key=lambda path: path.count(b"/"))
+        found = sorted(self._ask(tick, *flags, "--glob", RAG_IGNORE.decode()), key=lambda path: path.count(b"/"))
         rules: list[bytes] = []
         for path in found:
+            tick()
             try:
                 data = self.read(path)[0]
             except (OSError, Skip):
@@ -103,7 +121,7 @@ class Walk:
             rules += (spell_out(line, folder) for line in data.splitlines())
         return b"\n".join(filter(None, rules)) + b"\n" if rules else b""
 
-    def _ask(self, *arguments: str) -> Iterator[bytes]:
+    def _ask(self, tick: Callable[[], None], *arguments: str) -> Iterator[bytes]:
         """Paths that ripgrep prints, as they come; it ends with whoever stops listening."""
         command = [self._ripgrep, *_QUIET, *arguments, "--", "./"]
         read, write = os.pipe()
@@ -113,7 +131,12 @@ class Walk:
             os.close(write)
         try:
             rest = b""
-            while piece := os.read(read, _READ):
+            while True:
+                while not select.select([read], [], [], _TICK_S)[0]:
+                    tick()
+                if not (piece := os.read(read, _READ)):
+                    break
+                tick()
                 *whole, rest = (rest + piece).split(b"\0")
                 yield from (path.removeprefix(b"./") for path in whole)
         finally:

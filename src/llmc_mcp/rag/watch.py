@@ -27,16 +27,18 @@ class Watch:
         except OSError as exc:
             self.fd, self.reason = -1, f"inotify: {exc.strerror}"
 
-    def follow(self, files: Iterable[bytes]) -> None:
-        """Watch the folders of these files, and those above them."""
+    def follow(self, files: Iterable[bytes], since_ns: int) -> bool:
+        """Watch the folders of these files, and those above them; whether one changed since, unwatched."""
         wanted = {b"."}
         for path in files:
             folder = path.rpartition(b"/")[0]
             while folder and folder not in wanted:
                 wanted.add(folder)
                 folder = folder.rpartition(b"/")[0]
-        for folder in wanted - self._watched.keys():
+        fresh = wanted - self._watched.keys()
+        for folder in fresh:
             self._add(folder)
+        return any(_changed(folder) >= since_ns for folder in fresh)
 
     def _add(self, folder: bytes) -> None:
         if self.fd < 0 or self.reason:
@@ -91,3 +93,10 @@ class Watch:
                     todo += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
             except OSError:
                 continue
+
+
+def _changed(folder: bytes) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0  # gone: so are its files
