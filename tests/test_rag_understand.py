@@ -1,6 +1,7 @@
 """The tools that explain code, on a small repository with everything real around them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from llmc_mcp.app import Context
+from llmc_mcp.app import App, Context
+from llmc_mcp.config import Config
 from llmc_mcp.errors import Cancelled, InvalidArgument, NotFound, Timeout
 from llmc_mcp.rag import map as maps
 from llmc_mcp.rag.doc import doc_of
@@ -364,6 +366,71 @@ def test_a_call_that_is_over_is_over_while_git_is_asked(committed: Library, erro
 
     with pytest.raises(type(error)):
         told(committed, check)
+
+
+# --- several roots ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Context, Path]]:
+    """A server with two roots; everything worth asking for lies in the second."""
+    home = tmp_path_factory.mktemp("two")
+    for path, text in FILES.items():
+        (home / "second" / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / "second" / path).write_text(text)
+    for path, text in {"only.py": "def only():\n    pass\n", "lib.py": "def helper():\n    pass\n"}.items():
+        (home / "first" / path).parent.mkdir(exist_ok=True)
+        (home / "first" / path).write_text(text)
+    (home / "second" / "lib.py").write_text("def helper():\n    pass\n\n\nhelper()\n")
+    with library_on(home / "first", home / "data"):
+        pass  # it knows where grammars are
+    app = App(Config(), [str(home / "first"), str(home / "second")], str(home / "data"))
+    try:
+        yield context(Library(app, home / "first")), home / "second"
+    finally:
+        app.close()
+
+
+def test_a_place_of_a_later_root_is_named_so_that_it_is_found_again(two: tuple[Context, Path]) -> None:
+    ctx, root = two
+    uses = code_graph.rag_where_used(ctx, "Store.save")
+    found = code_graph.inspect(ctx, symbol="Store.save")
+    enriched = code_graph.rag_search_enriched(ctx, "save goods for later", limit=3, budget_tokens=2_000)
+    (hit,) = [row for row in enriched.snippets if "shop/store.py" in row.src]
+    plan = [
+        line for line in code_graph.rag_bootload(ctx, "S", "fix-Store.save-goods").plan.split("\n") if line[:1] == "-"
+    ]
+    named = [
+        *(row.file for row in uses.items),
+        *uses.definitions,
+        *found.incoming_calls,
+        *found.outgoing_calls,
+        *found.related_tests,
+        *found.related_docs,
+        *(row.src for row in enriched.snippets),
+        *hit.callers,
+        *hit.callees,
+        *hit.tests,
+        *hit.docs,
+        *(line.removeprefix("- ") for line in plan),
+    ]
+    assert len(named) >= 14
+    for one in named:
+        ctx.app.files.open_file(ctx.app.files.locate(re.split(r"[:#]", one)[0]))
+    assert {one for one in named if not one.startswith(f"{root}/")} == set()
+
+
+def test_one_of_a_later_root_is_chosen_by_the_name_that_was_shown(two: tuple[Context, Path]) -> None:
+    ctx, root = two
+    first = code_graph.inspect(ctx, symbol="helper")
+    assert first.path == f"{root.parent}/first/lib.py"
+    assert first.others == [f"{root}/lib.py:helper (function, line 1)"]
+    assert (first.completeness.files_parsed, first.incoming_total) == (2, 0)
+    chosen = code_graph.inspect(ctx, symbol=first.others[0].split(" ")[0])
+    assert (chosen.path, chosen.incoming_total) == (f"{root}/lib.py", 1)
+    assert chosen.completeness.files_failed == 1
+    assert code_graph.inspect(ctx, path=f"{root}/lib.py", symbol="helper").path == f"{root}/lib.py"
+    assert code_graph.inspect(ctx, path="lib.py", symbol="helper").path == first.path
 
 
 # --- search, plan, bootload, map -------------------------------------------------------------------

@@ -12,6 +12,7 @@ from .config_load import load
 from .errors import InvalidArgument
 from .session import Session
 from .tools import code_graph
+from .tools.asking import caller_of
 
 Answer = TypeVar("Answer")
 
@@ -94,7 +95,7 @@ def repository_map(arguments: list[str]) -> int:
         raise InvalidArgument(f"one folder at a time\n{_MAP}")
 
     def ask(ctx: Context) -> list[str]:
-        told = ctx.app.rag.ask(lambda known: maps.draw(maps.ranking(known), tokens), code_graph.caller_of(ctx))
+        told = ctx.app.rag.ask(lambda known: maps.draw(maps.ranking(known), tokens), caller_of(ctx))
         return [text for text, _ in told]
 
     drawn = "\n".join(_with_context(words[0] if words else ".", ask))

@@ -12,7 +12,6 @@ and checked like a tool call. A long one comes in pages: `?offset=` counts lines
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
@@ -35,7 +34,6 @@ _SHIPPED_IN = os.path.join(os.path.dirname(__file__), "docs")
 _ADDRESS = re.compile(r"llmc://(docs/|handle/|symbol/|map)([^?#]*)(?:\?offset=(\d{1,12}))?")
 _LONGEST = 2_048
 _LINES = 5_000
-_MARGIN_S = 0.3  # of a call's time that is left for the reply
 _BYTES_PER_TOKEN = 5  # of a map, to be sure
 _TYPES = {".md": "text/markdown", ".json": "application/json"}
 
@@ -189,11 +187,10 @@ class Resources:
     def _map(self, ctx: Context, uri: str, reply_bytes: int | None) -> Content:
         if not self._app.config.rag.jit_context_enabled:
             raise FeatureDisabled("the code index is switched off", hint="Setting: mcp.rag.jit_context_enabled.")
-        from .rag.search import Caller
+        from .tools.asking import caller_of
 
-        until = (ctx.deadline or time.monotonic()) - _MARGIN_S
         budget = self._gate.reply_limit(reply_bytes) // _BYTES_PER_TOKEN
-        drawn = self._app.maps.draw(budget, Caller(ctx.session, until, ctx.check))
+        drawn = self._app.maps.draw(budget, caller_of(ctx))
         parts = [f"# {one.root.shown}{f' ({one.note})' if one.note else ''}\n{one.text}\n" for one in drawn]
         return self._page(uri, "text/plain", _Page("\n".join(parts), None, 0), reply_bytes)
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from ..te import names
 from . import words
 from .doc import doc_of
 from .graph import Use
@@ -39,27 +38,31 @@ class Site(NamedTuple):
     depth: int = 0  # steps of a lineage
 
 
+class Named(NamedTuple):
+    """A definition: where it lies below the root, and what it is there."""
+
+    path: bytes
+    what: str
+
+
 class Answer(NamedTuple):
     """What one root says."""
 
     symbol: str
-    definitions: list[str]  # path:line and qualified name
+    definitions: list[Named]
     sites: list[Site]
     total: int
     counts: dict[str, int]
 
 
-def _shown(known: Known, file: int) -> str:
-    return names.show(os.fsencode(known.graph.path(file)))
-
-
-def choices(known: Known, targets: list[Target], most: int = _CHOICES) -> list[str]:
+def choices(known: Known, targets: list[Target], most: int = _CHOICES) -> list[Named]:
     """Definitions by where they are, for somebody to choose from."""
-    shown: list[str] = []
+    found: list[Named] = []
     for one in targets[:most]:
         symbol = known.graph.symbol(one)
-        shown.append(f"{_shown(known, one.file)}:{symbol.qualname} ({symbol.kind}, line {symbol.first_line})")
-    return shown
+        what = f"{symbol.qualname} ({symbol.kind}, line {symbol.first_line})"
+        found.append(Named(os.fsencode(known.graph.path(one.file)), what))
+    return found
 
 
 def find(known: Known, symbol: str) -> list[Target]:
@@ -126,12 +129,12 @@ def _name(known: Known, asked: str, targets: list[Target]) -> str:
     return names_of.pop() if len(names_of) == 1 else asked
 
 
-def _places(known: Known, targets: list[Target]) -> list[str]:
-    shown: list[str] = []
+def _places(known: Known, targets: list[Target]) -> list[Named]:
+    found: list[Named] = []
     for one in targets:
         symbol = known.graph.symbol(one)
-        shown.append(f"{_shown(known, one.file)}:{symbol.first_line} {symbol.qualname}")
-    return shown
+        found.append(Named(os.fsencode(known.graph.path(one.file)), f"{symbol.first_line} {symbol.qualname}"))
+    return found
 
 
 def _sites(known: Known, uses: list[Use], several: bool) -> list[Site]:

@@ -1,7 +1,6 @@
 """Understanding code: who uses a symbol, what leads to it, what it is, where a task takes place."""
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -12,20 +11,21 @@ from ..errors import InvalidArgument, LlmcError, NotFound
 from ..te import names
 from ..te.filesystem import Root
 from ..tool import Result, Row, tool
+from .asking import caller_of, shown
 
 if TYPE_CHECKING:
     from ..rag.plan import Span
-    from ..rag.questions import Answer, Portrait, Site
+    from ..rag.questions import Answer, Named, Portrait, Site
     from ..rag.resolve import Target
-    from ..rag.search import Caller, Hit, Known
+    from ..rag.search import Hit, Known
 
 _SWITCH = "jit_context_enabled"
-_MARGIN_S = 0.3  # of a call's time that is left for the reply
 _MOST_SITES = 2_000
 _SNIPPET_LINES = 40
 _SNIPPET_TOKENS = 500
 _DOCSTRING = 600
 _MOST_DEFINED = 60
+_MOST_OTHERS = 12
 _LONGEST_SYMBOL = 1_000  # characters, with its path
 _AROUND = 3  # callers, callees, tests of one hit of a search
 _RULES_BYTES = 256 << 10
@@ -124,7 +124,7 @@ def _uses(ctx: Context, symbol: str, ask: "Callable[[Known, list[Target]], Answe
         "; ".join(dict.fromkeys(note for *_, note in answered if note)) or "fresh",
         total,
         counts,
-        [place for _, answer, _, _ in answered for place in answer.definitions],
+        [_name(ctx, known.root, one) for known, answer, _, _ in answered for one in answer.definitions],
     )
 
 
@@ -138,14 +138,16 @@ def _about(
         raise InvalidArgument("the symbol is empty or too long", hint="A name, Class.method, or path:Class.method.")
 
     def question(known: "Known") -> "tuple[Known, Answer | None, Completeness, list[str]]":
-        targets = questions.find(known, symbol)
+        own = _below(ctx, known.root, symbol)
+        targets = questions.find(known, own) if own is not None else []
         complete = Completeness(*known.files.completeness())
         if not targets:
             return known, None, complete, questions.nearest(known, symbol)
         if questions.too_many(known, targets):
+            some = questions.choices(known, targets)
             raise InvalidArgument(
                 f"{len(targets)} definitions are called {symbol}",
-                hint=f"Choose one: {'; '.join(questions.choices(known, targets))}; …",
+                hint=f"Choose one: {'; '.join(_name(ctx, known.root, one) for one in some)}; …",
             )
         return known, ask(known, targets), complete, []
 
@@ -156,6 +158,23 @@ def _about(
         hint = f"Did you mean {', '.join(near)}?" if near else "rag_search finds code by what it does."
         raise NotFound(f"nothing here is called {symbol}", hint=hint)
     return found
+
+
+def _below(ctx: Context, root: Root, symbol: str) -> str | None:
+    """`path:Class.method` as one root has it; None where the path leads into another root."""
+    where, _, what = symbol.rpartition(":")
+    if not where.startswith("/"):
+        return symbol
+    for one in (root, *ctx.app.files.roots):
+        for top in (one.shown, os.fsdecode(one.real)):
+            inside = where.removeprefix(top.rstrip("/") + "/")
+            if inside != where:
+                return f"{inside}:{what}" if one == root else None
+    return symbol
+
+
+def _name(ctx: Context, root: Root, one: "Named") -> str:
+    return f"{shown(ctx, root, one.path)}:{one.what}"
 
 
 def _row(root: Root, site: "Site") -> UseRow:
@@ -171,18 +190,6 @@ def _summed(counts: list[Completeness]) -> Completeness:
         sum(one.files_skipped for one in counts),
         sum(one.files_failed for one in counts),
     )
-
-
-def caller_of(ctx: Context) -> "Caller":
-    """The caller of a tool as the index knows him."""
-    from ..rag.build import News
-    from ..rag.search import Caller, busy_words
-
-    def tell(news: News) -> None:
-        ctx.doing = f"the code index is {busy_words(news)}"
-
-    until = (ctx.deadline or time.monotonic() + 3600.0) - _MARGIN_S
-    return Caller(ctx.session, until, ctx.check, tell)
 
 
 # --- inspect ---------------------------------------------------------------------------------------
@@ -231,13 +238,13 @@ def inspect(
         raise InvalidArgument("either a path or a symbol is needed", hint="inspect(symbol='Class.method').")
     if symbol:
         known, portrait, others, complete, note = _portrait(
-            ctx, f"{_below_root(ctx, path)}:{symbol}" if path else symbol
+            ctx, f"{ctx.app.files.locate(path).real}:{symbol}" if path else symbol
         )
     else:
         known, portrait, complete, note = _portrait_of_file(ctx, path or "")
         others = []
     lines = portrait.source.split("\n")
-    shown = Inspected(
+    found = Inspected(
         path=f"{known.root.shown.rstrip('/')}/{names.show(portrait.path)}",
         symbol=portrait.qualname if portrait.kind != "file" else None,
         lines=f"{portrait.first_line}-{portrait.last_line}",
@@ -246,9 +253,9 @@ def inspect(
         docstring=portrait.docstring[:_DOCSTRING],
         snippet="" if include_full_source else _beginning(lines),
         defined_symbols=portrait.defined[:_MOST_DEFINED],
-        incoming_calls=[_line(site) for site in portrait.incoming],
-        outgoing_calls=[_line(site) for site in portrait.outgoing],
-        related_tests=[_line(site) for site in portrait.tests],
+        incoming_calls=[_line(ctx, known.root, site) for site in portrait.incoming],
+        outgoing_calls=[_line(ctx, known.root, site) for site in portrait.outgoing],
+        related_tests=[_line(ctx, known.root, site) for site in portrait.tests],
         related_docs=_docs(ctx, portrait, 3),
         last_commit=_last_commit(ctx, known.root, portrait.path),
         incoming_total=portrait.incoming_total,
@@ -257,27 +264,31 @@ def inspect(
         freshness=note or "fresh",
     )
     if not include_full_source:
-        return shown
-    return InspectedWhole(full_source=portrait.source, **msgspec.structs.asdict(shown))
+        return found
+    return InspectedWhole(full_source=portrait.source, **msgspec.structs.asdict(found))
 
 
 def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], Completeness, str]":
+    """The definition that is meant, of the first root that knows it; those of other roots are named after it."""
     from ..rag import questions
 
-    held: list[tuple[Known, Portrait, list[str]]] = []
+    held: dict[Root, tuple[Portrait | None, list[str]]] = {}  # of a root that is asked again the newest
 
     def ask(known: "Known", targets: "list[Target]") -> "Answer":
         real = [one for one in targets if known.graph.symbol(one).kind != "prototype"] or targets
         best = questions.most_used(known, real, ctx.check)
-        portrait = questions.portrait(known, best, 12, ctx.check)
-        if portrait is not None:
-            held.append((known, portrait, questions.choices(known, [one for one in real if one != best])))
+        order = [best, *(one for one in real if one != best)]
+        choices = [_name(ctx, known.root, one) for one in questions.choices(known, order, len(order))]
+        held[known.root] = questions.portrait(known, best, 12, ctx.check), choices
         return questions.Answer(symbol, [], [], 0, {})
 
     answered = _about(ctx, symbol, ask)
-    if not held:
-        raise NotFound(f"{symbol}: its file changed just now", hint="Ask again.")
-    return *held[-1], *answered[0][2:]
+    for at, (known, _, complete, note) in enumerate(answered):
+        portrait, choices = held[known.root]
+        if portrait is not None:
+            elsewhere = [one for other, *_ in answered[at + 1 :] for one in held[other.root][1]]
+            return known, portrait, [*choices[1:], *elsewhere][:_MOST_OTHERS], complete, note
+    raise NotFound(f"{symbol}: its file changed just now", hint="Ask again.")
 
 
 def _portrait_of_file(ctx: Context, path: str) -> "tuple[Known, Portrait, Completeness, str]":
@@ -300,11 +311,6 @@ def _portrait_of_file(ctx: Context, path: str) -> "tuple[Known, Portrait, Comple
     )
 
 
-def _below_root(ctx: Context, path: str | None) -> str:
-    place = ctx.app.files.locate(path or "")
-    return place.real.removeprefix(os.fsdecode(place.root.real).rstrip("/") + "/")
-
-
 def _beginning(lines: list[str]) -> str:
     from ..tokens import estimate
 
@@ -314,9 +320,9 @@ def _beginning(lines: list[str]) -> str:
     return "\n".join(shown) + (f"\n… {len(lines) - len(shown)} more lines" if len(shown) < len(lines) else "")
 
 
-def _line(site: "Site") -> str:
+def _line(ctx: Context, root: Root, site: "Site") -> str:
     grade = "" if site.confidence == "exact" else f" ({site.confidence})"
-    return f"{names.show(site.path)}:{site.line} {site.inside or site.snippet}{grade}"
+    return f"{shown(ctx, root, site.path)}:{site.line} {site.inside or site.snippet}{grade}"
 
 
 def _docs(ctx: Context, portrait: "Portrait", most: int) -> list[str]:
@@ -325,11 +331,11 @@ def _docs(ctx: Context, portrait: "Portrait", most: int) -> list[str]:
 
     name = portrait.qualname.rpartition("/")[2].rpartition(".")[2] if portrait.kind != "file" else portrait.qualname
     found = ctx.app.rag.search(Asked(name, "docs", most * 2, 4_000), caller_of(ctx)).hits
-    return [_source(hit) for hit in found if name.rpartition("/")[2] in hit.text][:most]
+    return [_source(ctx, hit) for hit in found if name.rpartition("/")[2] in hit.text][:most]
 
 
-def _source(hit: "Hit") -> str:
-    return f"{names.show(hit.path)}#L{hit.numbers[0]}-L{hit.numbers[-1]}"
+def _source(ctx: Context, hit: "Hit") -> str:
+    return f"{shown(ctx, hit.root, hit.path)}#L{hit.numbers[0]}-L{hit.numbers[-1]}"
 
 
 def _last_commit(ctx: Context, root: Root, path: bytes) -> str | None:
@@ -408,7 +414,9 @@ def rag_search_enriched(
     )
     caller = caller_of(ctx)
     answer = ctx.app.rag.search(asked, caller)
-    rows = [EnrichedSnippet(hit.text, _source(hit), round(hit.score, 3), hit.symbol, hit.kind) for hit in answer.hits]
+    rows = [
+        EnrichedSnippet(hit.text, _source(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind) for hit in answer.hits
+    ]
 
     def question(known: "Known") -> Completeness:
         for hit, row in zip(answer.hits, rows, strict=True):
@@ -421,7 +429,9 @@ def rag_search_enriched(
         if row.symbol is not None and graph_depth:
             row.docs = _mentions(ctx, row.symbol)
     complete = _summed([one for one, _ in told])
-    return EnrichedSnippets(rows, True, answer.freshness, answer.candidates, complete)
+    notes = [note for note in (answer.freshness, *(note for _, note in told)) if note and note != "fresh"]
+    freshness = "; ".join(dict.fromkeys(notes)) or "fresh"
+    return EnrichedSnippets(rows, True, freshness, answer.candidates, complete)
 
 
 def _surround(known: "Known", hit: "Hit", row: EnrichedSnippet, query: str, depth: int, ctx: Context) -> None:
@@ -435,14 +445,14 @@ def _surround(known: "Known", hit: "Hit", row: EnrichedSnippet, query: str, dept
     callers = questions.lineage(known, row.symbol, targets, "upstream", depth, ctx.check).sites
     sure = [site for site in callers if site.kind != "import" and site.confidence != "name_only"]
     tests = [site for site in sure if questions.TESTS.search(os.fsdecode(site.path))]
-    row.callers = _few(site for site in sure if site not in tests)
-    row.tests = _few(tests)
+    row.callers = _few(ctx, known.root, (site for site in sure if site not in tests))
+    row.tests = _few(ctx, known.root, tests)
     callees = questions.lineage(known, row.symbol, targets, "callees", depth, ctx.check).sites
-    row.callees = _few(callees)
+    row.callees = _few(ctx, known.root, callees)
 
 
-def _few(sites: "Iterable[Site]") -> list[str]:
-    return list(dict.fromkeys(_line(site) for site in sites))[:_AROUND]
+def _few(ctx: Context, root: Root, sites: "Iterable[Site]") -> list[str]:
+    return list(dict.fromkeys(_line(ctx, root, site) for site in sites))[:_AROUND]
 
 
 def _mentions(ctx: Context, symbol: str) -> list[str]:
@@ -450,7 +460,7 @@ def _mentions(ctx: Context, symbol: str) -> list[str]:
 
     name = symbol.rpartition(".")[2]
     found = ctx.app.rag.search(Asked(name, "docs", 3, 2_000), caller_of(ctx)).hits
-    return [_source(hit) for hit in found if name in hit.text][:1]
+    return [_source(ctx, hit) for hit in found if name in hit.text][:1]
 
 
 # --- plan and bootload -----------------------------------------------------------------------------
@@ -528,7 +538,8 @@ def _planned(ctx: Context, words: str, commands: list[str]) -> str:
     if made is not None and made.confidence >= 0.2 and made.spans:
         steps.append(f"The task seems to be: {made.intent} ({words}); confidence {made.confidence}. Look at:")
         steps += [
-            f"- {names.show(span.path)}:{span.first_line}-{span.last_line} ({span.rationale})" for span in made.spans
+            f"- {shown(ctx, span.root, span.path)}:{span.first_line}-{span.last_line} ({span.rationale})"
+            for span in made.spans
         ]
     else:
         drawn = ctx.app.rag.ask(lambda known: maps.draw(maps.ranking(known), 400), caller_of(ctx))

@@ -2,21 +2,15 @@
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from ..app import Context
-from ..te import names
-from ..te.filesystem import Root
 from ..tool import Result, Row, tool
-
-if TYPE_CHECKING:
-    from ..rag.build import News
-    from ..rag.search import Caller
+from .asking import caller_of, shown
 
 _SWITCH = "jit_context_enabled"
-_MARGIN_S = 0.3  # of a call's time that is left for the reply
 
 Scope = Literal["repo", "docs", "both"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -68,12 +62,11 @@ def rag_search(
         min(budget_tokens or rag.token_budget, rag.max_token_budget),
         path_glob,
     )
-    answer = ctx.app.rag.search(asked, _caller(ctx))
-    first = ctx.app.files.roots[0]
+    answer = ctx.app.rag.search(asked, caller_of(ctx))
     rows = [
         Snippet(
             hit.text,
-            f"{_shown(hit.path, hit.root, first)}#L{hit.numbers[0]}-L{hit.numbers[-1]}",
+            f"{shown(ctx, hit.root, hit.path)}#L{hit.numbers[0]}-L{hit.numbers[-1]}",
             round(hit.score, 3),
             hit.symbol,
             hit.kind,
@@ -83,23 +76,8 @@ def rag_search(
     return Snippets(rows, True, answer.freshness, answer.candidates)
 
 
-def _shown(path: bytes, root: Root, first: Root) -> str:
-    shown = names.show(path)
-    return shown if root == first else f"{root.shown.rstrip('/')}/{shown}"
-
-
 def _default_scope(configured: str) -> Scope:
     return msgspec.convert(configured, Scope)
-
-
-def _caller(ctx: Context) -> "Caller":
-    from ..rag.search import Caller, busy_words
-
-    def tell(news: "News") -> None:
-        ctx.doing = f"the code index is {busy_words(news)}"
-
-    until = (ctx.deadline or time.monotonic() + 3600.0) - _MARGIN_S
-    return Caller(ctx.session, until, ctx.check, tell)
 
 
 class Indexed(Result):
@@ -117,7 +95,7 @@ def rag_index(ctx: Context, path: str | None = None, full: bool = False) -> Inde
     config = ctx.app.config
     ctx.limit_time(config.linux_ops.process_limits.max_timeout_sec)
     rag = ctx.app.rag
-    outcomes = rag.refresh(path, full, _caller(ctx))
+    outcomes = rag.refresh(path, full, caller_of(ctx))
     done = [news for news in outcomes if news is not None]
     stats = rag.stats()
     return Indexed(
