@@ -1,5 +1,6 @@
 """Searching code over every surface: the best pieces, within the budget, with the lines they really have."""
 
+import itertools
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -472,3 +474,36 @@ def test_a_search_goes_on_when_the_index_is_replaced_under_it(zoo: Library) -> N
     answer = zoo.rag.search(Asked("paint zebra", path_glob="*.py"), zoo.caller(replace_it))
     assert ([hit.path for hit in answer.hits], answer.freshness) == ([b"zebra.py"], "fresh")
     assert zoo.build.name == builds[-1]
+
+
+def test_a_file_that_grew_is_not_read(zoo: Library) -> None:
+    zoo.ask("zebra")
+    huge = 300 << 20
+
+    def grow() -> None:
+        os.truncate(zoo.root / "zebra.py", huge)
+
+    tracemalloc.start()
+    try:
+        answer = zoo.rag.search(Asked("paint zebra", path_glob="*.py"), zoo.caller(grow))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.hits == []
+    assert peak < huge / 4
+
+
+def test_hits_in_a_file_that_keeps_changing_are_left_out_and_that_is_said(zoo: Library) -> None:
+    zoo.ask("zebra")
+    versions = itertools.count()
+
+    def rewrite() -> None:
+        (zoo.root / ".new").write_text(f"def paint_zebra_{next(versions)}(): ...\n")
+        os.replace(zoo.root / ".new", zoo.root / "zebra.py")
+
+    answer = zoo.rag.search(Asked("paint zebra roar loudly", path_glob="*.py"), zoo.caller(rewrite))
+    assert [hit.path for hit in answer.hits] == [b"lion.py"]
+    assert "left out" in answer.freshness
+    after = zoo.ask("paint zebra")
+    assert [hit.path for hit in after.hits] == [b"zebra.py"]
+    assert "left out" not in after.freshness

@@ -73,6 +73,7 @@ class File(NamedTuple):
     id: int
     path: bytes
     language: str
+    size: int
     sha256: bytes
     chunks: list[Chunk]
 
@@ -188,11 +189,11 @@ class Reader:
 
     def file(self, file: int) -> File | None:
         """A file with its chunks; None for one that is no longer there."""
-        rows = self._rows("SELECT id, path, language, sha256, chunks FROM files WHERE id=? AND state=''", (file,))
+        rows = self._rows("SELECT id, path, language, size, sha256, chunks FROM files WHERE id=? AND state=''", (file,))
         if not rows:
             return None
-        number, path, language, sha256, chunks = rows[0]
-        return File(number, path, language, sha256, _chunks.decode(chunks))
+        number, path, language, size, sha256, chunks = rows[0]
+        return File(number, path, language, size, sha256, _chunks.decode(chunks))
 
     def outline(self, file: int) -> list[Definition]:
         """The definitions of a file; what their docstrings say is not kept."""

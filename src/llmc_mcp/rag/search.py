@@ -213,14 +213,6 @@ class _Found(NamedTuple):
     kind: str | None
 
 
-class _Changed(Exception):
-    """Files are not what they were when they were indexed."""
-
-    def __init__(self, paths: list[bytes]) -> None:
-        super().__init__(f"{len(paths)} files changed")
-        self.paths = paths
-
-
 class _Shelf:
     """One root and its index."""
 
@@ -351,19 +343,11 @@ class _Shelf:
         """Hits with their text, what to say about freshness, and how many candidates there were."""
         embed.load(self._embedding)  # one that there is not is said before anything is built for it
         reader, note = self._ready(caller)
-        patient, whole = _ROUNDS, True
+        patience, whole = _ROUNDS, True
         while True:
             try:
                 found = self._query(reader, asked, caller.check)
-                return self._read(reader, found, asked.limit, skip_changed=not patient), note, found.candidates
-            except _Changed as exc:
-                ticket = self._builder.look_at(exc.paths)
-                until = min(caller.until, time.monotonic() + _CHANGED_S)
-                if self._wait(ticket, until, caller) is None:
-                    patient, note = 0, "some files changed and are not indexed yet: their hits are left out"
-                else:
-                    patient, note = patient - 1, note or _files("updated", len(exc.paths))
-                reader, note = self._newest(caller, note)
+                hits, changed = self._read(reader, found, asked.limit)
             except Damaged as exc:
                 if self._home.current() != reader.build:  # that one is no longer in force
                     reader, note = self._newest(caller, note)
@@ -372,6 +356,17 @@ class _Shelf:
                     raise Internal(f"the code index can't be read: {exc}") from None
                 whole = False
                 reader, note = self._repaired(str(exc), caller)
+                continue
+            if not changed:
+                return hits, note, found.candidates
+            if not patience:
+                return hits, _left_out(note, len(changed)), found.candidates
+            ticket = self._builder.look_at(changed)
+            until = min(caller.until, time.monotonic() + _CHANGED_S)
+            taken_in = self._wait(ticket, until, caller) is not None
+            patience = patience - 1 if taken_in else 0
+            updated = _files("updated", len(changed)) if taken_in else ""
+            reader, note = self._newest(caller, note or updated)
 
     def _query(self, reader: Reader, asked: Asked, check: Callable[[], None]) -> rank.Found:
         files = self._matching(reader, asked.path_glob, check)
@@ -435,8 +430,8 @@ class _Shelf:
                 found.append(file)
         return found
 
-    def _read(self, reader: Reader, found: rank.Found, limit: int, *, skip_changed: bool) -> list[_Found]:
-        """The texts of hits, as they are on the disk now; raises where that is not what was indexed."""
+    def _read(self, reader: Reader, found: rank.Found, limit: int) -> tuple[list[_Found], list[bytes]]:
+        """The texts of hits, as they are on the disk now; and the files where that is not what was indexed."""
         sources: dict[int, tuple[File, bytes] | None] = {}
         hits: list[_Found] = []
         changed: list[bytes] = []
@@ -464,9 +459,7 @@ class _Shelf:
                     kind or None,
                 )
             )
-        if changed and not skip_changed:
-            raise _Changed(changed)
-        return hits
+        return hits, changed
 
     def _source(self, reader: Reader, file: int, changed: list[bytes]) -> tuple[File, bytes] | None:
         """A file that is on the disk what it is in the index; any other is added to `changed`."""
@@ -479,8 +472,9 @@ class _Shelf:
             changed.append(known.path)
             return None
         with os.fdopen(fd, "rb", buffering=0) as opened:
-            source = opened.read(info.st_size + 1) or b""
-        if hashlib.sha256(source).digest() != known.sha256:
+            # One of another size is not read: it may be huge by now, and nobody limits what the server reads here.
+            source = (opened.read(known.size + 1) or b"") if info.st_size == known.size else None
+        if source is None or hashlib.sha256(source).digest() != known.sha256:
             changed.append(known.path)
             return None
         return known, source
@@ -532,6 +526,12 @@ def _failure(news: News) -> FeatureUnavailable:
 
 def _files(verb: str, count: int) -> str:
     return f"{verb} {count:,} file{'s' if count != 1 else ''}"
+
+
+def _left_out(note: str, files: int) -> str:
+    """What is said where files are not on the disk what they are in the index, however often they are indexed."""
+    said = f"{_files('', files).strip()} changed again or can't be read: hits there are left out"
+    return f"{note}; {said}" if note and not note.startswith("updated") else said
 
 
 def busy_words(news: News) -> str:
