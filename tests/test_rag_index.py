@@ -4,17 +4,22 @@ import importlib.util
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
+import tarfile
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import tantivy
 
 from llmc_mcp.config import Config
 from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, LlmcError
-from llmc_mcp.rag import store
+from llmc_mcp.rag import builder, confine, store
+from llmc_mcp.rag.build import News, Request, Setup
 from llmc_mcp.rag.index import Damaged, Looked, Writer
 from llmc_mcp.rag.search import Asked
 from llmc_mcp.rag.walk import Rules, Walk
@@ -170,6 +175,67 @@ def test_whoever_takes_a_build_back_stops_it(library: Library) -> None:
     assert eventually(lambda: "being" not in library.rag.state())
     assert library.build == old
     assert list(library.home.glob("b-*")) == [old]
+
+
+def test_a_build_that_others_wait_for_is_not_stopped_by_one_who_gives_up(library: Library) -> None:
+    library.ask("zebra")
+    for number in range(400):
+        (library.root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
+    other_waits = threading.Event()
+    told: list[News | None] = []
+
+    def wait_too() -> None:
+        told.extend(library.rag.refresh(None, False, library.caller(other_waits.set)))
+
+    other = threading.Thread(target=wait_too)
+
+    def check() -> None:
+        if other.ident is None:
+            other.start()
+        if other_waits.is_set():
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        library.rag.refresh(None, True, library.caller(check))
+    other.join()
+    (news,) = told
+    assert news is not None
+    assert (news.failed, news.rebuilt) == ("", "it was asked for")
+
+
+def test_whatever_goes_wrong_at_the_start_is_said_and_the_next_call_tries_again(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(_: str) -> str:
+        raise tarfile.ReadError("unexpected end of data")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(builder, "unpack", torn)
+        with pytest.raises(FeatureUnavailable, match="unexpected end of data"):
+            library.ask("zebra")
+    other = confine.command("llmc_mcp.rag.lines")  # it ends before it reads anything
+
+    def start_other(_: str) -> list[bytes]:
+        return other
+
+    with monkeypatch.context() as broken:
+        broken.setattr(confine, "command", start_other)
+        with pytest.raises(FeatureUnavailable, match="ended"):
+            library.ask("zebra")
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+
+
+def test_an_indexing_process_that_talks_nonsense_is_ended(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = confine.command("this")  # it prints lines that are no news
+
+    def start_other(_: str) -> list[bytes]:
+        return other
+
+    with monkeypatch.context() as broken:
+        broken.setattr(confine, "command", start_other)
+        with pytest.raises(FeatureUnavailable, match="ended"):
+            library.ask("zebra")
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
 
 
 def test_an_index_that_takes_longer_than_the_call_is_said_and_goes_on(library: Library) -> None:
@@ -349,15 +415,171 @@ def test_a_touched_file_is_not_parsed_again(library: Library) -> None:
     assert times == (1,)
 
 
+def test_an_answer_is_called_fresh_only_if_it_knows_of_every_change_before_it(library: Library) -> None:
+    library.ask("zebra")
+    for number in range(12):
+        path = library.root / ("zoo/lion.py" if number % 2 else f"zoo/cub_{number}.py")
+        path.write_text(f"def quokka_{number}(): ...\n")
+        answer = library.ask(f"quokka_{number}")
+        assert answer.freshness != "fresh" or f"def quokka_{number}" in answer.hits[0].text
+
+
 def test_a_watch_says_when_the_kernel_has_none_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, folder: bytes) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(kernel, "inotify_watch", full)
     watch = Watch()
-    watch.follow([b"a/b.py"], 0)
+    watch.follow([b"a/b.py"], since_ns=0)
     assert "max_user_watches" in watch.reason
     os.close(watch.fd)
+
+
+def test_a_folder_that_changed_before_it_was_watched_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    changed = (tmp_path / "a").stat().st_mtime_ns
+    os.utime(tmp_path, ns=(1, 1))
+    watch = Watch()
+    assert watch.follow([b"a/b.py"], changed)
+    assert not watch.follow([b"a/b.py"], changed)  # from now on, the kernel tells
+    os.close(watch.fd)
+
+
+# --- the process itself --------------------------------------------------------------------------------------------
+
+
+class Child:
+    """The process that keeps an index, at the other end of its pipes."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+
+    def send(self, *requests: Request) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(msgspec.json.encode(request) + b"\n" for request in requests))
+        self.process.stdin.flush()
+
+    def hear(self) -> News:
+        assert self.process.stdout is not None
+        return msgspec.json.decode(self.process.stdout.readline(), type=News)
+
+    def outcome(self, number: int) -> News:
+        while True:
+            news = self.hear()
+            if news.done and news.id == number:
+                return news
+
+
+@contextmanager
+def child_on(root: Path, home: Path, ripgrep: str) -> Generator[Child]:
+    home.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "llmc_mcp.rag.build"]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        child = Child(process)
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(Setup(str(home), Rules(), ripgrep)) + b"\n")
+        try:
+            yield child
+        finally:
+            process.stdin.close()
+            process.kill()
+
+
+def ripgrep_that(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "rg"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_only_the_request_that_is_taken_back_is_stopped(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.file("a.py", ZEBRA)
+    ripgrep = ripgrep_that(
+        tmp_path, f'[ -e "{tmp_path}/go" ] || exec sleep 600\nexec {os.fsdecode(find_ripgrep())} "$@"'
+    )
+    with child_on(workspace.root, tmp_path / "home", ripgrep) as child:
+        child.send(Request(1, "refresh"), Request(2, "refresh"), Request(3, "refresh"))
+        assert child.hear().id == 1  # it walks, and ripgrep hangs
+        (tmp_path / "go").touch()
+        child.send(Request(1, "stop"), Request(3, "stop"))
+        assert child.outcome(1).failed == "stopped"
+        second = child.outcome(2)
+        assert (second.failed, second.changed) == ("", 1)
+        assert child.outcome(3).failed == "stopped"
+
+
+def test_the_process_listens_while_another_one_writes(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.file("a.py", ZEBRA)
+    home = tmp_path / "home"
+    home.mkdir()
+    with (
+        store.Home(str(home)).writing(lambda: None),
+        child_on(workspace.root, home, os.fsdecode(find_ripgrep())) as child,
+    ):
+        child.send(Request(1, "refresh"))
+        assert child.hear().busy
+        child.send(Request(1, "stop"))
+        assert child.outcome(1).failed == "stopped"
+
+
+def test_a_process_that_has_not_walked_yet_says_so_and_walks_whatever_it_is_asked_for(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.file("a.py", ZEBRA)
+    home, ripgrep = tmp_path / "home", os.fsdecode(find_ripgrep())
+    with child_on(workspace.root, home, ripgrep) as child:
+        child.send(Request(1, "refresh"))
+        child.outcome(1)
+    workspace.file("b.py", ZEBRA)
+    with child_on(workspace.root, home, ripgrep) as child:
+        child.send(Request(1, "ping"))
+        first = child.outcome(1)
+        assert (first.busy, first.failed) == (False, "not compared with the files yet")
+        child.send(Request(2, "refresh", paths=[b"a.py"]))
+        assert child.outcome(2).changed == 1  # b.py
+        workspace.file("c.py", ZEBRA)
+        child.send(Request(3, "ping"))
+        assert child.outcome(3).failed == ""
+    connection = store.connect(str(home / os.readlink(home / "current")))
+    assert {row[0] for row in connection.execute("SELECT path FROM files")} == {b"a.py", b"b.py", b"c.py"}
+    connection.close()
+
+
+def test_new_names_of_ignored_files_are_not_each_a_reason_to_walk(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.file("a.py", ZEBRA)
+    workspace.file(".gitignore", "*.o\n")
+    log = tmp_path / "walks"
+    ripgrep = ripgrep_that(tmp_path, f'echo walk >> {log}\nexec {os.fsdecode(find_ripgrep())} "$@"')
+    with child_on(workspace.root, tmp_path / "home", ripgrep) as child:
+        child.send(Request(1, "refresh"))
+        child.outcome(1)
+        child.send(Request(2, "ping"))
+        child.outcome(2)
+        before = log.read_text().count("walk")
+        for number in range(60):
+            workspace.file(f"{number}.o", "")
+            while not child.hear().busy:
+                pass
+        assert log.read_text().count("walk") - before < 60  # twice as many if each were one: there are two rules to ask
+
+
+def test_a_walk_keeps_the_first_files_and_is_heard_of_meanwhile(workspace: Workspace, tmp_path: Path) -> None:
+    for number in range(600):
+        workspace.file(f"f{number:03}.py", "")
+    root = os.open(workspace.root, os.O_RDONLY | os.O_DIRECTORY)
+    walk = Walk(root, Rules(max_files=3), os.fsdecode(find_ripgrep()), str(tmp_path))
+    ticks: list[int] = []
+    old = os.getcwd()
+    os.chdir(workspace.root)
+    try:
+        seen = walk.files(lambda: ticks.append(1))
+    finally:
+        os.chdir(old)
+        os.close(root)
+    assert [file.path for file in seen] == [b"f000.py", b"f001.py", b"f002.py"]
+    assert walk.past_limit == 597
+    assert ticks
 
 
 # --- damage --------------------------------------------------------------------------------------------------------

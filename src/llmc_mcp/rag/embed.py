@@ -59,7 +59,7 @@ class Words:
     """Sums of word vectors."""
 
     setting = "words"
-    name = "words-2"
+    name = "words-3"
 
     def __init__(self) -> None:
         import numpy as np
