@@ -213,7 +213,7 @@ class Keeper:
         if not self._walked:  # nothing is watched before that
             self._tell_waiting("not compared with the files yet")
             return
-        paths = self._changes(_QUIET_S)
+        paths = self._changes(0.0)
         if self._watch.reason and not self._walk_wanted:
             ago = time.monotonic() - self._walked
             self._walk_wanted = self._may_walk(time.monotonic())
@@ -238,7 +238,7 @@ class Keeper:
     def _follow(self) -> None:
         """Take in what changed, once it is quiet."""
         self._tell(msgspec.structs.replace(self._idle(), busy=True))
-        paths = self._changes(_LONGEST_S)
+        paths = self._changes(_QUIET_S)
         walk = self._walk_wanted and self._may_walk(time.monotonic())
         self._unsure |= paths if walk else set()
         if paths or walk:
@@ -246,16 +246,15 @@ class Keeper:
         else:
             self._tell(self._idle())
 
-    def _changes(self, seconds: float) -> set[bytes]:
-        """Files that changed; changes come in bursts, so this waits for the next ones, but no longer than that."""
+    def _changes(self, quiet: float) -> set[bytes]:
+        """Files that changed, once there was no further change for so long."""
         paths: set[bytes] = set()
-        until = time.monotonic() + seconds
-        while self._watch.fd >= 0:
+        until = time.monotonic() + _LONGEST_S
+        while self._watch.fd >= 0 and select.select([self._watch.fd], [], [], quiet)[0]:
             more, walk = self._watch.changes()
             paths |= more
             self._walk_wanted |= walk
-            left = min(_QUIET_S, until - time.monotonic())
-            if left <= 0 or not (more or walk) or not select.select([self._watch.fd], [], [], left)[0]:
+            if time.monotonic() > until:
                 break
         return paths
 
