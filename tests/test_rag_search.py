@@ -197,10 +197,17 @@ def test_an_empty_query_is_refused(gate: Gate, query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["the", "((", "a AND (b", "*", "-", '"', "\\", "…", "😀", "a" * 5_000, "x " * 2_000, "+:^~"]
+    "query", ["the", "((", "a AND (b", "*", "-", '"', "\\", "…", "😀", "a" * 2_000, "x " * 1_000, "+:^~"]
 )
 def test_no_query_is_a_syntax_error(gate: Gate, query: str) -> None:
     search(gate, query)
+
+
+@pytest.mark.parametrize("tool", ["rag_search", "rag_search_enriched", "rag_plan"])
+def test_a_query_that_is_too_long_is_refused_before_anything_is_done_with_it(gate: Gate, tool: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        gate.call(context(gate), tool, {"query": "cart " * 401})
+    assert ("2,000" in caught.value.message, bool(caught.value.hint)) == (True, True)
 
 
 # --- budgets -------------------------------------------------------------------------------------------------------
@@ -348,6 +355,8 @@ def test_over_http_k_and_budget_are_clamped(shop: Workspace) -> None:
         assert len(small["snippets"]) == 1
         message = {"user_msg": "how is an item put into the cart?", "inject_context": "Be brief."}
         context_of_call = client.post("/invoke_agent", json=message).json()["context"]
+        long = {"user_msg": f"how is an item put into the cart? {'thank you ' * 500}"}
+        assert "shop/cart.py#L" in client.post("/invoke_agent", json=long).json()["context"]
         assert context_of_call.startswith("Be brief.\n\n")
         assert "shop/cart.py#L" in context_of_call
 
@@ -439,7 +448,7 @@ def test_searches_at_once_while_the_index_is_built_anew_neither_fail_nor_build_i
                 answer = zoo.ask("paint zebra")
                 told.add(answer.freshness)
                 assert [hit.path for hit in answer.hits] == [b"zebra.py"]
-                ((symbols, _),) = zoo.rag.ask(lambda known: known.files.names_like("paint"), zoo.caller())
+                ((symbols, _),) = zoo.rag.ask(lambda known: known.files.names_beginning("paint"), zoo.caller())
                 assert symbols == ["paint_zebra"]
             except BaseException as exc:  # noqa: BLE001  whatever it is, it is told
                 failed.append(exc)

@@ -30,6 +30,7 @@ API_VERSION = "v0"
 _MCP = "/mcp"
 _DEFAULT_SESSION = "http"
 _SESSION_KEY = "session.key"
+_SEARCHED = 2_000  # characters of a message that context is searched for: a query may have no more
 
 SessionId = Annotated[str, Field(max_length=128, description="the conversation that processes and changes belong to")]
 
@@ -135,7 +136,8 @@ class _Rest:
         self._gate.limits.take(caller.session(body.session_id))
         parts = [body.inject_context] if body.inject_context else []
         if self._rag.jit_context_enabled and "rag_search" in self._gate.catalog.tools:
-            arguments = self._search_arguments(body.user_msg, None, None, None)
+            asked = body.user_msg[:_SEARCHED]
+            arguments = self._search_arguments(asked, None, None, None)
             found = msgspec.json.decode(await self._call(caller, request, body.session_id, "rag_search", arguments))
             parts += [f"{snippet['src']}\n{snippet['text']}" for snippet in found["snippets"]]
         text = f"[MCP {API_VERSION}] received; use /rag/search for pre-call context"

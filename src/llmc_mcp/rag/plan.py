@@ -12,7 +12,7 @@ from ..te.filesystem import Root
 from . import words
 from .questions import TESTS, Site, find, where_used
 from .scopes import CLASSES, FUNCTIONS
-from .search import Asked, Caller, Hit, Known, Rag
+from .search import Asked, Caller, Hit, Known, Rag, check_query
 
 Intent = Literal["fix", "add", "change", "remove", "optimise", "test", "document", "understand"]
 
@@ -76,6 +76,7 @@ def intent_of(query: str) -> Intent:
 
 def make(rag: Rag, query: str, detail: Literal["summary", "full"], caller: Caller) -> Plan:
     """The plan for a task in words."""
+    check_query(query)
     named = rag.ask(lambda known: _named(known, query, _USERS[detail], caller.check), caller)
     spans = [span for (found, _), _ in named for span in found]
     symbols = [name for (_, found), _ in named for name in found]

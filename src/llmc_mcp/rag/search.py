@@ -122,6 +122,17 @@ def wanted_from(config: Config) -> Wanted:
     return Wanted(rules, rag.embedding)
 
 
+def check_query(text: str) -> None:
+    """Refuse what is no question: every word of it costs time, and a page of them finds nothing in particular."""
+    if not text.strip():
+        raise InvalidArgument("the query is empty", hint="Ask for what the code does, or for a name in it.")
+    if len(text) > words.LONGEST_QUERY:
+        raise InvalidArgument(
+            f"the query has {len(text):,} characters, {words.LONGEST_QUERY:,} are allowed",
+            hint="Ask for what the code does in a sentence, or for a name in it.",
+        )
+
+
 class Rag:
     """The indexes of all roots; made once per server."""
 
@@ -132,8 +143,7 @@ class Rag:
 
     def search(self, asked: Asked, caller: Caller) -> Answer:
         """The best snippets of all roots."""
-        if not asked.text.strip():
-            raise InvalidArgument("the query is empty", hint="Ask for what the code does, or for a name in it.")
+        check_query(asked.text)
         if asked.path_glob is not None:
             Glob(asked.path_glob)  # one that is refused is refused before anything is built
         found: list[tuple[_Shelf, list[_Found]]] = []
@@ -159,9 +169,11 @@ class Rag:
             candidates,
         )
 
-    def ask(self, question: "Callable[[Known], Told]", caller: Caller) -> "list[tuple[Told, str]]":
-        """What the graph of each root says to a question, and how fresh that is."""
-        return [shelf.ask(question, caller) for shelf in self._shelves]
+    def ask(
+        self, question: "Callable[[Known], Told]", caller: Caller, root: Root | None = None
+    ) -> "list[tuple[Told, str]]":
+        """What the graph of each root, or of one, says to a question, and how fresh that is."""
+        return [shelf.ask(question, caller) for shelf in self._shelves if root is None or shelf.root == root]
 
     def shelf_of(self, path: str | None) -> "list[_Shelf]":
         """The index that a path belongs to; all of them without one."""

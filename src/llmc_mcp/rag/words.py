@@ -10,6 +10,7 @@ _WORD = re.compile(r"[^\W_][\w]*|_\w+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _NAME = re.compile(r"[^\W\d]\w*(?:(?:\.|::|->|#|\\|/)[^\W\d]\w*[!?]?)*")
 _SEPARATOR = re.compile(r"\.|::|->|#|\\|/")
+LONGEST_QUERY = 2_000  # characters
 _LONGEST = 64  # letters; what is longer is data, not a word
 
 # What says nothing about code: words of grammar, and how one asks.
