@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.errors import InvalidArgument, NotFound
-from llmc_mcp.rag import map as maps
+from llmc_mcp.rag import maps
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools import code_graph as ask
 

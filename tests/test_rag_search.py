@@ -516,3 +516,44 @@ def test_hits_in_a_file_that_keeps_changing_are_left_out_and_that_is_said(zoo: L
     after = zoo.ask("paint zebra")
     assert [hit.path for hit in after.hits] == [b"zebra.py"]
     assert "left out" not in after.freshness
+
+
+def test_the_id_of_a_file_that_is_gone_is_never_given_to_another(zoo: Library) -> None:
+    zoo.ask("zebra")
+    zoo.app.close()
+    writer = Writer(str(zoo.build))
+    newest = max(writer.known().values(), key=lambda known: known.id)
+    writer.drop(newest.id)
+    writer.commit()
+    writer.close()
+    again = Writer(str(zoo.build))
+    try:
+        assert again.new_id() > newest.id
+    finally:
+        again.close()
+
+
+def test_places_that_the_text_index_does_not_know_of_yet_are_not_shown_as_hits(zoo: Library) -> None:
+    """Between the two commits a hit is one of the old content, and the chunk of its number one of the new."""
+    zoo.ask("zebra")
+    zoo.app.close()
+    (zoo.root / "zebra.py").write_text("# something else entirely\n" * 3)
+    source = (zoo.root / "zebra.py").read_bytes()
+    connection = store.connect(str(zoo.build), write=True)
+    generation = store.get_meta(connection, "generation") + 1
+    digest = hashlib.sha256(source).digest()
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "UPDATE files SET sha256=?, size=?, generation=? WHERE path=?",
+        (digest, len(source), generation, b"zebra.py"),
+    )
+    store.put_meta(connection, "generation", generation)
+    connection.execute("COMMIT")
+    connection.close()
+    reader = Reader(str(zoo.build))
+    found = reader.search("paint zebra", "repo", None, 3, None)
+    (hit,) = found.chunks
+    file = reader.file(hit.file)
+    assert file is not None
+    assert (file.path, file.generation > reader.searched) == (b"zebra.py", True)
+    reader.close()

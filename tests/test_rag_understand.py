@@ -1,5 +1,6 @@
 """The tools that explain code, on a small repository with everything real around them."""
 
+import gc
 import os
 import re
 import signal
@@ -15,8 +16,10 @@ import pytest
 from llmc_mcp.app import App, Context
 from llmc_mcp.config import Config
 from llmc_mcp.errors import Cancelled, InvalidArgument, NotFound, Timeout
-from llmc_mcp.rag import map as maps
+from llmc_mcp.rag import maps
 from llmc_mcp.rag.doc import doc_of
+from llmc_mcp.rag.record import Record
+from llmc_mcp.rag.search import Known
 from llmc_mcp.session import Session
 from llmc_mcp.te import history
 from llmc_mcp.te.history import last_commit
@@ -492,6 +495,46 @@ def test_a_map_stays_within_its_budget_and_shows_what_matters(shop: Library) -> 
     assert not any("test" in one.path for one in ranked)
     for budget in (10, 30, 100, 1_000):
         assert estimate(maps.draw(ranked, budget)) <= budget
+
+
+def test_a_map_is_given_up_when_nobody_wants_it_any_more(shop: Library) -> None:
+    def check() -> None:
+        raise Cancelled("taken back")
+
+    with pytest.raises(Cancelled):
+        shop.rag.ask(lambda known: maps.ranking(known, check), shop.caller())
+
+
+def test_of_what_a_map_was_made_from_nothing_is_kept(shop: Library) -> None:
+    def records() -> int:
+        return sum(isinstance(one, Record) for one in gc.get_objects())
+
+    def question(known: Known) -> tuple[int, int, int]:
+        before, ranked = records(), maps.ranking(known)
+        return before, records(), len(ranked)
+
+    ((before, after, ranked), _) = shop.rag.ask(question, shop.caller())[0]
+    assert (after, ranked > 0) == (before, True)
+
+
+def test_a_repository_is_ranked_once_for_all_who_ask_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.py").write_text("def f():\n    pass\n")
+    (root / "b.py").write_text("from a import f\n\nf()\n")
+    ranking = Mock(wraps=maps.ranking)
+    monkeypatch.setattr(maps, "ranking", ranking)
+    with library_on(root, tmp_path / "data") as library:
+        for _ in range(2):
+            assert "def f" in code_graph.rag_bootload(context(library), "S", "42").plan
+            assert "def f" in library.app.maps.draw(200, library.caller())[0].text
+        assert ranking.call_count == 1
+        (root / "a.py").write_text("def f(more):\n    pass\n")
+        library.refresh()
+        assert "def f(more)" in library.app.maps.draw(200, library.caller())[0].text
+        assert ranking.call_count == 2
 
 
 def test_people_ask_the_same_on_the_command_line(shop: Library) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from llmc_mcp.app import App
 from llmc_mcp.config import Config
-from llmc_mcp.rag import map as maps
+from llmc_mcp.rag import maps
 from llmc_mcp.rag.resolve import Target
 from llmc_mcp.rag.search import Caller, Known
 from llmc_mcp.session import Session

@@ -87,16 +87,13 @@ def inspect(arguments: list[str]) -> int:
 
 def repository_map(arguments: list[str]) -> int:
     """Print a map of the repository."""
-    from .rag import map as maps
-
     words, options = _parsed(arguments, _MAP, flags=("--json",), valued=("--tokens",))
     tokens = _number(options, "--tokens", 1_000)
     if len(words) > 1:
         raise InvalidArgument(f"one folder at a time\n{_MAP}")
 
     def ask(ctx: Context) -> list[str]:
-        told = ctx.app.rag.ask(lambda known: maps.draw(maps.ranking(known), tokens), caller_of(ctx))
-        return [text for text, _ in told]
+        return [drawn.text for drawn in ctx.app.maps.draw(tokens, caller_of(ctx))]
 
     drawn = "\n".join(_with_context(words[0] if words else ".", ask))
     if "--json" in options:

@@ -13,6 +13,9 @@ from .types import Definition
 _KEPT = 4_000  # files whose records are kept in memory: a few tens of kilobytes each
 
 
+State = tuple[str, int]  # which build of an index, and how often it has changed
+
+
 class Completeness(NamedTuple):
     """How much of a root the graph has seen."""
 
@@ -26,7 +29,7 @@ class IndexedFiles:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.generation = reader.generation
+        self.state: State = (reader.build, reader.generation)
         self._records: OrderedDict[int, Record] = OrderedDict()
         self._symbols: dict[int, list[Symbol]] = {}
         self._named: dict[str, list[Target]] = {}
@@ -46,19 +49,30 @@ class IndexedFiles:
             self._named[name] = [Target(*row) for row in self._reader.defining(name)]
         return self._named[name]
 
-    def names_beginning(self, prefix: str, limit: int) -> list[str]:
-        """Names of definitions that begin so, in their order."""
+    def names_beginning(self, prefix: str, limit: int = -1) -> list[str]:
+        """Names of definitions that begin so, in their order; all of them without a limit."""
         return self._reader.names(prefix, limit)
 
     def record(self, file: int) -> Record:
         """What a file says of definitions."""
         found = self._records.get(file)
         if found is None:
-            rows = self._reader.rows("SELECT record FROM records WHERE file=?", (file,))
-            found = self._records[file] = Record(rows[0][0] if rows else b"")
+            found = self._records[file] = self._read(file)
             if len(self._records) > _KEPT:
                 self._records.popitem(last=False)
         return found
+
+    def passing(self, file: int) -> Record:
+        """The same for one who goes over all files: it is not kept for the next question."""
+        return self._records.get(file) or self._read(file)
+
+    def _read(self, file: int) -> Record:
+        rows = self._reader.rows("SELECT record FROM records WHERE file=?", (file,))
+        return Record(rows[0][0] if rows else b"")
+
+    def apart(self) -> "IndexedFiles":
+        """The same files for a question after which nothing of it is to be remembered."""
+        return IndexedFiles(self._reader)
 
     def symbols(self, file: int) -> list[Symbol]:
         """The definitions of a file, by their places."""
@@ -66,16 +80,6 @@ class IndexedFiles:
         if found is None:
             found = self._symbols[file] = _symbols(self._reader.outline(file))
         return found
-
-    def load_all(self) -> None:
-        """Read every symbol and record at once: for questions about the whole repository."""
-        self._symbols = {file: _symbols(outline) for file, outline in self._reader.outlines()}
-        for file, record in self._reader.rows("SELECT file, record FROM records"):
-            self._records[file] = Record(record)
-
-    def names_like(self, start: str) -> list[str]:
-        """Names of definitions with this beginning; all of them for an empty one."""
-        return self._reader.names(start)
 
     def completeness(self) -> Completeness:
         """How much of the root is in the graph."""

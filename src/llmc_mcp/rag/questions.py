@@ -102,7 +102,7 @@ def nearest(known: Known, symbol: str) -> list[str]:
     import difflib
 
     last = symbol.replace("::", ".").rpartition(":")[2].rpartition(".")[2].removesuffix("()")
-    every = known.files.names_like("")
+    every = known.files.names_beginning("")
     low = last.lower()
     same = [name for name in every if name.lower() == low]
     parts = [name for name in every if low and low in name.lower() and name not in same]

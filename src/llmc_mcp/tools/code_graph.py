@@ -29,6 +29,7 @@ _MOST_OTHERS = 12
 _LONGEST_SYMBOL = 1_000  # characters, with its path
 _AROUND = 3  # callers, callees, tests of one hit of a search
 _RULES_BYTES = 256 << 10
+_MAP_TOKENS = 400
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Depth = Annotated[int, msgspec.Meta(ge=1, le=5)]
@@ -530,7 +531,6 @@ def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
 
 
 def _planned(ctx: Context, words: str, commands: list[str]) -> str:
-    from ..rag import map as maps
     from ..rag import plan
 
     steps: list[str] = []
@@ -542,9 +542,10 @@ def _planned(ctx: Context, words: str, commands: list[str]) -> str:
             for span in made.spans
         ]
     else:
-        drawn = ctx.app.rag.ask(lambda known: maps.draw(maps.ranking(known), 400), caller_of(ctx))
         steps.append("The task's name says nothing that the index knows. What the repository leans on:")
-        steps += [text for text, _ in drawn if text]
+        for drawn in ctx.app.maps.draw(_MAP_TOKENS, caller_of(ctx)):
+            if drawn.text:
+                steps += [drawn.text] if drawn.root == ctx.app.files.roots[0] else [f"# {drawn.root.shown}", drawn.text]
     if commands:
         steps.append(f"Check with: {'; '.join(commands)}")
     return "\n".join(steps)
