@@ -245,6 +245,14 @@ def test_an_index_that_takes_longer_than_the_call_is_said_and_goes_on(library: L
     assert eventually(lambda: library.stats().totals is not None)
 
 
+def test_what_reads_hostile_files_has_the_system_calls_of_a_command_only(library: Library) -> None:
+    library.ask("zebra")
+    pids = children_of(library)
+    assert pids
+    for pid in pids:
+        assert "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text()
+
+
 def test_nothing_keeps_running_when_the_server_ends(library: Library) -> None:
     library.ask("zebra")
     pids = children_of(library)

@@ -1,7 +1,6 @@
 """The server's end of the line to the process that keeps an index: starts it, asks, and knows what it told last."""
 
 import os
-import resource
 import select
 import signal
 import threading
@@ -270,7 +269,7 @@ class Builder:
                 confine.command("llmc_mcp.rag.build"),
                 {os.fsencode(CACHE): grammars},
                 [self._root.fd, in_read, out_write, log, ruleset],
-                {"ruleset": 4, "limits": [(resource.RLIMIT_CORE, 0)]},
+                confine.plan(4),
             )
         except OSError as exc:
             os.close(in_write)

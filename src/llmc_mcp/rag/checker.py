@@ -103,7 +103,7 @@ class Checker:
         self._start(os.fsencode(place or unpack(self._data_dir, [language])))
 
     def _start(self, grammars: bytes) -> None:
-        from .confine import command, needed, ruleset
+        from .confine import command, needed, plan, ruleset
         from .grammars import CACHE
 
         opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC)]
@@ -111,12 +111,11 @@ class Checker:
         folder, in_read, in_write, out_read, out_write, nothing = opened
         try:
             opened.append(ruleset(needed(grammars)))
-            limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, _MEMORY)]
             self._child = self._launcher.start(
                 command("llmc_mcp.rag.check"),
                 {os.fsencode(CACHE): grammars},
                 [folder, in_read, out_write, nothing, opened[-1]],
-                {"ruleset": 4, "limits": limits},
+                plan(4, (resource.RLIMIT_AS, _MEMORY)),
             )
             self._stdin, self._stdout = in_write, out_read
         finally:

@@ -1,11 +1,13 @@
 """How a process of ours that runs grammars is started: they are written in C and meet hostile files."""
 
 import os
+import resource
 import stat as stat_bits
 import sys
 from collections.abc import Iterable
 
-from ..te import kernel
+from ..te import kernel, seccomp
+from ..te.launcher import Plan
 
 _SYSTEM = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
 _RUN = kernel.EXECUTABLE | kernel.READ_ONLY
@@ -16,6 +18,15 @@ def command(module: str) -> list[bytes]:
     """A Python that runs the `main` of a module of this package."""
     code = f"import sys; sys.path.append({_package_home()!r}); from {module} import main; main()"
     return [os.fsencode(word) for word in (sys.executable, "-I", "-B", "-X", "utf8", "-c", code)]
+
+
+def plan(ruleset: int, *limits: tuple[int, int]) -> Plan:
+    """How the launcher starts it: no socket and none of the system calls that commands are refused either.
+
+    Root's capabilities stay: files that only they can read are indexed, and Landlock says which ones that may be.
+    """
+    bounds = [(resource.RLIMIT_CORE, 0), *limits]
+    return {"ruleset": ruleset, "seccomp": seccomp.command_filter(families=()), "limits": bounds}
 
 
 def needed(grammars: bytes) -> list[tuple[bytes, int]]:
