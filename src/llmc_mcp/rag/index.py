@@ -75,6 +75,7 @@ class File(NamedTuple):
     language: str
     size: int
     sha256: bytes
+    generation: int
     chunks: list[Chunk]
 
 
@@ -123,6 +124,7 @@ class Reader:
             self._index = tantivy.Index.open(store.text_of(build))
             self._index.config_reader("manual")
             self._index.reload()
+            self.searched = _generation_of(self._index)  # the generation that searches see: SQLite may be ahead of it
             self.generation = store.get_meta(self._connection, "generation")
             self.embedding = store.get_word(self._connection, "embedding")  # that its vectors were made by
         except BaseException as exc:
@@ -147,18 +149,16 @@ class Reader:
         rows = self._rows("SELECT value FROM meta WHERE key='generation'")
         generation = rows[0][0] if rows else 0
         with self._lock:
-            if generation == self.generation and self._up_to_date:
+            if generation == self.generation == self.searched:
                 return
             try:
                 self._index.reload()
-                self._up_to_date = _generation_of(self._index) == generation
+                self.searched = _generation_of(self._index)
             except BaseException as exc:
                 if _means_damage(exc):
                     raise _damage(exc) from None
                 raise
             self.generation = generation
-
-    _up_to_date = True
 
     def search(
         self, text: str, scope: rank.Scope, files: Collection[int] | None, limit: int, embedding: Embedding | None
@@ -189,11 +189,13 @@ class Reader:
 
     def file(self, file: int) -> File | None:
         """A file with its chunks; None for one that is no longer there."""
-        rows = self._rows("SELECT id, path, language, size, sha256, chunks FROM files WHERE id=? AND state=''", (file,))
+        rows = self._rows(
+            "SELECT id, path, language, size, sha256, generation, chunks FROM files WHERE id=? AND state=''", (file,)
+        )
         if not rows:
             return None
-        number, path, language, size, sha256, chunks = rows[0]
-        return File(number, path, language, size, sha256, _chunks.decode(chunks))
+        number, path, language, size, sha256, generation, chunks = rows[0]
+        return File(number, path, language, size, sha256, generation, _chunks.decode(chunks))
 
     def outline(self, file: int) -> list[Definition]:
         """The definitions of a file; what their docstrings say is not kept."""
@@ -284,7 +286,8 @@ class Writer:
                 self.committed = _generation_of(self._index)
             self.generation = store.get_meta(self._connection, "generation")
             self.embedding = store.get_word(self._connection, "embedding")
-            self._next_id = 1 + self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
+            highest = self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
+            self._next_id = max(1 + highest, store.get_meta(self._connection, "next_id"))
         except BaseException as exc:
             if _means_damage(exc):
                 raise _damage(exc) from None
@@ -387,6 +390,7 @@ class Writer:
         if not self._connection.in_transaction:
             return False
         store.put_meta(self._connection, "generation", self.generation)
+        store.put_meta(self._connection, "next_id", self._next_id)
         self._connection.execute("COMMIT")
         text = self._texts()
         rank.delete(text, _NO_FILE)

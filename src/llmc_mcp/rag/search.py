@@ -358,8 +358,9 @@ class _Shelf:
         patience, whole = _ROUNDS, True
         while True:
             try:
+                seen = reader.searched
                 found = self._query(reader, asked, caller.check)
-                hits, changed = self._read(reader, found, asked.limit)
+                hits, changed = self._read(reader, found, asked.limit, seen)
             except Damaged as exc:
                 if self._home.current() != reader.build:  # that one is no longer in force
                     reader, note = self._newest(caller, note)
@@ -442,7 +443,7 @@ class _Shelf:
                 found.append(file)
         return found
 
-    def _read(self, reader: Reader, found: rank.Found, limit: int) -> tuple[list[_Found], list[bytes]]:
+    def _read(self, reader: Reader, found: rank.Found, limit: int, seen: int) -> tuple[list[_Found], list[bytes]]:
         """The texts of hits, as they are on the disk now; and the files where that is not what was indexed."""
         sources: dict[int, tuple[File, bytes] | None] = {}
         hits: list[_Found] = []
@@ -452,7 +453,7 @@ class _Shelf:
             if len(hits) >= limit:
                 break
             if one.file not in sources:
-                sources[one.file] = self._source(reader, one.file, changed)
+                sources[one.file] = self._source(reader, one.file, changed, seen)
             there = sources[one.file]
             if there is None or one.chunk >= len(there[0].chunks):
                 continue
@@ -473,10 +474,18 @@ class _Shelf:
             )
         return hits, changed
 
-    def _source(self, reader: Reader, file: int, changed: list[bytes]) -> tuple[File, bytes] | None:
-        """A file that is on the disk what it is in the index; any other is added to `changed`."""
+    def _source(
+        self, reader: Reader, file: int, changed: list[bytes], seen: int | None = None
+    ) -> tuple[File, bytes] | None:
+        """A file that is on the disk what it is in the index; any other is added to `changed`.
+
+        So is one that was indexed again after the generation which a search has `seen`: its chunks are others.
+        """
         known = reader.file(file)
         if known is None:
+            return None
+        if seen is not None and known.generation > seen:
+            changed.append(known.path)
             return None
         try:
             fd, info = self._files.open_file(Place(self.root, known.path, names.show(known.path)))
