@@ -70,7 +70,7 @@ class Contestant:
 def run(work: Path, quick: bool) -> str:
     scene = Scene(Workspace(work / "root"))
     contestants = _contestants(scene.workspace.root, work)
-    _measure(contestants, scene, rounds=3 if quick else 15)
+    _measure(contestants, scene, rounds=3 if quick else 7)
     write_charts(contestants)
     return _report(contestants)
 
