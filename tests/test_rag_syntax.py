@@ -126,6 +126,17 @@ def is_checking(process: psutil.Process) -> bool:
         return False
 
 
+def test_what_checks_has_the_system_calls_of_a_command_only(launcher: Launcher) -> None:
+    checker = Checker(launcher, os.environ["LLMC_DATA_DIR"], PATIENT)
+    before = set(checking_processes())
+    try:
+        assert checker.check("a.py", None, b"x = 1\n") == "ok"
+        (pid,) = set(checking_processes()) - before
+        assert "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text()
+    finally:
+        checker.close()
+
+
 def test_of_a_change_of_several_files_it_is_said_which_fail_and_how_many_nobody_looked_at() -> None:
     assert summary([]) is None
     assert summary([("a.py", None)]) is None
