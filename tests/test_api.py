@@ -1,5 +1,6 @@
 """REST: the designed routes and shapes, every tool, one envelope for whatever goes wrong."""
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -94,12 +95,27 @@ def test_invoke_agent_takes_note_and_hands_back_the_context_that_it_was_given(cl
     assert reply["context"].startswith("a is a file")
 
 
-def test_the_code_index_answers_or_says_that_it_is_not_there(client: httpx.Client) -> None:
-    search = client.post("/rag/search", json={"q": "hello", "scope": "repo", "k": 3, "budget_tokens": 600})
-    load = client.post("/rag/bootload", json={"session_id": "S", "task_id": "T"})
-    for reply in (search, load):
-        if reply.status_code != 200:
-            envelope(reply, 501, "FEATURE_UNAVAILABLE")
+def ask_the_index(client: httpx.Client) -> list[httpx.Response]:
+    search = client.post("/rag/search", json={"q": "hello", "scope": "both", "k": 3, "budget_tokens": 600})
+    return [search, client.post("/rag/bootload", json={"session_id": "of-the-body", "task_id": "T"})]
+
+
+def test_the_code_index_answers_under_the_session_that_a_body_names(workspace: Workspace, tmp_path: Path) -> None:
+    audit = tmp_path / "calls.csv"
+    settings = ("observability.csv_token_audit_enabled=true", f"observability.csv_path={audit}")
+    with HttpServer(workspace.root, *(word for one in settings for word in ("--set", one))) as server:
+        with server.client() as client:
+            found, load = ask_the_index(client)
+        assert (found.status_code, load.status_code) == (200, 200), (found.text, load.text)
+        assert load.json().keys() >= {"plan", "scope", "notes", "tools_available"}
+    sessions = {row["tool"]: row["session_id"] for row in csv.DictReader(audit.read_text().splitlines())}
+    assert sessions["rag_bootload"] == "of-the-body"
+
+
+def test_a_code_index_that_is_switched_off_says_so(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, "--set", "rag.jit_context_enabled=false") as server, server.client() as client:
+        for reply in ask_the_index(client):
+            assert "mcp.rag.jit_context_enabled" in (envelope(reply, 403, "FEATURE_DISABLED")["hint"] or "")
 
 
 # --- errors --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from ..app import Context
 from ..dispatch import Gate
-from ..errors import BadArgs, FeatureDisabled, FeatureUnavailable, Forbidden, Internal, LlmcError, NotFound
+from ..errors import BadArgs, FeatureDisabled, Forbidden, Internal, LlmcError, NotFound
 from ..metrics import CONTENT_TYPE, Metrics
 from ..protocol.http import McpEndpoint, SessionIds
 from ..protocol.methods import Methods
@@ -146,12 +146,12 @@ class _Rest:
     async def search(self, body: SearchRequest, caller: Who, request: Request) -> Response:
         """Search the code index."""
         arguments = self._search_arguments(body.q, body.scope, body.k, body.budget_tokens)
-        return _json(await self._call_rag(caller, request, "rag_search", arguments))
+        return _json(await self._call(caller, request, _DEFAULT_SESSION, "rag_search", arguments))
 
     async def bootload(self, body: BootloadRequest, caller: Who, request: Request) -> Response:
         """Plan and scope of a task, from the repository's own notes."""
         arguments = {"session_id": body.session_id, "task_id": body.task_id}
-        return _json(await self._call_rag(caller, request, "rag_bootload", arguments))
+        return _json(await self._call(caller, request, body.session_id, "rag_bootload", arguments))
 
     async def metrics(self, caller: Who) -> Response:
         """Prometheus metrics."""
@@ -163,14 +163,6 @@ class _Rest:
                 hint="Settings: observability.metrics_enabled and observability.metrics_prometheus_enabled.",
             )
         return Response(self._metrics.page(), media_type=CONTENT_TYPE)
-
-    async def _call_rag(self, caller: Caller, request: Request, name: str, arguments: dict[str, Any]) -> bytes:
-        if name not in self._gate.catalog.tools:
-            self._gate.limits.take(caller.session(_DEFAULT_SESSION))
-            raise FeatureUnavailable(
-                "there is no code index in this version", hint="linux_search_content searches text."
-            )
-        return await self._call(caller, request, _DEFAULT_SESSION, name, arguments)
 
     def _search_arguments(self, query: str, scope: str | None, k: int | None, budget: int | None) -> dict[str, Any]:
         rag = self._rag
