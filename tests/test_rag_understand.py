@@ -19,12 +19,13 @@ from llmc_mcp.errors import Cancelled, InvalidArgument, NotFound, Timeout
 from llmc_mcp.rag import maps
 from llmc_mcp.rag.doc import doc_of
 from llmc_mcp.rag.record import Record
-from llmc_mcp.rag.search import Known
+from llmc_mcp.rag.search import Caller, Known
 from llmc_mcp.session import Session
 from llmc_mcp.te import history
 from llmc_mcp.te.history import last_commit
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools import code_graph
+from llmc_mcp.tools.linux_ops.onboarding import as_text, explain_repo
 
 from .client import PATIENCE
 from .conftest import require
@@ -436,6 +437,25 @@ def test_one_of_a_later_root_is_chosen_by_the_name_that_was_shown(two: tuple[Con
     assert code_graph.inspect(ctx, path="lib.py", symbol="helper").path == first.path
 
 
+def test_explaining_one_root_builds_no_index_of_another(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        for folder in ("shop", ".shop"):  # what is hidden is not indexed
+            (tmp_path / name / folder).mkdir(parents=True)
+            (tmp_path / name / folder / "tools.py").write_text("def lean():\n    pass\n")
+            (tmp_path / name / folder / "use.py").write_text("from .tools import lean\n\nlean()\n")
+    with library_on(tmp_path / "first", tmp_path / "data") as library:
+        library.refresh()
+    app = App(Config(), [str(tmp_path / "first"), str(tmp_path / "second")], str(tmp_path / "data"))
+    try:
+        ctx = context(Library(app, tmp_path / "first"))
+        assert "def lean" in as_text(explain_repo(ctx, None, False))
+        assert "def lean" in as_text(explain_repo(ctx, "shop", False))
+        assert "def lean" not in as_text(explain_repo(ctx, ".shop", False))
+        assert [app.is_indexed(root) for root in app.files.roots] == [True, False]
+    finally:
+        app.close()
+
+
 # --- search, plan, bootload, map -------------------------------------------------------------------
 
 
@@ -447,6 +467,16 @@ def test_hits_come_with_callers_callees_tests_and_docs(shop: Library) -> None:
     assert hit.docs == ["docs/guide.md#L1-L3"]
     bare = code_graph.rag_search_enriched(context(shop), "save goods for later", limit=3, graph_depth=0)
     assert not any(row.callers or row.callees or row.tests or row.docs for row in bare.snippets)
+
+
+def test_how_fresh_the_graph_is_is_told_with_the_hits(shop: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = shop.rag.ask
+
+    def stale(question: Callable[[Known], object], caller: Caller) -> list[tuple[object, str]]:
+        return [(answer, "some files changed") for answer, _ in ask(question, caller)]
+
+    monkeypatch.setattr(shop.rag, "ask", stale)
+    assert code_graph.rag_search_enriched(context(shop), "save goods").freshness == "some files changed"
 
 
 def test_a_plan_names_the_symbols_and_the_places_and_is_always_the_same(shop: Library) -> None:

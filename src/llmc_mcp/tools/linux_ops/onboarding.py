@@ -199,7 +199,7 @@ def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
         return []
     from ...rag.search import Caller
 
-    below = os.fsdecode(place.below).strip("./")
+    below = "" if place.below == b"." else os.fsdecode(place.below)
     caller = Caller(ctx.session, time.monotonic() + _MAP_WAIT_S, ctx.check)
     try:
         drawn = ctx.app.maps.draw(tokens - _MAP_HEAD_TOKENS, caller, place.root, f"{below}/" if below else "")
