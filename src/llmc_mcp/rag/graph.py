@@ -16,7 +16,6 @@ from .scopes import CLASSES, FUNCTIONS
 from .types import Confidence, Reference, ReferenceKind
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
-_KINDS: dict[ReferenceKind, int] = {"call": 0, "inherit": 1, "use": 2, "import": 3}
 _OWN = re.compile(r"~?#\d+")
 _MODULES_ARE_NAMED = frozenset({"python", "go", "rust", "java"})  # who uses a module says its name
 _FAMILIES = (frozenset({"c", "cpp", "objc"}), frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"}))
@@ -316,14 +315,6 @@ class Graph:
         if reference.receiver == "<>":
             return file in self.modules.find(importer, reference.name)
         return any(value.file == file for value in self.resolver.resolve(importer, reference) if value.what == "module")
-
-    def subclasses(self, target: Target) -> list[Target]:
-        """The classes that name this one as a base."""
-        found: dict[Target, None] = {}
-        for use in self.uses([target]):
-            if use.kind == "inherit" and use.inside >= 0 and use.confidence != "name_only":
-                found[Target(use.file, use.inside)] = None
-        return list(found)
 
 
 def _same_thing(values: list[Value]) -> bool:

@@ -297,7 +297,6 @@ class Portrait(NamedTuple):
     incoming: list[Site]
     outgoing: list[Site]
     tests: list[Site]
-    tests_total: int
     incoming_total: int
 
 
@@ -327,7 +326,6 @@ def portrait(known: Known, target: Target, most: int, check: Callable[[], None])
         _sites(known, sure[:most], several=False),
         outgoing[:most],
         _sites(known, tests[:most], several=False),
-        len(tests),
         len(others),
     )
 
@@ -368,7 +366,6 @@ def portrait_of_file(known: Known, path: str, most: int, check: Callable[[], Non
         _sites(known, others[:most], several=False),
         _imported(known, file, lines, most),
         _sites(known, tests[:most], several=False),
-        len(tests),
         len(others),
     )
 
