@@ -19,7 +19,7 @@ import pytest
 from llmc_mcp.app import Context
 from llmc_mcp.config import Config
 from llmc_mcp.dispatch import Gate
-from llmc_mcp.errors import Cancelled, FeatureDisabled, InvalidArgument, InvalidPath, LlmcError
+from llmc_mcp.errors import Cancelled, FeatureDisabled, FeatureUnavailable, InvalidArgument, InvalidPath, LlmcError
 from llmc_mcp.rag import snippets, store, words
 from llmc_mcp.rag.globs import Glob
 from llmc_mcp.rag.index import Writer
@@ -559,3 +559,32 @@ def test_a_hit_of_what_a_file_was_never_shows_what_it_has_become(zoo: Library) -
     answer = zoo.rag.search(Asked("black stripes", path_glob="*.py"), zoo.caller(commit_the_first_half))
     assert answer.hits == []
     assert [hit.path for hit in zoo.ask("something else entirely").hits] == [b"zebra.py"]
+
+
+def test_a_root_that_has_no_index_is_named_and_the_others_answer(shop: Workspace, tmp_path: Path) -> None:
+    from llmc_mcp.server import build
+
+    other = tmp_path / "other"
+    other.mkdir()
+    gate = build(Config(), [str(other), str(shop.root)])
+    try:
+        in_the_way = Path(store.home_of(gate.app.data_dir, os.fsencode(other)).folder)
+        in_the_way.parent.mkdir(parents=True, exist_ok=True)
+        in_the_way.write_text("in the way")
+        found = search(gate, "put an item into the cart")
+        assert paths(found)[0] == str(shop.root / "shop/cart.py")
+        assert f"{other} is left out" in found.freshness
+        caller = Caller(context(gate).session, time.monotonic() + 60, lambda: None)
+        ((symbols, note),) = gate.app.rag.ask(lambda known: known.files.names_beginning("add_item", 9), caller)
+        assert (symbols, f"{other} is left out" in note) == (["add_item"], True)
+    finally:
+        gate.close()
+
+
+def test_where_no_root_has_an_index_it_is_said_why(tmp_path: Path) -> None:
+    with gate_on(tmp_path) as gate:
+        in_the_way = Path(store.home_of(gate.app.data_dir, os.fsencode(tmp_path)).folder)
+        in_the_way.parent.mkdir(parents=True, exist_ok=True)
+        in_the_way.write_text("in the way")
+        with pytest.raises(FeatureUnavailable):
+            search(gate, "cart")

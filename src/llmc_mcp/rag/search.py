@@ -146,16 +146,10 @@ class Rag:
         check_query(asked.text)
         if asked.path_glob is not None:
             Glob(asked.path_glob)  # one that is refused is refused before anything is built
-        found: list[tuple[_Shelf, list[_Found]]] = []
-        notes: list[str] = []
-        candidates = 0
-        for shelf in self._shelves:
-            hits, note, count = shelf.search(asked, caller)
-            found.append((shelf, hits))
-            notes.append(note)
-            candidates += count
+        found, missing = _of_those_that_can(self._shelves, lambda shelf: (shelf, *shelf.search(asked, caller)))
+        notes = [*(note for _, _, note, _ in found), *missing]
         order = sorted(
-            ((hit, shelf) for shelf, hits in found for hit in hits), key=lambda row: (row[0].nth, -row[0].score)
+            ((hit, shelf) for shelf, hits, _, _ in found for hit in hits), key=lambda row: (row[0].nth, -row[0].score)
         )[: asked.limit]
         question = words.question(asked.text)
         shown = snippets.fit([hit.piece for hit, _ in order], question, asked.budget, _AROUND)
@@ -166,14 +160,16 @@ class Rag:
                 if text
             ],
             "; ".join(dict.fromkeys(note for note in notes if note)) or "fresh",
-            candidates,
+            sum(count for *_, count in found),
         )
 
     def ask(
         self, question: "Callable[[Known], Told]", caller: Caller, root: Root | None = None
     ) -> "list[tuple[Told, str]]":
         """What the graph of each root, or of one, says to a question, and how fresh that is."""
-        return [shelf.ask(question, caller) for shelf in self._shelves if root is None or shelf.root == root]
+        asked = [shelf for shelf in self._shelves if root is None or shelf.root == root]
+        told, missing = _of_those_that_can(asked, lambda shelf: shelf.ask(question, caller))
+        return [(one, "; ".join(filter(None, [note, *missing]))) for one, note in told]
 
     def shelf_of(self, path: str | None) -> "list[_Shelf]":
         """The index that a path belongs to; all of them without one."""
@@ -202,6 +198,22 @@ class Rag:
         """Let the indexing processes end."""
         for shelf in self._shelves:
             shelf.close()
+
+
+def _of_those_that_can(shelves: "list[_Shelf]", answer: "Callable[[_Shelf], Told]") -> tuple[list["Told"], list[str]]:
+    """The answers of all that have an index, and what to say about the others; raises where none has."""
+    told: list[Told] = []
+    failed: list[LlmcError] = []
+    missing: list[str] = []
+    for shelf in shelves:
+        try:
+            told.append(answer(shelf))
+        except (FeatureUnavailable, ResourceBusy, Internal) as exc:
+            failed.append(exc)
+            missing.append(f"{shelf.root.shown} is left out: {exc.message}")
+    if failed and not told:
+        raise failed[0]
+    return told, missing
 
 
 def _below(root: Root, folder: str) -> str:
