@@ -18,6 +18,7 @@ import tantivy
 
 from llmc_mcp.config import Config
 from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, LlmcError
+from llmc_mcp.maasl import Leases
 from llmc_mcp.rag import builder, confine, store
 from llmc_mcp.rag.build import News, Request, Setup
 from llmc_mcp.rag.index import Damaged, Looked, Writer
@@ -236,6 +237,23 @@ def test_an_indexing_process_that_talks_nonsense_is_ended(library: Library, monk
         with pytest.raises(FeatureUnavailable, match="ended"):
             library.ask("zebra")
     assert library.found("paint zebra")[0] == "zoo/zebra.py"
+
+
+def test_an_indexing_process_that_hangs_is_ended_and_its_lease_with_it(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = [*confine.command("time")[:-1], b"import time; time.sleep(600)"]
+
+    def start_other(_: str) -> list[bytes]:
+        return other
+
+    with monkeypatch.context() as broken:
+        broken.setattr(confine, "command", start_other)
+        broken.setattr(builder, "_SILENT_S", 0.5)
+        with pytest.raises(FeatureUnavailable, match="said nothing"):
+            library.ask("zebra")
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+    assert eventually(lambda: Leases(library.app.store, 1.0).all() == [])
 
 
 def test_an_index_that_takes_longer_than_the_call_is_said_and_goes_on(library: Library) -> None:
