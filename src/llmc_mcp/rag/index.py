@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -206,11 +206,6 @@ class Reader:
         """Qualified name and kind of one definition."""
         rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
         return outline.name_and_kind(rows[0][0], place) if rows else ("", "")
-
-    def outlines(self) -> Iterator[tuple[int, list[Definition]]]:
-        """The definitions of every file that has some."""
-        for file, packed in self._rows("SELECT id, outline FROM files WHERE outline!=x''"):
-            yield file, outline.unpack(packed)
 
     def defining(self, name: str) -> list[tuple[int, int]]:
         """Where a name is defined: file and place in its outline."""
