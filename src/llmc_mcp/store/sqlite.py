@@ -7,6 +7,7 @@ handles are files beside the database, so that rows stay small and a page of a b
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ from .place import database_of
 from .schema import STEPS
 
 _WAIT_FOR_WRITERS_S = 30.0
+_LOOK_AGAIN_S = 0.01
 _TOO_NEW = "it was made by a newer version of llmc-mcp"
 
 
@@ -39,7 +41,7 @@ class Store:
         try:
             if not existed:
                 os.chmod(self.path, 0o600)
-            connection.execute("PRAGMA journal_mode=WAL")
+            _use_a_log(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA foreign_keys=ON")
             self._migrate(connection)
@@ -108,6 +110,19 @@ class Store:
         """Close the connection."""
         with self._lock:
             self._connection.close()
+
+
+def _use_a_log(connection: sqlite3.Connection) -> None:
+    """WAL mode. SQLite's own waiting does not cover this statement where two processes open a new database at once."""
+    ends = time.monotonic() + _WAIT_FOR_WRITERS_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as exc:
+            if "locked" not in str(exc) or time.monotonic() > ends:
+                raise
+            time.sleep(_LOOK_AGAIN_S)
 
 
 def _version(connection: sqlite3.Connection) -> int:
