@@ -14,6 +14,7 @@ from .errors import PermissionDenied
 
 _END = re.compile(r"\)\\[zZ]\Z")  # how fnmatch ends a pattern: by \Z, since Python 3.14 by \z
 
+
 class NameRules(NamedTuple):
     """A list of globs and the exceptions from it."""
 
