@@ -52,11 +52,12 @@ def test_words_that_only_look_alike_keep_apart() -> None:
 
 
 def test_identifiers_are_indexed_in_parts_and_whole_with_parts_side_by_side() -> None:
-    assert words.terms("typeAdapter of type_adapter") == "typ adapt of typ adapt typeadapter typeadapter"
+    assert words.terms("typeAdapter of type_adapter") == "typ adapt typ adapt typeadapter typeadapter"
 
 
 def test_what_is_too_long_for_a_word_is_not_indexed() -> None:
-    assert words.terms("a" * 65 + " b") == "b"
+    assert words.terms("a" * 65 + " bee") == "bee"
+    assert words.terms("404 1234567890 x") == "404"
 
 
 def test_a_question_loses_its_stop_words_and_keeps_its_names() -> None:
@@ -161,8 +162,8 @@ def test_a_file_named_for_the_question_comes_first() -> None:
 
 
 def test_words_side_by_side_count_more_than_words_apart() -> None:
-    apart = "flow(a)\nb\ncontrol(c)\n"
-    shelf = Shelf({"a.py": apart, "b.py": "flow_control(a)\nb\nc\n", "c.py": apart})
+    apart = "flow(water)\nriver\ncontrol(gate)\n"
+    shelf = Shelf({"a.py": apart, "b.py": "flow_control(water)\nriver\ngate\n", "c.py": apart})
     assert shelf.found("flow control of something")[0] == "b.py"
 
 
@@ -183,6 +184,10 @@ def test_a_search_can_be_restricted_to_some_files() -> None:
     shelf = Shelf({f"{name}.py": f"def evict(cache):\n{BODY}" for name in "abc"})
     assert shelf.found("evict cache", files=[1]) == ["b.py"]
     assert shelf.found("evict cache", files=[]) == []
+
+
+def test_a_name_of_one_letter_finds_its_definition() -> None:
+    assert Shelf({"a.py": f"def f(x):\n{BODY}", "b.py": f"def g(x):\n{BODY}"}).found("g") == ["b.py"]
 
 
 def test_the_limit_holds_and_is_reached() -> None:

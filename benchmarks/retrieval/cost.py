@@ -17,15 +17,7 @@ from ..report import median, milliseconds, number, percentile
 from . import docstrings
 
 # About 50,000 chunks together.
-PACKAGES = (
-    "botocore==1.44.0",
-    "pandas==3.1.1",
-    "scikit-learn==1.9.1",
-    "scipy==1.17.1",
-    "sympy==1.14.0",
-    "transformers==5.22.2",
-    "twisted==26.10.0",
-)
+PACKAGES = ("networkx==3.6.1", "scikit-learn==1.9.1", "sympy==1.14.0", "twisted==26.10.0")
 _UPDATES = 15
 
 

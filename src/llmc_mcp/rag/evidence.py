@@ -37,8 +37,8 @@ FILE_FEATURES = (
     "name_meaning",  # and with its names
 )
 
-_CHUNKS = 200  # candidates that a query over chunks brings
-_FILES = 150  # … over files
+_CHUNKS = 150  # candidates that a query over chunks brings
+_FILES = 100  # … over files
 _PAIRS = 12  # neighbours of a question that are looked for
 _DEEP = 8
 
@@ -79,10 +79,11 @@ def look_up(
 ) -> Seen:
     """Asks every field, and puts together what is known about each candidate."""
     ask = _Ask(searcher, schema, scope, files)
-    idf = ask.idf(asked.words)
+    stems = tuple(dict.fromkeys(asked.stems))
+    idf = ask.idf(stems, asked.wholes)
     total = sum(idf.values()) or 1.0
     names = [words.name_term(words.last_name(name)) for name in asked.names]
-    text = ask.chunks("text", asked.words)
+    text = ask.texts(stems, asked.wholes)
     name = ask.chunks("name", asked.words)
     phrase = ask.phrases(asked.pairs[:_PAIRS], idf)
     defines = ask.chunks("defines", names, flat=True)
@@ -96,7 +97,7 @@ def look_up(
         ]
         for place in {**text, **name, **phrase, **defines}
     }
-    file_text = ask.files("file_text", asked.words)
+    file_text = ask.files("file_text", stems)
     file_path = ask.files("file_path", asked.words)
     file_defines = ask.files("file_defines", names, flat=True)
     first = ask.files("file_defines", names[:1], flat=True)
@@ -146,11 +147,10 @@ def _add_meaning(
     """Put in how near the candidates' vectors are to the question's."""
     near = embedding.nearness(asked.stems, store.vectors(files))
     for file, (names, mean, each) in near.items():
-        vector = files[file]
-        vector[-3:] = max(each, default=0.0), mean, names
-        for (at, chunk), features in chunks.items():
-            if at == file and chunk < len(each):
-                features[-1] = each[chunk]
+        files[file][-3:] = max(each, default=0.0), mean, names
+    for (file, chunk), features in chunks.items():
+        if file in near and chunk < len(near[file][2]):
+            features[-1] = near[file][2][chunk]
 
 
 def path_match(path: str, idf: Mapping[str, float], total: float) -> list[float]:
@@ -163,16 +163,17 @@ def path_match(path: str, idf: Mapping[str, float], total: float) -> list[float]
     ]
 
 
-def path_kind(path: str) -> list[float]:
+@lru_cache(50_000)
+def path_kind(path: str) -> tuple[float, ...]:
     """What a path alone says about a file."""
     low = "/" + path.lower()
     stem = low.rpartition("/")[2].partition(".")[0]
-    return [
+    return (
         float(bool(_TEST.search(low) or _TEST_CLASS.search(path))),
         float(bool(_ASIDE.search(low)) or low.endswith((".d.ts", ".pyi"))),
         float(stem in _BARREL),
         min(path.count("/"), _DEEP) / _DEEP,
-    ]
+    )
 
 
 @lru_cache(50_000)
@@ -201,12 +202,19 @@ class _Ask:
             self._of_chunks.append(only)
             self._of_files.append(only)
 
-    def idf(self, terms: Sequence[str]) -> dict[str, float]:
-        """How rare each word is among the files; next to nothing for one that nearly all have."""
-        frequency = {term: self._searcher.doc_freq("file_text", term) for term in terms}
-        count = sum(self._searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
-        total = max([count, *frequency.values()])
-        return {term: math.log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in frequency.items()}
+    def idf(self, stems: Sequence[str], wholes: Sequence[str]) -> dict[str, float]:
+        """How rare words are among the files, and identifiers among the chunks; nearly 0 for what is everywhere."""
+        found: dict[str, float] = {}
+        for field, terms, level in (("whole", wholes, ""), ("file_text", stems, "file:")):
+            frequency = {term: self._searcher.doc_freq(field, term) for term in terms}
+            count = sum(self._searcher.doc_freq("scope", f"{level}{scope}") for scope in ("repo", "docs"))
+            total = max([count, *frequency.values()])
+            found |= {term: math.log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in frequency.items()}
+        return found
+
+    def texts(self, stems: Sequence[str], wholes: Sequence[str]) -> dict[tuple[int, int], float]:
+        """The best chunks for words and identifiers in the text."""
+        return self._places([*self._any("text", stems, flat=False), *self._any("whole", wholes, flat=False)])
 
     def chunks(self, field: str, terms: Sequence[str], *, flat: bool = False) -> dict[tuple[int, int], float]:
         """The best chunks for words in a field; `flat` counts the words that are there."""

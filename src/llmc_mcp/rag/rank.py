@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.resources import files as package_files
+from operator import mul
 from typing import Literal, Protocol
 
 import msgspec
@@ -71,7 +72,7 @@ def schema() -> tantivy.Schema:
     builder.add_unsigned_field("chunk", fast=True)
     builder.add_text_field("scope", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("text", tokenizer_name="whitespace", index_option="position")
-    for name in ("name", "file_text", "file_path"):
+    for name in ("whole", "name", "file_text", "file_path"):
         builder.add_text_field(name, tokenizer_name="whitespace", index_option="freq")
     for name in ("defines", "file_defines"):
         builder.add_text_field(name, tokenizer_name="whitespace", index_option="basic")
@@ -93,15 +94,17 @@ def documents(file: int, parsed: Parsed, source: bytes) -> list[Fields]:
     made: list[Fields] = []
     texts: list[str] = []
     for at, chunk in enumerate(parsed.chunks):
-        text = words.terms(source[chunk.span.start : chunk.span.end].decode(errors="replace"))
+        text, whole = words.take_apart(source[chunk.span.start : chunk.span.end].decode(errors="replace"))
         texts.append(text)
         fields: Fields = {"file": [file], "chunk": [at], "scope": [scope], "text": [text]}
+        if whole:
+            fields["whole"] = [whole]
         if names[at]:
             fields["name"] = [words.terms(" ".join(dict.fromkeys(names[at])))]
         if defines[at]:
             fields["defines"] = [" ".join(dict.fromkeys(defines[at]))]
         made.append(fields)
-    whole = dict.fromkeys(name for chunk in defines for name in chunk)
+    defined = dict.fromkeys(name for chunk in defines for name in chunk)
     path = words.terms(parsed.path.rpartition(".")[0] or parsed.path)
     made.append(
         {
@@ -109,7 +112,7 @@ def documents(file: int, parsed: Parsed, source: bytes) -> list[Fields]:
             "scope": [f"file:{scope}"],
             "file_text": [" ".join(texts)],
             "file_path": [path],
-            "file_defines": [" ".join(whole)],
+            "file_defines": [" ".join(defined)],
         }
     )
     return made
@@ -159,7 +162,7 @@ def search(
 ) -> Found:
     """The best chunks for a question; `files` restricts it to those files, `embedding` made the index's vectors."""
     asked = words.question(text)
-    if not asked.words:
+    if not asked.words and not asked.names:
         return Found([], 0)
     seen = look_up(searcher, SCHEMA, lookup, asked, scope, files, embedding)
     weights = weights_for(asked, embedding)
@@ -202,4 +205,4 @@ def _weights() -> dict[str, Weights]:
 
 
 def _dot(weights: Sequence[float], vector: Sequence[float]) -> float:
-    return sum(weight * value for weight, value in zip(weights, vector, strict=True))
+    return sum(map(mul, weights, vector))

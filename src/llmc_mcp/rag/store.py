@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 4  # of tables, fields and parsing; an index of another format is built anew
+FORMAT = 5  # of tables, fields and parsing; an index of another format is built anew
 
 # No text of files is kept: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
 SCHEMA = [

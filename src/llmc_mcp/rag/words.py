@@ -12,6 +12,7 @@ _NAME = re.compile(r"[^\W\d]\w*(?:(?:\.|::|->|#|\\|/)[^\W\d]\w*[!?]?)*")
 _SEPARATOR = re.compile(r"\.|::|->|#|\\|/")
 LONGEST_QUERY = 2_000  # characters
 _LONGEST = 64  # letters; what is longer is data, not a word
+_LONGEST_NUMBER = 4  # digits: a year, a status
 
 # What says nothing about code: words of grammar, and how one asks.
 STOP = frozenset(
@@ -29,6 +30,7 @@ class Question(msgspec.Struct, frozen=True):
 
     words: tuple[str, ...]  # terms: stems of its words and of its identifiers' parts, and whole identifiers, each once
     stems: tuple[str, ...]  # only the stems, in their order
+    wholes: tuple[str, ...]  # only the whole identifiers, each once
     pairs: tuple[tuple[str, str], ...]  # stems that follow each other, stop words left out
     names: tuple[str, ...]  # what is written like an identifier: HTTPAdapter, send_file, Plug.Router
     symbol: bool  # it is nothing but one name
@@ -42,20 +44,26 @@ def split(identifier: str) -> list[str]:
 @lru_cache(200_000)
 def _parts(word: str) -> tuple[str, str]:
     """The stems of a word's parts, with spaces between them; and the whole as one term where there are several."""
-    if len(word) > _LONGEST:
+    if len(word) > _LONGEST or word.lower() in STOP:
         return "", ""
     parts = split(word)
-    return " ".join([stem(part) for part in parts]), "".join(parts) if len(parts) > 1 else ""
+    telling = [stem(part) for part in parts if len(part) > 1 and not (len(part) > _LONGEST_NUMBER and part.isdigit())]
+    return " ".join(telling), "".join(parts) if len(parts) > 1 else ""
+
+
+def take_apart(text: str) -> tuple[str, str]:
+    """A text as the index takes it in: the stems of its words and of its identifiers' parts; and whole identifiers.
+
+    They are kept apart so that parts that follow each other in the text are neighbours, however they are written:
+    `type adapter`, `typeAdapter` and `type_adapter` are one phrase. Single letters and stop words tell nothing.
+    """
+    found = list(map(_parts, _WORD.findall(text)))
+    return " ".join([parts for parts, _ in found if parts]), " ".join([whole for _, whole in found if whole])
 
 
 def terms(text: str) -> str:
-    """A text as the index takes it in: its terms with spaces between them.
-
-    The whole identifiers stand at the end: so parts that follow each other in the text are neighbours, however they
-    are written; `type adapter`, `typeAdapter` and `type_adapter` are one phrase.
-    """
-    found = list(map(_parts, _WORD.findall(text)))
-    return " ".join([parts for parts, _ in found if parts] + [whole for _, whole in found if whole])
+    """All terms of a text, with spaces between them."""
+    return " ".join(part for part in take_apart(text) if part)
 
 
 def name_term(name: str) -> str:
@@ -72,10 +80,12 @@ def question(text: str) -> Question:
     if alone and not names:
         names = found
     kept = [word for word in _WORD.findall(text) if alone or word.lower() not in STOP]
-    stems = [one for word in kept for one in _parts(word)[0].split()]
+    parts, wholes = take_apart(" ".join(kept))
+    stems = parts.split()
     return Question(
-        words=tuple(dict.fromkeys(terms(" ".join(kept)).split())),
+        words=tuple(dict.fromkeys([*stems, *wholes.split()])),
         stems=tuple(stems),
+        wholes=tuple(dict.fromkeys(wholes.split())),
         pairs=tuple(dict.fromkeys(pair for pair in pairwise(stems) if pair[0] != pair[1])),
         names=tuple(dict.fromkeys(names)),
         symbol=alone,
