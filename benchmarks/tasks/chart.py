@@ -44,7 +44,7 @@ def tokens_chart(contestants: "Sequence[Contestant]") -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
         'font-family="system-ui, sans-serif" font-size="12" fill="#334155">'
-        "<style>.figure{font-size:9px}</style>"
+        "<title>Tokens of the replies, per task</title><style>.figure{font-size:9px}</style>"
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
         '<text x="12" y="20" font-size="14" font-weight="600">Tokens of the replies, per task (logarithmic)</text>'
         f"{legend}{''.join(parts)}</svg>\n"
