@@ -183,7 +183,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="retrieval-") as work:
             rows = cost.rows(Path(work), questions)
         print(table(["cost", "lexical", "with vectors"], rows) + "\n", flush=True)
-    print(f"{provenance()} · load {os.getloadavg()[0]:.1f}")
+    where = provenance().rpartition(" · ")[0]  # without the command, which names folders of this machine
+    print(f"{where} · `python -m benchmarks.retrieval` · load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
