@@ -20,7 +20,7 @@ from .walk import Rules, Seen, Walk
 from .watch import Watch
 from .workers import Job, Workers
 
-_QUIET_S, _LONGEST_S = 0.01, 0.05  # changes come in bursts: act when it is quiet, but no later than that
+_QUIET_S, _LONGEST_S = 0.5, 2.0  # changes come in bursts: act when it is quiet, no later than that, or when asked
 _WALK_EVERY_S = 60.0  # a watched root is walked that often all the same: an empty folder has no watch
 _WALK_UNWATCHED_S = 3.0
 _WALK_SHARE = 20  # the time between walks is so many times what a walk takes
@@ -247,14 +247,17 @@ class Keeper:
             self._tell(self._idle())
 
     def _changes(self, quiet: float) -> set[bytes]:
-        """Files that changed, once there was no further change for so long."""
+        """Files that changed, once there was no further change for so long, or once somebody asks."""
         paths: set[bytes] = set()
         until = time.monotonic() + _LONGEST_S
-        while self._watch.fd >= 0 and select.select([self._watch.fd], [], [], quiet)[0]:
-            more, walk = self._watch.changes()
-            paths |= more
-            self._walk_wanted |= walk
-            if time.monotonic() > until:
+        heard = [self._watch.fd, 0] if quiet else [self._watch.fd]
+        while self._watch.fd >= 0:
+            ready = select.select(heard, [], [], quiet)[0]
+            if self._watch.fd in ready:
+                more, walk = self._watch.changes()
+                paths |= more
+                self._walk_wanted |= walk
+            if self._watch.fd not in ready or 0 in ready or time.monotonic() > until:
                 break
         return paths
 
