@@ -38,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "config_cli",
         "changes_cli",
         "clients",
+        "command_line",
         "completion_cli",
         "config_docs",
         "graph_cli",

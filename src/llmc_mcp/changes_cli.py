@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from .app import App
+from .command_line import Words
 from .config import data_directory
 from .config_load import load
 from .errors import InvalidArgument, NotFound
@@ -43,29 +44,6 @@ Who is changing what right now, on all servers of this user: what is locked, by 
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 
-class _Words:
-    """The command line: flags that were given, one value a flag, and what is left."""
-
-    def __init__(self, arguments: Sequence[str], usage: str, flags: Sequence[str], valued: Sequence[str] = ()) -> None:
-        self.given: set[str] = set()
-        self.values: dict[str, str] = {}
-        self.left: list[str] = []
-        rest = list(arguments)
-        while rest:
-            word = rest.pop(0)
-            if word in ("-h", "--help"):
-                print(usage, end="")
-                raise SystemExit(0)
-            if word in flags:
-                self.given.add(word)
-            elif word in valued and rest:
-                self.values[word] = rest.pop(0)
-            elif word.startswith("-"):
-                raise InvalidArgument(f"unknown argument {word!r}\n{usage}")
-            else:
-                self.left.append(word)
-
-
 def _journal() -> Journal:
     loaded = load()
     return Journal(Store(loaded.data_dir), limits_from(loaded.config))
@@ -92,7 +70,7 @@ def _never() -> None:
 
 def changes(arguments: list[str]) -> int:
     """List changes, or show them as a diff."""
-    words = _Words(arguments, _CHANGES, ("--all", "--diff", "--json"), ("--session",))
+    words = Words(arguments, _CHANGES, ("--all", "--diff", "--json"), ("--session",))
     found = _journal().history(None, words.values.get("--session"), _LISTED)
     if "--all" not in words.given:
         found = [change for change in found if _here(change)]
@@ -152,13 +130,13 @@ def _when(at: float) -> str:
 
 def undo(arguments: list[str]) -> int:
     """Take changes back."""
-    words = _Words(arguments, _UNDO, ("--force",), ("--session",))
+    words = Words(arguments, _UNDO, ("--force",), ("--session",))
     if len(words.left) > 1 or (words.left and "--session" in words.values):
         raise InvalidArgument(f"one id, or --session\n{_UNDO}")
     return _undo(_chosen(words), force="--force" in words.given)
 
 
-def _chosen(words: _Words) -> list[Change]:
+def _chosen(words: Words) -> list[Change]:
     journal = _journal()
     if words.left:
         return [journal.find(words.left[0], None)]
@@ -190,7 +168,7 @@ def _undo(chosen: Sequence[Change], *, force: bool) -> int:
 
 def trash(arguments: list[str]) -> int:
     """List what was deleted, put it back, or remove it for good."""
-    words = _Words(arguments, _TRASH, ("--json",))
+    words = Words(arguments, _TRASH, ("--json",))
     verb, *ids = words.left or ["list"]
     journal = _journal()
     if verb == "restore" and len(ids) == 1:
@@ -227,7 +205,7 @@ def _empty(change_id: str | None) -> int:
 
 def locks(arguments: list[str]) -> int:
     """List leases."""
-    words = _Words(arguments, _LOCKS, ("--json",))
+    words = Words(arguments, _LOCKS, ("--json",))
     if words.left:
         raise InvalidArgument(f"unknown: {words.left[0]}\n{_LOCKS}")
     from .maasl import Leases

@@ -3,12 +3,12 @@
 import os
 import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from .app import App
+from .command_line import Words
 from .config_load import load
 from .errors import InvalidArgument, ResourceBusy
 from .session import Session
@@ -36,38 +36,6 @@ Finds code by what it does or by its name: llmc search where are retries configu
 _FOREVER_S = 24 * 3600.0
 _TOKENS_A_LINE = 14
 _BAR = 24
-
-
-class _Words:
-    """A command line taken apart: flags, flags with a value, and the rest."""
-
-    def __init__(self, arguments: Sequence[str], usage: str, flags: Sequence[str], valued: Sequence[str] = ()) -> None:
-        self.given: set[str] = set()
-        self.values: dict[str, str] = {}
-        self.left: list[str] = []
-        rest = list(arguments)
-        while rest:
-            word = rest.pop(0)
-            if word in ("-h", "--help"):
-                print(usage, end="")
-                raise SystemExit(0)
-            if word == "--":
-                self.left += rest
-                break
-            if word in flags:
-                self.given.add(word)
-            elif word in valued and rest:
-                self.values[word] = rest.pop(0)
-            elif word.startswith("--"):
-                raise InvalidArgument(f"unknown argument {word!r}\n{usage}")
-            else:
-                self.left.append(word)
-
-    def number(self, name: str, default: int) -> int:
-        value = self.values.get(name, str(default))
-        if not value.isdecimal() or not int(value):
-            raise InvalidArgument(f"{name} takes a number from 1 on, not {value!r}")
-        return int(value)
 
 
 def _app(folder: str) -> App:
@@ -128,7 +96,7 @@ class _Bar:
 
 def index(arguments: list[str]) -> int:
     """Build or update the index of a folder."""
-    words = _Words(arguments, _INDEX, ("--full", "--json"))
+    words = Words(arguments, _INDEX, ("--full", "--json"), free=True)
     if len(words.left) > 1:
         raise InvalidArgument(f"one folder at a time\n{_INDEX}")
     folder = _home_of(words.left[0] if words.left else ".")
@@ -176,7 +144,7 @@ def index(arguments: list[str]) -> int:
 def search(arguments: list[str]) -> int:
     """Print what a question finds; exit code 1 for nothing, like grep."""
     valued = ("--scope", "--limit", "--glob", "--lines")
-    words = _Words(arguments, _SEARCH, ("--json", "--no-color"), valued)
+    words = Words(arguments, _SEARCH, ("--json", "--no-color"), valued, free=True)
     if not words.left:
         raise InvalidArgument(f"what are you looking for?\n{_SEARCH}")
     scope = words.values.get("--scope", "repo")

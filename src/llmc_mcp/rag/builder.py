@@ -13,7 +13,7 @@ import msgspec
 from ..errors import Cancelled, FeatureUnavailable, LlmcError
 from ..maasl import CRIT_DB, Key, Leases
 from ..session import Session
-from ..te import kernel
+from ..te import kernel, landlock
 from ..te.filesystem import Root
 from ..te.launcher import ConfinementError, Launcher, Started
 from ..te.search import find_ripgrep, needed_to_run
@@ -332,7 +332,7 @@ class Builder:
             )
         allowed = [(os.fsencode(self._home.folder), kernel.EVERYTHING), *confine.needed(grammars)]
         try:
-            return confine.ruleset(
+            return landlock.ruleset(
                 [*allowed, *needed_to_run(find_ripgrep())], [(self._root.fd, kernel.READ_ONLY, True)]
             )
         except OSError as exc:

@@ -103,7 +103,8 @@ class Checker:
         self._start(os.fsencode(place or unpack(self._data_dir, [language])))
 
     def _start(self, grammars: bytes) -> None:
-        from .confine import command, needed, plan, ruleset
+        from ..te.landlock import ruleset
+        from .confine import command, needed, plan
         from .grammars import CACHE
 
         opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC)]

@@ -2,9 +2,7 @@
 
 import os
 import resource
-import stat as stat_bits
 import sys
-from collections.abc import Iterable
 
 from ..te import kernel, seccomp
 from ..te.launcher import Plan
@@ -35,23 +33,6 @@ def needed(grammars: bytes) -> list[tuple[bytes, int]]:
     libraries += [os.fsencode(path) for path in sys.path if path.endswith("-packages")]
     executable = os.path.realpath(os.fsencode(sys.executable))
     return [*((path, _RUN) for path in (grammars, *libraries, *_SYSTEM, executable)), *_DEVICES]
-
-
-def ruleset(allowed: Iterable[tuple[bytes, int]], opened: Iterable[tuple[int, int, bool]] = ()) -> int:
-    """A Landlock ruleset of paths (those that exist) and of what is open already; OSError where there is none."""
-    fds: list[int] = []
-    rules = list(opened)
-    try:
-        for path, rights in dict(allowed).items():
-            if not os.path.exists(path):
-                continue
-            fd = os.open(path, kernel.O_PATH | os.O_CLOEXEC)
-            fds.append(fd)
-            rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
-        return kernel.landlock_ruleset(rules)
-    finally:
-        for fd in fds:
-            os.close(fd)
 
 
 def _package_home() -> str:

@@ -4,10 +4,11 @@ A row for each would take many times the room, and nobody asks for one: a name l
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from .deltas import steps, sums
 from .types import Definition, Span
 
 _BY_PARENT = "\0"  # a qualified name that is its parent's, a dot, and the name
@@ -30,9 +31,9 @@ def pack(definitions: Sequence[Definition]) -> bytes:
         [one.kind for one in definitions],
         ["" if one.signature == one.name else one.signature for one in definitions],
         [one.parent for one in definitions],
-        list(_steps(span.first_line for span in spans)),
+        list(steps(span.first_line for span in spans)),
         [span.last_line - span.first_line for span in spans],
-        list(_steps(span.start for span in spans)),
+        list(steps(span.start for span in spans)),
         [span.end - span.start for span in spans],
     )
     return zlib.compress(msgspec.msgpack.encode(columns), _LEVEL)
@@ -50,7 +51,7 @@ def unpack(data: bytes) -> list[Definition]:
     if not data:
         return []
     names, qualnames, kinds, signatures, parents, *numbers = _decoder.decode(zlib.decompress(data))
-    firsts, lines, starts, lengths = _sums(numbers[0]), numbers[1], _sums(numbers[2]), numbers[3]
+    firsts, lines, starts, lengths = sums(numbers[0]), numbers[1], sums(numbers[2]), numbers[3]
     definitions: list[Definition] = []
     whole: dict[int, str] = {}
 
@@ -76,18 +77,3 @@ def name_and_kind(data: bytes, place: int) -> tuple[str, str]:
         below.append(names[at])
         at = parents[at]
     return ".".join([qualnames[at] or names[at], *reversed(below)]), kinds[place]
-
-
-def _steps(values: Iterable[int]) -> Iterator[int]:
-    """Each value as the difference to the one before: small numbers are short."""
-    last = 0
-    for value in values:
-        yield value - last
-        last = value
-
-
-def _sums(steps: Iterable[int]) -> Iterator[int]:
-    total = 0
-    for step in steps:
-        total += step
-        yield total

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from .deltas import steps, sums
 from .types import Binding, Packed, Reference, ReferenceKind
 
 KINDS: tuple[ReferenceKind, ...] = ("call", "import", "inherit", "use")
@@ -33,8 +34,8 @@ def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
     names = [number(one.name) for one in references]
     receivers = [number(one.receiver) for one in references]
     kinds = [_NUMBER[one.kind] for one in references]
-    lines = list(_steps(one.line for one in references))
-    insides = list(_steps(one.inside for one in references))
+    lines = list(steps(one.line for one in references))
+    insides = list(steps(one.inside for one in references))
     owners = [one.owner for one in bindings]
     bound = [number(one.name) for one in bindings]
     paths = [number(one.path) for one in bindings]
@@ -45,21 +46,6 @@ def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
 def packed(references: Sequence[Reference], bindings: Sequence[Binding]) -> Packed:
     """Everything of a file that the graph keeps."""
     return Packed(pack(references, bindings), hashes(references), len(references))
-
-
-def _steps(values: Iterable[int]) -> Iterator[int]:
-    """Each value as the difference to the one before: small numbers are short."""
-    last = 0
-    for value in values:
-        yield value - last
-        last = value
-
-
-def _sums(steps: Iterable[int]) -> Iterator[int]:
-    total = 0
-    for step in steps:
-        total += step
-        yield total
 
 
 class Record:
@@ -76,7 +62,7 @@ class Record:
             zlib.decompress(data)
         )
         self._strings = strings = text.split("\n")
-        self._lines, self._insides = list(_sums(lines)), list(_sums(insides))
+        self._lines, self._insides = list(sums(lines)), list(sums(insides))
         self.bindings = {}
         for owner, name, path in zip(owners, bound, paths, strict=True):
             self.bindings.setdefault((owner, strings[name]), []).append(strings[path])

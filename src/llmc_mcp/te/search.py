@@ -9,7 +9,6 @@ line of it starts with a number. Names with a newline, the only ones that could 
 
 import os
 import re
-import stat as stat_bits
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from ..errors import BadArgs, FeatureUnavailable, Internal, InvalidArgument
 from . import kernel, names
 from .filesystem import Filesystem, Place
+from .landlock import ruleset
 from .launcher import Launcher
 from .process import Child
 
@@ -171,17 +171,8 @@ class Search:
                 "search needs Landlock, which this kernel lacks or has switched off",
                 hint="Linux 5.13+ with landlock in the lsm= list; until then read files directly.",
             )
-        fds: list[int] = []
-        rules: list[tuple[int, int, bool]] = [(root.fd, kernel.READ_ONLY, True) for root in self._files.roots]
-        try:
-            for path, rights in needed_to_run(self._binary):
-                fd = os.open(path, kernel.O_PATH | os.O_CLOEXEC)
-                fds.append(fd)
-                rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
-            return kernel.landlock_ruleset(rules)
-        finally:
-            for fd in fds:
-                os.close(fd)
+        roots = [(root.fd, kernel.READ_ONLY, True) for root in self._files.roots]
+        return ruleset(needed_to_run(self._binary), roots)
 
 
 def find_ripgrep() -> bytes:

@@ -1,7 +1,9 @@
 """What every tool that asks the code index needs: on whose behalf, and how an answer's paths are shown."""
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
 
 from ..app import Context
 from ..te import names
@@ -9,7 +11,10 @@ from ..te.filesystem import Root
 
 if TYPE_CHECKING:
     from ..rag.build import News
-    from ..rag.search import Caller
+    from ..rag.search import Asked, Caller
+
+Scope = Literal["repo", "docs", "both"]
+Count = Annotated[int, msgspec.Meta(ge=1)]
 
 _MARGIN_S = 0.3  # of a call's time that is left for the reply
 _LONGEST_S = 3600.0
@@ -30,3 +35,19 @@ def shown(ctx: Context, root: Root, path: bytes) -> str:
     """A path that leads there again: as it is below the first root, whole below any other."""
     short = names.show(path)
     return short if root == ctx.app.files.roots[0] else f"{root.shown.rstrip('/')}/{short}"
+
+
+def asked(
+    ctx: Context, query: str, scope: Scope | None, limit: int | None, budget_tokens: int | None, path_glob: str | None
+) -> "Asked":
+    """A search with the operator's defaults for what was left open, and never more than he lets a call ask for."""
+    from ..rag.search import Asked
+
+    rag = ctx.app.config.rag
+    return Asked(
+        query,
+        scope or msgspec.convert(rag.default_scope, Scope),
+        min(limit or rag.top_k, rag.max_k),
+        min(budget_tokens or rag.token_budget, rag.max_token_budget),
+        path_glob,
+    )

@@ -11,7 +11,7 @@ from ..errors import InvalidArgument, LlmcError, NotFound
 from ..te import names
 from ..te.filesystem import Root
 from ..tool import Result, Row, tool
-from .asking import caller_of, shown
+from .asking import Count, Scope, asked, caller_of, shown
 
 if TYPE_CHECKING:
     from ..rag.plan import Span
@@ -34,10 +34,8 @@ _MAP_TOKENS = 400
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Depth = Annotated[int, msgspec.Meta(ge=1, le=5)]
 GraphDepth = Annotated[int, msgspec.Meta(ge=0, le=3)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
 Confidence = Literal["exact", "likely", "name_only"]
 Direction = Literal["callers", "callees", "upstream", "downstream"]
-Scope = Literal["repo", "docs", "both"]
 
 
 class Completeness(msgspec.Struct, omit_defaults=True):
@@ -403,18 +401,8 @@ def rag_search_enriched(
     path_glob: str | None = None,
     graph_depth: GraphDepth = 1,
 ) -> EnrichedSnippets:
-    from ..rag.search import Asked
-
-    rag = ctx.app.config.rag
-    asked = Asked(
-        query,
-        scope or msgspec.convert(rag.default_scope, Scope),
-        min(limit or rag.top_k, rag.max_k),
-        min(budget_tokens or rag.token_budget, rag.max_token_budget),
-        path_glob,
-    )
     caller = caller_of(ctx)
-    answer = ctx.app.rag.search(asked, caller)
+    answer = ctx.app.rag.search(asked(ctx, query, scope, limit, budget_tokens, path_glob), caller)
     rows = [
         EnrichedSnippet(hit.text, _source(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind) for hit in answer.hits
     ]

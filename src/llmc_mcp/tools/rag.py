@@ -2,18 +2,15 @@
 
 import time
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 import msgspec
 
 from ..app import Context
 from ..tool import Result, Row, tool
-from .asking import caller_of, shown
+from .asking import Count, Scope, asked, caller_of, shown
 
 _SWITCH = "jit_context_enabled"
-
-Scope = Literal["repo", "docs", "both"]
-Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Snippet(Row):
@@ -52,17 +49,7 @@ def rag_search(
     path_glob: str | None = None,
     k: Count | None = None,
 ) -> Snippets:
-    from ..rag.search import Asked
-
-    rag = ctx.app.config.rag
-    asked = Asked(
-        query,
-        scope or _default_scope(rag.default_scope),
-        min(limit or k or rag.top_k, rag.max_k),
-        min(budget_tokens or rag.token_budget, rag.max_token_budget),
-        path_glob,
-    )
-    answer = ctx.app.rag.search(asked, caller_of(ctx))
+    answer = ctx.app.rag.search(asked(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
     rows = [
         Snippet(
             hit.text,
@@ -74,10 +61,6 @@ def rag_search(
         for hit in answer.hits
     ]
     return Snippets(rows, True, answer.freshness, answer.candidates)
-
-
-def _default_scope(configured: str) -> Scope:
-    return msgspec.convert(configured, Scope)
 
 
 class Indexed(Result):
