@@ -369,6 +369,23 @@ def test_a_symlinked_root_is_reached_by_both_its_names(make: Make, workspace: Wo
     assert output(box, link, "/bin/cat", str(link / "a")) == (0, "x")
 
 
+def test_a_working_directory_that_is_gone_is_said_so(make: Make, workspace: Workspace) -> None:
+    require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
+    box = make()
+    gone = workspace.root / "gone"
+    gone.mkdir()
+    cwd = os.open(gone, os.O_RDONLY | os.O_DIRECTORY)
+    gone.rmdir()
+    try:
+        with box.start([b"/usr/bin/true"], cwd) as child:
+            list(child.output(lambda: None))
+    finally:
+        os.close(cwd)
+    assert not child.executed
+    assert box.not_executed("true", child.stderr).message == "the working directory is gone"
+    assert box.level().name == "workspace"
+
+
 def test_a_sandbox_that_breaks_while_the_server_runs_fails_closed(
     make: Make, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
