@@ -31,7 +31,6 @@ _ATTEMPTS = {
     "truncate_outside": "empty a file outside the roots",
     "list_outside": "list a folder outside the roots",
     "change_mode_outside": "change the mode of a file outside the roots",
-    "watch_outside": "watch a folder outside the roots",
     "set_user_id": "make a program that runs as its owner",
     "connect_tcp": "reach a TCP port of this machine",
     "send_udp": "reach a UDP port of this machine",

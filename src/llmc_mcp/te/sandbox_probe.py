@@ -18,7 +18,6 @@ NAMES = (
     "truncate_outside",
     "list_outside",
     "change_mode_outside",
-    "watch_outside",
     "set_user_id",
     "connect_tcp",
     "send_udp",
@@ -41,7 +40,6 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "truncate_outside": lambda: os.truncate(f"{outside}/secret", 0),
         "list_outside": lambda: os.listdir(outside),
         "change_mode_outside": lambda: os.chmod(f"{outside}/mode", 0o600),
-        "watch_outside": lambda: _watch(outside),
         "set_user_id": lambda: _set_user_id(f"{facts['root']}/set-uid"),
         "connect_tcp": lambda: _connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", facts["tcp"])),
         "send_udp": lambda: _connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", facts["udp"])),
@@ -53,15 +51,6 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "write_kernel_settings": lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "read_shadow": lambda: _read("/etc/shadow"),
     }
-
-
-def _watch(folder: str) -> None:
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    watcher = libc.inotify_init1(os.O_CLOEXEC)
-    if watcher < 0 or libc.inotify_add_watch(watcher, os.fsencode(folder), 0x100) < 0:
-        raise PermissionError(folder)
 
 
 def _set_user_id(path: str) -> None:
