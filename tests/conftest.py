@@ -9,6 +9,7 @@ import pytest
 from .client import Client
 
 SECRET = "OUTSIDE-SECRET-7f3a"
+NOBODY = 65534
 
 
 class Workspace:
@@ -45,6 +46,21 @@ def server(workspace: Workspace) -> Iterator[Client]:
     """A server in the default mode on the workspace."""
     with Client("--root", str(workspace.root)) as client:
         yield client
+
+
+def run_as_at(level: str) -> str:
+    """Whom commands have to run as at a level, if not as whoever runs the tests: Landlock does not hold root."""
+    return "nobody" if level == "landlock" and os.getuid() == 0 else ""
+
+
+def hand_over(folder: Path) -> None:
+    """Make a folder and all in it nobody's own, and let him get there."""
+    for parent in folder.parents:
+        mode = parent.stat().st_mode
+        if mode & 0o011 != 0o011:
+            parent.chmod(mode | 0o011)
+    for path in (folder, *folder.rglob("*")):
+        os.lchown(path, NOBODY, NOBODY)
 
 
 def require(available: bool, what: str) -> None:

@@ -12,7 +12,7 @@ from llmc_mcp.te.cpython import PythonEngine, settings_for_code
 from llmc_mcp.te.ground import Settings
 from llmc_mcp.te.launcher import Launcher
 
-from .conftest import require
+from .conftest import require, run_as_at
 
 LEVELS = ("workspace", "landlock")
 _MEMORY_MB = 128
@@ -25,6 +25,7 @@ class Runs:
         require(level != "workspace" or shutil.which("bwrap") is not None, "bubblewrap")
         self.level = level
         self.launcher, self._data = Launcher(), tempfile.mkdtemp(prefix="llmc-test-")
+        settings.setdefault("run_as", run_as_at(level))
         chosen = Settings(level=level, **settings)  # pyright: ignore[reportArgumentType] - real settings
         self.engine = PythonEngine(self.launcher, settings_for_code(chosen, _MEMORY_MB), self._data, vouched=vouched)
 

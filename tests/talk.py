@@ -13,6 +13,7 @@ from llmc_mcp.session import Session
 from llmc_mcp.tools.linux_ops.proc import Printed, Sent, Sessions, Started, Stopped
 
 from .client import PATIENCE
+from .conftest import hand_over, run_as_at
 from .gates import gate_on
 
 LONG_MS = int(PATIENCE * 1000)
@@ -64,6 +65,9 @@ def talk_on(root: Path, config: Config | None = None, *, level: str = "auto") ->
     """A session on a folder."""
     config = config or Config()
     config.sandbox.level = level
+    if not config.sandbox.run_as and (user := run_as_at(level)):
+        config.sandbox.run_as = user
+        hand_over(root)
     with gate_on(root, config) as gate:
         yield Talk(gate)
 

@@ -16,7 +16,7 @@ from llmc_mcp.te import sandbox, selftest
 from llmc_mcp.te.scratch import remove_tree
 
 from .client import Client
-from .conftest import SECRET, Workspace, require
+from .conftest import SECRET, Workspace, hand_over, require
 from .python_runs import LEVELS, Runs, processes_with
 
 
@@ -245,6 +245,7 @@ def test_packages_come_from_environments_that_the_operator_names(tmp_path: Path)
     package = tmp_path / "venv" / "lib" / version / "site-packages" / "special.py"
     package.parent.mkdir(parents=True)
     package.write_text("ANSWER = 42\n")
+    hand_over(tmp_path / "venv")
     for level in LEVELS:
         runs = Runs(level, extra_read=(str(tmp_path / "venv"),))
         try:

@@ -100,7 +100,16 @@ def test_a_store_that_can_not_be_made_is_broken(
 def test_every_probe_has_words() -> None:
     from llmc_mcp.te.sandbox_probe import NAMES, attempts
 
-    facts = {"outside": "/x", "tcp": 1, "udp": 1, "abstract": "x", "server": 1, "environment": "", "pid_namespace": 1}
+    facts = {
+        "outside": "/x",
+        "root": "/x",
+        "tcp": 1,
+        "udp": 1,
+        "abstract": "x",
+        "server": 1,
+        "environment": "",
+        "pid_namespace": 1,
+    }
     assert tuple(attempts(facts)) == NAMES
     assert set(doctor._ATTEMPTS) == set(NAMES)  # pyright: ignore[reportPrivateUsage]
 

@@ -13,7 +13,7 @@ import pytest
 
 from llmc_mcp.config import Config
 from llmc_mcp.errors import FeatureUnavailable, InvalidArgument
-from llmc_mcp.te import ground, kernel, levels, selftest
+from llmc_mcp.te import git_identity, ground, kernel, levels, selftest
 from llmc_mcp.te.bounds import Bounds
 from llmc_mcp.te.filesystem import Filesystem
 from llmc_mcp.te.ground import Settings, settings_from
@@ -21,7 +21,7 @@ from llmc_mcp.te.launcher import Launcher
 from llmc_mcp.te.levels import OffLevel
 from llmc_mcp.te.sandbox import Sandbox
 
-from .conftest import SECRET, Workspace, require
+from .conftest import SECRET, Workspace, hand_over, require, run_as_at
 
 Make = Callable[..., Sandbox]
 
@@ -33,6 +33,10 @@ def make(workspace: Workspace, tmp_path: Path) -> Iterator[Make]:
     made: list[Sandbox] = []
 
     def build(*, data: Path | None = None, root: Path | None = None, **settings: object) -> Sandbox:
+        if "run_as" not in settings and (user := run_as_at(str(settings.get("level")))):
+            settings["run_as"] = user
+            hand_over(workspace.root)
+            hand_over(workspace.outside)
         files = Filesystem([str(root or workspace.root)])
         chosen = Settings(**settings)  # pyright: ignore[reportArgumentType] - the tests name real settings
         made.append(Sandbox(launcher, chosen, tuple(files.roots), str(data or tmp_path / "data")))
@@ -69,7 +73,7 @@ def test_auto_is_the_strongest_level_that_works(make: Make) -> None:
 
 def test_without_bubblewrap_auto_is_landlock_and_says_why(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "SYSTEM_PATH", ("/nonexistent",))
-    box = make()
+    box = make(run_as=run_as_at("landlock"))
     assert box.level().name == "landlock"
     assert "bubblewrap (bwrap) is not installed" in box.report().reasons["workspace"]
 
@@ -87,6 +91,14 @@ def test_commits_are_made_by_the_user_and_nothing_else_of_his_git_configuration_
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    if run_as_at(level):
+
+        class Entry:
+            pw_dir = str(home)
+            pw_name = "nobody"
+
+        monkeypatch.setattr(git_identity.pwd, "getpwuid", lambda _: Entry)  # pyright: ignore
+        hand_over(home)
     box = make(level=level)
     script = "git init -q . && git commit -q --allow-empty -m x && git log --format='%an <%ae>' && git config -l"
     code, printed = output(box, workspace.root, "/bin/sh", "-c", script)
@@ -133,7 +145,8 @@ def test_b18_a_bubblewrap_that_fails_is_not_trusted(
     (broken / "bwrap").write_text("#!/bin/sh\necho bwrap: No permissions to create a new namespace >&2\nexit 1\n")
     (broken / "bwrap").chmod(0o755)
     monkeypatch.setattr(levels, "SYSTEM_PATH", (str(broken), *levels.SYSTEM_PATH))
-    box = make()
+    hand_over(broken)
+    box = make(run_as=run_as_at("landlock"))
     assert box.level().name == "landlock"
     assert "No permissions to create a new namespace" in box.report().reasons["workspace"]
 
@@ -149,15 +162,23 @@ print(report.level, report.reasons, "as process", os.getpid())
 """
 
 
-def test_b18_where_user_namespaces_are_forbidden_landlock_is_chosen(workspace: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["user", "root"])
+def test_b18_b27_where_user_namespaces_are_forbidden_landlock_is_chosen_but_not_for_root(
+    workspace: Workspace, tmp_path: Path, who: str
+) -> None:
     require(os.getuid() == 0, "root, to forbid user namespaces in a namespace of its own")
-    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
-    command = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh", sys.executable, "-c", _REPORT]
+    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps -all --inh-caps -all "$@"'
+    mapped = ["--map-root-user"] if who == "root" else ["--map-user=1000", "--keep-caps"]
+    command = ["unshare", "--user", *mapped, "sh", "-c", forbid, "sh", sys.executable, "-c", _REPORT]
     done = subprocess.run(
         [*command, str(workspace.root), str(tmp_path / "d")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("landlock {'workspace': "), done.stdout
+    if who == "user":
+        assert done.stdout.startswith("landlock {'workspace': "), done.stdout
+    else:
+        assert done.stdout.startswith(" {'workspace': "), done.stdout
+        assert "Set mcp.sandbox.run_as" in done.stdout
 
 
 def test_the_first_process_of_a_container_is_not_mistaken_for_the_first_one_inside(
@@ -348,6 +369,23 @@ def test_a_symlinked_root_is_reached_by_both_its_names(make: Make, workspace: Wo
     assert output(box, link, "/bin/cat", str(link / "a")) == (0, "x")
 
 
+def test_a_working_directory_that_is_gone_is_said_so(make: Make, workspace: Workspace) -> None:
+    require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
+    box = make()
+    gone = workspace.root / "gone"
+    gone.mkdir()
+    cwd = os.open(gone, os.O_RDONLY | os.O_DIRECTORY)
+    gone.rmdir()
+    try:
+        with box.start([b"/usr/bin/true"], cwd) as child:
+            list(child.output(lambda: None))
+    finally:
+        os.close(cwd)
+    assert not child.executed
+    assert box.not_executed("true", child.stderr).message == "the working directory is gone"
+    assert box.level().name == "workspace"
+
+
 def test_a_sandbox_that_breaks_while_the_server_runs_fails_closed(
     make: Make, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,5 +395,6 @@ def test_a_sandbox_that_breaks_while_the_server_runs_fails_closed(
     with pytest.raises(FeatureUnavailable, match="the command was not run"):
         output(box, workspace.root, "/usr/bin/touch", "started")
     assert not (workspace.root / "started").exists()
-    assert not (tmp_path / "data/sandbox.json").exists(), "it is tested anew"
+    known = json.loads((tmp_path / "data/sandbox.json").read_text())
+    assert list(known.values()) == [None], "it is tested anew"
     assert output(box, workspace.root, "/usr/bin/touch", "started")[0] == 0

@@ -109,7 +109,8 @@ class App:
     def shell(self) -> "Shell":
         from .te.shell import Shell, programs_from
 
-        return self._engine("shell", lambda: Shell(self.sandbox, self.files, programs_from(self.config)))
+        roots = tuple(self.files.roots)
+        return self._engine("shell", lambda: Shell(self.sandbox, self.files, programs_from(self.config, roots)))
 
     @property
     def pytest(self) -> "Pytest":

@@ -31,6 +31,7 @@ _ATTEMPTS = {
     "truncate_outside": "empty a file outside the roots",
     "list_outside": "list a folder outside the roots",
     "change_mode_outside": "change the mode of a file outside the roots",
+    "set_user_id": "make a program that runs as its owner",
     "connect_tcp": "reach a TCP port of this machine",
     "send_udp": "reach a UDP port of this machine",
     "connect_unix": "reach a unix socket outside the roots",
@@ -174,6 +175,10 @@ def _code(app: App) -> Finding:
 
 
 def _how_to_raise(level: str, reason: str) -> str:
+    if "could not be tested now" in reason:
+        return "Run llmc doctor again when the machine is less busy."
+    if "run_as" in reason:
+        return "Set mcp.sandbox.run_as to an ordinary user, or run the server as one."
     if level not in ("workspace", "landlock") or "root" in reason:
         return ""  # the reason says it
     if level == "workspace" and "not installed" in reason:

@@ -20,11 +20,10 @@ import msgspec
 
 import llmc_mcp
 
-from ..conftest import SECRET, require
+from ..conftest import NOBODY, SECRET, require, run_as_at
 
 LEVELS = ("workspace", "landlock")
 USERS = ("root", "user")
-NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
 PATIENCE_MS = 30_000
 
@@ -78,6 +77,8 @@ class Arena:
         require_combination(level, who)
         self.level, self.who = level, who
         self.other_user = who == "user" and os.getuid() == 0
+        # Landlock does not hold root, so a server of root's has its commands run by somebody else.
+        self.run_as = run_as_at(level) if who == "root" else ""
         self.base = Path(tempfile.mkdtemp(prefix="llmc-arena-"))
         self.base.chmod(0o755)
         self.root, self.outside, self.home = self.base / "root", self.base / "outside", self.base / "home"
@@ -87,13 +88,18 @@ class Arena:
             secret.write_text(SECRET)
         self.setup = {"level": level, "roots": [str(self.root)], "data": str(self.home / "data"), **setup}
         self.setup.setdefault("tools", {"run_cmd_allowlist": TOOLS})
+        if self.run_as:
+            self.setup["sandbox"] = {"run_as": self.run_as, **setup.get("sandbox", {})}
         self.hand_over()
         self._start()
 
     def hand_over(self) -> None:
         """Make everything the property of who runs commands."""
-        if self.other_user:
-            for path in (self.root, self.outside, self.home, *self.base.rglob("*")):
+        if not self.other_user and not self.run_as:
+            return
+        data = self.home / "data"  # the server's
+        for path in (self.root, self.outside, self.home, *self.base.rglob("*")):
+            if self.other_user or not path.is_relative_to(data):
                 os.lchown(path, NOBODY, NOBODY)
 
     def _start(self) -> None:

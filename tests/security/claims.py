@@ -39,12 +39,12 @@ CLAIMS: dict[str, Claim] = {
     "B07": Claim(
         "writes outside: files, links, renames, modes, times, attributes",
         "none of it",
-        "contents, names and links: none. not: mode, times, owner and extended attributes of files that the user owns",
+        "contents, names, links and extended attributes: none. not: mode, times and owner of files that the user owns",
     ),
     "B08": Claim(
         "reads outside: ~/.ssh, ~/.aws, /etc/shadow, the server's data",
         "not there",
-        "contents and listings: none. not: whether a known path exists, its size and times (stat)",
+        "contents and listings: none. not: whether a known path exists, its size and times (stat), where a link leads",
     ),
     "B09": Claim(
         "network while it is off: TCP, UDP, ICMP, raw, vsock, DNS, unix sockets",
@@ -54,12 +54,12 @@ CLAIMS: dict[str, Claim] = {
     "B11": Claim(
         "the server's memory, environment, limits, or life",
         "in another world of processes",
-        "denied; signals to outside need Linux 6.12. not: scheduling (CPU affinity) of the user's processes",
+        "denied; signals to outside need Linux 6.12",
     ),
     "B12": Claim(
         "as root: kernel settings, devices, capabilities",
         "no capabilities, another uid, /proc/sys read-only",
-        "no capabilities, /proc and /sys out of reach",
+        "not as root: commands run as mcp.sandbox.run_as; /proc and /sys out of reach",
     ),
     "B13": Claim(
         "namespaces, mount, io_uring, bpf, keyctl, userfaultfd, perf, TIOCSTI, x32 and 32-bit calls",
@@ -76,6 +76,33 @@ CLAIMS: dict[str, Claim] = {
     "B21": Claim("a link in the root that bubblewrap would follow (CVE-2026-87766)", "nothing made outside", _SAME),
     "B22": Claim("a poisoned .git/config, hook, .envrc, .mcp.json", "allowed in the roots, and reported", _SAME),
     "B23": Claim("docker.sock and other sockets in the file system", "not there", "no socket can be made"),
+    "B25": Claim(
+        "a command that prints what bubblewrap prints when it fails",
+        "not believed: only bubblewrap can say so, on a descriptor that nothing inside has",
+        "nothing printed counts",
+    ),
+    "B26": Claim(
+        "a level that is made to fail, or whose self-test is made to time out, so that a weaker one is taken",
+        "FEATURE_UNAVAILABLE, or RESOURCE_BUSY where it could not be tested; never less than has held since the "
+        "machine was started",
+        _SAME,
+    ),
+    "B27": Claim(
+        "a program made to run as its owner (set-uid), a server of root's without bubblewrap",
+        "the set-uid bit, for root also the set-gid bit, can't be set. not: set-gid by an ordinary user",
+        "the set-uid bit can't be set; refused as root without mcp.sandbox.run_as. not: set-gid",
+    ),
+    "B29": Claim(
+        "a path outside, a link to one, or a pipe as the program to run",
+        "the same answer whether or not it exists; nothing waits for a pipe",
+        _SAME,
+    ),
+    "B31": Claim(
+        "what no path leads to: inotify, System V IPC, message queues, attributes, priority and scheduling of others",
+        "the command's own, or refused",
+        "refused, inotify in the roots too. not: reading links outside",
+    ),
+    "B33": Claim("a command that resets its oom_score_adj", "/proc is read-only", "/proc/self is out of reach"),
     "C01": Claim("a timeout with daemons that ignore TERM", "0 survivors", _SAME),
     "C02": Claim("the server, its launcher or a supervisor killed", "0 survivors", _SAME),
     "C03": Claim("a child outliving the thread that asked", "it does", _SAME),
@@ -148,9 +175,14 @@ name spaces as everything else |
 program runs inside and tries to get out. Where neither does, command tools answer FEATURE_UNAVAILABLE with the
 reason. `llmc doctor` shows each attempt. Nothing in a call weakens the level.
 
+`auto` chooses once. A level that has held since the machine was started is never exchanged for a weaker one: when it
+fails, commands answer FEATURE_UNAVAILABLE with the reason, and it is tried again with the next one. A self-test that
+could not be finished, for want of time or memory, answers RESOURCE_BUSY and says nothing about the level. Who wants
+the weaker level names it: `mcp.sandbox.level`.
+
 A server that runs as root gives its commands no capabilities and, in `workspace`, another uid inside; files of root
-in the roots stay usable. `mcp.sandbox.run_as` names a user for them instead. At the `landlock` level that is strongly
-advised: without it a command can still change modes and times of root's files anywhere (see B07).
+in the roots stay usable. `mcp.sandbox.run_as` names a user for them instead. The `landlock` level needs it: root's
+commands could change modes and times of root's files anywhere (see B07), so it is refused to them.
 
 The server's data directory and the user's secrets (~/.ssh, ~/.aws, ~/.config, ~/.netrc and the like) are absent. If
 they lie inside a root, `workspace` covers the entry right below the root that holds them, and `landlock`, which can't,

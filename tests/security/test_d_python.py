@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ..client import Client
-from ..conftest import SECRET, Workspace
+from ..conftest import SECRET, Workspace, hand_over, run_as_at
 from ..python_runs import LEVELS, Runs, processes_with
 
 # The line to the tools, as code that looks for it finds it.
@@ -59,7 +59,11 @@ def place(
     """A workspace and a server on it, at each level."""
     Runs(request.param).close()  # skips where there is no such level
     workspace = Workspace(tmp_path_factory.mktemp("d08"))
-    arguments = ("code_execution.engine=python", f"sandbox.level={request.param}")
+    arguments = ["code_execution.engine=python", f"sandbox.level={request.param}"]
+    if user := run_as_at(request.param):
+        arguments.append(f"sandbox.run_as={user}")
+        hand_over(workspace.root)
+        hand_over(workspace.outside)
     settings = [word for argument in arguments for word in ("--set", argument)]
     with Client("--root", str(workspace.root), *settings, env={"LLMC_TEST_SECRET": SECRET}) as client:
         yield workspace, client

@@ -24,7 +24,7 @@ def plan(ruleset: int, *limits: tuple[int, int]) -> Plan:
     Root's capabilities stay: files that only they can read are indexed, and Landlock says which ones that may be.
     """
     bounds = [(resource.RLIMIT_CORE, 0), *limits]
-    return {"ruleset": ruleset, "seccomp": seccomp.command_filter(families=()), "limits": bounds}
+    return {"ruleset": ruleset, "seccomp": seccomp.command_filter(families=(), shared=True), "limits": bounds}
 
 
 def needed(grammars: bytes) -> list[tuple[bytes, int]]:

@@ -222,12 +222,13 @@ class PythonEngine:
                 child = self._start(place, code, functions, limits, line)
                 with child:
                     failure = _follow(child, line, printed, limits, check)
-            self._refuse_broken(child, line)
+            if not child.executed:
+                raise self._sandbox.not_executed("Python", child.stderr)
         finally:
             line.close()
         text, cut = printed.text, printed.cut_bytes
         if failure is not None or line.end is None:
-            return Outcome(text, None, failure or _died(child.exit_code or 0), cut)
+            return Outcome(text, None, failure or _died(child), cut)
         end = line.end
         told = _explain(end.failure, functions) if end.failure is not None else None
         return Outcome(text, end.value, told, cut + max(end.cut, 0), tuple(end.files))
@@ -239,7 +240,9 @@ class PythonEngine:
                 level = self._sandbox.level()
                 self._refuse_weak(level)
             except (FeatureUnavailable, IsolationRequired) as exc:
-                if not self._vouched or self._settings.level == "read_only":
+                # An operator's word replaces a sandbox that there never was, not one that held and fails now.
+                fails_now = isinstance(exc, FeatureUnavailable) and self._sandbox.has_held
+                if not self._vouched or self._settings.level == "read_only" or fails_now:
                     raise _isolation_required(exc.message) from None
                 self._sandbox.close()
                 self._sandbox = Sandbox(self._launcher, self._settings._replace(level="off"), (), self._data_dir)
@@ -292,17 +295,6 @@ class PythonEngine:
         finally:
             line.theirs.close()
             os.close(cwd)
-
-    def _refuse_broken(self, child: Child, line: _Line) -> None:
-        """Only bubblewrap, or an interpreter that can't start, writes there: inside, both streams are the other."""
-        if line.end is not None or not child.stderr:
-            return
-        message = child.stderr.decode("utf-8", "replace").strip()
-        self._sandbox.broke(message)
-        raise FeatureUnavailable(
-            f"the sandbox could not be set up, so the code was not run: {message[:300]}",
-            hint="llmc doctor tells what is missing.",
-        )
 
 
 def settings_for_code(commands: Settings, memory_mb: int) -> Settings:
@@ -386,13 +378,16 @@ def _explain(told: _Told, functions: Functions) -> Failure:
     return Failure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
 
 
-def _died(code: int) -> Failure:
+def _died(child: Child) -> Failure:
+    """What an interpreter that can't start says of it is on its stderr; once code runs, its streams are others."""
+    code = child.exit_code or 0
     number = -code if code < 0 else code - 128
     try:
         how = f"signal {signal.Signals(number).name}"
     except ValueError:
         how = f"exit code {code}"
-    return Failure(f"the interpreter ended without an answer ({how})", None, None, None)
+    said = child.stderr.decode("utf-8", "replace").strip()[-_SHOWN_MESSAGE:]
+    return Failure(f"the interpreter ended without an answer ({how}){': ' if said else ''}{said}", None, None, None)
 
 
 def _isolation_required(reason: str) -> LlmcError:

@@ -8,10 +8,12 @@ from typing import NamedTuple, Protocol
 from ..config import Config
 from ..errors import FeatureUnavailable, InvalidArgument
 from .bounds import Bounds, Counter, resource_limits
+from .exec_status import ExecStatus
 from .filesystem import Root
 from .launcher import Plan
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 _SECRETS = (
@@ -55,12 +57,13 @@ def settings_from(config: Config) -> Settings:
 
 
 class Launch(NamedTuple):
-    """A command as the launcher takes it. `fds` are made for this one start."""
+    """A command as the launcher takes it. `fds` and `status` are made for this one start; who starts it closes them."""
 
     argv: list[bytes]
     env: dict[bytes, bytes]
     plan: Plan
     fds: list[int]
+    status: ExecStatus | None = None  # where a wrapper starts the command
 
 
 class Level(Protocol):
@@ -140,6 +143,15 @@ def search_path(settings: Settings) -> tuple[str, ...]:
     """Where programs are found: the system's folders, and those of toolchains that the operator named."""
     extra = (_bin_of(_real(path)) for path in settings.extra_read)
     return (*SYSTEM_PATH, *(folder for folder in extra if os.path.isdir(folder)))
+
+
+def program_folders(settings: Settings, roots: tuple[Root, ...]) -> tuple[str, ...]:
+    """Below which folders a program has to lie for commands to start it: those that exist inside the sandbox."""
+    if settings.level == "off":
+        return ("/",)
+    own = (*settings.extra_read, *settings.extra_write, sys.prefix, sys.base_prefix, _package_home())
+    folders = map(_real, (*SYSTEM_FOLDERS, *search_path(settings), *own))
+    return tuple(dict.fromkeys((*(os.fsdecode(root.real) for root in roots), *folders)))
 
 
 def reachable(path: str, user: tuple[int, int] | None) -> bool:

@@ -6,10 +6,10 @@ import tempfile
 
 from ..errors import BadArgs, FeatureUnavailable
 from . import kernel, seccomp
-from .ground import SYSTEM_PATH, Ground, Launch, Level, is_below, user_name
+from .exec_status import ExecStatus
+from .ground import SYSTEM_FOLDERS, SYSTEM_PATH, Ground, Launch, Level, is_below, user_name
 from .scratch import remove_tree
 
-_SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
 # mount at every start of bubblewrap, so only what tools of a developer's day miss.
 _ETC = (
@@ -45,6 +45,11 @@ class LandlockLevel:
                 "the kernel's Landlock is missing or too old to hold a command",
                 hint="Linux 6.2 or newer with landlock in its lsm= list.",
             )
+        if ground.uid == 0:
+            raise FeatureUnavailable(
+                "Landlock does not hold root: its commands could change the modes and owners of root's files anywhere",
+                hint="Set mcp.sandbox.run_as to an ordinary user, or run the server as one.",
+            )
         if ground.hidden:
             raise FeatureUnavailable(
                 f"Landlock can't hide what lies inside a root: {', '.join(ground.hidden)}",
@@ -58,7 +63,8 @@ class LandlockLevel:
         if ground.user:
             os.chown(self._tmp, *ground.user)
         self._ruleset = self._rules(network)
-        self._seccomp = seccomp.command_filter(families=seccomp.INTERNET if network else ())
+        families = seccomp.INTERNET if network else ()
+        self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(ground), shared=True)
         self._env = ground.environment(self._tmp, self._tmp)
         if ground.git_config:
             path = os.path.join(self._tmp, ".gitconfig")
@@ -70,7 +76,7 @@ class LandlockLevel:
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
         del cwd
         plan = self._ground.plan()
-        plan |= {"seccomp": self._seccomp, "ruleset": 4, "drop_capabilities": self._ground.uid == 0}
+        plan |= {"seccomp": self._seccomp, "ruleset": 4}
         return Launch(argv, self._env, plan, [os.dup(self._ruleset)])
 
     def close(self) -> None:
@@ -82,7 +88,7 @@ class LandlockLevel:
         read_only = kernel.READ_ONLY | kernel.FS_EXECUTE
         read_write = kernel.FS_READ_FILE | kernel.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
-        wanted: list[tuple[str, int]] = [(path, read_only) for path in (*_SYSTEM_FOLDERS, *ground.read_only)]
+        wanted: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *ground.read_only)]
         wanted += [(f"/etc/{name}", kernel.READ_ONLY) for name in etc]
         wanted += [(path, kernel.READ_ONLY) for path in _PROC_FILES]
         wanted += [(path, read_write) for path in _DEVICES]
@@ -109,6 +115,11 @@ def _need_filter() -> None:
         raise FeatureUnavailable(f"there is no seccomp filter for {os.uname().machine} yet")
 
 
+def _set_ids(ground: Ground) -> int:
+    """Bits of a mode that commands can't set. A folder's group may be inherited, but not where the group is root's."""
+    return seccomp.SET_USER_ID | (seccomp.SET_GROUP_ID if ground.uid == 0 else 0)
+
+
 # --- bubblewrap --------------------------------------------------------------------------------------
 
 
@@ -124,7 +135,7 @@ class WorkspaceLevel:
         self._ground = ground
         self._scope = kernel.landlock_scope()
         families = (*seccomp.INTERNET, seccomp.LOCAL)
-        filter_program = seccomp.command_filter(families=families)
+        filter_program = seccomp.command_filter(families=families, set_ids=_set_ids(ground), shared=False)
         inside = _NOBODY_INSIDE if ground.uid == 0 else ground.uid
         self._files = {
             "seccomp": _in_memory(filter_program),
@@ -134,7 +145,8 @@ class WorkspaceLevel:
         }
         if ground.git_config:
             self._files[f"{_HOME_INSIDE}/.gitconfig"] = _in_memory(ground.git_config)
-        self.free_fd = 3 + len(self._files)
+        self._status_fd = 3 + len(self._files)
+        self.free_fd = self._status_fd + 1
         self._env = ground.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
         self._options = [*_namespaces(ground, inside), *_mounts(ground)]
 
@@ -144,16 +156,21 @@ class WorkspaceLevel:
         for number, target in enumerate(self._files, 3):
             if target.startswith("/") and not (network and target == "/etc/hosts"):
                 options += ["--file", str(number), target]
-        options += ["--remount-ro", "/", "--chdir", os.readlink(f"/proc/self/fd/{cwd}"), "--"]
+        # A read-only /proc, or a command could put itself last among those that go when memory runs out.
+        options += ["--remount-ro", "/proc", "--remount-ro", "/", "--json-status-fd", str(self._status_fd)]
+        options += ["--chdir", os.readlink(f"/proc/self/fd/{cwd}"), "--"]
         if len(options) + len(argv) > _BWRAP_WORDS:
             raise BadArgs(f"the command has {len(argv):,} words; here {_BWRAP_WORDS - len(options):,} are possible")
         fds = [os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC) for fd in self._files.values()]
+        status = ExecStatus()
+        fds.append(status.writing_end())
         plan = self._ground.plan()
         plan |= {"wrapped": True, "keep": list(range(4, 4 + len(fds)))}
         if self._scope is not None:
             plan["ruleset"] = 4 + len(fds)
             fds.append(os.dup(self._scope))
-        return Launch([os.fsencode(word) for word in (self.binary, *options)] + argv, self._env, plan, fds)
+        words = [os.fsencode(word) for word in (self.binary, *options)]
+        return Launch(words + argv, self._env, plan, fds, status)
 
     def close(self) -> None:
         for fd in self._files.values():
@@ -200,7 +217,7 @@ def _mounts(ground: Ground) -> list[str]:
     there, and makes folders outside (CVE-2026-87766); `hidden` entries are the exception that can't be moved.
     """
     options: list[str] = []
-    for path in _SYSTEM_FOLDERS:
+    for path in SYSTEM_FOLDERS:
         options += _same_as_outside(path)
     for name in (*_ETC, *(_ETC_FOR_NETWORK if ground.settings.network else ())):
         options += _same_as_outside(f"/etc/{name}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Protocol
 
+from .exec_status import ExecStatus
 from .launcher import Launcher, Plan
 
 OUT, ERR, BESIDE = "stdout", "stderr", "beside"
@@ -44,9 +45,14 @@ class Child:
         plan: Plan | None = None,
         more_fds: tuple[int, ...] = (),
         stdin: bytes | int | None = None,
+        status: ExecStatus | None = None,
     ) -> None:
-        """`stdin` is data or an open file. `more_fds` come after the four standard ones: `plan` counts them from 4."""
-        self._launcher = launcher
+        """`stdin` is data or an open file. `more_fds` come after the four standard ones: `plan` counts them from 4.
+
+        `status` is closed with the child.
+        """
+        self._launcher, self._status = launcher, status
+        self.executed = True  # known in the end; without a wrapper, what can't be executed does not start
         self.exit_code: int | None = None
         self.stderr = b""
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
@@ -159,6 +165,9 @@ class Child:
     def _close(self) -> None:
         for fd in (self._out, self._err):
             os.close(fd)
+        if self._status is not None:
+            self.executed = self._status.executed(self.exit_code)
+            self._status.close()
 
 
 def _source(stdin: bytes | int | None) -> int:

@@ -8,15 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ..config import Config
 from ..errors import (
     BadArgs,
-    FeatureUnavailable,
-    NotFound,
     PermissionDenied,
     ProcessNotFound,
     ProcLimitExceeded,
@@ -24,6 +22,7 @@ from ..errors import (
     from_oserror,
 )
 from .conversation import Check, Conversation, Turn, open_terminal
+from .exec_status import ExecStatus
 from .filesystem import Filesystem
 from .ground import SYSTEM_PATH
 from .launcher import ConfinementError, Launcher, Started
@@ -137,11 +136,13 @@ class Repls:
         self._refuse_variables(env)
         entry = self._reserve(owner, " ".join(argv))
         try:
-            entry.conversation = self._converse(argv, cwd, {**_encoded_env(env), **(told or {})}, columns)
-            entry.pid = entry.conversation.pid
-            turn = entry.conversation.turn(wait_s, check, for_output=False)
-            entry.pid = entry.conversation.pid or entry.pid
-            self._refuse_broken(turn)
+            entry.conversation, status = self._converse(argv, cwd, {**_encoded_env(env), **(told or {})}, columns)
+            with closing(status) if status is not None else nullcontext():
+                entry.pid = entry.conversation.pid
+                turn = entry.conversation.turn(wait_s, check, for_output=False)
+                entry.pid = entry.conversation.pid or entry.pid
+                if status is not None and not status.executed(turn.exit_code):
+                    raise self._sandbox.not_executed(argv[0], turn.output.encode())
         except BaseException:
             self._discard(entry)  # nobody will ever know its id
             raise
@@ -178,13 +179,15 @@ class Repls:
             if "\0" in value:
                 raise BadArgs(f"the variable {name} contains a NUL byte")
 
-    def _converse(self, argv: list[str], cwd: str | None, env: dict[bytes, bytes], columns: int) -> Conversation:
+    def _converse(
+        self, argv: list[str], cwd: str | None, env: dict[bytes, bytes], columns: int
+    ) -> tuple[Conversation, ExecStatus | None]:
         directory = self._files.open_dir(self._files.locate(cwd or "."))
         try:
             path = self._programs.find(argv[0], os.readlink(f"/proc/self/fd/{directory}"))
             terminal = open_terminal(columns, _ROWS)
             try:
-                launcher, child = self._launch(_encoded([path, *argv[1:]]), directory, env, terminal.slave)
+                launcher, child, status = self._launch(_encoded([path, *argv[1:]]), directory, env, terminal.slave)
             except BaseException:
                 os.close(terminal.master)
                 os.close(terminal.slave)
@@ -198,12 +201,14 @@ class Repls:
             launcher.signal(child, signal.SIGKILL)
             os.close(terminal.master)
             os.close(terminal.slave)
+            if status is not None:
+                status.close()
             raise from_oserror(exc, argv[0]) from None
-        return conversation
+        return conversation, status
 
     def _launch(
         self, argv: list[bytes], directory: int, env: dict[bytes, bytes], slave: int
-    ) -> tuple[Launcher, Started]:
+    ) -> tuple[Launcher, Started, ExecStatus | None]:
         level, launcher = self._sandbox.level(), self._sandbox.launcher
         wrapped = level.name == "workspace"
         launch = level.launch([*_claim(), *argv] if wrapped else argv, directory)
@@ -214,31 +219,16 @@ class Repls:
             os.fchown(slave, *plan["user"])
         try:
             fds = [directory, slave, slave, slave, *launch.fds]
-            return launcher, launcher.start(launch.argv, {**launch.env, **env}, fds, plan)
-        except ConfinementError as exc:
-            self._sandbox.broke(f"{exc.strerror}")
-            raise FeatureUnavailable(
-                f"the sandbox could not be set up ({exc.strerror}), so the program was not started",
-                hint="llmc doctor tells what is missing.",
-            ) from None
+            return launcher, launcher.start(launch.argv, {**launch.env, **env}, fds, plan), launch.status
         except OSError as exc:
+            if launch.status is not None:
+                launch.status.close()
+            if isinstance(exc, ConfinementError):
+                raise self._sandbox.broke(f"{exc.strerror}") from None
             raise from_oserror(exc, os.fsdecode(argv[0])) from None
         finally:
             for fd in launch.fds:
                 os.close(fd)
-
-    def _refuse_broken(self, turn: Turn) -> None:
-        """bubblewrap failed, not the program: it says so, before anything else is printed."""
-        if turn.exit_code != 1 or not turn.output.startswith("bwrap: "):
-            return
-        message = turn.output.removeprefix("bwrap: ").strip()
-        if message.startswith("Can't chdir"):
-            raise NotFound("the working directory is gone")
-        self._sandbox.broke(message)
-        raise FeatureUnavailable(
-            f"the sandbox could not be set up, so the program was not started: {message[:300]}",
-            hint="llmc doctor tells what is missing.",
-        )
 
     # --- talking ---------------------------------------------------------------------------------
 

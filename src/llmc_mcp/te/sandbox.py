@@ -4,6 +4,9 @@
 exist, in namespaces of its own. `landlock` needs nothing but the kernel: the same files are out of reach, though
 their names can still be seen and their modes changed. `off` is for an operator who confines the whole server.
 No level is taken on trust: each passes a self-test here, on this machine, before the first command (`selftest`).
+
+`auto` chooses once. What was seen to hold is never exchanged for less until the machine is started again: whoever
+could make the stronger level fail, or its test take too long, would choose his own walls.
 """
 
 import os
@@ -11,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
-from ..errors import FeatureUnavailable, InvalidArgument, LlmcError
+from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, NotFound, ResourceBusy
 from . import selftest
 from .bounds import ControlGroup
 from .filesystem import Root
@@ -20,6 +23,10 @@ from .ground import LEVELS, Ground, Level, Settings, make_ground
 from .launcher import ConfinementError, Launcher
 from .levels import find_bubblewrap, make_level
 from .process import Child
+
+_NOTHING_WEAKER = (
+    "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
+)
 
 
 class Report(NamedTuple):
@@ -47,6 +54,8 @@ class Sandbox:
         self._ground: Ground | None = None
         self._stamp: object = None
         self._report: Report | None = None
+        self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
+        self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
 
     def level(self) -> Level:
         """The level in force; FEATURE_UNAVAILABLE with the reason where nothing holds."""
@@ -55,7 +64,7 @@ class Sandbox:
                 self._forget()
                 self._choose()
             if self._level is None:
-                raise self._unavailable()
+                raise self._untested or self._unavailable()
             return self._level
 
     def start(
@@ -85,13 +94,10 @@ class Sandbox:
                 plan=plan,
                 more_fds=more_fds,
                 stdin=stdin,
+                status=launch.status,
             )
         except ConfinementError as exc:
-            self.broke(f"{exc.strerror}")
-            raise FeatureUnavailable(
-                f"the sandbox could not be set up ({exc.strerror}), so the command was not run",
-                hint="llmc doctor tells what is missing.",
-            ) from None
+            raise self.broke(f"{exc.strerror}") from None
         finally:
             for fd in launch.fds:
                 os.close(fd)
@@ -119,17 +125,34 @@ class Sandbox:
         """What starts commands here."""
         return self._launcher
 
-    def broke(self, reason: str) -> None:
-        """The sandbox failed where it had worked: test anew before the next command."""
-        del reason
+    def broke(self, reason: str) -> FeatureUnavailable:
+        """The sandbox failed where it had worked: the same level is tested anew before the next command."""
         with self._lock:
             self._forget()
             selftest.forget(self._data_dir)
+        return FeatureUnavailable(
+            f"the sandbox could not be set up, so the command was not run: {reason[:300]}",
+            hint="llmc doctor tells what is missing.",
+        )
+
+    def not_executed(self, word: str, said: bytes) -> LlmcError:
+        """Why a command never ran; `said` is bubblewrap's, since nobody else was there to print anything."""
+        message = said.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
+        if message.startswith("execvp"):
+            return NotFound(f"{word}: can't be executed ({message.rpartition(': ')[2]})")
+        if message.startswith("Can't chdir"):
+            return NotFound("the working directory is gone")
+        return self.broke(message)
+
+    @property
+    def has_held(self) -> bool:
+        """Whether a level was ever seen to hold, here or by another server since the machine was started."""
+        return bool(self._held)
 
     def report(self) -> Report:
         """What `llmc doctor` and `health` tell."""
         with self._lock:
-            if self._report is None:
+            if self._report is None or self._untested is not None:
                 self._choose()
             return cast(Report, self._report)
 
@@ -149,12 +172,12 @@ class Sandbox:
     def _forget(self) -> None:
         if self._level is not None:
             self._level.close()
-        self._level = self._report = None
+        self._level = self._report = self._untested = None
 
     def _choose(self) -> None:
         wanted = self._settings.level
-        order = ("workspace", "landlock") if wanted == "auto" else () if wanted == "read_only" else (wanted,)
         report = Report("", {}, {}, {})
+        self._untested = None
         if wanted == "read_only":
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
         self._stamp = _stamp()
@@ -167,15 +190,31 @@ class Sandbox:
             report.reasons["every level"] = _why(exc)
             self._report = report
             return
-        for name in order:
+        for name in self._order(ground):
             try:
                 self._level = self._verified(name, ground, report)
+            except ResourceBusy as exc:  # it may hold, so nothing weaker is tried
+                self._untested = exc
+                report.reasons[name] = _why(exc)
+                break
             except LlmcError as exc:
                 report.reasons[name] = _why(exc)
+                if self._held:
+                    report.reasons[name] += f" {_NOTHING_WEAKER}"
                 continue
             report = report._replace(level=name)
+            self._held = name
             break
         self._report = report
+
+    def _order(self, ground: Ground) -> tuple[str, ...]:
+        """The levels to try, the strongest first."""
+        wanted = self._settings.level
+        if wanted != "auto":
+            return () if wanted == "read_only" else (wanted,)
+        if not self._held and selftest.held_before("workspace", ground, self._data_dir):
+            self._held = "workspace"
+        return (self._held,) if self._held else ("workspace", "landlock")
 
     def _verified(self, name: str, ground: Ground, report: Report) -> Level:
         if name != "off":

@@ -18,6 +18,7 @@ NAMES = (
     "truncate_outside",
     "list_outside",
     "change_mode_outside",
+    "set_user_id",
     "connect_tcp",
     "send_udp",
     "connect_unix",
@@ -39,6 +40,7 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "truncate_outside": lambda: os.truncate(f"{outside}/secret", 0),
         "list_outside": lambda: os.listdir(outside),
         "change_mode_outside": lambda: os.chmod(f"{outside}/mode", 0o600),
+        "set_user_id": lambda: _set_user_id(f"{facts['root']}/set-uid"),
         "connect_tcp": lambda: _connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", facts["tcp"])),
         "send_udp": lambda: _connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", facts["udp"])),
         "connect_unix": lambda: _connect(socket.AF_UNIX, socket.SOCK_STREAM, f"{outside}/socket"),
@@ -49,6 +51,11 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "write_kernel_settings": lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "read_shadow": lambda: _read("/etc/shadow"),
     }
+
+
+def _set_user_id(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    os.chmod(path, 0o4700)
 
 
 def _connect(family: int, kind: int, address: Any) -> None:

@@ -1,8 +1,9 @@
 """The system calls that no command needs and that would help it out of its sandbox, as a seccomp filter.
 
 A filter sees numbers, not paths. So it takes away whole doors: namespaces and mounts, other processes' memory,
-kernel interfaces with a history of holes, socket families that no namespace holds, and, where Landlock is all
-there is, sockets altogether, because Landlock lets UDP and sockets in the file system through.
+kernel interfaces with a history of holes, socket families that no namespace holds, modes that make a program run as
+its owner, and, where Landlock is all there is, what Landlock does not know and no namespace keeps apart: sockets,
+System V and POSIX queues, inotify, extended attributes by path, the scheduling of other processes.
 """
 
 import os
@@ -13,20 +14,23 @@ from typing import NamedTuple
 _ALLOW = 0x7FFF0000
 _KILL = 0x80000000
 _ERRNO = 0x00050000
-_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_EPERM, _ENOSYS, _EOPNOTSUPP, _EAFNOSUPPORT = 1, 38, 95, 97
 
 # struct seccomp_data: number, architecture, instruction pointer, six 64-bit arguments (low half first: both
 # architectures are little-endian).
-_NUMBER, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24
+_NUMBER, _ARCH, _ARG0, _ARG1, _ARG2, _ARG3 = 0, 4, 16, 24, 32, 40
 
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
-_JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x15, 0x35, 0x45
+_JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x05, 0x15, 0x35, 0x45
 _RETURN = 0x06
 
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone takes
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both type into the terminal on the user's behalf
 LOCAL = 1  # AF_UNIX
 INTERNET = (2, 10, 16)  # AF_INET, AF_INET6, and AF_NETLINK, by which libc asks for addresses
+
+SET_USER_ID, SET_GROUP_ID = 0o4000, 0o2000
+_CREATING = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them open takes no mode
 
 _X32_BIT = 0x40000000
 
@@ -70,35 +74,87 @@ _AARCH64 = {
 }  # fmt: skip
 
 
+# Refused where a command shares its namespaces with everybody; see `command_filter`. A program takes ENOSYS for a
+# kernel that was built without it, and EOPNOTSUPP for a file system that has no attributes.
+_SHARED_X86_64 = {
+    "shmget": 29, "shmat": 30, "shmctl": 31, "semget": 64, "semop": 65, "semctl": 66, "shmdt": 67, "msgget": 68,
+    "msgsnd": 69, "msgrcv": 70, "msgctl": 71, "semtimedop": 220, "mq_open": 240, "mq_unlink": 241,
+    "inotify_init": 253, "inotify_add_watch": 254, "inotify_init1": 294,
+}  # fmt: skip
+_SHARED_AARCH64 = {
+    "inotify_init1": 26, "inotify_add_watch": 27, "mq_open": 180, "mq_unlink": 181, "msgget": 186, "msgctl": 187,
+    "msgrcv": 188, "msgsnd": 189, "semget": 190, "semctl": 191, "semtimedop": 192, "semop": 193, "shmget": 194,
+    "shmctl": 195, "shmat": 196, "shmdt": 197,
+}  # fmt: skip
+_ATTRIBUTES_COMMON = {
+    "setxattrat": 463, "getxattrat": 464, "listxattrat": 465, "removexattrat": 466,
+    "file_getattr": 468, "file_setattr": 469,
+}  # fmt: skip
+# By path only: a descriptor was opened, and so Landlock has agreed.
+_ATTRIBUTES_X86_64 = {
+    "setxattr": 188, "lsetxattr": 189, "getxattr": 191, "lgetxattr": 192, "listxattr": 194, "llistxattr": 195,
+    "removexattr": 197, "lremovexattr": 198,
+}  # fmt: skip
+_ATTRIBUTES_AARCH64 = {
+    "setxattr": 5, "lsetxattr": 6, "getxattr": 8, "lgetxattr": 9, "listxattr": 11, "llistxattr": 12,
+    "removexattr": 14, "lremovexattr": 15,
+}  # fmt: skip
+
+
+class _AboutOthers(NamedTuple):
+    """A call that can be about another process."""
+
+    number: int
+    who: int  # the argument that says whom; 0 is the caller itself
+    every: int | None = None  # the value of the first argument that means all processes of a user
+
+
 class _Machine(NamedTuple):
     arch: int
     denied: dict[str, int]
+    shared: dict[str, int]
+    attributes: dict[str, int]
     clone: int
     clone3: int
     ioctl: int
     socket: int
-    about_others: tuple[tuple[int, int], ...]  # call and argument: which process is meant; 0 is the caller itself
+    about_others: tuple[_AboutOthers, ...]
+    scheduling: tuple[_AboutOthers, ...]  # in the same process namespace this reaches all of the user's processes
+    modes: tuple[tuple[int, int], ...]  # call and argument: the mode that a file gets
+    opens: tuple[tuple[int, int, int], ...]  # call, flags, mode
 
 
-# about_others: prlimit64, setpriority, ioprio_set. Landlock would let them touch all of the user's processes.
+# about_others: prlimit64, setpriority, ioprio_set. scheduling: sched_setparam, sched_setscheduler, sched_setaffinity,
+# sched_setattr. modes: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; mkdir takes no such bits. openat2
+# has its mode in memory, where no filter sees it; but the file that it makes is empty, and writing takes the bits away.
 _MACHINES = {
     "x86_64": _Machine(
         0xC000003E,
         _X86_64 | _COMMON,
+        _SHARED_X86_64,
+        _ATTRIBUTES_X86_64 | _ATTRIBUTES_COMMON,
         clone=56,
         clone3=435,
         ioctl=16,
         socket=41,
-        about_others=((302, _ARG0), (141, _ARG1), (251, _ARG1)),
+        about_others=(_AboutOthers(302, _ARG0), _AboutOthers(141, _ARG1, every=2), _AboutOthers(251, _ARG1, every=3)),
+        scheduling=tuple(_AboutOthers(number, _ARG0) for number in (142, 144, 203, 314)),
+        modes=((90, _ARG1), (91, _ARG1), (268, _ARG2), (452, _ARG2), (85, _ARG1), (133, _ARG1), (259, _ARG2)),
+        opens=((2, _ARG1, _ARG2), (257, _ARG2, _ARG3)),
     ),
     "aarch64": _Machine(
         0xC00000B7,
         _AARCH64 | _COMMON,
+        _SHARED_AARCH64,
+        _ATTRIBUTES_AARCH64 | _ATTRIBUTES_COMMON,
         clone=220,
         clone3=435,
         ioctl=29,
         socket=198,
-        about_others=((261, _ARG0), (140, _ARG1), (30, _ARG1)),
+        about_others=(_AboutOthers(261, _ARG0), _AboutOthers(140, _ARG1, every=2), _AboutOthers(30, _ARG1, every=3)),
+        scheduling=tuple(_AboutOthers(number, _ARG0) for number in (118, 119, 122, 274)),
+        modes=((52, _ARG1), (53, _ARG2), (452, _ARG2), (33, _ARG2)),
+        opens=((56, _ARG2, _ARG3),),
     ),
 }
 
@@ -108,10 +164,16 @@ def supported(machine: str | None = None) -> bool:
     return (machine or os.uname().machine) in _MACHINES
 
 
-def command_filter(*, families: Iterable[int], machine: str | None = None) -> bytes:
-    """The filter for commands; a socket may only be of one of `families`."""
+def command_filter(
+    *, families: Iterable[int], set_ids: int = SET_USER_ID | SET_GROUP_ID, shared: bool, machine: str | None = None
+) -> bytes:
+    """The filter for commands; a socket may only be of one of `families`.
+
+    `set_ids` are the bits that no file can be given: a program that runs as its owner works for whoever starts it.
+    `shared`: the command is in the same namespaces as everybody, so that what they would keep apart is refused here.
+    """
     kind = _MACHINES[machine or os.uname().machine]
-    steps: list[tuple[int, int, int, int]] = [
+    steps: list[Step] = [
         (_LOAD, 0, 0, _ARCH),
         (_JUMP_EQUAL, 1, 0, kind.arch),
         (_RETURN, 0, 0, _KILL),  # 32-bit calls on a 64-bit kernel have other numbers: none of this would hold
@@ -121,14 +183,21 @@ def command_filter(*, families: Iterable[int], machine: str | None = None) -> by
         steps += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), _answer(_ENOSYS)]
     # libc falls back to clone, whose flags can be seen; those of clone3 are behind a pointer.
     steps += [(_JUMP_EQUAL, 0, 1, kind.clone3), _answer(_ENOSYS)]
-    steps += _on(kind.clone, [(_LOAD, 0, 0, _ARG0), (_JUMP_ANY_BIT, 0, 1, _NEW_NAMESPACES), _answer(_EPERM)])
+    steps += _on(kind.clone, _refuse_bits(_ARG0, _NEW_NAMESPACES))
     steps += _on(kind.ioctl, _refuse_values(_ARG1, (_TIOCSTI, _TIOCLINUX)))
     steps += _on(kind.socket, _only_values(_ARG0, tuple(families)))
-    for number, argument in kind.about_others:
-        steps += _on(number, [(_LOAD, 0, 0, argument), (_JUMP_EQUAL, 1, 0, 0), _answer(_EPERM)])
-    denied = sorted(kind.denied.values())
-    steps += [(_JUMP_EQUAL, len(denied) - index, 0, number) for index, number in enumerate(denied)]
-    steps += [(_RETURN, 0, 0, _ALLOW), _answer(_EPERM)]
+    for number, mode in kind.modes:
+        steps += _on(number, _refuse_bits(mode, set_ids))
+    for number, flags, mode in kind.opens:
+        refused = _refuse_bits(mode, set_ids)
+        steps += _on(number, [(_LOAD, 0, 0, flags), (_JUMP_ANY_BIT, 0, len(refused), _CREATING), *refused])
+    for number, who, every in (*kind.about_others, *(kind.scheduling if shared else ())):
+        steps += _on(number, [*([] if every is None else _refuse_values(_ARG0, (every,))), *_only_oneself(who)])
+    steps += _refuse_calls(kind.denied, _EPERM)
+    if shared:
+        steps += _refuse_calls(kind.shared, _ENOSYS)
+        steps += _refuse_calls(kind.attributes, _EOPNOTSUPP)
+    steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *step) for step in steps)
 
 
@@ -142,6 +211,20 @@ def _answer(number: int) -> Step:
 def _on(number: int, steps: list[Step]) -> list[Step]:
     """`steps` for one system call only; what they let through is allowed."""
     return [(_JUMP_EQUAL, 0, len(steps) + 1, number), *steps, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _refuse_calls(calls: dict[str, int], answer: int) -> list[Step]:
+    numbers = sorted(calls.values())
+    jumps = [(_JUMP_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)]
+    return [*jumps, (_JUMP, 0, 0, 1), _answer(answer)]
+
+
+def _refuse_bits(argument: int, bits: int) -> list[Step]:
+    return [(_LOAD, 0, 0, argument), (_JUMP_ANY_BIT, 0, 1, bits), _answer(_EPERM)]
+
+
+def _only_oneself(argument: int) -> list[Step]:
+    return [(_LOAD, 0, 0, argument), (_JUMP_EQUAL, 1, 0, 0), _answer(_EPERM)]
 
 
 def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Step]:

@@ -3,9 +3,10 @@
 A small program (sandbox_probe.py) runs inside the very level that commands would get and tries to get out, at
 files and listeners that are the test's own. What it managed is the outcome. A good outcome is remembered for this
 boot, kernel, bubblewrap, user, version of ours, and what confines the server itself; a bad one is found anew at
-every start.
+every start. A test that could not be finished, for want of time or memory, has no outcome at all.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
-from ..errors import FeatureUnavailable
+from ..errors import FeatureUnavailable, ResourceBusy
 from .filesystem import Root
 from .launcher import ConfinementError, Launcher
 from .process import Child
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _CACHE = "sandbox.json"
 _PATIENCE_S = 20.0
 _SYSTEM_PYTHON = "/usr/bin/python3"
+# The machine's state, not the sandbox's: under load they come and go.
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 NETWORK = ("connect_tcp", "send_udp")
 # Landlock knows neither modes nor, before Linux 6.12, signals: it does not claim them.
 NOT_CLAIMED = {"landlock": ("change_mode_outside", "signal_server"), "workspace": ()}
@@ -68,11 +71,16 @@ def identity(path: str) -> list[int]:
 
 
 def forget(data_dir: str) -> None:
-    """Test anew the next time."""
-    try:
-        os.unlink(os.path.join(data_dir, _CACHE))
-    except OSError:
-        pass  # there was nothing to forget, or nothing can be remembered there anyway
+    """Test anew the next time; that a level has held is not forgotten."""
+    known = _cached(data_dir)
+    if known:
+        _write(data_dir, dict.fromkeys(known))
+
+
+def held_before(name: str, ground: "Ground", data_dir: str) -> bool:
+    """Whether a level has held since this machine was started, for the same users inside the same walls."""
+    wanted = [name, _boot(), _surroundings(ground)]
+    return any(json.loads(key)[1:4] == wanted for key in _cached(data_dir))
 
 
 # --- the test ----------------------------------------------------------------------------------------
@@ -168,12 +176,21 @@ def _inside(
     start = launch([os.fsencode(word) for word in words], cwd)
     printed: list[bytes] = []
     try:
-        with Child(launcher, start.argv, cwd=cwd, env=start.env, plan=start.plan, more_fds=tuple(start.fds)) as child:
+        with Child(
+            launcher,
+            start.argv,
+            cwd=cwd,
+            env=start.env,
+            plan=start.plan,
+            more_fds=tuple(start.fds),
+            status=start.status,
+        ) as child:
             printed += child.output(_deadline())
-    except ConfinementError as exc:
-        raise FeatureUnavailable(f"a test command could not be confined ({exc.strerror})") from None
     except OSError as exc:
-        raise FeatureUnavailable(f"a test command could not be started ({exc.strerror})") from None
+        what = "confined" if isinstance(exc, ConfinementError) else "started"
+        if exc.errno in _SHORTAGES:
+            raise _not_now(f"a test command could not be {what} ({exc.strerror})") from None
+        raise FeatureUnavailable(f"a test command could not be {what} ({exc.strerror})") from None
     finally:
         for fd in start.fds:
             os.close(fd)
@@ -181,7 +198,18 @@ def _inside(
         return set(json.loads(b"".join(printed)))
     except ValueError:
         said = child.stderr.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
-        raise FeatureUnavailable(f"a test command failed inside (exit {child.exit_code}): {said[:200]}") from None
+        code = child.exit_code or 0
+        message = f"a test command failed inside (exit {code}): {said[:200]}"
+        if code < 0 or code > 128 or any(os.strerror(number) in said for number in _SHORTAGES):
+            raise _not_now(message) from None
+        raise FeatureUnavailable(message) from None
+
+
+def _not_now(reason: str) -> ResourceBusy:
+    return ResourceBusy(
+        f"whether commands can be confined could not be tested now: {reason}",
+        hint="Try again; the machine may be busy. llmc doctor tells more.",
+    )
 
 
 def interpreter(user: tuple[int, int] | None) -> str:
@@ -196,7 +224,7 @@ def _deadline() -> Callable[[], None]:
 
     def check() -> None:
         if time.monotonic() > ends:
-            raise FeatureUnavailable("a test command did not end")
+            raise _not_now(f"a test command did not end within {_PATIENCE_S:g} s")
 
     return check
 
@@ -218,13 +246,19 @@ def _judge(succeeded: set[str], outside: str) -> Outcome:
 def _key(name: str, ground: "Ground") -> str:
     from .levels import find_bubblewrap
 
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
     tested = identity(find_bubblewrap()) if name == "workspace" else []
     uname = os.uname()
-    who = [os.getuid(), ground.uid, ground.settings.network]
-    where = [uname.release, uname.version, *tested, *who, identity(sys.executable), *walls()]
-    return json.dumps([__version__, name, boot, *where])
+    what = [uname.release, uname.version, tested, ground.settings.network, identity(sys.executable)]
+    return json.dumps([__version__, name, _boot(), _surroundings(ground), what])
+
+
+def _boot() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def _surroundings(ground: "Ground") -> list[object]:
+    return [os.getuid(), ground.uid, walls()]
 
 
 def walls() -> list[str]:
@@ -237,7 +271,8 @@ def walls() -> list[str]:
     return [*found, *sorted(point for point in points if point.startswith("/proc/"))]
 
 
-def _cached(data_dir: str) -> dict[str, list[list[str]]]:
+def _cached(data_dir: str) -> dict[str, list[list[str]] | None]:
+    """Outcomes by what they depend on; None is one that has to be seen again."""
     try:
         with open(os.path.join(data_dir, _CACHE)) as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
@@ -250,7 +285,10 @@ def _cached(data_dir: str) -> dict[str, list[list[str]]]:
 def _remember(data_dir: str, key: str, outcome: Outcome) -> None:
     known = {**_cached(data_dir), key: [outcome.held, outcome.not_held]}
     boot = json.loads(key)[2]
-    known = {other: value for other, value in known.items() if json.loads(other)[2] == boot}
+    _write(data_dir, {other: value for other, value in known.items() if json.loads(other)[2] == boot})
+
+
+def _write(data_dir: str, known: Mapping[str, list[list[str]] | None]) -> None:
     path = os.path.join(data_dir, _CACHE)
     temporary = f"{path}.{os.getpid()}"
     try:

@@ -11,7 +11,8 @@ import shlex
 import signal
 import stat as stat_bits
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from ..config import Config
@@ -19,15 +20,14 @@ from ..errors import (
     BadArgs,
     Cancelled,
     CommandNotAllowed,
-    FeatureUnavailable,
     LlmcError,
     NotFound,
     PermissionDenied,
     Timeout,
     from_oserror,
 )
-from .filesystem import Filesystem
-from .ground import search_path, settings_from
+from .filesystem import Filesystem, Root
+from .ground import is_below, program_folders, search_path, settings_from
 from .process import ERR, OUT, Child
 from .sandbox import Sandbox
 
@@ -47,6 +47,8 @@ _WATCHED = (".mcp.json", "llmc.toml", ".envrc", ".gitmodules", ".vscode/tasks.js
 _WATCHED_FOLDER = ".git/hooks"
 _WATCHED_AT_MOST = 100
 _NAMED_AT_MOST = 6
+
+_Identity = tuple[int, int]  # device and inode
 
 
 class Sink(Protocol):
@@ -91,27 +93,57 @@ class ShellResult(NamedTuple):
 
 
 class Programs:
-    """Which binaries may start: by identity (device and inode) as found in a fixed PATH, not by name."""
+    """Which binaries may start: by identity (device and inode) as found in a fixed PATH, not by name.
 
-    def __init__(self, allowed: Iterable[str], refused: Iterable[str], path: Sequence[str]) -> None:
-        self._allowed, self._refused, self._path = tuple(allowed), tuple(refused), path
-        self._identities: set[tuple[int, int]] = set()
+    `folders` are those that commands can see; whether there is a program elsewhere is not told.
+    """
+
+    def __init__(
+        self, allowed: Iterable[str], refused: Iterable[str], path: Sequence[str], folders: Sequence[str]
+    ) -> None:
+        self._allowed, self._refused, self._path, self._folders = tuple(allowed), tuple(refused), path, folders
+        self._identities: set[_Identity] = set()
 
     def find(self, word: str, cwd: str) -> str:
         """The path to execute for the first word of a command, if it may start."""
-        path = self.locate(word, cwd)
-        if self._may_start(path):
-            return path
+        with self._opened(word, cwd) as (path, fd):
+            if self._may_start(fd):
+                return path
         raise CommandNotAllowed(f"{word} is not on the list of allowed programs", hint=self._hint(word))
 
     def locate(self, word: str, cwd: str) -> str:
         """The path that the first word of a command means."""
+        with self._opened(word, cwd) as (path, _):
+            return path
+
+    @contextmanager
+    def _opened(self, word: str, cwd: str) -> Generator[tuple[str, int]]:
+        """The path that a word means, and an O_PATH descriptor of the executable file that is there now."""
         path = os.path.normpath(os.path.join(cwd, word)) if "/" in word else self._search(word)
-        if path is None or not os.path.exists(path):
-            raise NotFound(f"{word}: there is no such program", hint=f"Searched: {':'.join(self._path)}.")
-        if not os.access(path, os.X_OK) or not os.path.isfile(path):
-            raise PermissionDenied(f"{word}: not an executable file")
-        return path
+        fd = self._reach(path) if path is not None else None
+        if fd is None:
+            raise NotFound(
+                f"{word}: there is no such program",
+                hint=f"Searched: {':'.join(self._path)}. A path has to lead below a root or mcp.sandbox.extra_read.",
+            )
+        try:
+            if not stat_bits.S_ISREG(os.fstat(fd).st_mode) or not os.access(f"/proc/self/fd/{fd}", os.X_OK):
+                raise PermissionDenied(f"{word}: not an executable file")
+            yield path or word, fd
+        finally:
+            os.close(fd)
+
+    def _reach(self, path: str) -> int | None:
+        """What is at a path, wherever links lead, as long as commands can see it. It is not really opened."""
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return None
+        real = os.readlink(f"/proc/self/fd/{fd}")
+        if any(is_below(real, folder) for folder in self._folders):
+            return fd
+        os.close(fd)
+        return None
 
     def _search(self, name: str) -> str | None:
         for folder in self._path:
@@ -126,17 +158,27 @@ class Programs:
             return os.fsdecode(find_ripgrep())
         return None
 
-    def _may_start(self, path: str) -> bool:
-        if _identity(path) not in self._identities:
-            self._identities = self._look_up()  # something may have been installed since
-        if _identity(path) in self._identities:
+    def _may_start(self, fd: int) -> bool:
+        if self._is_listed(fd):
             return True
-        interpreter = _interpreter(path)  # `./tool.py` is `python3 tool.py`, which would be allowed
+        interpreter = _interpreter(fd)  # `./tool.py` is `python3 tool.py`, which would be allowed
         found = self._search(interpreter) if interpreter and "/" not in interpreter else interpreter
-        return found is not None and _identity(found) in self._identities
+        program = self._reach(found) if found else None
+        if program is None:
+            return False
+        try:
+            return self._is_listed(program)
+        finally:
+            os.close(program)
 
-    def _look_up(self) -> set[tuple[int, int]]:
-        def identities(words: Iterable[str]) -> set[tuple[int, int]]:
+    def _is_listed(self, fd: int) -> bool:
+        identity = _identity_of(os.fstat(fd))
+        if identity not in self._identities:
+            self._identities = self._look_up()  # something may have been installed since
+        return identity in self._identities
+
+    def _look_up(self) -> set[_Identity]:
+        def identities(words: Iterable[str]) -> set[_Identity]:
             found = (word if "/" in word else self._search_quietly(word) for word in words)
             return {identity for path in found if path and (identity := _identity(path)) is not None}
 
@@ -155,26 +197,30 @@ class Programs:
         return "Setting: mcp.tools.run_cmd_allowlist."
 
 
-def programs_from(config: Config) -> Programs:
+def programs_from(config: Config, roots: tuple[Root, ...]) -> Programs:
     """The operator's list: run_cmd_allowlist and allowed_binaries without unsafe_binaries."""
     commands = config.linux_ops.commands
     allowed = (*config.tools.run_cmd_allowlist, *commands.allowed_binaries)
     refused = () if commands.allow_unsafe else commands.unsafe_binaries
-    return Programs(allowed, refused, search_path(settings_from(config)))
+    settings = settings_from(config)
+    return Programs(allowed, refused, search_path(settings), program_folders(settings, roots))
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> _Identity | None:
     try:
-        info = os.stat(path)
+        return _identity_of(os.stat(path))
     except OSError:
         return None
+
+
+def _identity_of(info: os.stat_result) -> _Identity:
     return info.st_dev, info.st_ino
 
 
-def _interpreter(path: str) -> str | None:
-    """The program that a script's first line names."""
+def _interpreter(program: int) -> str | None:
+    """The program that a script's first line names; `program` is known to be a regular file, so this can't wait."""
     try:
-        with open(path, "rb") as file:
+        with open(f"/proc/self/fd/{program}", "rb", opener=_open_at_once) as file:
             first = file.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
     except OSError:
         return None
@@ -184,6 +230,10 @@ def _interpreter(path: str) -> str | None:
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     return words[0] if words else None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def split(command: str | list[str]) -> list[str]:
@@ -251,8 +301,8 @@ class Shell:
             with child:
                 exit_code = _follow(child, kept, call.check)
             duration_ms = int((time.monotonic() - started) * 1000)
-            if level.name == "workspace":
-                self._refuse_broken(exit_code, kept, argv[0])
+            if not child.executed:
+                raise self._sandbox.not_executed(argv[0], kept.streams[ERR].head)
         except Timeout:
             raise _timed_out(timeout_sec, kept) from None
         except BaseException:
@@ -263,22 +313,6 @@ class Shell:
         if level.blocks_network and exit_code and _NETWORK_MISSED.search(said):
             warnings.append("Network is off for commands; setting: mcp.tools.allow_outbound_network.")
         return kept.result(exit_code, duration_ms, level.name, warnings)
-
-    def _refuse_broken(self, exit_code: int, kept: "_Kept", word: str) -> None:
-        """bubblewrap failed, not the command: it says so, before anything else is printed."""
-        said = kept.streams[ERR].head
-        if exit_code != 1 or not said.startswith(b"bwrap: ") or kept.streams[OUT].total:
-            return
-        message = said.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
-        if message.startswith("execvp"):
-            raise NotFound(f"{word}: can't be executed ({message.rpartition(': ')[2]})")
-        if message.startswith("Can't chdir"):
-            raise NotFound("the working directory is gone")
-        self._sandbox.broke(message)
-        raise FeatureUnavailable(
-            f"the sandbox could not be set up, so the command was not run: {message[:300]}",
-            hint="llmc doctor tells what is missing.",
-        )
 
 
 def _encoded(words: list[str]) -> list[bytes]:
