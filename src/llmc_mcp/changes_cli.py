@@ -46,7 +46,7 @@ _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 def _journal() -> Journal:
     loaded = load()
-    return Journal(Store(loaded.data_dir), limits_from(loaded.config))
+    return Journal(Store(loaded.data_dir), limits_from(loaded.config), None)
 
 
 def _app(changes: Sequence[Change]) -> App:

@@ -6,6 +6,7 @@ import sys
 import time
 
 from .config_load import load
+from .store.root_sets import folder_of, paths_of
 from .store.sqlite import Store
 from .te.handles import Handle, Handles, policy_from
 
@@ -23,7 +24,7 @@ def command(arguments: list[str]) -> int:
         print(_USAGE, end="")
         return 0
     loaded = load()
-    handles, principal = Handles(Store(loaded.data_dir), policy_from(loaded.config)), f"uid:{os.getuid()}"
+    handles, principal = Handles(Store(loaded.data_dir), policy_from(loaded.config), None), f"uid:{os.getuid()}"
     if arguments in ([], ["--json"]):
         _list(handles.list(principal), as_json=bool(arguments))
         return 0
@@ -43,6 +44,7 @@ def _list(found: list[Handle], *, as_json: bool) -> None:
                 "bytes": handle.size,
                 "lines": handle.lines,
                 "meta": handle.meta,
+                "roots": paths_of(handle.roots),
             }
             for handle in found
         ]
@@ -50,7 +52,8 @@ def _list(found: list[Handle], *, as_json: bool) -> None:
         return
     for handle in found:
         source = handle.meta.get("path") or handle.meta.get("root") or handle.meta.get("command") or ""
-        print(f"{handle.id:44} {_iso(handle)} {handle.size:>12,} bytes  {handle.kind:14} {source}")
+        made = f"{handle.id:44} {_iso(handle)} {handle.size:>12,} bytes  {handle.kind:14} {source}"
+        print(f"{made}  [{folder_of(handle.roots)}]")
     if not found:
         print("no handles", file=sys.stderr)
 

@@ -7,6 +7,7 @@ import time
 from .config import data_directory
 from .errors import InvalidArgument
 from .store.calls import ToolTotals, by_tool, newest
+from .store.root_sets import folder_of, paths_of
 from .store.sqlite import Store
 
 _STATS = """\
@@ -31,7 +32,7 @@ def command(arguments: list[str]) -> int:
     if options is None:
         return 0
     days = _number(options, "--days")
-    totals = by_tool(Store(data_directory()), since=time.time() - days * 86_400 if days else 0.0)
+    totals = by_tool(Store(data_directory()), None, since=time.time() - days * 86_400 if days else 0.0)
     if "--json" in options:
         print(json.dumps([one._asdict() for one in totals], indent=2))
     elif totals:
@@ -46,13 +47,14 @@ def calls(arguments: list[str]) -> int:
     options = _options(arguments, {"-n": 20, "--tool": ""}, _CALLS)
     if options is None:
         return 0
-    found = newest(Store(data_directory()), _number(options, "-n"), options.get("--tool") or None)
+    found = newest(Store(data_directory()), None, _number(options, "-n"), tool=options.get("--tool") or None)
     if "--json" in options:
-        print(json.dumps([one._asdict() for one in found], indent=2))
+        print(json.dumps([{**one._asdict(), "roots": paths_of(one.roots)} for one in found], indent=2))
         return 0
     for call in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call.at))
-        print(f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<14} {call.tool:<24} {call.args}".rstrip())
+        line = f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<14} {call.tool:<24} {call.args}"
+        print(f"{line.rstrip()}  [{folder_of(call.roots)}]")
     if not found:
         print("no calls yet", file=sys.stderr)
     return 0

@@ -12,6 +12,7 @@ from .errors import LlmcError
 from .store.sqlite import Store
 from .te import wrapped
 from .te.enrich import Budget, Room, clip, lines_of, share_of
+from .te.folder import reader, root_set
 from .te.handles import Handle, Handles, policy_from
 from .te.telemetry import Command, identity, tokens_used
 from .tokens import estimate
@@ -70,9 +71,9 @@ def _guarded(action: Callable[[], int]) -> int:
 
 
 def open_handles() -> tuple[Handles, str]:
-    """The user's handles, shared with every server of his, and the name that they are kept under."""
+    """The user's handles as far as they may be seen from this folder, and the name that they are kept under."""
     loaded = load()
-    return Handles(Store(loaded.data_dir), policy_from(loaded.config)), f"uid:{os.getuid()}"
+    return Handles(Store(loaded.data_dir), policy_from(loaded.config), reader()), f"uid:{os.getuid()}"
 
 
 def _list_handles(as_json: bool) -> int:
@@ -142,7 +143,7 @@ def _print_lines(handle: Handle, counts: dict[str, int], lines: list[bytes], mor
     meta = {"v": 1, "handle": handle.id, **counts, "body_lines": len(lines), "tokens_estimate": estimate(body)}
     crumbs = "".join(f"# TE: {crumb}\n" for crumb in more)
     sys.stdout.flush()
-    noted = Command(["te --handle"], identity())
+    noted = Command(["te --handle"], identity(), root_set())
     noted.mode, noted.bytes_out, noted.tokens_out = "enriched", len(body), estimate(body)
     noted.record(0)
     header = f"# TE_BEGIN_META\n{json.dumps(meta, separators=(',', ':'))}\n# TE_END_META\n"

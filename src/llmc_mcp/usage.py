@@ -54,6 +54,7 @@ class Usage(NamedTuple):
     tokens_out: int = 0
     tokens_saved: int = 0
     budget_profile: str = ""
+    roots: str = ""  # the key of the root set that it was made under
 
 
 _COLUMNS = ", ".join(Usage._fields)
