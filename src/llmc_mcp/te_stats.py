@@ -7,6 +7,7 @@ from .store.place import data_directory
 from .store.root_sets import VISIBLE, RootSet, visible_to
 from .store.sqlite import Store
 from .te.folder import reader
+from .visible import visible
 
 _SHOWN = 15
 
@@ -74,4 +75,4 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    return f"{int(value):,}" if isinstance(value, int | float) else cast(str, value)
+    return f"{int(value):,}" if isinstance(value, int | float) else visible(cast(str, value))
