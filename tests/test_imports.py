@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "policy",
             "store",
         ),
-        "visible",
+        *("redaction", "visible"),
     ),
     ("te", "rag", "maasl"),
     ("app",),
