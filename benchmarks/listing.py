@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from llmc_mcp.store.root_sets import RootSet
 from llmc_mcp.te.filesystem import Bound, Entry, Filesystem
 from llmc_mcp.te.handles import Handles, Policy
 from llmc_mcp.te.launcher import Launcher
@@ -34,7 +35,7 @@ def _tree(folder: Path, files: int, per_folder: int) -> Path:
 def _page_ms(work: Path) -> float:
     from llmc_mcp.store.sqlite import Store
 
-    handles = Handles(Store(str(work / "data")), Policy(1 << 30, 64 << 20, 3600.0))
+    handles = Handles(Store(str(work / "data")), Policy(1 << 30, 64 << 20, 3600.0), RootSet([str(work)]))
     spool = handles.spool("me", "command_output", {})
     line = b"a line of a log that is about eighty bytes long, as they tend to be everywhere\n"
     for _ in range(60 << 20 >> 18):

@@ -13,7 +13,21 @@ NAME = "llmc_mcp"
 
 # From the ground up. An entry covers the module of that name or, for a folder, everything in it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("__init__", "errors", "session", "config", "config_load", "config_trust", "tool", "tokens", "policy", "store"),
+    (
+        *(
+            "__init__",
+            "errors",
+            "session",
+            "config",
+            "config_load",
+            "config_trust",
+            "tool",
+            "tokens",
+            "policy",
+            "store",
+        ),
+        *("redaction", "visible"),
+    ),
     ("te", "rag", "maasl"),
     ("app",),
     ("tools", "prompts"),
@@ -46,6 +60,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "rag_cli",
         "install_cli",
         "onboard_cli",
+        "printing",
         "jsonc",
         "toml_tables",
         "tool_docs",

@@ -32,13 +32,13 @@ def test_totals_are_counts_errors_percentiles_and_tokens(tmp_path: Path) -> None
         *(("stat", "ok", float(ms)) for ms in range(1, 101)),
         ("read_file", "NOT_FOUND", 5.0),
     )
-    first, second = by_tool(store)
+    first, second = by_tool(store, None)
     assert first == ("stat", 100, 0, 50.0, 95.0, 100, 200, 300)
     assert second == ("read_file", 1, 1, 5.0, 5.0, 1, 2, 3)
-    assert by_tool(store, principal="other") == []
-    assert by_tool(store, since=time.time() + 10) == []
-    assert [call.tool for call in newest(store, 2)] == ["read_file", "stat"]
-    assert [call.duration_ms for call in newest(store, 2, tool="stat")] == [100.0, 99.0]
+    assert by_tool(store, None, principal="other") == []
+    assert by_tool(store, None, since=time.time() + 10) == []
+    assert [call.tool for call in newest(store, None, 2)] == ["read_file", "stat"]
+    assert [call.duration_ms for call in newest(store, None, 2, tool="stat")] == [100.0, 99.0]
 
 
 def test_the_tools_answer_across_restarts_and_servers(workspace: Workspace, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_output_passes_through_byte_by_byte(te: Te) -> None:
 def test_output_to_a_file_passes_through(te: Te, mode: str) -> None:
     target = te.file("out", b"before\n")
     with open(target, mode) as file:
-        subprocess.run([*TE, "printf", "after"], stdout=file, env=te.env, check=True)
+        subprocess.run([*TE, "printf", "after"], stdout=file, env=te.env, cwd=te.folder, check=True)
     assert target.read_bytes() == (b"before\nafter" if mode == "ab" else b"after")
     assert te.stats()["enrich_next"][0]["tokens_shown"] == 1
 
@@ -186,8 +186,8 @@ def test_on_a_persons_terminal_te_becomes_the_command(te: Te) -> None:
 def test_the_way_through_imports_neither_msgspec_nor_typing(te: Te) -> None:
     code = (
         f"import os; os.environ['LLMC_DATA_DIR'] = {str(te.data)!r}\n"
-        "from llmc_mcp.te import wrapped, telemetry\n"
-        "noted = telemetry.Command(['true'], telemetry.identity())\n"
+        "from llmc_mcp.te import folder, wrapped, telemetry\n"
+        "noted = telemetry.Command(['true'], telemetry.identity(), folder.root_set())\n"
         "assert noted.record(wrapped.run_through(['true'])[0])\n"
     )
     loaded = loaded_by(code)

@@ -10,6 +10,8 @@ from .config import Config, data_directory
 from .errors import Cancelled, FeatureUnavailable, Internal, LlmcError, Timeout
 from .session import Session
 from .store.place import database_of
+from .store.root_sets import RootSet
+from .te import names
 from .te.filesystem import Access, Filesystem, Root
 from .tool import ToolDef
 
@@ -53,6 +55,7 @@ class App:
         self.config = config
         self.data_dir = data_dir or data_directory()
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
+        self.root_set = RootSet(names.show(root.real) for root in self.files.roots)
         self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
         self.tools: dict[str, ToolDef] = {}  # and which there are
         self.settle: Callable[[], None] = lambda: None  # and how to wait until past calls are in the store
@@ -176,8 +179,9 @@ class App:
         limits = self.config.limits
 
         def make() -> Changes:
-            leases, journal = Leases(self.store, limits.lease_ttl_sec), Journal(self.store, limits_from(self.config))
-            return Changes(self.files, self.store, journal, leases, limits.lease_wait_sec)
+            leases = Leases(self.store, limits.lease_ttl_sec)
+            journal = Journal(self.store, limits_from(self.config), self.root_set)
+            return Changes(self.files, self.store, journal, leases, self.root_set, limits.lease_wait_sec)
 
         return self._engine("changes", make)
 
@@ -260,7 +264,7 @@ class App:
     def handles(self) -> "Handles":
         from .te.handles import Handles, policy_from
 
-        return self._engine("handles", lambda: Handles(self.store, policy_from(self.config)))
+        return self._engine("handles", lambda: Handles(self.store, policy_from(self.config), self.root_set))
 
     @property
     def pages(self) -> "Pages":

@@ -5,17 +5,17 @@ import sys
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from .app import App
 from .command_line import Words
 from .config import data_directory
 from .config_load import load
 from .errors import InvalidArgument, NotFound
+from .printing import print_json, print_line
 from .session import Session
 from .store.sqlite import Store
 from .te.journal import Change, Journal, limits_from
 from .te.undoing import action_of, counts_of, path_of, target_of
+from .visible import visible
 
 _LISTED = 200
 _CHANGES = """\
@@ -46,7 +46,7 @@ _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 def _journal() -> Journal:
     loaded = load()
-    return Journal(Store(loaded.data_dir), limits_from(loaded.config))
+    return Journal(Store(loaded.data_dir), limits_from(loaded.config), None)
 
 
 def _app(changes: Sequence[Change]) -> App:
@@ -78,11 +78,11 @@ def changes(arguments: list[str]) -> int:
         _print_diff(_app(found).undoing.diff(found))
     elif "--json" in words.given:
         rows = [row for change in found for row in _rows(change)]
-        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        print_json(rows)
     else:
         for change in found:
             for row in _rows(change):
-                print(_line(row))
+                print_line(_line(row))
         if not found:
             print("no changes", file=sys.stderr)
     return 0
@@ -116,7 +116,7 @@ def _line(row: dict[str, object]) -> str:
 def _print_diff(text: str) -> None:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for line in text.splitlines():
-        shown = "".join(char if char == "\t" or char.isprintable() else repr(char)[1:-1] for char in line)
+        shown = visible(line, keep="\t")
         colour = _COLOURS.get(line[:1]) if coloured else None
         print(f"\x1b[{colour}m{shown}\x1b[0m" if colour else shown)
 
@@ -157,7 +157,7 @@ def _undo(chosen: Sequence[Change], *, force: bool) -> int:
     for change in chosen:
         undone = app.undoing.undo(who, change, force, _never)
         for record in change.effects:
-            print(f"undone: {action_of(change, record)} {path_of(record)}")
+            print_line(f"undone: {action_of(change, record)} {path_of(record)}")
         print(f"to redo: llmc undo {undone.redo_id}", file=sys.stderr)
     app.close()
     return 0
@@ -180,10 +180,10 @@ def trash(arguments: list[str]) -> int:
     found = journal.trashed()
     if "--json" in words.given:
         rows = [dict(zip(("entry", "undo_id", "path", "kind", "bytes", "at"), row, strict=True)) for row in found]
-        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        print_json(rows)
         return 0
     for _, change_id, path, kind, size, at in found:
-        print(f"{change_id}  {_when(at)}  {kind:8} {size:>14,} bytes  {path}")
+        print_line(f"{change_id}  {_when(at)}  {kind:8} {size:>14,} bytes  {path}")
     if not found:
         print("the trash is empty", file=sys.stderr)
     return 0
@@ -213,11 +213,12 @@ def locks(arguments: list[str]) -> int:
     found = Leases(Store(data_directory()), 0).all()
     if "--json" in words.given:
         rows = [{**lease._asdict(), "over": lease.over} for lease in found]
-        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        print_json(rows)
         return 0
     for lease in found:
         left = "over" if lease.over else f"{lease.expires_at - time.time():.0f} s left"
-        print(f"{lease.kind}  {lease.key}  agent {lease.agent_id}, session {lease.session_id}, {left}  {lease.purpose}")
+        holder = f"agent {lease.agent_id}, session {lease.session_id}, {left}"
+        print_line(f"{lease.kind}  {lease.key}  {holder}  {lease.purpose}")
     if not found:
         print("nothing is locked", file=sys.stderr)
     return 0

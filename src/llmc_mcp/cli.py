@@ -6,6 +6,7 @@ import sys
 
 from . import __version__
 from .errors import LlmcError
+from .visible import visible
 
 # Name → the module whose `command(arguments) -> exit code` runs it, or `module:function` where several share one,
 # and a line of help. Imported when asked for.
@@ -85,9 +86,10 @@ def _run(entry: str, arguments: list[str]) -> int:
     try:
         return getattr(importlib.import_module(f".{module}", __package__), function or "command")(arguments)
     except LlmcError as exc:
-        print("\n".join(f"llmc: {line}" for line in exc.message.splitlines()), file=sys.stderr)
+        for line in exc.message.splitlines():
+            print(f"llmc: {visible(line)}", file=sys.stderr)
         if exc.hint:
-            print(f"hint: {exc.hint}", file=sys.stderr)
+            print("hint:", visible(exc.hint, keep="\n"), file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

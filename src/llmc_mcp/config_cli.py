@@ -8,6 +8,7 @@ import msgspec
 from .config import Key, data_directory, get_key, keys, sections
 from .config_load import FILE_NAME, Flags, Loaded, load, parse_flags, read_bytes
 from .config_trust import ConfigError, pin, unpin
+from .printing import print_json, print_line
 
 _USAGE = f"""\
 usage: llmc config show [--json] [the server's flags]   every setting in force, and where it was set
@@ -37,11 +38,12 @@ def _show(arguments: list[str]) -> int:
         raise ConfigError(f"unknown argument {left[0]!r}; see llmc config --help")
     loaded = load(flags)
     if left:
-        print(msgspec.json.format(msgspec.json.encode(_as_data(loaded)), indent=2).decode())
+        print_json(_as_data(loaded))
     else:
-        print("\n".join(_as_text(loaded)))
+        for line in _as_text(loaded):
+            print_line(line)
     for line in (*loaded.refusals, *loaded.lines()):
-        print(f"llmc: {line}", file=sys.stderr)
+        print_line(f"llmc: {line}", sys.stderr)
     return 0
 
 
@@ -91,7 +93,7 @@ def _trust(path: str) -> int:
     digest = pin(path, content, data_directory())
     print(f"trusted {path}\nsha256  {digest}")
     for line in widens:
-        print(f"widens  {line.partition(' is ignored')[0]}")
+        print_line(f"widens  {line.partition(' is ignored')[0]}")
     print("A changed file is untrusted again.")
     return 0
 

@@ -188,6 +188,7 @@ class Gate:
             tokens_in=-(-size // _BYTES_PER_TOKEN),
             tokens_saved=_not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN,
             budget_profile=who.budget_profile,
+            roots=self.app.root_set.key,
         )
         if self.recorder is not None:
             self.recorder.record(row, sample(sent))

@@ -11,7 +11,7 @@ LlmcError                    code                   HTTP  when
 │   └── IsolationRequired    ISOLATION_REQUIRED     403   code that needs a sandbox, and there is none
 ├── NotFound                 NOT_FOUND              404   no such file, symbol, change or other thing
 │   ├── ProcessNotFound      PROCESS_NOT_FOUND      404   not, no longer, or not this session's
-│   └── HandleNotFound       HANDLE_NOT_FOUND       404   never made, another principal's, or older than a handle lives
+│   └── HandleNotFound       HANDLE_NOT_FOUND       404   never made, another principal's or project's, or too old
 ├── Conflict                 CONFLICT               409   the target exists already
 │   ├── ShaMismatch          SHA_MISMATCH           409   the file is not what the caller thinks it is
 │   ├── Stale                STALE                  409   the source changed since

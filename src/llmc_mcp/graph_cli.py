@@ -5,11 +5,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from .app import App, Context
 from .config_load import load
 from .errors import InvalidArgument
+from .printing import print_json, print_line, print_lines
 from .session import Session
 from .tools import code_graph
 from .tools.asking import caller_of
@@ -41,12 +40,12 @@ def where_used(arguments: list[str]) -> int:
     limit = _number(options, "--limit", 200)
     found = _with_context(".", lambda ctx: code_graph.rag_where_used(ctx, _one(words, _WHERE_USED), limit))
     if "--json" in options:
-        _print_json(found)
+        print_json(found)
         return 0 if found.items else 1
     for row in found.items:
-        print(f"{_relative(row.file)}:{row.line}: {row.confidence} {row.kind}: {row.snippet}")
+        print_line(f"{_relative(row.file)}:{row.line}: {row.confidence} {row.kind}: {row.snippet}")
     counts = ", ".join(f"{count} {grade}" for grade, count in found.counts.items()) or "no uses"
-    print(f"{found.symbol} ({'; '.join(found.definitions)}): {counts}", file=sys.stderr)
+    print_line(f"{found.symbol} ({'; '.join(found.definitions)}): {counts}", sys.stderr)
     _print_gaps(found.completeness)
     return 0 if found.items else 1
 
@@ -59,15 +58,15 @@ def inspect(arguments: list[str]) -> int:
     symbol = None if path else what
     found = _with_context(".", lambda ctx: code_graph.inspect(ctx, path, symbol, "--source" in options))
     if "--json" in options:
-        _print_json(found)
+        print_json(found)
         return 0
-    print(f"{_relative(found.path)}:{found.lines}  {found.kind} {found.symbol or ''}".rstrip())
+    print_line(f"{_relative(found.path)}:{found.lines}  {found.kind} {found.symbol or ''}")
     for text in (found.signature, found.docstring):
         if text:
-            print(f"  {text}")
+            print_lines(f"  {text}")
     source = getattr(found, "full_source", "")
     if source:
-        print(source)
+        print_lines(source)
     parts = {
         "defines": found.defined_symbols,
         "used by": found.incoming_calls,
@@ -80,7 +79,8 @@ def inspect(arguments: list[str]) -> int:
     for name, lines in parts.items():
         if lines:
             print(f"{name}:")
-            print("\n".join(f"  {line}" for line in lines))
+            for line in lines:
+                print_line(f"  {line}")
     _print_gaps(found.completeness)
     return 0
 
@@ -97,9 +97,9 @@ def repository_map(arguments: list[str]) -> int:
 
     drawn = "\n".join(_with_context(words[0] if words else ".", ask))
     if "--json" in options:
-        print(msgspec.json.encode({"map": drawn}).decode())
+        print_json({"map": drawn})
     elif drawn:
-        print(drawn)
+        print_lines(drawn)
     else:
         print("nothing here uses anything else that is here", file=sys.stderr)
     return 0 if drawn else 1
@@ -168,10 +168,6 @@ def _number(options: dict[str, str], name: str, default: int) -> int:
 def _relative(path: str) -> str:
     shown = os.path.relpath(path)
     return path if shown.startswith("../..") else shown
-
-
-def _print_json(found: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
 
 
 def _print_gaps(complete: code_graph.Completeness) -> None:

@@ -1,11 +1,12 @@
 """`llmc handles`: what earlier replies left behind, for a person."""
 
-import json
 import os
 import sys
 import time
 
 from .config_load import load
+from .printing import print_bytes, print_json, print_line
+from .store.root_sets import folder_of, paths_of
 from .store.sqlite import Store
 from .te.handles import Handle, Handles, policy_from
 
@@ -23,7 +24,7 @@ def command(arguments: list[str]) -> int:
         print(_USAGE, end="")
         return 0
     loaded = load()
-    handles, principal = Handles(Store(loaded.data_dir), policy_from(loaded.config)), f"uid:{os.getuid()}"
+    handles, principal = Handles(Store(loaded.data_dir), policy_from(loaded.config), None), f"uid:{os.getuid()}"
     if arguments in ([], ["--json"]):
         _list(handles.list(principal), as_json=bool(arguments))
         return 0
@@ -43,27 +44,28 @@ def _list(found: list[Handle], *, as_json: bool) -> None:
                 "bytes": handle.size,
                 "lines": handle.lines,
                 "meta": handle.meta,
+                "roots": paths_of(handle.roots),
             }
             for handle in found
         ]
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     for handle in found:
         source = handle.meta.get("path") or handle.meta.get("root") or handle.meta.get("command") or ""
-        print(f"{handle.id:44} {_iso(handle)} {handle.size:>12,} bytes  {handle.kind:14} {source}")
+        made = f"{handle.id:44} {_iso(handle)} {handle.size:>12,} bytes  {handle.kind:14} {source}"
+        print_line(f"{made}  [{folder_of(handle.roots)}]")
     if not found:
         print("no handles", file=sys.stderr)
 
 
 def _print(handles: Handles, handle: Handle) -> int:
     if handle.payload is None:
-        print(f"{handle.id} refers to {handle.meta['path']}: read that", file=sys.stderr)
+        print_line(f"{handle.id} refers to {handle.meta['path']}: read that", sys.stderr)
         return 1
     fd = handles.open(handle)
-    sys.stdout.flush()
     try:
         while piece := os.read(fd, 1 << 18):
-            sys.stdout.buffer.write(piece)
+            print_bytes(piece)
     finally:
         os.close(fd)
     return 0

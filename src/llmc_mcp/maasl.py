@@ -122,7 +122,7 @@ class Leases:
                 taken = self.take(connection, kind, wanted, who)
             if isinstance(taken, list):
                 break
-            queue.wait(taken)
+            queue.wait(taken, taken.key)
         try:
             yield taken
         finally:
@@ -138,13 +138,16 @@ class Queue:
         self._started = time.monotonic()
         self._until = self._started + wait_s
 
-    def wait(self, lease: Lease) -> None:
-        """Pause before the next try, or RESOURCE_BUSY saying who is in the way and how long we waited."""
+    def wait(self, lease: Lease, name: str) -> None:
+        """Pause before the next try, or RESOURCE_BUSY saying what is held, by whom, and how long we waited.
+
+        The name is the caller's choice: a lease may be on a path that lies outside of the roots.
+        """
         self._check()
         if time.monotonic() >= self._until:
             waited = round((time.monotonic() - self._started) * 1000)
             raise ResourceBusy(
-                f"{lease.key} is held by agent {lease.agent_id}, session {lease.session_id}; waited {waited} ms",
+                f"{name} is held by agent {lease.agent_id}, session {lease.session_id}; waited {waited} ms",
                 hint="Another agent is changing it: read it again and retry.",
             )
         time.sleep(self._pause)

@@ -12,6 +12,8 @@ import traceback
 
 import msgspec
 
+from .visible import visible
+
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _QUEUE_LINES = 2_000
 
@@ -23,6 +25,14 @@ def correlation_id() -> str:
     raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _field(value: object) -> str:
+    """A word of a text line: whatever could pass for another field or another line is quoted and escaped."""
+    text = str(value)
+    if text.isprintable() and not any(char in text for char in ' "='):
+        return text
+    return '"' + visible(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 class Log:
@@ -67,8 +77,8 @@ class Log:
         if self._json:
             line = msgspec.json.encode(record)
         else:
-            rest = " ".join(f"{key}={value}" for key, value in fields.items())
-            line = f"{stamp} {level.upper():7} {event} {rest}".encode("utf-8", "replace")
+            rest = " ".join(f"{_field(key)}={_field(value)}" for key, value in fields.items())
+            line = f"{stamp} {level.upper():7} {_field(event)} {rest}".encode("utf-8", "replace")
         if self._lines.qsize() >= _QUEUE_LINES:
             self.dropped += 1
             return

@@ -4,12 +4,11 @@ import os
 import sys
 from typing import cast
 
-import msgspec
-
 from .app import Context
 from .config_load import load
 from .errors import InvalidArgument
 from .observability import correlation_id
+from .printing import print_json, print_lines
 from .server import build
 from .session import Session
 from .te.organize import downloads_folder
@@ -41,9 +40,9 @@ def command(arguments: list[str]) -> int:
         raise InvalidArgument(f"there is no flow {flow!r}", hint=f"Flows: {', '.join(FLOWS)}.")
     report = _run(flow, folder, apply="--apply" in arguments)
     if "--json" in arguments:
-        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        print_json(report)
     else:
-        print(as_text(report))
+        print_lines(as_text(report))
         if report.proposed:
             print(f"\nTo do it: llmc onboard {' '.join(words)} --apply")
     return 0

@@ -5,13 +5,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from .app import App
 from .command_line import Words
 from .config_load import load
 from .errors import InvalidArgument, ResourceBusy
+from .printing import print_json
 from .session import Session
+from .visible import visible
 
 if TYPE_CHECKING:
     from .rag.build import News
@@ -126,7 +126,7 @@ def index(arguments: list[str]) -> int:
         "notes": stats.notes,
     }
     if "--json" in words.given:
-        print(msgspec.json.format(msgspec.json.encode(row), indent=2).decode())
+        print_json(row)
         return 0
     print(f"{folder}: {totals.files:,} files, {totals.chunks:,} chunks, {totals.symbols:,} symbols")
     changes = f"{news.changed:,} indexed, {news.removed:,} removed" if news.changed or news.removed else "up to date"
@@ -162,7 +162,7 @@ def search(arguments: list[str]) -> int:
         bar.clear()
         app.close()
     if "--json" in words.given:
-        print(msgspec.json.format(msgspec.json.encode([_row(hit) for hit in answer.hits]), indent=2).decode())
+        print_json([_row(hit) for hit in answer.hits])
     else:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "--no-color" not in words.given
         _print(answer, asked.text, folder, coloured)
@@ -199,20 +199,21 @@ def _print(answer: "Answer", question: str, folder: str, coloured: bool) -> None
         for row in hit.text.split("\n"):
             gap = row == GAP
             mark = " " * 6 if gap else f"{next(numbers):>6}"
-            print(f"{_paint(mark, '2', coloured)}  {_marked(_plain(row), wanted, coloured)}")
+            text = _marked(visible(row, keep="\t"), wanted, coloured)
+            print(f"{_paint(mark, '2', coloured)}  {text}")
     if not answer.hits:
         print("nothing found", file=sys.stderr)
 
 
 def _heading(hit: "Hit", folder: str, here: str, coloured: bool) -> str:
     full = os.path.join(folder, os.fsdecode(hit.path))
-    shown = _plain(os.path.relpath(full, here))
+    shown = visible(os.path.relpath(full, here))
     place = _paint(f"{shown}:{hit.numbers[0]}", "1;36", coloured)
     if coloured:  # terminals that know nothing of links show the text alone
         from urllib.parse import quote
 
         place = f"\x1b]8;;file://{quote(os.fsencode(full))}\x1b\\{place}\x1b]8;;\x1b\\"
-    symbol = f"  {_paint(_plain(f'{hit.kind} {hit.symbol}'), '33', coloured)}" if hit.symbol else ""
+    symbol = f"  {_paint(visible(f'{hit.kind} {hit.symbol}'), '33', coloured)}" if hit.symbol else ""
     return f"{place}{symbol}"
 
 
@@ -233,8 +234,3 @@ def _marked(row: str, wanted: set[str], coloured: bool) -> str:
 
 def _paint(text: str, colour: str, coloured: bool) -> str:
     return f"\x1b[{colour}m{text}\x1b[0m" if coloured else text
-
-
-def _plain(text: str) -> str:
-    """What a file or a name says must not steer the terminal."""
-    return "".join(char if char == "\t" or char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,13 +1,15 @@
 """`llmc stats` and `llmc calls`: what agents did, for a person."""
 
-import json
 import sys
 import time
 
 from .config import data_directory
 from .errors import InvalidArgument
+from .printing import print_json, print_line
 from .store.calls import ToolTotals, by_tool, newest
+from .store.root_sets import folder_of, paths_of
 from .store.sqlite import Store
+from .visible import visible
 
 _STATS = """\
 usage: llmc stats [--days N] [--json]
@@ -31,9 +33,9 @@ def command(arguments: list[str]) -> int:
     if options is None:
         return 0
     days = _number(options, "--days")
-    totals = by_tool(Store(data_directory()), since=time.time() - days * 86_400 if days else 0.0)
+    totals = by_tool(Store(data_directory()), None, since=time.time() - days * 86_400 if days else 0.0)
     if "--json" in options:
-        print(json.dumps([one._asdict() for one in totals], indent=2))
+        print_json([one._asdict() for one in totals])
     elif totals:
         _print_totals(totals)
     else:
@@ -46,13 +48,14 @@ def calls(arguments: list[str]) -> int:
     options = _options(arguments, {"-n": 20, "--tool": ""}, _CALLS)
     if options is None:
         return 0
-    found = newest(Store(data_directory()), _number(options, "-n"), options.get("--tool") or None)
+    found = newest(Store(data_directory()), None, _number(options, "-n"), tool=options.get("--tool") or None)
     if "--json" in options:
-        print(json.dumps([one._asdict() for one in found], indent=2))
+        print_json([{**one._asdict(), "roots": paths_of(one.roots)} for one in found])
         return 0
     for call in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call.at))
-        print(f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<14} {call.tool:<24} {call.args}".rstrip())
+        line = f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<14} {call.tool:<24} {call.args}"
+        print_line(f"{line.rstrip()}  [{folder_of(call.roots)}]")
     if not found:
         print("no calls yet", file=sys.stderr)
     return 0
@@ -100,7 +103,7 @@ def _cells(row: tuple[str, ...], widths: list[int]) -> "enumerate[tuple[str, int
 def _row(one: ToolTotals, *, percentiles: bool = True) -> tuple[str, ...]:
     times = (f"{one.p50_ms:,.1f}", f"{one.p95_ms:,.1f}") if percentiles else ("", "")
     tokens = (f"{one.tokens_in:,}", f"{one.tokens_out:,}", f"{one.tokens_saved:,}")
-    return (one.tool, f"{one.calls:,}", f"{one.errors:,}", *times, *tokens)
+    return (visible(one.tool), f"{one.calls:,}", f"{one.errors:,}", *times, *tokens)
 
 
 def _sum(totals: list[ToolTotals]) -> ToolTotals:

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from . import __version__
 from .config_load import load
 from .errors import LlmcError
+from .printing import print_line, print_lines
 from .store.sqlite import Store
 from .te import wrapped
 from .te.enrich import Budget, Room, clip, lines_of, share_of
+from .te.folder import reader, root_set
 from .te.handles import Handle, Handles, policy_from
 from .te.telemetry import Command, identity, tokens_used
 from .tokens import estimate
+from .visible import visible
 
 _CHUNK = 100  # lines
 _LONGEST = 600  # bytes of a line that are shown
@@ -59,7 +62,7 @@ def _guarded(action: Callable[[], int]) -> int:
         code = action()
         sys.stdout.flush()
     except LlmcError as exc:
-        print(f"te: {exc.message}", file=sys.stderr)
+        print_lines(f"te: {exc.message}", sys.stderr)
         if exc.hint:
             print(f"hint: {exc.hint}", file=sys.stderr)
         return 1
@@ -70,9 +73,9 @@ def _guarded(action: Callable[[], int]) -> int:
 
 
 def open_handles() -> tuple[Handles, str]:
-    """The user's handles, shared with every server of his, and the name that they are kept under."""
+    """The user's handles as far as they may be seen from this folder, and the name that they are kept under."""
     loaded = load()
-    return Handles(Store(loaded.data_dir), policy_from(loaded.config)), f"uid:{os.getuid()}"
+    return Handles(Store(loaded.data_dir), policy_from(loaded.config), reader()), f"uid:{os.getuid()}"
 
 
 def _list_handles(as_json: bool) -> int:
@@ -85,7 +88,8 @@ def _list_handles(as_json: bool) -> int:
             row = {"handle": handle.id, "kind": handle.kind, "source": source, "lines": handle.lines}
             print(json.dumps({**row, "bytes": handle.size, "created_iso": made}))
         else:
-            print(f"{handle.id}  {made}  {handle.lines:>8,} lines  {handle.size:>12,} bytes  {handle.kind} {source}")
+            size = f"{handle.lines:>8,} lines  {handle.size:>12,} bytes"
+            print_line(f"{handle.id}  {made}  {size}  {handle.kind} {source}")
     if not found:
         print("te: no handles", file=sys.stderr)
     return 0
@@ -95,7 +99,7 @@ def _find(handle_id: str) -> tuple[Handles, Handle]:
     handles, principal = open_handles()
     handle = handles.find(principal, handle_id)
     if handle.payload is None:
-        print(f"te: {handle.id} refers to {handle.meta['path']}: read that", file=sys.stderr)
+        print_line(f"te: {handle.id} refers to {handle.meta['path']}: read that", sys.stderr)
         raise SystemExit(1)
     return handles, handle
 
@@ -142,8 +146,10 @@ def _print_lines(handle: Handle, counts: dict[str, int], lines: list[bytes], mor
     meta = {"v": 1, "handle": handle.id, **counts, "body_lines": len(lines), "tokens_estimate": estimate(body)}
     crumbs = "".join(f"# TE: {crumb}\n" for crumb in more)
     sys.stdout.flush()
-    noted = Command(["te --handle"], identity())
+    noted = Command(["te --handle"], identity(), root_set())
     noted.mode, noted.bytes_out, noted.tokens_out = "enriched", len(body), estimate(body)
     noted.record(0)
     header = f"# TE_BEGIN_META\n{json.dumps(meta, separators=(',', ':'))}\n# TE_END_META\n"
+    if os.isatty(1):
+        body = visible(body.decode("utf-8", "replace"), keep="\n\t").encode()
     wrapped.write(1, header.encode() + body + crumbs.encode())

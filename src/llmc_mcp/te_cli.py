@@ -90,9 +90,9 @@ def _refuse(message: str, code: int) -> None:
 
 def pass_through(command: list[str], mode: str) -> None:
     """Run the command as it is, and note that it ran."""
-    from .te import telemetry, wrapped
+    from .te import folder, telemetry, wrapped
 
-    noted = telemetry.Command(command, telemetry.identity())
+    noted = telemetry.Command(command, telemetry.identity(), folder.root_set())
     noted.mode = mode
     try:
         code, printed = wrapped.run_through(command, counted=mode != "raw")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .te import wrapped
 from .te.enrich import Budget, Enriched, Envelope, Plan, recognise, share_of
+from .te.folder import root_set
 from .te.telemetry import Command, identity, tokens_used
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class _Run:
 
     def __init__(self, command: list[str], plan: Plan, config: "Config | None") -> None:
         self._command, self._plan = command, plan
-        self._noted = Command(command, identity())
+        self._noted = Command(command, identity(), root_set())
         self._stderr = b""
         self._config = config
 
@@ -86,7 +87,7 @@ class _Run:
         limits = _of(self._config).limits
         policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
         try:
-            handles = Handles(Store(data_directory()), policy)
+            handles = Handles(Store(data_directory()), policy, self._noted.roots)
             return _Careful(handles.spool(self._noted.who.principal, "command_output", {"command": self._noted.name}))
         except LlmcError:
             return None

@@ -4,14 +4,15 @@ Telemetry must never cost a call: rows wait in memory and a thread of their own 
 store is away or too slow, rows are dropped and counted. What else wants the rows, the token audit, gets them there.
 """
 
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from .errors import FeatureUnavailable
+from .redaction import MASK, clip, is_secret_name, redact, redact_word
 from .tokens import Sample, weigh
 
 if TYPE_CHECKING:
@@ -28,10 +29,7 @@ _WEIGHED_ONE_BY_ONE = 20  # replies of a batch
 
 # What a summary never shows: contents are somebody's data, and values that look like credentials are secrets.
 _CONTENT_ARGUMENTS = frozenset({"content", "old_text", "new_text", "diff_text", "stdin", "input", "code"})
-_CREDENTIAL = re.compile(
-    r"(?i)((?:api[_-]?key|token|secret|passw(?:or)?d|authorization)\s*[=:]\s*)\S+"
-    r"|\b(?:ghp_|gho_|github_pat_|sk-|xox[abp]-|AKIA|ya29\.)[\w./+-]{8,}"
-)
+_ITEMS, _DEPTH = 20, 4  # of a list or an object that a summary looks at
 
 
 class Usage(NamedTuple):
@@ -54,6 +52,7 @@ class Usage(NamedTuple):
     tokens_out: int = 0
     tokens_saved: int = 0
     budget_profile: str = ""
+    roots: str = ""  # the key of the root set that it was made under
 
 
 _COLUMNS = ", ".join(Usage._fields)
@@ -73,19 +72,31 @@ def summarize(arguments: object) -> str:
     if not isinstance(arguments, dict):
         return ""
     fields = cast(dict[object, object], arguments)
-    return " ".join(f"{str(name)[:40]}={_shown(name, value)}" for name, value in list(fields.items())[:12])
+    return " ".join(f"{str(name)[:40]}={_shown(name, value)}" for name, value in islice(fields.items(), 12))
 
 
 def _shown(name: object, value: object) -> str:
-    if name in _CONTENT_ARGUMENTS and isinstance(value, str):
-        return f"<{len(value)} chars>"
-    text = redact(str(value)).replace("\n", " ")
+    if isinstance(name, str) and is_secret_name(name):
+        return MASK
+    text = redact(clip(str(_bounded(name, value, _DEPTH)))).replace("\n", " ")
     return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
 
 
-def redact(text: str) -> str:
-    """Text with what looks like a credential blacked out."""
-    return _CREDENTIAL.sub(lambda found: f"{found[1] or ''}•••", text)
+def _bounded(name: object, value: object, depth: int) -> object:
+    """As much of a value as a summary may need, without contents: its cost must not grow with the value."""
+    if isinstance(value, str):
+        return f"<{len(value)} chars>" if name in _CONTENT_ARGUMENTS else clip(value)
+    if isinstance(value, list | tuple):
+        items = cast(Sequence[object], value)[:_ITEMS] if depth else ()
+        return [redact_word(clip(one)) if isinstance(one, str) else _bounded(name, one, depth - 1) for one in items]
+    if isinstance(value, dict):
+        fields = islice(cast(dict[object, object], value).items(), _ITEMS if depth else 0)
+        return {str(key)[:40]: _field(key, one, depth - 1) for key, one in fields}
+    return value if isinstance(value, int | float | None) else f"<{type(value).__name__}>"
+
+
+def _field(name: object, value: object, depth: int) -> object:
+    return MASK if isinstance(name, str) and is_secret_name(name) else _bounded(name, value, depth)
 
 
 _NOTHING_SENT = Sample(b"", 0)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from .root_sets import VISIBLE, RootSet, visible_to
 from .sqlite import Store
 
 # Percentiles look at the newest calls only: what was slow last year is no news, and a year's rows take long to sort.
@@ -10,7 +11,8 @@ _NEWEST = 50_000
 _BY_TOOL = f"""
     WITH newest AS (
         SELECT tool, status, duration_ms, tokens_in, tokens_out, tokens_saved FROM calls
-        WHERE (?1 IS NULL OR principal = ?1) AND at >= ?2 AND source <> 'te_run' ORDER BY id DESC LIMIT {_NEWEST}
+        WHERE (?1 IS NULL OR principal = ?1) AND at >= ?2 AND source <> 'te_run'
+          AND {VISIBLE.format(parameter="?3")} ORDER BY id DESC LIMIT {_NEWEST}
     ), ranked AS (
         SELECT *, row_number() OVER (PARTITION BY tool ORDER BY duration_ms) AS rank,
                count(*) OVER (PARTITION BY tool) AS total
@@ -22,10 +24,11 @@ _BY_TOOL = f"""
            sum(tokens_in), sum(tokens_out), sum(tokens_saved)
     FROM ranked GROUP BY tool ORDER BY count(*) DESC, tool
 """  # noqa: S608 -- a number of ours
-_NEWEST_CALLS = """
-    SELECT at, tool, args, status, duration_ms, principal, session_id, correlation_id, tokens_out FROM calls
-    WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) ORDER BY id DESC LIMIT ?3
-"""
+_NEWEST_CALLS = f"""
+    SELECT at, tool, args, status, duration_ms, principal, session_id, correlation_id, tokens_out, roots FROM calls
+    WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) AND {VISIBLE.format(parameter="?4")}
+    ORDER BY id DESC LIMIT ?3
+"""  # noqa: S608 -- words of ours
 
 
 class ToolTotals(NamedTuple):
@@ -53,13 +56,20 @@ class PastCall(NamedTuple):
     session_id: str
     correlation_id: str
     tokens_out: int
+    roots: str
 
 
-def by_tool(store: Store, principal: str | None = None, since: float = 0.0) -> list[ToolTotals]:
-    """Totals per tool, busiest first; of one principal, or of all."""
-    return [ToolTotals(*row) for row in store.query(_BY_TOOL, (principal, since))]  # type: ignore[arg-type]
+def by_tool(
+    store: Store, reader: RootSet | None, *, principal: str | None = None, since: float = 0.0
+) -> list[ToolTotals]:
+    """Totals per tool, busiest first: what the reader may see, or everything for a person; of one principal or all."""
+    rows = store.query(_BY_TOOL, (principal, since, visible_to(store, reader)))
+    return [ToolTotals(*row) for row in rows]  # type: ignore[arg-type]
 
 
-def newest(store: Store, limit: int, tool: str | None = None, principal: str | None = None) -> list[PastCall]:
-    """The latest calls, newest first."""
-    return [PastCall(*row) for row in store.query(_NEWEST_CALLS, (principal, tool, limit))]  # type: ignore[arg-type]
+def newest(
+    store: Store, reader: RootSet | None, limit: int, *, tool: str | None = None, principal: str | None = None
+) -> list[PastCall]:
+    """The latest calls that the reader may see, or a person, newest first."""
+    rows = store.query(_NEWEST_CALLS, (principal, tool, limit, visible_to(store, reader)))
+    return [PastCall(*row) for row in rows]  # type: ignore[arg-type]

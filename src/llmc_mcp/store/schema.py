@@ -118,4 +118,16 @@ STEPS: tuple[str, ...] = (
     """
     ALTER TABLE calls ADD COLUMN budget_profile TEXT NOT NULL DEFAULT '';  -- as the client or the configuration says
     """,
+    """
+    ALTER TABLE handles ADD COLUMN roots TEXT NOT NULL DEFAULT '';  -- the key of a root set; '': from before
+    ALTER TABLE calls ADD COLUMN roots TEXT NOT NULL DEFAULT '';
+    CREATE TABLE root_sets (roots TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- every key that some row has or had
+    INSERT OR IGNORE INTO root_sets SELECT DISTINCT roots FROM changes;
+    CREATE TRIGGER handle_roots AFTER INSERT ON handles
+        BEGIN INSERT OR IGNORE INTO root_sets VALUES (new.roots); END;
+    CREATE TRIGGER call_roots AFTER INSERT ON calls
+        BEGIN INSERT OR IGNORE INTO root_sets VALUES (new.roots); END;
+    CREATE TRIGGER change_roots AFTER INSERT ON changes
+        BEGIN INSERT OR IGNORE INTO root_sets VALUES (new.roots); END;
+    """,
 )

@@ -21,8 +21,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..errors import LlmcError, ResourceBusy, Stale
 from ..maasl import CRIT_CODE, Key, Lease, Leases, Queue, alive, own_process
 from ..session import Session
+from ..store.root_sets import RootSet
 from ..store.sqlite import Store
-from . import names, writing
+from . import writing
 from .filesystem import Filesystem
 from .journal import Change, Journal, Kept, new_id
 from .steps import MoveRecord, Record, SortRecord, Step, Workshop, from_record, paths_of, was_published
@@ -71,9 +72,11 @@ class Done(NamedTuple):
 class Changes:
     """Makes changes, and settles those that others left half-done."""
 
-    def __init__(self, files: Filesystem, store: Store, journal: Journal, leases: Leases, wait_s: float) -> None:
+    def __init__(
+        self, files: Filesystem, store: Store, journal: Journal, leases: Leases, roots: RootSet, wait_s: float
+    ) -> None:
         self._files, self._store, self.journal, self.leases = files, store, journal, leases
-        self._wait_s = wait_s
+        self._roots, self._wait_s = roots, wait_s
         self._trash_fd = os.open(journal.trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.shop = Workshop(files, self._trash_fd, journal.image)
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
@@ -106,7 +109,12 @@ class Changes:
             elif verdict.over:
                 self.settle(verdict.purpose)
             else:
-                queue.wait(verdict)
+                queue.wait(verdict, self._name_of(verdict, plan.steps[0].asked))
+
+    def _name_of(self, lease: Lease, asked: str) -> str:
+        """What is in the way, for whoever waits; of what lies outside of the roots only that it does."""
+        inside = self._roots.holds(lease.key.partition(":")[2])
+        return lease.key if inside else f"{asked}: a folder that holds it"
 
     def _begin(self, plan: Draft, *, at_once: bool) -> None:
         for number, step in enumerate(plan.steps):
@@ -127,8 +135,8 @@ class Changes:
                     return taken
                 for step in plan.steps:
                     step.verify()
-                roots = [names.show(root.real) for root in self._files.roots]
-                if not self.journal.intend(connection, plan.id, who, action, roots, effects, plan.kept, plan.undoes):
+                key = self._roots.key
+                if not self.journal.intend(connection, plan.id, who, action, key, effects, plan.kept, plan.undoes):
                     raise _OutOfDate
                 self._under_way.add(plan.id)
                 return taken

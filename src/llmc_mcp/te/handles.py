@@ -2,7 +2,8 @@
 
 A handle belongs to a principal and can't be guessed. It is a snapshot (a file in the data directory, named by its
 content where that may repeat) or, for a file too large to copy, a reference that turns STALE when the file changes.
-Handles live in the store: they survive a restart, and a server and a shell of the same user share them.
+Handles live in the store: they survive a restart, and servers and shells of the same user share them as far as their
+roots do (store/root_sets.py).
 """
 
 import base64
@@ -19,12 +20,20 @@ import msgspec
 
 from ..config import Config
 from ..errors import FeatureUnavailable, HandleNotFound
+from ..store.root_sets import VISIBLE, RootSet, visible_to
 from ..store.sqlite import Store
 
 _BLOCK = 1 << 16  # bytes between two entries of a payload's line index
 _SPOOL_TAIL = 1 << 20  # how much of the end of an overlong output is kept
 _ID = re.compile(r"H_[a-z]{2,12}_\d{8}T\d{6}Z_[a-z2-7]{16}")
 _SHORT_KINDS = {"file_content": "file", "fs_list": "list", "search_hits": "srch", "command_output": "cmd"}
+
+_FIELDS = "id, kind, created_at, meta, payload, bytes, lines, line_index, roots"
+_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 -- words of ours
+_LIST = (
+    f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608
+    f" AND {VISIBLE.format(parameter='?3')} ORDER BY created_at DESC"
+)
 
 Meta = dict[str, str | int]
 
@@ -54,6 +63,7 @@ class Handle(NamedTuple):
     size: int
     lines: int
     line_index: bytes
+    roots: str
 
 
 class Page(NamedTuple):
@@ -96,10 +106,11 @@ class LineIndex:
 
 
 class Handles:
-    """Makes, finds, pages and evicts handles."""
+    """Makes, finds, pages and evicts handles of a caller with certain roots; a person, with None, finds all."""
 
-    def __init__(self, store: Store, policy: Policy) -> None:
-        self._store, self._policy = store, policy
+    def __init__(self, store: Store, policy: Policy, roots: RootSet | None) -> None:
+        self._store, self._policy, self._roots = store, policy, roots
+        self._key = "" if roots is None else roots.key
         self.folder = os.path.join(store.data_dir, "handles")
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
@@ -118,8 +129,9 @@ class Handles:
         with self._store.transaction() as connection:  # the lock also keeps an eviction from racing the file
             young = time.time() - self._policy.ttl_seconds / 2
             known = connection.execute(
-                "SELECT id FROM handles WHERE payload=? AND principal=? AND kind=? AND meta=? AND created_at>?",
-                (name, principal, kind, encoded, young),
+                "SELECT id FROM handles WHERE payload=? AND principal=? AND kind=? AND meta=? AND created_at>?"
+                " AND roots=?",
+                (name, principal, kind, encoded, young, self._key),
             ).fetchone()
             if known:
                 return known[0]
@@ -157,8 +169,9 @@ class Handles:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
         random = base64.b32encode(os.urandom(10)).decode().lower()
         handle_id = f"H_{_SHORT_KINDS.get(kind, kind.replace('_', '')[:12])}_{stamp}_{random}"
-        row = (handle_id, principal, kind, now, meta, payload, index.bytes, index.lines, index.blocks.tobytes())
-        connection.execute("INSERT INTO handles VALUES (?,?,?,?,?,?,?,?,?)", row)
+        size = (index.bytes, index.lines, index.blocks.tobytes())
+        insert = f"INSERT INTO handles ({_FIELDS}, principal) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
+        connection.execute(insert, (handle_id, kind, now, meta, payload, *size, self._key, principal))
         self._evict(connection, keep=handle_id)
         return handle_id
 
@@ -188,25 +201,19 @@ class Handles:
     # --- reading ---------------------------------------------------------------------------------
 
     def find(self, principal: str, handle_id: str) -> Handle:
-        """A handle of this principal; another's, an expired and a forged one are all simply not there."""
-        rows = self._store.query(
-            "SELECT id, kind, created_at, meta, payload, bytes, lines, line_index FROM handles"
-            " WHERE id=? AND principal=? AND created_at>=?",
-            (handle_id, principal, time.time() - self._policy.ttl_seconds),
-        )
-        if not rows:
+        """A handle of this principal; another's, another project's, an expired and a forged one are not there."""
+        rows = self._store.query(_FIND, (handle_id, principal, time.time() - self._policy.ttl_seconds))
+        found = [_handle(row) for row in rows]
+        if not found or (self._roots is not None and not self._roots.covers(found[0].roots)):
             raise HandleNotFound(
                 f"there is no handle {handle_id[:64]}", hint="It may have expired: repeat the call that made it."
             )
-        return _handle(rows[0])
+        return found[0]
 
     def list(self, principal: str) -> list[Handle]:
-        """All living handles of a principal, newest first."""
-        rows = self._store.query(
-            "SELECT id, kind, created_at, meta, payload, bytes, lines, line_index FROM handles"
-            " WHERE principal=? AND created_at>=? ORDER BY created_at DESC",
-            (principal, time.time() - self._policy.ttl_seconds),
-        )
+        """All living handles of a principal that may be seen from here, newest first."""
+        since = time.time() - self._policy.ttl_seconds
+        rows = self._store.query(_LIST, (principal, since, visible_to(self._store, self._roots)))
         return [_handle(row) for row in rows]
 
     def open(self, handle: Handle) -> int:
@@ -320,7 +327,7 @@ class Spool:
 
 
 def _handle(row: tuple[object, ...]) -> Handle:
-    handle = Handle(*cast(tuple[str, str, float, Meta, str | None, int, int, bytes], row))
+    handle = Handle(*cast(tuple[str, str, float, Meta, str | None, int, int, bytes, str], row))
     return handle._replace(meta=msgspec.json.decode(cast(str, row[3])))
 
 

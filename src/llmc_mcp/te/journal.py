@@ -19,6 +19,7 @@ from ..config import Config
 from ..errors import FeatureUnavailable, NotFound, Stale
 from ..maasl import own_process
 from ..session import Session
+from ..store.root_sets import VISIBLE, RootSet, visible_to
 from ..store.sqlite import Store
 from .steps import TRASH, MoveRecord, PutRecord, Record
 
@@ -27,6 +28,7 @@ _LEVEL = 1
 _FIELDS = (
     "seq, id, principal, session_id, agent_id, at, action, state, process, roots, effects, undoes, undone_by, dropped"
 )
+_ROOTS = _FIELDS.split(", ").index("roots")
 _LEFTOVER_S = 3600
 _MOST_ROWS = 20_000  # a change that old is forgotten altogether
 _FORGET_EVERY = 100
@@ -81,10 +83,10 @@ def new_id() -> str:
 
 
 class Journal:
-    """Writes, finds and forgets changes."""
+    """Writes, finds and forgets changes of a caller with certain roots; a person, with None, finds all."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
-        self._store, self.limits = store, limits
+    def __init__(self, store: Store, limits: Limits, roots: RootSet | None) -> None:
+        self._store, self.limits, self._roots = store, limits, roots
         self._folder = os.path.join(store.data_dir, "journal")
         self.trash = os.path.join(store.data_dir, "trash")
         try:
@@ -151,7 +153,7 @@ class Journal:
         change_id: str,
         who: Session,
         action: str,
-        roots: Sequence[str],
+        roots: str,
         effects: Sequence[Record],
         kept: Sequence[Kept],
         undoes: str | None,
@@ -161,7 +163,7 @@ class Journal:
         seq = connection.execute(
             "INSERT INTO changes (id, principal, session_id, agent_id, at, action, state, process, roots, effects,"
             " undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            (*row, _json(roots), _json(effects), undoes),
+            (*row, roots, _json(effects), undoes),
         ).lastrowid
         for image in {one.sha256: one for one in kept}.values():
             if image.packed is None and not os.path.exists(self._path(image.sha256)):
@@ -253,28 +255,29 @@ class Journal:
 
     def find(self, change_id: str, principal: str | None) -> Change:
         """A change of a principal, or anybody's for None."""
-        found = self._select("id=? AND (? IS NULL OR principal=?)", (change_id, principal, principal))
-        if not found:
+        rows = self._store.query(
+            f"SELECT {_FIELDS} FROM changes WHERE id=? AND (? IS NULL OR principal=?)",  # noqa: S608
+            (change_id, principal, principal),
+        )
+        if not rows or (self._roots is not None and not self._roots.covers(cast(str, rows[0][_ROOTS]))):
             raise NotFound(f"there is no change {change_id[:64]}", hint="List changes with linux_fs_changes.")
-        return found[0]
+        return _change(rows[0])
 
     def newest(self, who: Session) -> Change:
         """The newest change of a session that still stands and is not an undo itself."""
-        found = self._select(f"principal=? AND session_id=? AND {_STANDING} ORDER BY seq DESC LIMIT 1", _session(who))
+        found = self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC LIMIT 1", *_whose(who))
         if not found:
             raise NotFound("this session has no change to undo", hint="Name one: linux_fs_changes(session='all').")
         return found[0]
 
     def of_session(self, who: Session) -> list[Change]:
         """All changes of a session that still stand, newest first."""
-        return self._select(f"principal=? AND session_id=? AND {_STANDING} ORDER BY seq DESC", _session(who))
+        return self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC", *_whose(who))
 
     def history(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
         """Changes that were made, newest first."""
-        return self._select(
-            "state<>'pending' AND (? IS NULL OR principal=?) AND (? IS NULL OR session_id=?) ORDER BY seq DESC LIMIT ?",
-            (principal, principal, session_id, session_id, limit),
-        )
+        wanted = "state<>'pending' AND (?2 IS NULL OR principal=?2) AND (?3 IS NULL OR session_id=?3)"
+        return self._visible(f"{wanted} ORDER BY seq DESC LIMIT ?4", principal, session_id, limit)
 
     def pending(self) -> list[Change]:
         """Changes that nobody has finished yet, newest first."""
@@ -287,6 +290,10 @@ class Journal:
         )
         return cast(list[tuple[str, str, str, str, int, float]], rows)
 
+    def _visible(self, where: str, *parameters: object) -> list[Change]:
+        keys = visible_to(self._store, self._roots)
+        return self._select(f"{VISIBLE.format(parameter='?1')} AND {where}", (keys, *parameters))
+
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[Change]:
         rows = self._store.query(f"SELECT {_FIELDS} FROM changes WHERE {where}", parameters)  # noqa: S608
         return [_change(row) for row in rows]
@@ -295,7 +302,7 @@ class Journal:
 _STANDING = "state='done' AND undoes IS NULL AND undone_by IS NULL"
 
 
-def _session(who: Session) -> tuple[object, ...]:
+def _whose(who: Session) -> tuple[str, str]:
     return who.principal, who.session_id
 
 

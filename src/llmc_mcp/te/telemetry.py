@@ -10,6 +10,7 @@ import time
 
 from ..errors import FeatureUnavailable
 from ..store.place import data_directory, database_of
+from ..store.root_sets import RootSet
 from ..store.schema import STEPS
 
 _WAIT_S = 3.0
@@ -20,7 +21,7 @@ _MANY_IN_ONE = frozenset({"git", "npm", "yarn", "pnpm", "cargo", "go", "docker",
 
 _COLUMNS = (
     *("at", "source", "tool", "status", "duration_ms", "args", "bytes_in", "bytes_out", "principal", "session_id"),
-    *("agent_id", "model", "tokens_out", "tokens_saved", "mode"),
+    *("agent_id", "model", "tokens_out", "tokens_saved", "mode", "roots"),
 )
 INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 
@@ -45,8 +46,9 @@ def identity() -> Identity:
 class Command:
     """One command for its row: when it began and how much it gave."""
 
-    def __init__(self, argv: list[str], who: Identity, source: str = "te") -> None:
+    def __init__(self, argv: list[str], who: Identity, roots: RootSet, source: str = "te") -> None:
         self.name, self.words, self.who, self.source = name_of(argv), len(argv) - 1, who, source
+        self.roots = roots
         self.mode = "passthrough"
         self.bytes_out = self.tokens_out = self.tokens_saved = 0
         self._started, self._began = time.time(), time.perf_counter()
@@ -73,7 +75,7 @@ class Command:
         status = "ok" if code == 0 else f"exit {code}" if code > 0 else f"signal {-code}"
         took, args = self.latency_ms, f"{self.words} words"
         asked = (self._started, self.source, f"te {self.name}", status, took, args, 0, self.bytes_out)
-        given = (self.tokens_out, self.tokens_saved, self.mode)
+        given = (self.tokens_out, self.tokens_saved, self.mode, self.roots.key)
         return (*asked, who.principal, who.session_id, who.agent_id, who.model, *given)
 
     def record(self, code: int, data_dir: str | None = None) -> bool:

@@ -49,7 +49,7 @@ class _Wrapped:
         self._ctx, self._argv = ctx, argv
         self._plan, self._mode = _plan(ctx, argv)
         self._envelope = Envelope(self._plan, self._open_sink)
-        self._noted = Command(argv, _who(ctx), source="te_run")
+        self._noted = Command(argv, _who(ctx), ctx.app.root_set, source="te_run")
 
     def run(self, cwd: str | None, seconds: float) -> TeOutput:
         try:

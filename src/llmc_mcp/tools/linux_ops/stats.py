@@ -1,6 +1,7 @@
 """Statistics of past calls, from the store: every server of this user, across restarts.
 
-A caller sees his own calls; with the scope `admin`, or on stdio, everybody's.
+A caller sees their own calls; with the scope `admin`, or on stdio, everybody's. Either way only calls that were made
+within the roots of this server.
 """
 
 import time
@@ -76,7 +77,7 @@ def linux_mcp_recent_calls(ctx: Context, max_results: SomeCalls = 50, tool_name:
 
     ctx.app.settle()
     name = tool_name.replace(".", "_", 1) if tool_name else None
-    found = newest(ctx.app.store, max_results, name, _whose(ctx))
+    found = newest(ctx.app.store, ctx.app.root_set, max_results, tool=name, principal=_whose(ctx))
     return RecentCalls([CallRecord(c.tool, c.args, c.status, round(c.duration_ms, 2), _iso(c.at)) for c in found])
 
 
@@ -98,7 +99,7 @@ def _totals(ctx: Context) -> "list[ToolTotals]":
     from ...store.calls import by_tool
 
     ctx.app.settle()
-    return by_tool(ctx.app.store, _whose(ctx))
+    return by_tool(ctx.app.store, ctx.app.root_set, principal=_whose(ctx))
 
 
 def _whose(ctx: Context) -> str | None:

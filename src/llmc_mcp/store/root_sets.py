@@ -1,0 +1,81 @@
+"""Which rows of the store a caller may see: those that were made within the caller's roots.
+
+One user works on several projects, and all servers and shells of that user share one store. Whatever a call leaves
+there (a handle, a change, a row of the statistics) carries its *root set*: the real paths of the roots it was made
+under. The rule, for everything that reads such rows:
+
+    A row is visible where each of its roots lies within one of the reader's.
+
+A server on ~/src sees what a server on ~/src/a left; a server on ~/src/a sees nothing of ~/src/b, and nothing that
+was made on ~/src as a whole. A row without roots, from before rows had them, is visible to no server.
+
+`te` has no roots of its own: te/folder.py says what it stands for. The commands of `llmc` are the person's, who owns
+the store: they see every row.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # as typing has it; `te` runs a command without importing that
+    from .sqlite import Store
+
+# A condition of a query on rows with roots; its parameter comes from `visible_to`.
+VISIBLE = "({parameter} IS NULL OR roots IN (SELECT value FROM json_each({parameter})))"
+
+
+class RootSet:
+    """Roots by their real paths, shown as text; `key` is what a row carries."""
+
+    def __init__(self, paths: Iterable[str], *, from_above: bool = False) -> None:
+        self.paths = tuple(sorted(set(paths)))
+        self.key = f"[{','.join(map(_quoted, self.paths))}]" if self.paths else ""
+        self._from_above = from_above
+
+    def holds(self, path: str) -> bool:
+        """Whether a path is one of the roots or below one."""
+        return _within(path, self.paths)
+
+    def covers(self, key: str) -> bool:
+        """Whether a row that was made under the roots of `key` may be seen."""
+        if key == self.key:
+            return key != ""
+        made_under = paths_of(key)
+        if not made_under or not self.paths:
+            return False
+        if all(map(self.holds, made_under)):
+            return True
+        return self._from_above and all(_within(path, made_under) for path in self.paths)
+
+
+def visible_to(store: "Store", reader: RootSet | None) -> str | None:
+    """The keys that a reader may see, as the parameter of VISIBLE; None, for a person, means all of them."""
+    if reader is None:
+        return None
+    keys = (str(key) for (key,) in store.query("SELECT roots FROM root_sets"))
+    return f"[{','.join(_quoted(key) for key in keys if reader.covers(key))}]"
+
+
+@lru_cache(maxsize=4096)
+def paths_of(key: str) -> tuple[str, ...]:
+    """The roots that a row was made under; none for one from before rows had them, or for what is no key."""
+    import msgspec
+
+    try:
+        return tuple(msgspec.json.decode(key, type=list[str])) if key else ()
+    except msgspec.DecodeError:
+        return ()
+
+
+def folder_of(key: str) -> str:
+    """The same for a person's eye."""
+    return ", ".join(paths_of(key)) or "unknown folder"
+
+
+def _within(path: str, roots: Iterable[str]) -> bool:
+    return any(f"{path.rstrip('/')}/".startswith(f"{root.rstrip('/')}/") for root in roots)
+
+
+def _quoted(text: str) -> str:
+    """JSON, made by hand: a shown path has no control characters, and `te` starts without a JSON library."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
