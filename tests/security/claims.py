@@ -76,6 +76,13 @@ CLAIMS: dict[str, Claim] = {
     "B21": Claim("a link in the root that bubblewrap would follow (CVE-2026-87766)", "nothing made outside", _SAME),
     "B22": Claim("a poisoned .git/config, hook, .envrc, .mcp.json", "allowed in the roots, and reported", _SAME),
     "B23": Claim("docker.sock and other sockets in the file system", "not there", "no socket can be made"),
+    "B28": Claim(
+        "a start file, a client's or an editor's project file, .git/commondir, a link as .git/hooks, made by a "
+        "command, a REPL, pytest or an operator's program",
+        "allowed in the roots, and reported: those right below a root and the working directory, whatever times they "
+        "are given. not: deeper in the tree",
+        _SAME,
+    ),
     "C01": Claim("a timeout with daemons that ignore TERM", "0 survivors", _SAME),
     "C02": Claim("the server, its launcher or a supervisor killed", "0 survivors", _SAME),
     "C03": Claim("a child outliving the thread that asked", "it does", _SAME),
