@@ -113,6 +113,11 @@ CLAIMS: dict[str, Claim] = {
     "C20": Claim("echo, ^D, a closed terminal", "echo is not doubled, end of input ends, state is told", _SAME),
     "C21": Claim("no output, half a character", "returns at its deadline; the half waits for its other half", _SAME),
     "C22": Claim("a call taken back", "the whole tree dies, nothing is answered twice", _SAME),
+    "C25": Claim(
+        "files that make a child of the server's own fill memory: ripgrep, the index, git, systemctl",
+        "bounded per process (RLIMIT_DATA), goes before the server when memory runs out; the reply says what happened",
+        _SAME,
+    ),
 }
 
 # Attacks on everything but commands; what is claimed is what its tests say, sentence by sentence.
