@@ -25,7 +25,8 @@ def rules(size: int) -> str:
 @pytest.fixture
 def bounded(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
     env = {"LLMC_DATA_DIR": str(tmp_path / "data")}
-    with Client("--root", str(workspace.root), "--mode", "classic", env=env) as client:
+    patient = ("--set", "tools.read_timeout=30")  # a loaded machine takes a while to fill memory
+    with Client("--root", str(workspace.root), "--mode", "classic", *patient, env=env) as client:
         resource.prlimit(client.process.pid, resource.RLIMIT_DATA, (TREE_BYTES, TREE_BYTES))
         yield client
 
@@ -66,6 +67,8 @@ def test_c25_a_search_that_fills_memory_ends_with_a_clear_error(workspace: Works
     workspace.file(".git/HEAD", "")
     workspace.file(".gitignore", rules(BOMB_BYTES))
     workspace.file("code.txt", "needle\n")
+    sooner = TREE_BYTES // 6
+    resource.prlimit(bounded.process.pid, resource.RLIMIT_DATA, (sooner, sooner))
     reply = bounded.call("linux_search_content", root=".", pattern="needle")
     assert reply.code == "OUTPUT_TOO_LARGE"
     assert "ignore" in reply.meta["hint"]
