@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from . import jsonc, toml_tables
+from .policy import CLIENT_FILES
 
 SERVER = "llmc"
 
@@ -68,7 +69,7 @@ CLIENTS = (
         _claude_code_file,
         lambda: (_claude_code_file(), _folder_of("CLAUDE_CONFIG_DIR", ".claude")),
         program="claude",
-        project_file=".mcp.json",
+        project_file=CLIENT_FILES["claude-code"],
         starts_in_project=True,
         says_type=True,
         then="Start Claude Code in a project; /mcp lists the server.",
@@ -91,7 +92,7 @@ CLIENTS = (
         lambda: _home(".cursor", "mcp.json"),
         lambda: (_home(".cursor"),),
         program="cursor",
-        project_file=".cursor/mcp.json",
+        project_file=CLIENT_FILES["cursor"],
         project_root="${workspaceFolder}",
         then="Switch the server on in Cursor's settings under MCP.",
     ),
@@ -103,7 +104,7 @@ CLIENTS = (
         lambda: _config_home("Code", "User", "mcp.json"),
         lambda: (_config_home("Code"),),
         program="code",
-        project_file=".vscode/mcp.json",
+        project_file=CLIENT_FILES["vscode"],
         project_root="${workspaceFolder}",
         says_type=True,
         then="Run the command 'MCP: List Servers' and start the server.",
@@ -116,7 +117,7 @@ CLIENTS = (
         lambda: os.path.join(_folder_of("CODEX_HOME", ".codex"), "config.toml"),
         lambda: (_folder_of("CODEX_HOME", ".codex"),),
         program="codex",
-        project_file=".codex/config.toml",
+        project_file=CLIENT_FILES["codex"],
         starts_in_project=True,
         then="Start Codex in a project; /mcp lists the server.",
     ),
@@ -138,7 +139,7 @@ CLIENTS = (
         lambda: _config_home("zed", "settings.json"),
         lambda: (_config_home("zed"),),
         program="zed",
-        project_file=".zed/settings.json",
+        project_file=CLIENT_FILES["zed"],
         starts_in_project=True,
         then="The agent panel's settings list the server.",
     ),

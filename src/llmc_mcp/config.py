@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 import msgspec
 
+from .policy import PROTECTED_NAMES
 from .store.place import data_directory as data_directory
 
 # What a workspace's own file, which nobody vouched for, may do to a setting. It may only tighten.
@@ -146,9 +147,9 @@ class Policy(Section):
         *("id_*.cpp", "id_*.rb", "id_*.php", "id_*.sql", "id_*.md", "id_*.html", "id_*.css", "id_*.json"),
         *(".ssh/known_hosts", ".ssh/config"),
     )
-    protected_names: Annotated[Names, key("files that no file tool writes", "more")] = (
-        *(".git/hooks/*", ".git/config", ".mcp.json", "llmc.toml"),
-    )
+    protected_names: Annotated[
+        Names, key("files that no file tool writes, and whose change by a command is reported", "more")
+    ] = PROTECTED_NAMES
     hard_links: Annotated[
         str, one_of("files with several names that another user owns", "stricter", "refuse_foreign", "allow")
     ] = "refuse_foreign"

@@ -1,8 +1,9 @@
 """Names that the file and search tools keep away from, in one place.
 
-Secret names (`.env`, private keys …) are never read, protected names (`.git/hooks/*`, `.mcp.json` …) never written.
+Secret names (`.env`, private keys …) are never read, protected names (`.git`, `.mcp.json` …) never written.
 A pattern is a shell glob: one without a slash is about a file's own name, one with a slash about the end of its path.
-The lists are the operator's; a command in the sandbox is not bound by them.
+The lists are the operator's; a command in the sandbox is not bound by them, but what it changes of the protected names
+is reported.
 """
 
 import fnmatch
@@ -11,6 +12,38 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .errors import PermissionDenied
+
+# The file in a project by which each client of `llmc install` is told what to start.
+CLIENT_FILES = {
+    "claude-code": ".mcp.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".vscode/mcp.json",
+    "codex": ".codex/config.toml",
+    "zed": ".zed/settings.json",
+}
+# Files that make another program run something. A folder that is protected as a whole is listed itself too: otherwise
+# a link could take its place.
+PROTECTED_NAMES = (
+    *(".git", ".git/*", "*.git/config", "*.git/commondir", "*.git/hooks", "*.git/hooks/*"),  # x.git: a bare repository
+    *(".gitmodules", ".gitconfig", ".config/git/config"),
+    *("llmc.toml", *CLIENT_FILES.values()),
+    *(".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/hooks/*"),
+    *(".gemini/settings.json", ".roo/mcp.json", ".kilocode/mcp.json", ".amazonq/mcp.json", "opencode.json"),
+    *(".codex", ".codex/*", ".cursor", ".cursor/*", ".windsurf", ".windsurf/*", ".zed", ".zed/*"),
+    *(".vscode", ".vscode/*", "*.code-workspace", ".idea", ".idea/*"),
+    *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile"),
+    *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".config/fish", ".config/fish/*"),
+    *(".envrc", ".direnvrc", ".config/direnv/direnvrc", ".xprofile", ".xinitrc", ".xsessionrc"),
+    *(".config/autostart", ".config/autostart/*", ".config/systemd", ".config/systemd/*"),
+    *(".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".config/nvim/init.lua", ".config/nvim/init.vim"),
+    *(".emacs", ".emacs.d/init.el", ".dir-locals.el", ".gdbinit", ".lldbinit"),
+    *(".ssh/authorized_keys", ".ssh/config", ".ssh/rc"),
+)
+_GIT_FOLDER = ".git/*"
+# What git obeys of its folder; the rest of it changes with every commit.
+_GIT_OBEYS = (".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks")
+_GIT_HOOKS = ".git/hooks"
+_WILD = frozenset("*?[")
 
 _END = re.compile(r"\)\\[zZ]\Z")  # how fnmatch ends a pattern: by \Z, since Python 3.14 by \z
 
@@ -30,6 +63,32 @@ class NameRules(NamedTuple):
 def name_rules(patterns: Iterable[str], exceptions: Iterable[str] = ()) -> NameRules:
     """Compile globs."""
     return NameRules(_any_of(patterns), _any_of(exceptions))
+
+
+def folders_above(patterns: Iterable[str]) -> list[str]:
+    """The folders that patterns with a slash name: whatever leads there in their place leads to other files."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        head = pattern.strip("/").rpartition("/")[0]
+        while head:
+            found[head] = None
+            head = head.rpartition("/")[0]
+    return list(found)
+
+
+def watchable(patterns: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The files and the folders right below a directory that patterns name; those with a wildcard name none."""
+    files: dict[str, None] = {}
+    folders: dict[str, None] = {}
+    for pattern in (pattern.strip("/") for pattern in patterns):
+        if pattern == _GIT_FOLDER:
+            files.update(dict.fromkeys(_GIT_OBEYS))
+            folders[_GIT_HOOKS] = None
+        elif not _WILD & set(pattern):
+            files[pattern] = None
+        elif pattern.endswith("/*") and not _WILD & set(pattern[:-2]):
+            folders[pattern[:-2]] = None
+    return list(files), list(folders)
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:

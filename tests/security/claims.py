@@ -103,6 +103,13 @@ CLAIMS: dict[str, Claim] = {
         "refused, inotify in the roots too. not: reading links outside",
     ),
     "B33": Claim("a command that resets its oom_score_adj", "/proc is read-only", "/proc/self is out of reach"),
+    "B28": Claim(
+        "a start file, a client's or an editor's project file, .git/commondir, a link as .git/hooks, made by a "
+        "command, a REPL, pytest or an operator's program",
+        "allowed in the roots, and reported: those right below a root and the working directory, whatever times they "
+        "are given. not: deeper in the tree",
+        _SAME,
+    ),
     "C01": Claim("a timeout with daemons that ignore TERM", "0 survivors", _SAME),
     "C02": Claim("the server, its launcher or a supervisor killed", "0 survivors", _SAME),
     "C03": Claim("a child outliving the thread that asked", "it does", _SAME),
@@ -133,6 +140,11 @@ CLAIMS: dict[str, Claim] = {
     "C20": Claim("echo, ^D, a closed terminal", "echo is not doubled, end of input ends, state is told", _SAME),
     "C21": Claim("no output, half a character", "returns at its deadline; the half waits for its other half", _SAME),
     "C22": Claim("a call taken back", "the whole tree dies, nothing is answered twice", _SAME),
+    "C25": Claim(
+        "files that make a child of the server's own fill memory: ripgrep, the index, git, systemctl",
+        "bounded per process (RLIMIT_DATA), goes before the server when memory runs out; the reply says what happened",
+        _SAME,
+    ),
 }
 
 # Attacks on everything but commands; what is claimed is what its tests say, sentence by sentence.

@@ -1,8 +1,8 @@
 """What every HTTP request passes before anything looks at it, and what every reply leaves through.
 
-Host and Origin (a web page that the user happens to visit must not reach us), the token, the kind of content, the size
-of the body while it is being read, and the time the client takes for it. Then the correlation id, a log line, metrics,
-and the one error envelope. The routes behind it see only requests that were allowed in.
+Host and Origin (a web page that the user happens to visit must not reach us), the token, the kind of content, and only
+then the body: its size while it is being read, and the time the client takes for it. Then the correlation id, a log
+line, metrics, and the one error envelope. The routes behind it see only requests that were allowed in.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_ROUTES = frozenset({"/health", "/login"})
+_OPEN_BODY = 4 << 10  # bytes of a body there: room for a token; anybody may send it
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM = "application/x-www-form-urlencoded"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -159,10 +160,12 @@ class Guard:
 
     async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         limits = self._config.limits
+        is_open = scope["path"] in OPEN_ROUTES
+        most = min(_OPEN_BODY, limits.max_request_bytes) if is_open else limits.max_request_bytes
         if not headers.get(b"content-length", b"0").isdigit():
             raise refusal(400, "Content-Length must be a number")
-        if int(headers.get(b"content-length", b"0")) > limits.max_request_bytes:
-            raise _too_large(limits.max_request_bytes)
+        if int(headers.get(b"content-length", b"0")) > most:
+            raise _too_large(most, is_open)
         if scope["method"] in _BODILESS and b"transfer-encoding" not in headers and b"content-length" not in headers:
             return b""
         parts: list[bytes] = []
@@ -175,8 +178,8 @@ class Guard:
                     if message["type"] == "http.disconnect":
                         raise ConnectionError
                     size += len(message.get("body", b""))
-                    if size > limits.max_request_bytes:
-                        raise _too_large(limits.max_request_bytes)
+                    if size > most:
+                        raise _too_large(most, is_open)
                     parts.append(message.get("body", b""))
                     more = message.get("more_body", False)
         except TimeoutError:
@@ -209,7 +212,9 @@ class _Exchange:
         if self.status:  # something is on the wire already; the connection is all that can be taken back
             return
         # What is left of the body is not worth reading.
-        close = {} if self._scope["method"] in _BODILESS else {"connection": "close"}
+        announced = {name for name, _ in self._scope["headers"]} & {b"content-length", b"transfer-encoding"}
+        has_body = announced or self._scope["method"] not in _BODILESS
+        close = {"connection": "close"} if has_body else {}
         status, headers, body = error_reply(error, self.correlation_id, close)
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
@@ -282,8 +287,9 @@ def _chosen_id(header: bytes | None) -> str:
     return asked if _SANE_ID.fullmatch(asked) else correlation_id()
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the request is longer than {limit:,} bytes", hint="The limit is mcp.limits.max_request_bytes.")
+def _too_large(limit: int, is_open: bool) -> TooLarge:
+    hint = "More is read only behind a token." if is_open else "The limit is mcp.limits.max_request_bytes."
+    return TooLarge(f"the request is longer than {limit:,} bytes", hint=hint)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

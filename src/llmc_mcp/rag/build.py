@@ -72,6 +72,7 @@ class News(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
     walks: str = ""  # why changes are found by walking
     past_limit: int = 0
+    ignore_files: str = ""  # what is said of those that are too large
 
 
 class _Stopped(Exception):
@@ -233,7 +234,8 @@ class Keeper:
 
     def _idle(self) -> News:
         """What there is to tell while nothing is done."""
-        return News(walks=self._watch.reason, past_limit=self._walk.past_limit)
+        walk = self._walk
+        return News(walks=self._watch.reason, past_limit=walk.past_limit, ignore_files=walk.ignore_files)
 
     def _follow(self) -> None:
         """Take in what changed, once it is quiet."""
@@ -274,7 +276,8 @@ class Keeper:
         self._walk_wanted |= self._watch.follow((file.path for file in seen), since)
         self._walked = time.monotonic()
         self._walk_took = self._walked - started
-        self._note(past_limit=self._walk.past_limit, walks=self._watch.reason)
+        walk = self._walk
+        self._note(past_limit=walk.past_limit, ignore_files=walk.ignore_files, walks=self._watch.reason)
         return seen
 
     def _note(self, **what: object) -> None:

@@ -26,6 +26,7 @@ from .walk import Rules
 _POLL_S = 0.05
 _FOREVER_S = 1e9
 _LAST_WORDS = 2_000
+_MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
 _KEPT = 100  # outcomes are remembered for those who ask late
 _DEAF_S = 5.0  # a process that reads nothing for so long, while its line is full, is given up
 _SILENT_S = 300.0  # so is one that is at work and says nothing for so long
@@ -269,7 +270,7 @@ class Builder:
                 confine.command("llmc_mcp.rag.build"),
                 {os.fsencode(CACHE): grammars},
                 [self._root.fd, in_read, out_write, log, ruleset],
-                confine.plan(4),
+                confine.plan(4, memory=_MEMORY),
             )
         except OSError as exc:
             os.close(in_write)

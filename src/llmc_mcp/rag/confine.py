@@ -1,10 +1,10 @@
 """How a process of ours that runs grammars is started: they are written in C and meet hostile files."""
 
 import os
-import resource
 import sys
 
 from ..te import kernel, seccomp
+from ..te.bounds import OWN_MEMORY, own_plan
 from ..te.launcher import Plan
 
 _SYSTEM = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
@@ -18,13 +18,14 @@ def command(module: str) -> list[bytes]:
     return [os.fsencode(word) for word in (sys.executable, "-I", "-B", "-X", "utf8", "-c", code)]
 
 
-def plan(ruleset: int, *limits: tuple[int, int]) -> Plan:
+def plan(ruleset: int, *limits: tuple[int, int], memory: int = OWN_MEMORY) -> Plan:
     """How the launcher starts it: no socket and none of the system calls that commands are refused either.
 
     Root's capabilities stay: files that only they can read are indexed, and Landlock says which ones that may be.
     """
-    bounds = [(resource.RLIMIT_CORE, 0), *limits]
-    return {"ruleset": ruleset, "seccomp": seccomp.command_filter(families=(), shared=True), "limits": bounds}
+    filter_program = seccomp.command_filter(families=(), shared=True)
+    made = own_plan({"ruleset": ruleset, "seccomp": filter_program}, memory=memory)
+    return {**made, "limits": [*made.get("limits", ()), *limits]}
 
 
 def needed(grammars: bytes) -> list[tuple[bytes, int]]:

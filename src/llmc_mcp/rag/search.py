@@ -523,6 +523,8 @@ class _Shelf:
             notes.append(f"not updated: {news.failed}")
         if news.past_limit:
             notes.append(f"{news.past_limit:,} files are left out: more than mcp.rag.max_files")
+        if news.ignore_files:
+            notes.append(news.ignore_files)
         if news.busy:
             notes.append(busy_words(news))
         build = self._home.current()

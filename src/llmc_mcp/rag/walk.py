@@ -5,8 +5,10 @@ ripgrep lists the files: it knows .gitignore, .ignore and .rgignore by heart. A 
 from the top. Symbolic links are never followed, and every file is opened below the root by the kernel's rules.
 """
 
+import errno
 import os
 import select
+import signal
 import stat as stat_bits
 import subprocess
 import tempfile
@@ -17,6 +19,7 @@ import msgspec
 
 from ..policy import NameRules, name_rules
 from ..te import kernel
+from ..te.bounds import OWN_MEMORY, limit_own_memory
 
 RAG_IGNORE = b".ragignore"
 IGNORE_FILES = frozenset({RAG_IGNORE, b".gitignore", b".ignore", b".rgignore"})
@@ -26,6 +29,12 @@ _NO_LINKS = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS | kernel.RESOL
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 _READ = 1 << 18
 _TICK_S, _TICK_EVERY = 0.05, 256
+# Rules cost ripgrep some hundred times their length. What is past these limits keeps its whole folder from the index:
+# the rules that are not read may be there to keep something out of it.
+_IGNORE_BYTES = 64 << 10  # of one .ragignore
+_RULE_BYTES = 1 << 10  # of one line
+_RULES = 5_000  # of all .ragignore files of a root
+_IGNORE_FILES_NAMED = 3
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -61,6 +70,7 @@ class Walk:
         self._at = os.readlink(f"/proc/self/fd/{root}")  # a folder above may be what makes a name secret: ~/.ssh/*
         self._resolve = _NO_LINKS | (0 if rules.cross_mounts else kernel.RESOLVE_NO_XDEV)
         self._left_out = os.fsencode(rules.leave_out) + b"/" if rules.leave_out else b""
+        self.ignore_files = ""  # what the last walk says of ignore files that are too large
         self.past_limit = 0  # files that the last walk left out because there are too many
 
     def files(self, tick: Callable[[], None]) -> list[Seen]:
@@ -111,22 +121,46 @@ class Walk:
         """The rules of every .ragignore, from the top down: of two that speak of a file, the deeper one decides."""
         found = sorted(self._ask(tick, *flags, "--glob", RAG_IGNORE.decode()), key=lambda path: path.count(b"/"))
         rules: list[bytes] = []
+        refused: list[bytes] = []
         for path in found:
             tick()
-            try:
-                data = self.read(path)[0]
-            except (OSError, Skip):
-                continue
             folder = path.rpartition(b"/")[0]
-            rules += (spell_out(line, folder) for line in data.splitlines())
-        return b"\n".join(filter(None, rules)) + b"\n" if rules else b""
+            try:
+                own = self._rules_in(path, folder)
+            except FileNotFoundError:
+                continue
+            except (OSError, Skip):
+                own = None
+            if own is None or len(rules) + len(own) > _RULES:
+                refused.append(path)
+                own = [spell_out(b"*", folder)]
+            rules += own
+            if len(rules) > 2 * _RULES:  # so many folders that even to leave them out is too much
+                rules = [b"*"]
+                break
+        self.ignore_files = _refused_words(refused)
+        return b"\n".join(rules) + b"\n" if rules else b""
+
+    def _rules_in(self, path: bytes, folder: bytes) -> list[bytes] | None:
+        """The rules of one file; None where they are too many or too long."""
+        data = self.read(path)[0]
+        lines = data.splitlines() if len(data) <= _IGNORE_BYTES else [data]
+        if any(len(line) > _RULE_BYTES for line in lines):
+            return None
+        return [rule for line in lines if (rule := spell_out(line, folder))]
 
     def _ask(self, tick: Callable[[], None], *arguments: str) -> Iterator[bytes]:
         """Paths that ripgrep prints, as they come; it ends with whoever stops listening."""
         command = [self._ripgrep, *_QUIET, *arguments, "--", "./"]
         read, write = os.pipe()
         try:
-            listing = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write, env={})
+            listing = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                env={},
+                preexec_fn=limit_own_memory,  # noqa: PLW1509 - no other thread of this process holds a Python lock
+            )
         finally:
             os.close(write)
         try:
@@ -135,6 +169,7 @@ class Walk:
                 while not select.select([read], [], [], _TICK_S)[0]:
                     tick()
                 if not (piece := os.read(read, _READ)):
+                    self._refuse_dead(listing.wait())
                     break
                 tick()
                 *whole, rest = (rest + piece).split(b"\0")
@@ -143,6 +178,16 @@ class Walk:
             os.close(read)
             listing.kill()
             listing.wait()
+
+    @staticmethod
+    def _refuse_dead(code: int) -> None:
+        """A list that ends because ripgrep died is not the list of all files."""
+        if code < 0:
+            raise OSError(
+                errno.ENOMEM,
+                f"ripgrep was ended ({signal.Signals(-code).name}) while it listed the files: an ignore file may be "
+                f"too large for {OWN_MEMORY >> 20:,} MiB",
+            )
 
     def read(self, path: bytes) -> tuple[bytes, os.stat_result]:
         """A file's content, opened below the root without following a link; Skip says why it is not for the index."""
@@ -165,6 +210,14 @@ class Walk:
         if room <= 0:
             raise Skip("too large")
         return b"".join(pieces), info
+
+
+def _refused_words(paths: list[bytes]) -> str:
+    if not paths:
+        return ""
+    named = ", ".join(os.fsdecode(path) for path in paths[:_IGNORE_FILES_NAMED])
+    more = f" and {len(paths) - _IGNORE_FILES_NAMED:,} more" if len(paths) > _IGNORE_FILES_NAMED else ""
+    return f"ignore file too large: {named}{more}; nothing below its folder is indexed"
 
 
 def spell_out(line: bytes, folder: bytes) -> bytes:

@@ -6,9 +6,14 @@ a control group does, where one can be made.
 
 import os
 import resource
+import signal
 import time
 from typing import NamedTuple
 
+from .launcher import Plan
+
+OWN_MEMORY = 1 << 30  # private memory of a child of our own that needs no more
+_OOM_EARLY = 400  # our own children go before the server does, and after commands
 _COUNT_AGAIN_AFTER_S = 60.0
 _PREFIX = "llmc-"
 
@@ -132,3 +137,21 @@ def _counts_processes(folder: str) -> bool:
             return "pids" in file.read().split()
     except OSError:
         return False
+
+
+def own_plan(plan: Plan | None = None, *, memory: int = OWN_MEMORY) -> Plan:
+    """How a child of our own starts (ripgrep, the index, git, systemctl): what it reads may be meant to fill memory."""
+    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory)]
+    return {**(plan or {}), "limits": limits, "oom_score_adj": _OOM_EARLY}
+
+
+def limit_own_memory(memory: int = OWN_MEMORY) -> None:
+    """The same for the process that calls it; the seccomp filter of our children lets nobody limit another one."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def ran_out_of_memory(exit_code: int | None, said: bytes) -> bool:
+    """Whether a program in Rust, such as ripgrep, ended because it reached that limit."""
+    return exit_code == -signal.SIGABRT and b"memory allocation" in said

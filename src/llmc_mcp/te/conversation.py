@@ -41,6 +41,7 @@ class Turn(NamedTuple):
     output: str
     exit_code: int | None
     waiting: str  # the call in which it waits for input; empty when it does not
+    warnings: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:

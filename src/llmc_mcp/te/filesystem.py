@@ -22,7 +22,7 @@ from ..errors import (
     PermissionDenied,
     from_oserror,
 )
-from ..policy import NameRules, name_rules, refuse_protected, refuse_secret
+from ..policy import NameRules, folders_above, name_rules, refuse_protected, refuse_secret
 from . import kernel, names
 
 _BENEATH = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
@@ -137,6 +137,10 @@ class Filesystem:
     @cached_property
     def _protected(self) -> NameRules:
         return name_rules(self.access.protected_names)
+
+    @cached_property
+    def _above_protected(self) -> NameRules:
+        return name_rules(folders_above(self.access.protected_names))
 
     @cached_property
     def _protected_files(self) -> frozenset[str]:
@@ -335,6 +339,10 @@ class Filesystem:
     def is_protected(self, path: str) -> bool:
         """Whether no file tool may change what lies at this path."""
         return self._protected.covers(path) or path in self._protected_files
+
+    def holds_protected(self, path: str) -> bool:
+        """Whether a folder at this path may hold something protected, so that no link may take its place."""
+        return self._above_protected.covers(path)
 
     def is_secret(self, path: str) -> bool:
         """Whether no file tool may show what lies at this path."""

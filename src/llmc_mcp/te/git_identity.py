@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 
 from ..errors import LlmcError, Timeout
+from .bounds import own_plan
 from .ground import SYSTEM_PATH, Ground
-from .launcher import Launcher, Plan
+from .launcher import Launcher
 from .process import Child
 
 _ASKED = ["config", "--global", "--includes", "--null", "--get-regexp", r"^user\.(name|email)$"]
@@ -36,10 +37,10 @@ def _ask(launcher: Launcher, ground: Ground, program: str) -> list[tuple[str, st
     if ground.user is None:
         env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         env["HOME"] = os.path.expanduser("~")
-        plan = Plan()
+        plan = own_plan()
     else:
         env = {"HOME": pwd.getpwuid(ground.uid).pw_dir}
-        plan = Plan(user=ground.user)
+        plan = own_plan({"user": ground.user})
     argv = [os.fsencode(word) for word in (program, *_ASKED)]
     encoded = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     top = os.open("/", os.O_PATH | os.O_CLOEXEC)

@@ -24,7 +24,7 @@ from ..session import Session
 from . import edit, text, writing
 from .changes import Changes, Done, Draft
 from .diff import count_changes
-from .filesystem import Filesystem, kind_of
+from .filesystem import Entry, Filesystem, kind_of
 from .steps import TRASH, Image, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Spot
 from .writing import Target
 
@@ -206,14 +206,24 @@ class Mutations:
         for end in (source, target):
             if self._files.is_secret(end.path):  # under another name it could be read
                 raise refuse_secret(end.asked)
+        if source.kind == "symlink" and self._files.holds_protected(target.path):
+            raise refuse_protected(target.asked)
         if source.kind != "dir":
             return
-        for entry, _ in self._inside(source, check):
-            old, new = f"{source.path}/{entry}", f"{target.path}/{entry}"
-            if self._files.is_secret(old) != self._files.is_secret(new):
-                raise refuse_secret(old)
-            if self._files.is_protected(old) != self._files.is_protected(new):
-                raise refuse_protected(old)
+        for entry in self._inside(source, check):
+            self._refuse_moved(source.path, target.path, entry)
+
+    def _refuse_moved(self, source: str, target: str, entry: Entry) -> None:
+        """Of a tree, what is protected by its path inside of it moves along: a project with its .git."""
+        inside = f"/{os.fsdecode(entry.path)}"
+        old, new = source + inside, target + inside
+        if self._files.is_secret(old) != self._files.is_secret(new):
+            raise refuse_secret(old)
+        if not self._files.is_protected(inside) and (self._files.is_protected(old) or self._files.is_protected(new)):
+            raise refuse_protected(old)
+        is_link = entry.kind == "symlink" and not self._files.holds_protected(inside)
+        if is_link and self._files.holds_protected(new):
+            raise refuse_protected(new)
 
     def delete(
         self, who: Session, path: str, check: Callable[[], None], *, recursive: bool, unjournaled: bool = False
@@ -240,18 +250,19 @@ class Mutations:
         """The bytes of a tree; refuses one that holds something protected."""
         total = target.found().st_size if target.kind == "file" else 0
         if target.kind == "dir":
-            for entry, size in self._inside(target, check):
-                total += size
-                if self._files.is_protected(f"{target.path}/{entry}"):
-                    raise refuse_protected(f"{target.asked.rstrip('/')}/{entry}")
+            for entry in self._inside(target, check):
+                total += entry.size if entry.kind == "file" else 0
+                path = os.fsdecode(entry.path)
+                if self._files.is_protected(f"{target.path}/{path}"):
+                    raise refuse_protected(f"{target.asked.rstrip('/')}/{path}")
         return total
 
-    def _inside(self, target: Target, check: Callable[[], None]) -> Iterable[tuple[str, int]]:
+    def _inside(self, target: Target, check: Callable[[], None]) -> Iterable[Entry]:
         walk = self._files.walk(target.place, depth=_DEEPEST, include_hidden=True, with_stat=True)
         for number, entry in enumerate(walk):
             if not number % 256:
                 check()
-            yield os.fsdecode(entry.path), entry.size if entry.kind == "file" else 0
+            yield entry
 
     def trash(self, draft: Draft, target: Target, size: int = 0) -> None:
         """Plan the move of an entry into the trash."""

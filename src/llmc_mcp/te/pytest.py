@@ -35,6 +35,7 @@ class Outcome(NamedTuple):
     duration_s: float
     failures: list[Failure]
     handle: str | None
+    warnings: list[str]
 
 
 class Pytest:
@@ -87,7 +88,14 @@ def _outcome(report: bytes, done: ShellResult) -> Outcome:
     failures = [failure for suite in suites for case in suite.iter("testcase") for failure in _failures(case)]
     passed = total - sum(counts.values())
     return Outcome(
-        passed, counts["failures"], counts["errors"], counts["skipped"], round(seconds, 3), failures, done.handle
+        passed,
+        counts["failures"],
+        counts["errors"],
+        counts["skipped"],
+        round(seconds, 3),
+        failures,
+        done.handle,
+        done.warnings,
     )
 
 
@@ -111,4 +119,6 @@ def _no_report(done: ShellResult) -> Exception:
             "pytest is not installed for the project's Python",
             hint="Install it into .venv in the first root, or into the system's Python.",
         )
-    return InvalidArgument(f"pytest ended with exit code {done.exit_code} and no report: {said}")
+    return InvalidArgument(
+        f"pytest ended with exit code {done.exit_code} and no report: {said}", hint=" ".join(done.warnings) or None
+    )

@@ -29,6 +29,7 @@ from .launcher import ConfinementError, Launcher, Started
 from .pump import Pump
 from .sandbox import Sandbox
 from .shell import Programs
+from .watched import Watch, Watcher
 
 _ROWS = 40
 _EXITED_KEPT = 16  # of one session, for what they printed last
@@ -100,6 +101,14 @@ class _Entry:
         self.busy = 1  # calls under way
         self.pid = 0
         self.conversation: Conversation | None = None
+        self.watch: Watch | None = None
+
+    def report(self, turn: Turn) -> Turn:
+        """A turn with what changed since the last one."""
+        return turn._replace(warnings=self.changes())
+
+    def changes(self) -> tuple[str, ...]:
+        return tuple(self.watch.changes("Since the last report, something changed")) if self.watch is not None else ()
 
     @property
     def exited(self) -> bool:
@@ -111,6 +120,7 @@ class Repls:
 
     def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: Limits) -> None:
         self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
+        self._watcher = Watcher(files)
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._pump: Pump | None = None
@@ -136,7 +146,8 @@ class Repls:
         self._refuse_variables(env)
         entry = self._reserve(owner, " ".join(argv))
         try:
-            entry.conversation, status = self._converse(argv, cwd, {**_encoded_env(env), **(told or {})}, columns)
+            variables = {**_encoded_env(env), **(told or {})}
+            entry.conversation, status = self._converse(entry, argv, cwd, variables, columns)
             with closing(status) if status is not None else nullcontext():
                 entry.pid = entry.conversation.pid
                 turn = entry.conversation.turn(wait_s, check, for_output=False)
@@ -147,7 +158,7 @@ class Repls:
             self._discard(entry)  # nobody will ever know its id
             raise
         self._release(entry)
-        return entry.proc_id, entry.pid, turn
+        return entry.proc_id, entry.pid, entry.report(turn)
 
     def _reserve(self, owner: Owner, command: str) -> _Entry:
         entry = _Entry(owner, command)
@@ -180,10 +191,11 @@ class Repls:
                 raise BadArgs(f"the variable {name} contains a NUL byte")
 
     def _converse(
-        self, argv: list[str], cwd: str | None, env: dict[bytes, bytes], columns: int
+        self, entry: _Entry, argv: list[str], cwd: str | None, env: dict[bytes, bytes], columns: int
     ) -> tuple[Conversation, ExecStatus | None]:
         directory = self._files.open_dir(self._files.locate(cwd or "."))
         try:
+            entry.watch = self._watcher.watch(directory)
             path = self._programs.find(argv[0], os.readlink(f"/proc/self/fd/{directory}"))
             terminal = open_terminal(columns, _ROWS)
             try:
@@ -234,18 +246,21 @@ class Repls:
 
     def send(self, owner: Owner, proc_id: str, text: str, read_s: float, check: Check) -> Turn | None:
         """Type something and, if there is time for it, wait for the answer."""
-        with self._using(owner, proc_id) as conversation:
+        with self._using(owner, proc_id) as (entry, conversation):
             conversation.send(text, check)
-            return conversation.turn(read_s, check, for_output=False) if read_s else None
+            return entry.report(conversation.turn(read_s, check, for_output=False)) if read_s else None
 
     def read(self, owner: Owner, proc_id: str, seconds: float, check: Check) -> Turn:
         """What was printed since the last time."""
-        with self._using(owner, proc_id) as conversation:
-            return conversation.turn(seconds, check, for_output=True)
+        with self._using(owner, proc_id) as (entry, conversation):
+            return entry.report(conversation.turn(seconds, check, for_output=True))
 
-    def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> tuple[int, str]:
-        """End a program and forget it: asked first, then hung up on, then made to; exit code and last output."""
-        with self._using(owner, proc_id) as conversation:
+    def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> tuple[int, str, tuple[str, ...]]:
+        """End a program and forget it: asked first, then hung up on, then made to.
+
+        Returns the exit code, the last output and what to warn of.
+        """
+        with self._using(owner, proc_id) as (entry, conversation):
             for signal_number, seconds in (
                 (number, _ASKED_S),
                 (signal.SIGHUP, _HUNG_UP_S),
@@ -258,7 +273,7 @@ class Repls:
             raise ResourceBusy("the process does not end; it may be stuck in the kernel", hint="Try again later.")
         with self._lock:
             self._entries.pop(proc_id, None)
-        return code, said
+        return code, said, entry.changes()
 
     def running(self, owner: Owner) -> list[Running]:
         """What a session has, oldest first."""
@@ -289,7 +304,7 @@ class Repls:
                 entry.conversation.abandon()
 
     @contextmanager
-    def _using(self, owner: Owner, proc_id: str) -> Generator[Conversation]:
+    def _using(self, owner: Owner, proc_id: str) -> Generator[tuple[_Entry, Conversation]]:
         """A program of this owner, not to be tidied away meanwhile; to others it does not exist."""
         with self._lock:
             entry = self._entries.get(proc_id)
@@ -299,7 +314,7 @@ class Repls:
                 )
             entry.busy += 1
         try:
-            yield entry.conversation
+            yield entry, entry.conversation
         finally:
             self._release(entry)
 

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..errors import BadArgs, FeatureUnavailable, Internal, InvalidArgument
+from ..errors import BadArgs, FeatureUnavailable, Internal, InvalidArgument, OutputTooLarge
 from . import kernel, names
+from .bounds import OWN_MEMORY, own_plan, ran_out_of_memory
 from .filesystem import Filesystem, Place
 from .landlock import ruleset
 from .launcher import Launcher
@@ -109,9 +110,9 @@ class Search:
     def _child(self, arguments: list[bytes], *, cwd: int | None = None, stdin: int | None = None) -> Child:
         """ripgrep, in a directory or on an open file; it sees nothing but what lies below the roots."""
         directory = self._files.roots[0].fd if cwd is None else cwd
-        return Child(
-            self._launcher, [self._binary, *arguments], cwd=directory, env={}, ruleset=self._ruleset, stdin=stdin
-        )
+        command = [self._binary, *arguments]
+        plan = own_plan()
+        return Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset, plan=plan, stdin=stdin)
 
     def _read(self, child: Child, printed: "_Printed", check: Callable[[], None]) -> bool:
         """Take what ripgrep prints; False when it was stopped because there is too much of it."""
@@ -238,6 +239,11 @@ def _explain(child: Child) -> None:
     """ripgrep ends with 0 (hits), 1 (none) or 2 (something went wrong, maybe only for some files)."""
     if child.exit_code in (0, 1):
         return
+    if ran_out_of_memory(child.exit_code, child.stderr):
+        raise OutputTooLarge(
+            f"ripgrep needs more than {OWN_MEMORY >> 20:,} MiB for this search and was ended",
+            hint="An ignore file or a line may be huge: search a folder below, or with include_ignored=true.",
+        )
     message = child.stderr.decode("utf-8", "replace").strip().removeprefix("rg: ")
     if any(words in message for words in _CALLERS_FAULT):
         reason = message.replace("\n    ", "\n")

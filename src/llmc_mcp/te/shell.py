@@ -30,6 +30,7 @@ from .filesystem import Filesystem, Root
 from .ground import is_below, program_folders, search_path, settings_from
 from .process import ERR, OUT, Child
 from .sandbox import Sandbox
+from .watched import Watch, Watcher
 
 _HEAD = _TAIL = 32 << 10  # bytes of a stream that stay in memory
 _SPOOL_FROM = 1_500  # bytes: escaped, as many may fill a reply
@@ -42,11 +43,6 @@ _NETWORK_MISSED = re.compile(
     rb"|EAI_AGAIN|ENETUNREACH|ENOTFOUND|getaddrinfo|address family not supported|failed to establish a new connection"
     rb"|could not connect to server|dns error|no route to host"
 )
-# Files by which a project makes its users' programs run something; a snapshot of each before and after is cheap.
-_WATCHED = (".mcp.json", "llmc.toml", ".envrc", ".gitmodules", ".vscode/tasks.json", ".git", ".git/config")
-_WATCHED_FOLDER = ".git/hooks"
-_WATCHED_AT_MOST = 100
-_NAMED_AT_MOST = 6
 
 _Identity = tuple[int, int]  # device and inode
 
@@ -254,6 +250,7 @@ class Shell:
 
     def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs) -> None:
         self._sandbox, self._files, self.programs = sandbox, files, programs
+        self._watcher = Watcher(files)
 
     def run_command(
         self,
@@ -290,7 +287,7 @@ class Shell:
         keep: tuple[int, ...],
     ) -> ShellResult:
         level = self._sandbox.level()
-        watched = _Watched([*(root.fd for root in self._files.roots), directory])
+        watch = self._watcher.watch(directory)
         kept = _Kept(call)
         started = time.monotonic()
         try:
@@ -304,11 +301,11 @@ class Shell:
             if not child.executed:
                 raise self._sandbox.not_executed(argv[0], kept.streams[ERR].head)
         except Timeout:
-            raise _timed_out(timeout_sec, kept) from None
+            raise _timed_out(timeout_sec, kept, watch) from None
         except BaseException:
             kept.discard()
             raise
-        warnings = watched.changes() + _misread(argv)
+        warnings = watch.changes() + _misread(argv)
         said = kept.streams[ERR].tail + kept.streams[OUT].tail
         if level.blocks_network and exit_code and _NETWORK_MISSED.search(said):
             warnings.append("Network is off for commands; setting: mcp.tools.allow_outbound_network.")
@@ -340,14 +337,14 @@ def _follow(child: Child, kept: "_Kept", check: Callable[[], None]) -> int:
     return 128 - code if code < 0 else code
 
 
-def _timed_out(timeout_sec: float, kept: "_Kept") -> Timeout:
+def _timed_out(timeout_sec: float, kept: "_Kept", watch: Watch) -> Timeout:
     said = (kept.text(OUT) + kept.text(ERR)).rstrip()[-_MESSAGE_TAIL:]
     printed = f"; it had printed:\n{said}" if said else "; it had printed nothing"
     handle = kept.finish()
     more = f" All of its output: handle {handle}." if handle else ""
     return Timeout(
         f"the command took longer than {timeout_sec:g} s and was ended, with all it had started{printed}",
-        hint=f"Give a longer timeout.{more}",
+        hint=" ".join([f"Give a longer timeout.{more}", *watch.changes()]),
     )
 
 
@@ -440,49 +437,3 @@ class _Kept:
         if len(json.dumps(out)) + len(json.dumps(err)) <= self._call.room:
             self.discard()  # the reply says it all
         return ShellResult(out, err, exit_code, duration_ms, truncated, self.finish(), level, warnings)
-
-
-class _Watched:
-    """Files whose change a person would want to hear of, as they were before a command."""
-
-    def __init__(self, folders: list[int]) -> None:
-        self._folders = folders
-        self._before = self._look()
-
-    def changes(self) -> list[str]:
-        after = self._look()
-        changed = sorted(key for key in {*self._before, *after} if self._before.get(key) != after.get(key))
-        named = list(dict.fromkeys(path for _, path in changed))
-        if not named:
-            return []
-        more = f" and {len(named) - _NAMED_AT_MOST} more" if len(named) > _NAMED_AT_MOST else ""
-        return [f"The command changed files that other programs obey: {', '.join(named[:_NAMED_AT_MOST])}{more}."]
-
-    def _look(self) -> dict[tuple[tuple[int, int], str], tuple[int, ...]]:
-        seen: dict[tuple[tuple[int, int], str], tuple[int, ...]] = {}
-        for folder in self._folders:
-            info = os.stat(folder)
-            for name in (*_WATCHED, *_listed(folder)):
-                try:
-                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                except OSError:
-                    continue
-                is_folder = stat_bits.S_ISDIR(found.st_mode)
-                when = 0 if is_folder else found.st_mtime_ns
-                size = 0 if is_folder else found.st_size
-                seen[(info.st_dev, info.st_ino), name] = (found.st_ino, when, size, found.st_mode)
-        return seen
-
-
-def _listed(folder: int) -> list[str]:
-    """The hooks of a repository; a link in their place is not followed."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        fd = os.open(_WATCHED_FOLDER, flags, dir_fd=folder)
-    except OSError:
-        return []
-    try:
-        hooks = sorted(name for name in os.listdir(fd) if not name.endswith(".sample"))
-        return [f"{_WATCHED_FOLDER}/{name}" for name in hooks[:_WATCHED_AT_MOST]]
-    finally:
-        os.close(fd)

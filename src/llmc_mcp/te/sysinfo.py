@@ -10,6 +10,7 @@ from typing import NamedTuple
 import psutil
 
 from ..errors import FeatureUnavailable, InvalidArgument
+from .bounds import own_plan
 from .launcher import Launcher
 from .process import Child
 
@@ -155,7 +156,7 @@ class SystemInfo:
 
         cwd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with Child(self._launcher, argv, cwd=cwd, env=env, plan={"supervised": True}) as child:
+            with Child(self._launcher, argv, cwd=cwd, env=env, plan=own_plan({"supervised": True})) as child:
                 kept = b""
                 for piece in child.output(still_wanted):
                     kept = (kept + piece)[-_LOG_BYTES:]

@@ -63,6 +63,7 @@ class TestReport(Result):
     failures: list[TestFailure]
     handle: str | None
     shown: int | None = None
+    warnings: list[str] | None = None
     body: ClassVar[str] = "failures"
 
     def cut(self, kept: int) -> None:
@@ -98,6 +99,7 @@ def run_pytest(
         outcome.duration_s,
         failures,
         outcome.handle,
+        warnings=outcome.warnings or None,
     )
 
 

@@ -163,6 +163,7 @@ class Printed(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
+    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -179,6 +180,7 @@ class Started(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
+    warnings: list[str] | None = None
     body: ClassVar[str] = "first_output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -194,6 +196,7 @@ class Sent(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
+    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -206,6 +209,7 @@ class Stopped(Result):
     output: str = ""
     truncated: bool | None = None
     handle: str | None = None
+    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -255,7 +259,7 @@ def linux_proc_start(
         check=ctx.check,
     )
     text, handle = _shown(ctx, turn.output)
-    return Started(proc_id, pid, text, *_standing(turn), True if handle else None, handle)
+    return Started(proc_id, pid, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
 
 
 @tool(
@@ -266,7 +270,7 @@ def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Mil
     if turn is None:
         return Sent(True)
     text, handle = _shown(ctx, turn.output)
-    return Sent(True, text, *_standing(turn), True if handle else None, handle)
+    return Sent(True, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
 
 
 @tool("New output of an interactive process, and whether it waits for input", feature="repl_enabled")
@@ -276,7 +280,7 @@ def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000)
     except ProcessNotFound:
         return Printed("", "no_such_process")
     text, handle = _shown(ctx, turn.output)
-    return Printed(text, *_standing(turn), True if handle else None, handle)
+    return Printed(text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
 
 
 @tool("End an interactive process with all it started", feature="repl_enabled", destructive=True)
@@ -284,8 +288,8 @@ def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> 
     import signal as signals
 
     ctx.limit_time(_STOP_S)
-    code, said = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
-    return Stopped(True, code, said)
+    code, said, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
+    return Stopped(True, code, said, warnings=list(warnings) or None)
 
 
 @tool("Interactive processes of this session", feature="repl_enabled", read_only=True)

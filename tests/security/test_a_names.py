@@ -1,0 +1,119 @@
+"""Files that make another program run something are not the file tools' to change."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from llmc_mcp.clients import CLIENTS
+from llmc_mcp.config import Policy
+from llmc_mcp.policy import name_rules
+
+from ..client import Client
+from ..conftest import Workspace
+from ..test_linux_ops_write import done, server, undo
+
+__all__ = ["server"]  # the fixture
+
+OBEYED = [
+    *(".git/commondir", ".git/config.worktree", ".git/HEAD", ".git/info/attributes", "deep/er/.git/commondir"),
+    *("mirror.git/config", "mirror.git/hooks/post-update"),
+    *(".cursor/mcp.json", ".vscode/mcp.json", ".vscode/tasks.json", ".codex/config.toml", ".zed/settings.json"),
+    *(".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/stop.sh", ".gemini/settings.json"),
+    *(".idea/workspace.xml", ".roo/mcp.json", ".windsurf/hooks.json", "team.code-workspace", "sub/.vscode/tasks.json"),
+    *(".envrc", ".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin"),
+    *(".config/fish/config.fish", ".direnvrc", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".emacs", ".dir-locals.el"),
+    *(".gdbinit", ".lldbinit", ".gitconfig", ".gitmodules"),
+]
+
+
+def test_a38_what_other_programs_obey_is_not_written(workspace: Workspace, server: Client) -> None:
+    workspace.file("mine.txt", "x")
+    changed: dict[str, list[str | None]] = {}
+    for path in OBEYED:
+        (workspace.root / path).parent.mkdir(parents=True, exist_ok=True)
+        replies = [
+            server.call("linux_fs_write", path=path, content="x"),
+            server.call("linux_fs_move", source="mine.txt", target=path),
+            server.call("linux_fs_apply_diff", diff_text=f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"),
+        ]
+        workspace.file(path, "kept\n")
+        replies += [
+            server.call("linux_fs_edit", path=path, old_text="kept", new_text="x"),
+            server.call("linux_fs_delete", path=path),
+            server.call("linux_fs_move", source=path, target="elsewhere"),
+        ]
+        changed[path] = [reply.code for reply in replies]
+    assert changed == dict.fromkeys(OBEYED, ["PERMISSION_DENIED"] * 6)
+    assert {(workspace.root / path).read_text() for path in OBEYED} == {"kept\n"}
+
+
+@pytest.mark.parametrize("path", [client.project_file for client in CLIENTS if client.project_file])
+def test_a38_the_project_file_of_every_client_that_can_be_installed_is_protected(path: str) -> None:
+    assert name_rules(Policy().protected_names).covers(f"/home/me/project/{path}")
+
+
+def test_a38_nothing_else_becomes_a_git_folder(workspace: Workspace, server: Client) -> None:
+    workspace.file("evil/config", "[core]\n\tfsmonitor = true\n")
+    workspace.file("evil/HEAD", "ref: refs/heads/main\n")
+    (workspace.root / "evil-link").symlink_to("evil")
+    workspace.file("gitfile", "gitdir: evil\n")
+    (workspace.root / "new").mkdir()
+    replies = {
+        "a folder": server.call("linux_fs_move", source="evil", target="new/.git"),
+        "a link": server.call("linux_fs_move", source="evil-link", target="new/.git"),
+        "a file": server.call("linux_fs_move", source="gitfile", target="new/.git"),
+        "a new file": server.call("linux_fs_write", path="new/.git", content="gitdir: ../evil\n"),
+        "a new folder": server.call("linux_fs_mkdirs", path="new/.git"),
+    }
+    assert {name: reply.code for name, reply in replies.items()} == dict.fromkeys(replies, "PERMISSION_DENIED")
+    assert os.listdir(workspace.root / "new") == []
+
+
+def test_a38_an_empty_folder_of_hooks_does_not_become_a_link(workspace: Workspace, server: Client) -> None:
+    (workspace.root / ".git/hooks").mkdir(parents=True)
+    workspace.file("evil/pre-commit", "#!/bin/sh\n")
+    (workspace.root / "evil-link").symlink_to("evil")
+    replies = [
+        server.call("linux_fs_delete", path=".git/hooks", recursive=True),
+        server.call("linux_fs_move", source=".git/hooks", target="away"),
+        server.call("linux_fs_move", source="evil", target=".git/hooks"),
+        server.call("linux_fs_move", source="evil-link", target=".git/hooks", overwrite=True),
+    ]
+    assert {reply.code for reply in replies} <= {"PERMISSION_DENIED", "CONFLICT"}
+    (workspace.root / ".git/hooks").rmdir()
+    assert server.call("linux_fs_move", source="evil-link", target=".git/hooks").code == "PERMISSION_DENIED"
+    assert server.call("linux_fs_mkdirs", path=".git/hooks").code == "PERMISSION_DENIED"
+
+
+def test_a38_no_link_leads_from_an_obeyed_folder_to_files_that_can_be_written(
+    workspace: Workspace, server: Client
+) -> None:
+    workspace.file("evil/settings.json", "{}")
+    (workspace.root / "evil-link").symlink_to("evil")
+    (workspace.root / "home").mkdir()
+    (workspace.root / "home/fish").symlink_to("../evil")
+    replies = [
+        server.call("linux_fs_move", source="evil-link", target=".claude"),
+        server.call("linux_fs_move", source="evil-link", target=".vscode"),
+        server.call("linux_fs_move", source="home", target=".config"),
+    ]
+    assert [reply.code for reply in replies] == ["PERMISSION_DENIED"] * 3
+
+
+def test_a38_a_crafted_folder_does_not_become_effective_by_a_move(workspace: Workspace, server: Client) -> None:
+    """A project is moved with what it holds; what is about the folder around it stays where it is."""
+    workspace.file("evil/.claude/settings.json", "{}")
+    workspace.file("evil/.vscode/tasks.json", "{}")
+    workspace.file("evil/.git/config", "")
+    for name in (".claude", ".vscode", ".git"):
+        assert server.call("linux_fs_move", source=f"evil/{name}", target=name).code == "PERMISSION_DENIED", name
+    done(server.call("linux_fs_move", source="evil", target="renamed"))
+    assert (workspace.root / "renamed/.git/config").exists()
+    undo(server)
+
+
+def test_a38_the_neighbours_of_protected_files_can_be_changed(workspace: Workspace, server: Client) -> None:
+    for path in (".claude/commands/review.md", ".github/workflows/ci.yml", ".gitignore", "big.git/main/src/config"):
+        done(server.call("linux_fs_write", path=path, content="x", create_parents=True))
+        assert Path(workspace.root / path).read_text() == "x"
