@@ -281,7 +281,7 @@ def _code_engine(app: App) -> "CodeEngine":
     if settings.engine != "python":
         from .te.monty import MontyEngine
 
-        return MontyEngine()
+        return MontyEngine(app.launcher, settings.max_memory_mb)
     from .te.cpython import PythonEngine, settings_for_code
     from .te.ground import settings_from
 

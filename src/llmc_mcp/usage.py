@@ -24,6 +24,7 @@ _CLOSE_S = 2.0
 _DAY_S = 86_400.0
 _FORGET_EVERY_S = 6 * 3600.0
 _SHOWN_VALUE = 60
+_REDACTED_VALUE = 4096  # characters in which credentials are looked for
 _WEIGHED_ONE_BY_ONE = 20  # replies of a batch
 
 # What a summary never shows: contents are somebody's data, and values that look like credentials are secrets.
@@ -79,7 +80,8 @@ def summarize(arguments: object) -> str:
 def _shown(name: object, value: object) -> str:
     if name in _CONTENT_ARGUMENTS and isinstance(value, str):
         return f"<{len(value)} chars>"
-    text = redact(str(value)).replace("\n", " ")
+    # Cut first: looking for credentials in megabytes takes seconds, and nobody would see them.
+    text = redact((value if isinstance(value, str) else str(value))[:_REDACTED_VALUE]).replace("\n", " ")
     return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
 
 
