@@ -71,7 +71,7 @@ class App:
     def launcher(self) -> "Launcher":
         from .te.launcher import Launcher
 
-        return self._engine("launcher", Launcher)
+        return self._engine("launcher", lambda: _tidy(Launcher()))
 
     @property
     def search(self) -> "Search":
@@ -274,6 +274,18 @@ class App:
         for name in ("repls", "code", "rag", "checker", "launcher", "sandbox", "changes", "store"):
             if name in engines:
                 engines[name].close()
+
+
+def _tidy(launcher: "Launcher") -> "Launcher":
+    """With the first child comes the time to remove what children of killed servers left; nobody waits for that."""
+    threading.Thread(target=_remove_leftovers, name="leftovers", daemon=True).start()
+    return launcher
+
+
+def _remove_leftovers() -> None:
+    from .te.scratch import remove_leftovers
+
+    remove_leftovers()
 
 
 def _code_engine(app: App) -> "CodeEngine":

@@ -106,6 +106,16 @@ CLAIMS: dict[str, Claim] = {
     "C20": Claim("echo, ^D, a closed terminal", "echo is not doubled, end of input ends, state is told", _SAME),
     "C21": Claim("no output, half a character", "returns at its deadline; the half waits for its other half", _SAME),
     "C22": Claim("a call taken back", "the whole tree dies, nothing is answered twice", _SAME),
+    "C24": Claim(
+        "a test report (JUnit XML) with entities, or of gigabytes, from tests that pytest runs",
+        "read by a confined process with bounds: an error, with the tests' output still there",
+        _SAME,
+    ),
+    "C26": Claim(
+        "a killed server's temporary folders",
+        "removed by the next server; never those of a living one, of another user, or behind a link",
+        _SAME,
+    ),
 }
 
 # Attacks on everything but commands; what is claimed is what its tests say, sentence by sentence.

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -26,7 +25,7 @@ from .ground import Level, Settings
 from .launcher import Launcher
 from .process import OUT, Child
 from .sandbox import Sandbox
-from .scratch import remove_tree
+from .scratch import Scratch
 from .selftest import interpreter
 from .tool_line import MAX_ARGUMENTS, RunError, ToolLine
 
@@ -135,14 +134,11 @@ class PythonEngine:
             finally:
                 own.close()
         else:
-            folder = tempfile.mkdtemp(prefix="llmc-code-")
+            scratch = Scratch("code", level.launch([], -1).plan.get("user"))
             try:
-                user = level.launch([], -1).plan.get("user")
-                if user:
-                    os.chown(folder, *user)
-                yield _Place(level, {b"TMPDIR": os.fsencode(folder)})
+                yield _Place(level, {b"TMPDIR": os.fsencode(scratch.path)})
             finally:
-                remove_tree(folder)
+                scratch.close()
 
     def _start(
         self, place: _Place, code: str, functions: Functions, limits: Limits, secret: str, line: socket.socket

@@ -7,7 +7,7 @@ import tempfile
 from ..errors import BadArgs, FeatureUnavailable
 from . import kernel, seccomp
 from .ground import SYSTEM_PATH, Ground, Launch, Level, is_below, user_name
-from .scratch import remove_tree
+from .scratch import Scratch
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
@@ -54,9 +54,8 @@ class LandlockLevel:
         network = ground.settings.network
         self.blocks_network = not network
         self._ground = ground
-        self._tmp = tempfile.mkdtemp(prefix="llmc-")
-        if ground.user:
-            os.chown(self._tmp, *ground.user)
+        self._scratch = Scratch("run", ground.user)
+        self._tmp = self._scratch.path
         self._ruleset = self._rules(network)
         self._seccomp = seccomp.command_filter(families=seccomp.INTERNET if network else ())
         self._env = ground.environment(self._tmp, self._tmp)
@@ -75,7 +74,7 @@ class LandlockLevel:
 
     def close(self) -> None:
         os.close(self._ruleset)
-        remove_tree(self._tmp)
+        self._scratch.close()
 
     def _rules(self, network: bool) -> int:
         ground = self._ground

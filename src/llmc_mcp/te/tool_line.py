@@ -21,7 +21,7 @@ _MAX_VALUES = 100_000  # in the arguments of one call
 _MAX_FILES_BYTES = 1 << 16
 _HEAD = 4  # bytes of a frame's length
 _READ = 1 << 18
-_POLL_MS = 50
+_POLL_S = 0.05
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
@@ -104,15 +104,12 @@ class ToolLine:
     def send(self, frame: bytes) -> None:
         """Send a frame; a process that does not read it waits for the end of its time."""
         view = memoryview(len(frame).to_bytes(_HEAD, "little") + frame)
-        poll = select.poll()
-        poll.register(self._socket, select.POLLOUT)
         while view:
-            poll.poll(_POLL_MS)
             self._check()
             try:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
-                continue
+                select.select([], [self._socket], [], _POLL_S)
             except OSError:
                 return  # it hung up
 
