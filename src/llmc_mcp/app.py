@@ -115,7 +115,7 @@ class App:
     def pytest(self) -> "Pytest":
         from .te.pytest import Pytest
 
-        return self._engine("pytest", lambda: Pytest(self.shell, self.sandbox, self.files))
+        return self._engine("pytest", lambda: Pytest(self.launcher, self.shell, self.sandbox, self.files))
 
     @property
     def processes(self) -> "Processes":
