@@ -210,16 +210,17 @@ def test_d12_prints_and_errors_are_bounded(engines: dict[str, Client], engine: s
     assert status_kb(server.process.pid, "VmHWM") - before < SPARE_KB
 
 
-def test_d13_a_busy_interpreter_does_not_outlive_a_killed_server(workspace: Workspace, server: Client) -> None:
-    server.start_call("execute_code", {"code": "linux_fs_write('begun', '')\nwhile True: pass", "timeout": 30})
-    while not (workspace.root / "begun").exists():
-        server.call("health")
-    family = {pid: os.pidfd_open(pid) for pid in processes_below(server.process.pid)}
-    assert interpreters(server.process.pid) <= family.keys()
-    try:
+def test_d13_a_busy_interpreter_does_not_outlive_a_killed_server(workspace: Workspace) -> None:
+    code = "linux_fs_write('begun', '')\nwhile True: pass"
+    with Client("--root", str(workspace.root), "--set", "code_execution.timeout=600") as server:
+        server.start_call("execute_code", {"code": code, "timeout": 600})
+        while not (workspace.root / "begun").exists():
+            server.call("health")
+        family = {pid: os.pidfd_open(pid) for pid in processes_below(server.process.pid)}
+        assert interpreters(server.process.pid) <= family.keys()
         os.kill(server.process.pid, signal.SIGKILL)
-        for process in family.values():
-            assert select.select([process], [], [], PATIENCE)[0]
-    finally:
-        for process in family.values():
-            os.close(process)
+        try:
+            assert all(select.select([process], [], [], PATIENCE)[0] for process in family.values())
+        finally:
+            for process in family.values():
+                os.close(process)
