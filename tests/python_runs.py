@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from llmc_mcp.errors import Timeout
 from llmc_mcp.te.code import Functions, Limits, Outcome
@@ -79,3 +80,30 @@ def processes_with(word: str) -> list[int]:
         except OSError:
             continue  # it ended
     return found
+
+
+def processes_below(pid: int) -> set[int]:
+    """All descendants of a process, whichever of its threads started them."""
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        for listing in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            try:
+                below = {int(word) for word in listing.read_text().split()}
+            except OSError:
+                continue  # it ended
+            todo += below - found
+            found |= below
+    return found
+
+
+def interpreters(pid: int) -> set[int]:
+    """Monty's own processes below a server."""
+    return {one for one in processes_below(pid) if _program(one).endswith("/monty")}
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""  # it ended

@@ -1,14 +1,13 @@
 """execute_code: every tool as a function, and only the answer costs tokens."""
 
 import json
-import os
-from pathlib import Path
 from typing import cast
 
 import pytest
 
 from .client import Client
 from .conftest import Workspace
+from .python_runs import interpreters
 
 
 def value(server: Client, code: str) -> object:
@@ -19,20 +18,6 @@ def value(server: Client, code: str) -> object:
 
 def error(server: Client, code: str) -> dict[str, object]:
     return server.call("execute_code", code=code).meta["error"]
-
-
-def workers(server: Client) -> set[int]:
-    """The engine's processes."""
-    listings = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    pids = {int(pid) for listing in listings for pid in listing.read_text().split()}
-    return {pid for pid in pids if command(pid).endswith("monty")}
-
-
-def command(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/exe")
-    except OSError:
-        return ""  # it ended
 
 
 def test_tools_are_functions_with_their_own_names_and_arguments(workspace: Workspace, server: Client) -> None:
@@ -170,10 +155,10 @@ def test_a_call_that_is_taken_back_ends_a_loop_that_calls_nothing(workspace: Wor
     call = server.start_call("execute_code", {"code": "linux_fs_write('begun', '')\nwhile True: pass"})
     while not (workspace.root / "begun").exists():
         server.call("health")
-    busy = workers(server)
+    busy = interpreters(server.process.pid)
     assert busy
     server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}})
-    while busy & workers(server):
+    while busy & interpreters(server.process.pid):
         server.call("health")
     assert value(server, "6 * 7") == 42
     server.close()
@@ -187,9 +172,9 @@ def test_a_call_that_is_taken_back_leaves_other_runs_alone(workspace: Workspace,
     other = server.start_call("execute_code", {"code": code})
     while not ((workspace.root / "one").exists() and (workspace.root / "two").exists()):
         server.call("health")
-    assert len(workers(server)) == 2
+    assert len(interpreters(server.process.pid)) == 2
     server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": endless}})
-    while len(workers(server)) == 2:
+    while len(interpreters(server.process.pid)) == 2:
         server.call("health")
     workspace.file("go")
     assert '"result":"done"' in server.wait(other)["result"]["content"][0]["text"]

@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_told_with_the_line_of_the_agents_code(
 
 
 def test_an_exit_that_means_success_is_one(run: Runs) -> None:
-    assert run("print('a')\nexit()\nprint('b')")[:3] == ("a\n", None, None)
+    assert run("print('a')\nexit()\nprint('b')")[:3] == ("a\n", b"null", None)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """run_cmd, run_pytest and the operator's executables, through the protocol."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from .client import Client, Reply
 from .conftest import Workspace
 from .security.arena import pids_with
+from .security.attack import status_kb
 
 
 @pytest.fixture
@@ -243,6 +245,62 @@ def test_pytest_that_can_not_start_says_why(project: Workspace, tmp_path: Path) 
     reply = run_pytest(project, tmp_path, args=["--no-such-option"])
     assert reply.code == "INVALID_ARGUMENT"
     assert "--no-such-option" in reply.meta["message"]
+
+
+# A project's tests can write what they like where pytest was to write its report.
+SPOIL = """
+import atexit, sys
+path = next(word.partition("=")[2] for word in sys.argv if word.startswith("--junit-xml="))
+def spoil():
+    print("said by the tests", flush=True)
+    with open(path, "wb") as file:
+        file.write({report})
+atexit.register(spoil)
+"""
+SUITE = "b'<testsuites><testsuite tests=\"1\">' + {inside} + b'</testsuite></testsuites>'"
+SPARE_KB = 50_000
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (
+            "b'<!DOCTYPE a [<!ENTITY b \"' + b'x' * 1_000_000 + b'\">]><testsuites>' + b'&b;' * 20 + b'</testsuites>'",
+            "document type",
+        ),
+        ("b'<!DOCTYPE a SYSTEM \"file:///etc/passwd\"><testsuites/>'", "document type"),
+        ("b'<a>' * 5_000_000", "nested too deeply"),
+        ("b'<testsuites>' + b' ' * 40_000_000", "40,000,012 bytes"),
+        (SUITE.format(inside="b'<a/>' * 7_000_000"), "elements"),
+        (SUITE.format(inside="b'<testcase name=\"' + b'x' * 30_000_000 + b'\"/>'"), ""),
+        (SUITE.format(inside="b'<testcase><failure>' + b'a:1: ' * 6_000_000 + b'</failure></testcase>'"), ""),
+        (SUITE.format(inside="b'<testcase><failure message=\"m\"/></testcase>' * 500_000"), "elements"),
+        ("b'<testsuite tests=\"' + b'9' * 10_000_000 + b'\" time=\"inf\"/>'", ""),
+    ],
+)
+def test_c24_a_hostile_report_is_read_with_bounds(project: Workspace, tmp_path: Path, report: str, words: str) -> None:
+    project.file("conftest.py", SPOIL.format(report=report))
+    with classic(project, tmp_path) as client:
+        client.call("run_cmd", command="ls")
+        before = status_kb(client.process.pid, "VmHWM")
+        reply = client.call("run_pytest", args=["-k", "good"], timeout=60)
+        assert status_kb(client.process.pid, "VmHWM") - before < SPARE_KB
+    if words:
+        assert words in reply.meta["message"], reply.text
+        assert "said by the tests" in reply.text
+    else:
+        assert reply.is_error or reply.meta["passed"] <= 1
+
+
+def test_c24_what_the_tests_printed_is_still_there_when_their_report_is_refused(
+    project: Workspace, tmp_path: Path
+) -> None:
+    project.file("conftest.py", SPOIL.format(report="b'<!DOCTYPE a><testsuites/>'") + "print('x' * 50_000)\n")
+    with classic(project, tmp_path) as client:
+        reply = client.call("run_pytest", args=["-s"])
+        handle = re.search(r"handle='([^']+)'", reply.meta["hint"])
+        assert handle, reply.text
+        assert "xxxx" in client.call("linux_handle_read", handle=handle[1]).text
 
 
 def test_a_collection_error_is_an_error(project: Workspace, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class App:
     def launcher(self) -> "Launcher":
         from .te.launcher import Launcher
 
-        return self._engine("launcher", Launcher)
+        return self._engine("launcher", lambda: _tidy(Launcher()))
 
     @property
     def search(self) -> "Search":
@@ -119,7 +119,7 @@ class App:
     def pytest(self) -> "Pytest":
         from .te.pytest import Pytest
 
-        return self._engine("pytest", lambda: Pytest(self.shell, self.sandbox, self.files))
+        return self._engine("pytest", lambda: Pytest(self.launcher, self.shell, self.sandbox, self.files))
 
     @property
     def processes(self) -> "Processes":
@@ -281,12 +281,24 @@ class App:
                 engines[name].close()
 
 
+def _tidy(launcher: "Launcher") -> "Launcher":
+    """With the first child comes the time to remove what children of killed servers left; nobody waits for that."""
+    threading.Thread(target=_remove_leftovers, name="leftovers", daemon=True).start()
+    return launcher
+
+
+def _remove_leftovers() -> None:
+    from .te.scratch import remove_leftovers
+
+    remove_leftovers()
+
+
 def _code_engine(app: App) -> "CodeEngine":
     settings = app.config.code_execution
     if settings.engine != "python":
         from .te.monty import MontyEngine
 
-        return MontyEngine()
+        return MontyEngine(app.launcher, settings.max_memory_mb)
     from .te.cpython import PythonEngine, settings_for_code
     from .te.ground import settings_from
 

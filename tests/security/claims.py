@@ -145,6 +145,16 @@ CLAIMS: dict[str, Claim] = {
         "bounded per process (RLIMIT_DATA), goes before the server when memory runs out; the reply says what happened",
         _SAME,
     ),
+    "C24": Claim(
+        "a test report (JUnit XML) with entities, or of gigabytes, from tests that pytest runs",
+        "read by a confined process with bounds: an error, with the tests' output still there",
+        _SAME,
+    ),
+    "C26": Claim(
+        "a killed server's temporary folders",
+        "removed by the next server; never those of a living one, of another user, or behind a link",
+        _SAME,
+    ),
 }
 
 # Attacks on everything but commands; what is claimed is what its tests say, sentence by sentence.

@@ -1,4 +1,4 @@
-"""Commands end, all of them, and take no more than their share: attacks C01 to C08 and C12 to C16."""
+"""Commands end, all of them, and take no more than their share: attacks C01 to C08, C12 to C16 and C26."""
 
 import os
 import secrets
@@ -13,6 +13,7 @@ from llmc_mcp.te.filesystem import Filesystem
 from llmc_mcp.te.launcher import Launcher
 from llmc_mcp.te.process import Child
 
+from ..client import Client
 from .arena import LEVELS, USERS, Arena, pids_with, wait_until_gone
 from .attack import children_of, status_kb
 
@@ -231,3 +232,47 @@ def test_c15_many_commands_leave_nothing_behind(arena: Arena) -> None:
     below = [len(children_of(pid)) for pid in children_of(arena.pid)]
     assert len(below) <= 2, "the launchers"
     assert sum(below) <= 2, "a supervisor that waits for the next command, and one that is just ending"
+
+
+# --- C26: what killed servers leave ------------------------------------------------------------------
+
+
+def _scratch_folders(place: Path) -> set[str]:
+    return {path.name for path in place.glob("llmc-*")}
+
+
+def _folder_made(server: Client, place: Path) -> str:
+    """The folder that a server makes for its first command."""
+    before = _scratch_folders(place)
+    reply = server.call(
+        "run_cmd", command=["bash", "-c", "mkdir -p $TMPDIR/a/b && ln -s / $TMPDIR/a/link && echo made"]
+    )
+    assert reply.body == "made\n", reply.text
+    (made,) = _scratch_folders(place) - before
+    return made
+
+
+def test_c26_folders_of_killed_servers_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
+    root, tmp, outside = tmp_path / "root", tmp_path / "tmp", tmp_path / "outside"
+    for folder in (root, tmp, outside, tmp / "llmc-notes", tmp / "llmc-run-strange0"):
+        folder.mkdir()
+    (outside / "kept").write_text("x")
+    (tmp / "llmc-run-linked00").symlink_to(outside)
+    decoys = {"llmc-notes", "llmc-run-linked00"}
+    if os.geteuid() == 0:
+        os.chown(tmp / "llmc-run-strange0", 12345, 12345)
+        decoys.add("llmc-run-strange0")
+    settings = ("--root", str(root), "--set", "sandbox.level=landlock")
+    env = {"TMPDIR": str(tmp), "LLMC_DATA_DIR": str(tmp_path / "data")}
+    with Client(*settings, env=env) as living, Client(*settings, env=env) as killed:
+        kept, left = _folder_made(living, tmp), _folder_made(killed, tmp)
+        os.kill(killed.process.pid, signal.SIGKILL)
+        killed.process.wait()
+        assert left in _scratch_folders(tmp)
+        with Client(*settings, env=env) as next_one:
+            while left in _scratch_folders(tmp):
+                next_one.call("run_cmd", command="ls")
+            assert {kept, *decoys} <= _scratch_folders(tmp)
+        assert living.call("run_cmd", command=["bash", "-c", "ls -d $TMPDIR/a/b"]).body.endswith("/a/b\n")
+    assert _scratch_folders(tmp) == decoys
+    assert (outside / "kept").read_text() == "x"

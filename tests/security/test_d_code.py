@@ -1,13 +1,20 @@
 """D: hostile code in execute_code. The server answers, stays clean, and goes on."""
 
 import os
+import re
+import select
+import shutil
 import signal
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from ..client import Client
-from ..conftest import SECRET, Workspace
+from ..client import PATIENCE, Client
+from ..conftest import SECRET, Workspace, require
+from ..python_runs import interpreters, processes_below, processes_with
+from .attack import status_kb
+
+SPARE_KB = 50_000  # what a server may grow by while it is attacked
 
 
 def run(server: Client, code: str) -> str:
@@ -119,14 +126,101 @@ def test_d11_snapshots_are_not_offered(server: Client) -> None:
     assert set(schema["properties"]) == {"code", "timeout"}
 
 
-def test_an_engine_that_dies_takes_nothing_with_it(server: Client) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["the interpreter", "the process that holds it"])
+def test_an_engine_that_dies_takes_nothing_with_it(server: Client, whole: bool) -> None:
     assert server.call("execute_code", code="1").meta["result"] == 1
-    children = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    pids = [int(pid) for listing in children for pid in listing.read_text().split()]
-    workers = [pid for pid in pids if b"monty" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    workers = processes_with("monty_child") if whole else [*interpreters(server.process.pid)]
+    workers = [pid for pid in workers if pid in processes_below(server.process.pid)]
     assert workers
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     first = server.call("execute_code", code="2")
     assert first.meta.get("result") == 2 or first.meta.get("error")
     assert server.call("execute_code", code="3").meta["result"] == 3
+
+
+# A few bytes of code each; written out, the values have gigabytes or no end.
+LARGE = {
+    "a list of one text": "a = 'x' * 1_000_000\nvalue = [a] * 100_000",
+    "lists of lists": "value = [1]\nfor _ in range(64): value = [value, value]",
+    "dictionaries": "value = {'k': 'x'}\nfor _ in range(64): value = {'a': value, 'b': value}",
+    "tuples and texts": "value = ('x' * 100_000,)\nfor _ in range(64): value = (value, value)",
+    "a text": "value = 'x' * 50_000_000",
+    "bytes": "value = b'x' * 50_000_000",
+    "many bytes": "a = b'x' * 1_000_000\nvalue = [a] * 100_000",
+    "a number": "value = 1 << 8_000_000",
+    "numbers": "a = 1 << 1_000_000\nvalue = [a] * 100_000",
+    "many small values": "value = [[]] * 5_000_000",
+    "nesting": "value = []\nfor _ in range(100_000): value = [value]",
+}
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
+    """A server for each engine."""
+    require(shutil.which("bwrap") is not None, "bubblewrap")
+    root = tmp_path_factory.mktemp("root")
+    with (
+        Client("--root", str(root)) as monty,
+        Client("--root", str(root), "--set", "code_execution.engine=python") as python,
+    ):
+        yield {"monty": monty, "python": python}
+
+
+@pytest.mark.parametrize("engine", ["monty", "python"])
+@pytest.mark.parametrize("kind", LARGE)
+def test_d12_a_value_is_bounded_where_the_code_runs(engines: dict[str, Client], engine: str, kind: str) -> None:
+    server, code = engines[engine], LARGE[kind]
+    run(server, "1")
+    before = status_kb(server.process.pid, "VmHWM")
+    run(server, f"{code}\nvalue")
+    assert status_kb(server.process.pid, "VmHWM") - before < SPARE_KB
+
+
+@pytest.mark.parametrize("engine", ["monty", "python"])
+@pytest.mark.parametrize("kind", LARGE)
+def test_d12_arguments_are_bounded_before_they_leave_the_code(
+    engines: dict[str, Client], engine: str, kind: str
+) -> None:
+    server, code = engines[engine], LARGE[kind]
+    run(server, "1")
+    before = status_kb(server.process.pid, "VmHWM")
+    message = run(server, f"{code}\nread_file(value)")
+    assert re.search("TOO_LARGE|MemoryError|time limit|RecursionError|nested|BAD_ARGS|digits", message), message
+    assert status_kb(server.process.pid, "VmHWM") - before < SPARE_KB
+
+
+@pytest.mark.parametrize("engine", ["monty", "python"])
+def test_d12_arguments_that_are_too_large_are_an_error_that_code_can_catch(
+    engines: dict[str, Client], engine: str
+) -> None:
+    code = "said = ''\ntry:\n    read_file('x' * 5_000_000)\nexcept RuntimeError as exc:\n    said = str(exc)\nsaid"
+    reply = engines[engine].call("execute_code", code=code)
+    assert str(reply.meta["result"]).startswith("TOO_LARGE: the arguments of read_file")
+
+
+@pytest.mark.parametrize("engine", ["monty", "python"])
+@pytest.mark.parametrize("end", ["print(value)", "print(*[value] * 100)", "raise ValueError(value)", "{}[str(value)]"])
+@pytest.mark.parametrize("kind", ["a list of one text", "lists of lists", "a text", "numbers"])
+def test_d12_prints_and_errors_are_bounded(engines: dict[str, Client], engine: str, kind: str, end: str) -> None:
+    server = engines[engine]
+    run(server, "1")
+    before = status_kb(server.process.pid, "VmHWM")
+    run(server, f"{LARGE[kind]}\n{end}")
+    assert status_kb(server.process.pid, "VmHWM") - before < SPARE_KB
+
+
+def test_d13_a_busy_interpreter_does_not_outlive_a_killed_server(workspace: Workspace) -> None:
+    code = "linux_fs_write('begun', '')\nwhile True: pass"
+    with Client("--root", str(workspace.root), "--set", "code_execution.timeout=600") as server:
+        server.start_call("execute_code", {"code": code, "timeout": 600})
+        while not (workspace.root / "begun").exists():
+            server.call("health")
+        family = {pid: os.pidfd_open(pid) for pid in processes_below(server.process.pid)}
+        assert interpreters(server.process.pid) <= family.keys()
+        os.kill(server.process.pid, signal.SIGKILL)
+        try:
+            assert all(select.select([process], [], [], PATIENCE)[0] for process in family.values())
+        finally:
+            for process in family.values():
+                os.close(process)

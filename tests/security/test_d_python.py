@@ -332,6 +332,31 @@ def test_d09_forged_frames_end_the_run_and_nothing_else(run: Runs, attack: str, 
     still_works(run)
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "send(json.dumps({**frame, 'values': [[[]] * 900_000]}).encode())",
+        "send(json.dumps({**frame, 'named': {'value': ['ab'] * 600_000}}).encode())",
+        "send(json.dumps({**frame, 'values': ['x' * 7_000_000]}).encode())",
+    ],
+)
+def test_d12_forged_arguments_are_measured_before_they_are_decoded(run: Runs, attack: str) -> None:
+    called: list[object] = []
+    code = f"{LINE}{attack}\njson.loads(line._receive())['message']"
+    assert str(run.value(code, {"call": lambda *values, **named: called.append((values, named))})).startswith(
+        "TOO_LARGE: the arguments of call have"
+    )
+    assert called == []
+    still_works(run)
+
+
+def test_d12_a_forged_list_of_files_is_not_decoded_without_bounds(run: Runs) -> None:
+    code = f"{LINE}send({{'type': 'end', 'secret': secret, 'files': ['ab'] * 1_000_000, 'value': 1}})\n"
+    outcome = run(code, {"call": lambda: None})
+    assert (outcome.value, outcome.files) == (1, ())
+    still_works(run)
+
+
 def test_d09_answers_that_nobody_reads_hold_up_only_their_own_run(run: Runs) -> None:
     message = run.message(f"{LINE}while True: send(frame)", {"call": lambda: "x" * 500_000}, seconds=1)
     assert "time limit" in message

@@ -4,6 +4,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
+NOTHING = b"null"  # the value of a run that has none
+LARGEST_VALUE = 1 << 20  # bytes of a value that are handed over
+
 
 class Limits(NamedTuple):
     """What one run may cost."""
@@ -27,10 +32,15 @@ class Outcome(NamedTuple):
     """What a run printed and what its last expression was."""
 
     stdout: str
-    value: object
+    encoded: bytes  # the value as JSON: decoded, a short text may be many objects
     failure: Failure | None
     cut_bytes: int
     files: tuple[str, ...] = ()  # written by the code itself, and gone with it
+
+    @property
+    def value(self) -> object:
+        """What the last expression was."""
+        return msgspec.json.decode(self.encoded)
 
 
 Functions = Mapping[str, Callable[..., object]]

@@ -6,15 +6,11 @@ all of the inside, our own program included; so whatever comes over the line is 
 """
 
 import functools
-import hmac
 import marshal
 import os
-import secrets
-import select
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -22,22 +18,17 @@ from contextlib import contextmanager
 from types import CodeType
 from typing import NamedTuple
 
-import msgspec
-
 from ..errors import FeatureUnavailable, IsolationRequired, LlmcError, Timeout
-from .code import Failure, Functions, Limits, Outcome, Printed, nearest
+from .code import LARGEST_VALUE, NOTHING, Failure, Functions, Limits, Outcome, Printed, nearest
 from .footprint import over
 from .ground import Level, Settings
 from .launcher import Launcher
 from .process import OUT, Child
 from .sandbox import Sandbox
-from .scratch import remove_tree
+from .scratch import Scratch
 from .selftest import interpreter
+from .tool_line import MAX_ARGUMENTS, RunError, ToolLine
 
-_MAX_FRAME = 8 << 20  # arguments of one call, or its result
-_HEAD = 4  # bytes of a frame's length
-_READ = 1 << 18
-_POLL_MS = 50
 _PROCESSES = 128
 _LOOK_EVERY_S = 0.2
 _OWN_MEMORY = 32 << 20  # of interpreter and sandbox: one process alone gets its MemoryError from the kernel
@@ -59,130 +50,6 @@ _HINTS = (
     ("Temporary failure in name resolution", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
     ("Address family not supported", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
 )
-
-
-# --- what comes over the line ------------------------------------------------------------------------
-
-
-class _Call(msgspec.Struct, tag_field="type", tag="call"):
-    secret: str
-    name: str
-    values: list[object]
-    named: dict[str, object]
-
-
-class _Told(msgspec.Struct):
-    kind: str
-    message: str
-    line: int | None
-    source: str | None
-
-
-class _End(msgspec.Struct, tag_field="type", tag="end"):
-    secret: str
-    files: list[str]
-    value: object = None
-    cut: int = 0
-    failure: _Told | None = None
-
-
-_frames = msgspec.json.Decoder(_Call | _End)
-
-
-class _Line:
-    """Our end of a run's socket: takes frames as they come, never waits for one, answers calls one after the other."""
-
-    def __init__(self, functions: Functions, limits: Limits, check: Callable[[], None]) -> None:
-        self._functions, self._check = functions, check
-        self._calls_left = limits.calls
-        self.secret = secrets.token_hex(16)
-        self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._ours.setblocking(False)
-        self._received = bytearray()
-        self.end: _End | None = None
-        self.refused: str | None = None  # why the run is ended: the line was misused
-
-    @property
-    def over(self) -> bool:
-        """Nothing that comes from now on counts."""
-        return self.end is not None or self.refused is not None
-
-    def fileno(self) -> int:
-        return self._ours.fileno()
-
-    def serve(self) -> bool:
-        """Take what is there; False once nothing more will come."""
-        try:
-            piece = self._ours.recv(_READ)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        self._received += piece
-        while not self.over and (frame := self._next()) is not None:
-            self._obey(frame)
-        return bool(piece)
-
-    def close(self) -> None:
-        self._ours.close()
-        self.theirs.close()
-
-    def _next(self) -> bytes | None:
-        if len(self._received) < _HEAD:
-            return None
-        size = int.from_bytes(self._received[:_HEAD], "little")
-        if size > _MAX_FRAME:
-            self.refused = f"a message of {size:,} bytes to the tools"
-            return None
-        if len(self._received) < _HEAD + size:
-            return None
-        frame = bytes(self._received[_HEAD : _HEAD + size])
-        del self._received[: _HEAD + size]
-        return frame
-
-    def _obey(self, frame: bytes) -> None:
-        try:
-            message = _frames.decode(frame)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self.refused = "a message to the tools that makes no sense"
-            return
-        if not hmac.compare_digest(message.secret.encode(), self.secret.encode()):
-            self.refused = "a message to the tools without this run's secret"
-        elif isinstance(message, _End):
-            self.end = message
-        elif not self._calls_left:
-            self.refused = "too many tool calls"
-        else:
-            self._calls_left -= 1
-            self._check()
-            self._send(self._answer(message))
-
-    def _answer(self, call: _Call) -> bytes:
-        function = self._functions.get(call.name)
-        try:
-            if function is None:
-                raise RuntimeError(f"UNKNOWN_TOOL: there is no tool {call.name[:64]!r}; tools() lists them")
-            answer = msgspec.json.encode({"value": function(*call.values, **call.named)})
-            if len(answer) > _MAX_FRAME:
-                raise RuntimeError(f"OUTPUT_TOO_LARGE: the result has {len(answer):,} bytes")
-        except (RuntimeError, TypeError) as exc:
-            return msgspec.json.encode({"error": type(exc).__name__, "message": str(exc)})
-        return answer
-
-    def _send(self, answer: bytes) -> None:
-        """Whoever does not read his answers waits for the end of his time."""
-        view = memoryview(len(answer).to_bytes(_HEAD, "little") + answer)
-        poll = select.poll()
-        poll.register(self._ours, select.POLLOUT)
-        while view:
-            poll.poll(_POLL_MS)
-            self._check()
-            try:
-                view = view[self._ours.send(view) :]
-            except BlockingIOError:
-                continue
-            except OSError:
-                return  # it hung up
 
 
 # --- the engine --------------------------------------------------------------------------------------
@@ -216,22 +83,22 @@ class PythonEngine:
     def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
         """Run `code` in a process tree and a folder of its own; nothing of either is left afterwards."""
         level = self._level()
-        printed, line = Printed(limits.output_bytes), _Line(functions, limits, check)
-        try:
+        printed = Printed(limits.output_bytes)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ours, theirs:
+            line = ToolLine(ours, functions, limits, printed, check)
             with self._place(level) as place:
-                child = self._start(place, code, functions, limits, line)
+                child = self._start(place, code, functions, limits, line.secret, theirs)
                 with child:
                     failure = _follow(child, line, printed, limits, check)
             if not child.executed:
                 raise self._sandbox.not_executed("Python", child.stderr)
-        finally:
-            line.close()
         text, cut = printed.text, printed.cut_bytes
         if failure is not None or line.end is None:
-            return Outcome(text, None, failure or _died(child), cut)
+            return Outcome(text, NOTHING, failure or _died(child), cut)
         end = line.end
         told = _explain(end.failure, functions) if end.failure is not None else None
-        return Outcome(text, end.value, told, cut + max(end.cut, 0), tuple(end.files))
+        return Outcome(text, bytes(end.value), told, cut + max(end.cut, 0), end.file_names())
 
     def _level(self) -> Level:
         """A level that holds, or none at all where the operator vouches."""
@@ -270,30 +137,29 @@ class PythonEngine:
             finally:
                 own.close()
         else:
-            folder = tempfile.mkdtemp(prefix="llmc-code-")
+            scratch = Scratch("code", level.launch([], -1).plan.get("user"))
             try:
-                user = level.launch([], -1).plan.get("user")
-                if user:
-                    os.chown(folder, *user)
-                yield _Place(level, {b"TMPDIR": os.fsencode(folder)})
+                yield _Place(level, {b"TMPDIR": os.fsencode(scratch.path)})
             finally:
-                remove_tree(folder)
+                scratch.close()
 
-    def _start(self, place: _Place, code: str, functions: Functions, limits: Limits, line: _Line) -> Child:
+    def _start(
+        self, place: _Place, code: str, functions: Functions, limits: Limits, secret: str, line: socket.socket
+    ) -> Child:
         cwd = os.open("/", os.O_PATH | os.O_CLOEXEC)
-        room = max(min(limits.output_bytes, _MAX_FRAME // 8), 1)
+        room = max(min(limits.output_bytes, LARGEST_VALUE), 1)
         text = code.encode("utf-8", "replace").decode()
-        order = (line.secret, text, [*functions], _packages(self._settings.extra_read), _MAX_FRAME, room)
+        order = (secret, text, [*functions], _packages(self._settings.extra_read), MAX_ARGUMENTS, room)
         python = interpreter(self._sandbox.user)
         words = [python, "-I", "-S", "-X", "utf8", "-c", _BEGIN, str(place.level.free_fd)]
         try:
             argv = [os.fsencode(word) for word in words]
             stdin = marshal.dumps((_program(python), order))
-            return self._sandbox.start(argv, cwd, stdin, (line.theirs.fileno(),), place.env, place.level)
+            return self._sandbox.start(argv, cwd, stdin, (line.fileno(),), place.env, place.level)
         except OSError as exc:
             raise FeatureUnavailable(f"Python could not be started ({exc.strerror})") from None
         finally:
-            line.theirs.close()
+            line.close()
             os.close(cwd)
 
 
@@ -309,7 +175,9 @@ def settings_for_code(commands: Settings, memory_mb: int) -> Settings:
     return commands._replace(extra_write=(), bounds=bounds)
 
 
-def _follow(child: Child, line: _Line, printed: Printed, limits: Limits, check: Callable[[], None]) -> Failure | None:
+def _follow(
+    child: Child, line: ToolLine, printed: Printed, limits: Limits, check: Callable[[], None]
+) -> Failure | None:
     """Serve a run until it tells its end, dies, misuses the line or has had its time; then nothing of it runs on."""
     failure = None
     memory = _Memory(child.pid, limits.memory_bytes)
@@ -372,7 +240,7 @@ def _hint_for(reason: str) -> str | None:
     return "Search or list first, then read what matters." if reason == "too many tool calls" else None
 
 
-def _explain(told: _Told, functions: Functions) -> Failure:
+def _explain(told: RunError, functions: Functions) -> Failure:
     message = f"{told.kind}: {told.message}" if told.message else told.kind
     hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
     return Failure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)

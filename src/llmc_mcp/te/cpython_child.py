@@ -25,17 +25,21 @@ _HEAD = 4  # bytes of a frame's length
 class Line:
     """The way to the tools: frames of JSON over a socket that nobody else has, each with this run's secret."""
 
-    def __init__(self, fd: int, secret: str, max_frame: int) -> None:
-        self._fd, self._secret, self._max_frame = fd, secret, max_frame
+    def __init__(self, fd: int, secret: str, max_arguments: int) -> None:
+        self._fd, self._secret, self._max_arguments = fd, secret, max_arguments
         self._lock, self._owner = _thread.allocate_lock(), os.getpid()
 
     def call(self, name: str, values: tuple[object, ...], named: dict[str, object]) -> object:
         """Call a tool and wait for its answer; its failure is a RuntimeError that starts with a code."""
+        frame = b""
         if os.getpid() != self._owner:
             raise RuntimeError(f"{name}: tools can be called from the process that runs the code, not from a fork")
-        frame = self._encoded({"type": "call", "name": name, "values": values, "named": named}, _plain)
-        if len(frame) > self._max_frame:
-            raise RuntimeError(f"TOO_LARGE: the arguments of {name} have {len(frame):,} bytes")
+        size = weight([values, named], self._max_arguments)
+        if size <= self._max_arguments:  # else encoding it could take all memory
+            frame = self._encoded({"type": "call", "name": name, "values": values, "named": named})
+            size = len(frame)
+        if size > self._max_arguments:
+            raise RuntimeError(f"TOO_LARGE: the arguments of {name} have more than {self._max_arguments:,} bytes")
         with self._lock:
             self._send(frame)
             answer = json.loads(self._receive())
@@ -43,31 +47,92 @@ class Line:
             raise (TypeError if answer["error"] == "TypeError" else RuntimeError)(answer["message"])
         return answer["value"]
 
-    def end(self, outcome: dict[str, object]) -> None:
-        """The last word: what came of the code."""
-        self._send(self._encoded({"type": "end", **outcome}, repr))
+    def print(self, text: str) -> None:
+        """What the code printed, where it has no stream of its own."""
+        self._send(self._encoded({"type": "print", "text": text}))
 
-    def _encoded(self, frame: dict[str, object], default: Callable[[object], object]) -> bytes:
-        text = json.dumps({**frame, "secret": self._secret}, default=default, ensure_ascii=False)
+    def end(self, outcome: dict[str, object], value: str = "null") -> None:
+        """The last word: what came of the code, and the JSON of its value."""
+        frame = self._encoded({"type": "end", **outcome})
+        self._send(frame[:-1] + b', "value": ' + value.encode("utf-8", "replace") + b"}")
+
+    def _encoded(self, frame: dict[str, object]) -> bytes:
+        text = json.dumps({**frame, "secret": self._secret}, default=_plain, ensure_ascii=False, allow_nan=False)
         return text.encode("utf-8", "replace")
 
     def _send(self, frame: bytes) -> None:
-        view = memoryview(len(frame).to_bytes(_HEAD, "little") + frame)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        send(self._fd, frame)
 
     def _receive(self) -> bytes:
-        return self._exactly(int.from_bytes(self._exactly(_HEAD), "little"))
+        return receive(self._fd)
 
-    def _exactly(self, size: int) -> bytes:
-        pieces: list[bytes] = []
-        while size:
-            piece = os.read(self._fd, min(size, 1 << 20))
-            if not piece:
-                raise ConnectionError("the line to the tools is closed")
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
+
+def send(fd: int, frame: bytes) -> None:
+    """One frame."""
+    view = memoryview(len(frame).to_bytes(_HEAD, "little") + frame)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def receive(fd: int) -> bytes:
+    """One frame."""
+    return _exactly(fd, int.from_bytes(_exactly(fd, _HEAD), "little"))
+
+
+def _exactly(fd: int, size: int) -> bytes:
+    pieces: list[bytes] = []
+    while size:
+        piece = os.read(fd, min(size, 1 << 20))
+        if not piece:
+            raise ConnectionError("the line to the tools is closed")
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def weight(value: object, most: int) -> int:
+    """About how long a value is as text, where what it holds twice counts twice; looks no further once over `most`.
+
+    A few lists that hold one another can mean more text than any memory has: so nothing is encoded unweighed.
+    """
+    total = 0
+    todo: list[Any] = [value]
+    while todo and total <= most:
+        one = todo.pop()
+        if isinstance(one, int):
+            total += one.bit_length() // 4
+        elif isinstance(one, str | bytes | bytearray):
+            total += len(one)
+        elif isinstance(one, dict | list | tuple | set | frozenset):
+            total += len(one)  # pyright: ignore[reportUnknownArgumentType]
+            if total <= most:
+                todo += one
+                todo += one.values() if isinstance(one, dict) else ()
+        else:
+            total += 4
+    return total
+
+
+def beginning(value: object, room: int) -> str:
+    """The text of a value as far as there is room for it."""
+    if isinstance(value, str):
+        return value[:room]
+
+    def plain(other: "Any") -> object:
+        if isinstance(other, set | frozenset):
+            return list(other)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return repr(other[:room] if isinstance(other, bytes | bytearray) else other)
+
+    pieces: list[str] = []
+    try:
+        for piece in json.JSONEncoder(default=plain, ensure_ascii=False).iterencode(value):
+            pieces.append(piece[:room])
+            room -= len(piece)
+            if room <= 0:
+                break
+    except (TypeError, ValueError, RecursionError) as exc:  # no such key, no such number, too deep
+        pieces.append(f" … ({type(exc).__name__})")
+    return "".join(pieces)
 
 
 def _plain(value: "Any") -> object:
@@ -144,22 +209,32 @@ def written(folder: str) -> list[str]:
         return []
 
 
-def outcome_of(value: object, max_value: int) -> dict[str, object]:
-    """A value as JSON has it or, where it has no such form or is too long, as text."""
+def encoded(value: object, most: int) -> tuple[str, int]:
+    """A value as JSON or, where it has no such form or is too long, as text; and how much of it was cut, if any."""
+    if weight(value, most) <= most:
+        try:
+            text = json.dumps(value, default=repr, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            value = _described(value)
+        else:
+            if len(text) <= most:
+                return text, 0
+    shown = beginning(value, most + 1)
+    cut = max(len(value if isinstance(value, str) else shown) - most, 0)  # at least: the rest was not looked at
+    return json.dumps(shown[:most], ensure_ascii=False), cut
+
+
+def _described(value: object) -> object:
+    """A value that JSON can't have; one that is no text either stays as it is."""
     try:
-        size = len(json.dumps(value, default=repr, allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        value = repr(value)
-        size = len(value)
-    if size <= max_value:
-        return {"value": value}
-    text = value if isinstance(value, str) else json.dumps(value, default=repr)
-    return {"value": text[:max_value], "cut": len(text) - max_value}
+        return repr(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> None:
     """Do what the order says, tell what came of it."""
-    secret, code, names, folders, max_frame, max_value = order
+    secret, code, names, folders, max_arguments, max_value = order
     os.set_inheritable(fd, False)
     os.dup2(1, 2)  # one stream, in the order in which things were printed
     null = os.open(os.devnull, os.O_RDONLY)
@@ -174,12 +249,14 @@ def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> N
     sys.argv = [FILE]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    line = Line(fd, secret, max_frame)
+    line = Line(fd, secret, max_arguments)
+    value = "null"
+    outcome: dict[str, object] = {}
     try:
-        outcome = outcome_of(run(code, functions(line, names)), max_value)
+        value, outcome["cut"] = encoded(run(code, functions(line, names)), max_value)
         wind_up()
     except SystemExit as exc:
-        outcome: dict[str, object] = {} if exc.code in (None, 0) else {"failure": explained(exc, code)}
+        outcome = {} if exc.code in (None, 0) else {"failure": explained(exc, code)}
     except BaseException as exc:  # noqa: BLE001 - whatever it is, it is the answer
         outcome = {"failure": explained(exc, code)}
     try:
@@ -187,7 +264,7 @@ def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> N
     except (OSError, ValueError):
         pass  # the code closed it
     try:
-        line.end({**outcome, "files": written(folder)})
+        line.end({**outcome, "files": written(folder)}, "null" if "failure" in outcome else value)
     except OSError:  # or this
         os._exit(1)
     os._exit(0)

@@ -92,10 +92,16 @@ def rename_no_replace(from_fd: int, name: bytes, to_fd: int, new_name: bytes) ->
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_SECCOMP = 22
+_PR_CAPBSET_DROP = 24
+_PR_SET_SECUREBITS = 28
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
 
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
 _SECCOMP_MODE_FILTER = 2
+_SECUREBITS_ROOT_IS_NOBODY = 0b101111  # noroot, no setuid fix-up, no ambient raise; each of them locked
+_CAPABILITY_VERSION_3 = 0x20080522
 
 
 _raw_prctl = _libc.prctl
@@ -119,6 +125,20 @@ def become_subreaper() -> None:
 def no_new_privileges() -> None:
     """From here on exec never raises privileges; Landlock and seccomp ask for it."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good: uid 0 keeps the files it owns and nothing more. Needs CAP_SETPCAP."""
+    for capability in range(64):
+        if _raw_prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            if ctypes.get_errno() == errno.EINVAL:  # past the last one this kernel knows
+                break
+            _check(-1)
+    _prctl(_PR_SET_SECUREBITS, _SECUREBITS_ROOT_IS_NOBODY)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _check(_libc.capset(header, nothing))
 
 
 class _SockFprog(ctypes.Structure):

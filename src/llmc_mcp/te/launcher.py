@@ -48,6 +48,7 @@ class Plan(TypedDict, total=False):
     seccomp: bytes
     limits: list[tuple[int, int]]  # resource, value
     user: tuple[int, int]  # become this uid and gid
+    drop_capabilities: bool
     oom_score_adj: int
 
 
@@ -209,6 +210,8 @@ def _become(plan: Plan, fds: list[int], report: int) -> None:
         os.setresuid(uid, uid, uid)
         kernel.die_with_parent(signal.SIGKILL)  # a change of user has cleared it
     kernel.no_new_privileges()
+    if plan.get("drop_capabilities"):
+        kernel.drop_capabilities()
     if ruleset >= 0:
         kernel.landlock_restrict_self(ruleset)
     os.closerange(len(lifted), report)

@@ -8,7 +8,7 @@ from ..errors import BadArgs, FeatureUnavailable
 from . import kernel, seccomp
 from .exec_status import ExecStatus
 from .ground import SYSTEM_FOLDERS, SYSTEM_PATH, Ground, Launch, Level, is_below, user_name
-from .scratch import remove_tree
+from .scratch import Scratch
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
 # mount at every start of bubblewrap, so only what tools of a developer's day miss.
@@ -59,9 +59,8 @@ class LandlockLevel:
         network = ground.settings.network
         self.blocks_network = not network
         self._ground = ground
-        self._tmp = tempfile.mkdtemp(prefix="llmc-")
-        if ground.user:
-            os.chown(self._tmp, *ground.user)
+        self._scratch = Scratch("run", ground.user)
+        self._tmp = self._scratch.path
         self._ruleset = self._rules(network)
         families = seccomp.INTERNET if network else ()
         self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(ground), shared=True)
@@ -81,7 +80,7 @@ class LandlockLevel:
 
     def close(self) -> None:
         os.close(self._ruleset)
-        remove_tree(self._tmp)
+        self._scratch.close()
 
     def _rules(self, network: bool) -> int:
         ground = self._ground

@@ -1,29 +1,38 @@
 """Running an agent's Python: an interpreter without a machine behind it, and the functions it is given.
 
-Monty is an interpreter of its own in a worker process: no files, no network, no imports but a few harmless ones. What
-the code can reach is exactly the functions passed in, so it needs no container around it. Limits are always passed:
-by default the engine has none, and prints to the file descriptor that carries our protocol.
+Monty is an interpreter of its own: no files, no network, no imports but a few harmless ones. What the code can reach
+is exactly the functions passed in. It runs in a process that the launcher starts (monty_child.py), because its values
+become Python objects in whichever process holds it: there the kernel bounds them, and the server sees only JSON.
 """
 
-import glob
+import importlib.util
 import os
+import resource
 import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
 
-from ..errors import Cancelled, FeatureUnavailable, LlmcError, ResourceBusy
-from .code import Failure, Functions, Limits, Outcome, Printed, nearest
+import msgspec
 
-_MAX_SLEEP_S = 5.0
+from ..errors import FeatureUnavailable, ResourceBusy, Timeout
+from ..rag import confine
+from . import kernel, seccomp
+from .code import LARGEST_VALUE, NOTHING, Failure, Functions, Limits, Outcome, Printed, nearest
+from .landlock import ruleset
+from .launcher import Launcher, Plan, Started
+from .monty_child import Order
+from .tool_line import MAX_ARGUMENTS, RunError, ToolLine
+
 _WORKERS = 4
-_PATIENCE_S = 10.0  # for a worker that is free
+_PATIENCE_S = 10.0  # for a worker that is free, or starts
 _LOOK_EVERY_S = 0.05
-_SHOWN_SOURCE = 200
-_SHOWN_MESSAGE = 1_500
+_GRACE_S = 1.0  # for the engine to end code whose time is up: it says where the code was
+_OWN_MEMORY = 64 << 20  # of each of a worker's processes
+_ZONES = b"/usr/share/zoneinfo"
 _MODULES = "re, json, math, datetime, dataclasses, collections, itertools, csv, decimal, asyncio"
 
 # What the engine says when it lacks something, and the way around it.
@@ -34,6 +43,7 @@ _HINTS = (
     ("PermissionError", "There are no files in here: call read_file(path), linux_fs_write(path, content) …"),
     ("is not supported in this environment", "Call a tool instead: tools() lists them, help(name) explains one."),
     ("not yet support", "Write it in simpler Python."),
+    ("TOO_LARGE", "Pass or return less: count, filter or cut first."),
     ("memory limit exceeded", "Keep less: count or filter while reading."),
     ("time limit exceeded", "Do less per run, or pass a longer timeout."),
     ("too many suspensions", "Fewer tool calls per run: search or list first, then read what matters."),
@@ -41,120 +51,99 @@ _HINTS = (
 
 
 class _Worker:
-    """A pool of one worker: the engine does not tell which of several runs what, and has no way to stop one."""
+    """A process that holds the engine and carries out one run at a time."""
 
-    def __init__(self, module: Any) -> None:
-        before = _children()
-        self.pool: Any = module.Monty(max_processes=1, checkout_timeout=_PATIENCE_S).__enter__()
+    def __init__(self, launcher: Launcher, memory_bytes: int) -> None:
+        self._launcher = launcher
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        opened = [os.open("/", os.O_PATH | os.O_CLOEXEC), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
         try:
-            (pid,) = _children() - before
-            self._process = os.pidfd_open(pid)
-        except (ValueError, OSError):
-            self.pool.__exit__(None, None, None)
-            raise FeatureUnavailable("the code engine did not start", hint="Its worker is the program monty.") from None
-        self._killed = False
+            with theirs:
+                fds = [opened[0], opened[1], opened[1], opened[1], theirs.fileno()]
+                plan = _plan(memory_bytes)
+                if kernel.landlock_abi():
+                    opened.append(ruleset([*confine.needed(_ZONES)]))
+                    plan["ruleset"] = len(fds)
+                    fds.append(opened[-1])
+                self._child: Started = launcher.start(confine.command("llmc_mcp.te.monty_child"), {}, fds, plan)
+        except OSError as exc:
+            self.line.close()
+            raise FeatureUnavailable(f"the code engine could not be started ({exc.strerror})") from None
+        finally:
+            for fd in opened:
+                os.close(fd)
+        self._await_ready()
 
     @property
     def usable(self) -> bool:
-        """Whether its process is still the one that it was started with."""
-        return not self._killed and not select.select([self._process], [], [], 0)[0]
-
-    def kill(self) -> None:
-        """End it in whatever it does."""
-        self._killed = True
-        try:
-            signal.pidfd_send_signal(self._process, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it was quicker
+        """Whether it waits for a run: it never speaks unasked, so that it is readable means that it is gone."""
+        return self.line.fileno() >= 0 and not select.select([self.line], [], [], 0)[0]
 
     def close(self) -> None:
-        self.pool.__exit__(None, None, None)
-        os.close(self._process)
+        """End it and all that it started, in whatever it does."""
+        self.line.close()
+        self._launcher.signal(self._child, signal.SIGKILL)
+        self._launcher.forget(self._child)
 
-
-def _children() -> set[int]:
-    """The engine's processes; whatever else the server starts meanwhile is not meant."""
-    found: set[int] = set()
-    for path in glob.glob("/proc/self/task/*/children"):
+    def _await_ready(self) -> None:
+        """Its first frame says what is missing: nothing, if all is well."""
+        self.line.settimeout(_PATIENCE_S)
         try:
-            with open(path) as file:
-                pids = file.read().split()
+            head = self.line.recv(4, socket.MSG_WAITALL)
+            reason = self.line.recv(int.from_bytes(head, "little"), socket.MSG_WAITALL).decode() if any(head) else ""
         except OSError:
-            continue  # a thread that ended
-        for pid in pids:
-            try:
-                if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "monty":
-                    found.add(int(pid))
-            except OSError:
-                continue  # a process that ended
-    return found
+            head, reason = b"", ""
+        if len(head) < 4 or reason:
+            self.close()
+            raise FeatureUnavailable(
+                f"the code engine did not start ({reason[:300] or 'its process ended'})",
+                hint="pip install pydantic-monty==1.4.0",
+            )
 
 
-class _Lookout:
-    """One thread that asks, for all runs, whether they are still wanted, and kills the worker of one that is not."""
+def _plan(memory_bytes: int) -> Plan:
+    """Its memory is bounded, it reaches nothing, and it ends with the server and with all that it started."""
+    plan: Plan = {
+        "supervised": True,
+        "keep": [4],
+        "limits": [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory_bytes + _OWN_MEMORY)],
+        "drop_capabilities": os.geteuid() == 0,
+    }
+    if seccomp.supported():
+        plan["seccomp"] = seccomp.command_filter(families=(), shared=True)
+    return plan
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._any = threading.Event()
-        self._runs: dict[_Worker, Callable[[], None]] = {}
-        self._given_up: dict[_Worker, Cancelled] = {}
-        self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def over(self, worker: _Worker, check: Callable[[], None]) -> Generator[None]:
-        """Watch over a run; if it was taken back, that is what this raises."""
-        with self._lock:
-            self._runs[worker] = check
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="lookout", daemon=True)
-                self._thread.start()
-        self._any.set()
+class _Patience:
+    """Asks whether a run is still wanted. Where its time is up the engine says so itself, unless it misses that."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._over_at = float("inf")
+
+    def __call__(self) -> None:
         try:
-            yield
-        finally:
-            with self._lock:
-                del self._runs[worker]
-                gone = self._given_up.pop(worker, None)
-            if gone is not None:
-                raise gone from None
-
-    def _watch(self) -> None:
-        while True:
-            self._any.wait()
-            time.sleep(_LOOK_EVERY_S)
-            with self._lock:
-                if not self._runs:
-                    self._any.clear()
-                runs = list(self._runs.items())
-            for worker, check in runs:
-                self._look(worker, check)
-
-    def _look(self, worker: _Worker, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except Cancelled as exc:
-            with self._lock:
-                if self._runs.get(worker) is check:  # it may have ended meanwhile, and its worker have another
-                    self._given_up[worker] = exc
-                    worker.kill()
-        except LlmcError:
-            pass  # out of time: the engine sees to that itself, and says where the code was
+            self._check()
+        except Timeout:
+            now = time.monotonic()
+            self._over_at = min(self._over_at, now + _GRACE_S)
+            if now >= self._over_at:
+                raise
 
 
 class MontyEngine:
     """Code in Monty's workers; a worker that hangs or dies is replaced and the server goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: Launcher, memory_mb: int) -> None:
+        self._launcher, self._memory_bytes = launcher, memory_mb << 20
         self._making = threading.Lock()
         self._free = threading.Semaphore(_WORKERS)
         self._idle: list[_Worker] = []
-        self._lookout = _Lookout()
-        self._module: Any = None
 
     def warm(self) -> str:
-        """Import the engine and start a worker."""
-        with self._worker(lambda: None):
-            return "Monty, an interpreter that reaches nothing but the tools"
+        """Start a worker, and have it ready for its first run."""
+        self.run("", {}, Limits(_PATIENCE_S, self._memory_bytes, 0, 1), lambda: None)
+        return "Monty, an interpreter that reaches nothing but the tools"
 
     def close(self) -> None:
         """End the workers."""
@@ -165,25 +154,26 @@ class MontyEngine:
 
     def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
         """Run `code` in a fresh session: nothing is shared between runs."""
-        printed = Printed(limits.output_bytes)
-        bounds = {
-            "max_feed_duration_secs": limits.seconds,
-            "max_memory": limits.memory_bytes,
-            "max_suspensions": limits.calls,
-            "max_total_sleep_secs": min(limits.seconds, _MAX_SLEEP_S),
-        }
-        policy = {"sleep_system_max": min(limits.seconds, _MAX_SLEEP_S)}
-        with self._worker(check) as worker, self._lookout.over(worker, check):
+        printed, patience = Printed(limits.output_bytes), _Patience(check)
+        with self._worker(check) as worker:
+            line = ToolLine(worker.line, functions, limits, printed, patience)
             try:
-                with worker.pool.checkout(script_name="code.py", limits=bounds, os_policy=policy) as session:
-                    value = session.feed_run(code, external_lookup=dict(functions), print_callback=printed)
-            except self._module.MontyError as exc:
-                return Outcome(printed.text, None, _explain(exc, functions), printed.cut_bytes)
-            return Outcome(printed.text, value, None, printed.cut_bytes)
+                line.send(msgspec.json.encode(_order(line.secret, code, functions, limits)))
+                _follow(line, patience)
+            except Timeout:
+                line.refused = f"TimeoutError: time limit exceeded: the code ran longer than {limits.seconds:g} s"
+            if line.end is None:
+                worker.close()
+        if line.end is None:
+            told = RunError("", line.refused or "memory limit exceeded: the engine ended", None, None)
+            return Outcome(printed.text, NOTHING, _explain(told, functions), printed.cut_bytes)
+        end = line.end
+        failure = _explain(end.failure, functions) if end.failure is not None else None
+        return Outcome(printed.text, bytes(end.value), failure, printed.cut_bytes + end.cut)
 
     @contextmanager
     def _worker(self, check: Callable[[], None]) -> Generator[_Worker]:
-        """A worker for one run; one that did not survive the run is not used again."""
+        """A worker for one run; one that did not come to the end of its run is not used again."""
         ends = time.monotonic() + _PATIENCE_S
         while not self._free.acquire(timeout=_LOOK_EVERY_S):
             check()
@@ -193,12 +183,14 @@ class MontyEngine:
             worker = self._take()
             try:
                 yield worker
-            finally:
-                if worker.usable:
-                    with self._making:
-                        self._idle.append(worker)
-                else:
-                    worker.close()
+            except BaseException:
+                worker.close()
+                raise
+            if worker.usable:
+                with self._making:
+                    self._idle.append(worker)
+            else:
+                worker.close()
         finally:
             self._free.release()
 
@@ -209,25 +201,36 @@ class MontyEngine:
                 if worker.usable:
                     return worker
                 worker.close()
-            if self._module is None:
-                self._module = _import()
-            return _Worker(self._module)
+        if importlib.util.find_spec("pydantic_monty") is None:
+            raise FeatureUnavailable("the code engine is not installed", hint="pip install pydantic-monty==1.4.0")
+        return _Worker(self._launcher, self._memory_bytes)
 
 
-def _import() -> Any:
-    try:
-        import pydantic_monty
-    except ImportError as exc:
-        raise FeatureUnavailable(
-            f"the code engine is not installed ({exc})", hint="pip install pydantic-monty==1.4.0"
-        ) from None
-    return pydantic_monty
+def _order(secret: str, code: str, functions: Functions, limits: Limits) -> Order:
+    return Order(
+        secret,
+        code,
+        [*functions],
+        limits.seconds,
+        limits.memory_bytes,
+        limits.calls,
+        limits.output_bytes,
+        max(min(limits.output_bytes, LARGEST_VALUE), 1),
+        MAX_ARGUMENTS,
+    )
 
 
-def _explain(exc: Any, functions: Functions) -> Failure:
-    message = str(exc)
-    frames: list[Any] = exc.traceback() if hasattr(exc, "traceback") else []
-    last = frames[-1] if frames else None
-    hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
-    source = last.source_line[:_SHOWN_SOURCE] if last and last.source_line else None
-    return Failure(message[:_SHOWN_MESSAGE], last.line if last else None, source, hint)
+def _follow(line: ToolLine, check: Callable[[], None]) -> None:
+    """Serve a run until it tells its end, dies or misuses the line."""
+    poll = select.poll()
+    poll.register(line, select.POLLIN)
+    while not line.over:
+        ready = poll.poll(_LOOK_EVERY_S * 1000)
+        check()
+        if ready and not line.serve():
+            return
+
+
+def _explain(told: RunError, functions: Functions) -> Failure:
+    hint = next((words for sign, words in _HINTS if sign in told.message), None) or nearest(told.message, functions)
+    return Failure(told.message, told.line, told.source, hint)

@@ -1,19 +1,27 @@
 """The project's tests by pytest, read from pytest's own report (JUnit XML), which it writes to a file in memory."""
 
 import os
-import re
+import resource
+from collections.abc import Callable
 from typing import NamedTuple
-from xml.etree import ElementTree
 
-from ..errors import FeatureUnavailable, InvalidArgument, OutputTooLarge
+import msgspec
+
+from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, OutputTooLarge
+from ..rag import confine
+from . import kernel
 from .filesystem import Filesystem, Place
+from .junit import MAX_ANSWER, MAX_REPORT
+from .landlock import ruleset
+from .launcher import Launcher
+from .process import Child
 from .sandbox import Sandbox
 from .shell import Call, Shell, ShellResult
 
-_MAX_REPORT = 32 << 20
-_MESSAGE = 300
+_SHOWN = 600
+_READER_BYTES = 256 << 20
+_READER_SECONDS = 10  # of the processor's time
 _VENVS = (".venv", "venv")
-_FAILED_AT = re.compile(r"^(\S.*?):(\d+): ", re.MULTILINE)
 
 
 class Failure(NamedTuple):
@@ -23,6 +31,19 @@ class Failure(NamedTuple):
     file: str
     line: int
     message: str
+
+
+class _Answer(msgspec.Struct):
+    """What the process that reads a report tells of it."""
+
+    tests: int = 0
+    failures: int = 0
+    errors: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    found: list[Failure] = []
+    missing: bool = False
+    refused: str = ""
 
 
 class Outcome(NamedTuple):
@@ -41,8 +62,8 @@ class Outcome(NamedTuple):
 class Pytest:
     """Runs pytest in the first root with the project's own Python."""
 
-    def __init__(self, shell: Shell, sandbox: Sandbox, files: Filesystem) -> None:
-        self._shell, self._sandbox, self._files = shell, sandbox, files
+    def __init__(self, launcher: Launcher, shell: Shell, sandbox: Sandbox, files: Filesystem) -> None:
+        self._launcher, self._shell, self._sandbox, self._files = launcher, shell, sandbox, files
 
     def run(self, path: str | None, args: list[str], timeout_sec: float, call: Call) -> Outcome:
         """Run the tests in `path` (all by default)."""
@@ -53,11 +74,31 @@ class Pytest:
             argv += ["-o", "junit_family=xunit1", *args, *self._target(path)]
             done = self._shell.run_command(argv, timeout_sec=timeout_sec, call=call, listed=False, keep=(report,))
             size = os.fstat(report).st_size
-            if size > _MAX_REPORT:
-                raise OutputTooLarge(f"pytest's report has {size:,} bytes", hint="Run fewer tests at a time.")
-            return _outcome(os.pread(report, size, 0), done)
+            if size > MAX_REPORT:
+                raise OutputTooLarge(f"pytest's report has {size:,} bytes; {_said(done)}", hint=_where(done))
+            return _outcome(self._read(report, call.check), done)
         finally:
             os.close(report)
+
+    def _read(self, report: int, check: Callable[[], None]) -> _Answer:
+        """Have a confined process read what the tests wrote; it sees that and nothing else."""
+        limits = [(resource.RLIMIT_AS, _READER_BYTES), (resource.RLIMIT_CPU, _READER_SECONDS)]
+        opened = [os.open("/", os.O_PATH | os.O_CLOEXEC)]
+        try:
+            plan = confine.plan(4, *limits)
+            if kernel.landlock_abi():
+                opened.append(ruleset(confine.needed(b"/usr/lib")))
+            else:
+                del plan["ruleset"]
+            argv = confine.command("llmc_mcp.te.junit")
+            child = Child(
+                self._launcher, argv, cwd=opened[0], env={}, plan=plan, more_fds=tuple(opened[1:]), stdin=report
+            )
+            with child:
+                return _answer(child, check)
+        finally:
+            for fd in opened:
+                os.close(fd)
 
     def _python(self) -> str:
         root = self._files.roots[0]
@@ -77,43 +118,41 @@ class Pytest:
         return [place.absolute + (f"::{test}" if test else "")]
 
 
-def _outcome(report: bytes, done: ShellResult) -> Outcome:
+def _answer(child: Child, check: Callable[[], None]) -> _Answer:
+    answer = bytearray()
+    for piece in child.output(check):
+        answer += piece
+        if len(answer) > MAX_ANSWER:
+            return _Answer(refused="there is too much in it")
     try:
-        suites = list(ElementTree.fromstring(report).iter("testsuite"))  # noqa: S314 - as above
-    except ElementTree.ParseError:
-        raise _no_report(done) from None
-    counts = {name: sum(int(suite.get(name, 0)) for suite in suites) for name in ("failures", "errors", "skipped")}
-    total = sum(int(suite.get("tests", 0)) for suite in suites)
-    seconds = sum(float(suite.get("time", 0)) for suite in suites)
-    failures = [failure for suite in suites for case in suite.iter("testcase") for failure in _failures(case)]
-    passed = total - sum(counts.values())
+        return msgspec.json.decode(answer, type=_Answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Answer(refused="it takes too much time or memory")
+
+
+def _outcome(report: _Answer, done: ShellResult) -> Outcome:
+    if report.missing:
+        raise _no_report(done)
+    if report.refused:
+        raise InvalidArgument(
+            f"pytest's report was not read: {report.refused}; exit code {done.exit_code}; {_said(done)}",
+            hint=_where(done),
+        )
+    failed = report.failures + report.errors + report.skipped
     return Outcome(
-        passed,
-        counts["failures"],
-        counts["errors"],
-        counts["skipped"],
-        round(seconds, 3),
-        failures,
+        max(report.tests - failed, 0),
+        report.failures,
+        report.errors,
+        report.skipped,
+        round(report.seconds, 3),
+        report.found,
         done.handle,
         done.warnings,
     )
 
 
-def _failures(case: ElementTree.Element) -> list[Failure]:
-    file = case.get("file", "")
-    name = case.get("name", "")
-    found: list[Failure] = []
-    for problem in (*case.findall("failure"), *case.findall("error")):
-        line = int(case.get("line", -1)) + 1
-        # The last place named in the traceback that lies in the test's own file is where it went wrong.
-        places = [int(number) for where, number in _FAILED_AT.findall(problem.text or "") if where == file]
-        message = (problem.get("message") or "").strip()[:_MESSAGE]
-        found.append(Failure(f"{file}::{name}" if file else name, file, places[-1] if places else line, message))
-    return found
-
-
-def _no_report(done: ShellResult) -> Exception:
-    said = (done.stderr.strip() or done.stdout.strip())[-600:]
+def _no_report(done: ShellResult) -> LlmcError:
+    said = _said(done)
     if "No module named pytest" in said:
         return FeatureUnavailable(
             "pytest is not installed for the project's Python",
@@ -122,3 +161,12 @@ def _no_report(done: ShellResult) -> Exception:
     return InvalidArgument(
         f"pytest ended with exit code {done.exit_code} and no report: {said}", hint=" ".join(done.warnings) or None
     )
+
+
+def _said(done: ShellResult) -> str:
+    return (done.stderr.strip() or done.stdout.strip())[-_SHOWN:]
+
+
+def _where(done: ShellResult) -> str:
+    whole = f"All that the tests printed: linux_handle_read(handle={done.handle!r}). " if done.handle else ""
+    return " ".join([f"{whole}Run fewer tests at a time.", *done.warnings])

@@ -9,10 +9,8 @@ every start. A test that could not be finished, for want of time or memory, has 
 import errno
 import json
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +20,7 @@ from ..errors import FeatureUnavailable, ResourceBusy
 from .filesystem import Root
 from .launcher import ConfinementError, Launcher
 from .process import Child
+from .scratch import Scratch
 
 if TYPE_CHECKING:
     from .ground import Ground, Launch
@@ -54,11 +53,11 @@ def run(launcher: Launcher, name: str, ground: "Ground", data_dir: str) -> Outco
     known = _cached(data_dir).get(key)
     if known is not None:
         return Outcome(*known)
-    base = tempfile.mkdtemp(prefix="llmc-selftest-")
+    scratch = Scratch("selftest")
     try:
-        outcome = _try(launcher, name, ground, base)
+        outcome = _try(launcher, name, ground, scratch.path)
     finally:
-        shutil.rmtree(base, ignore_errors=True)
+        scratch.close()
     if not outcome.broken(name, network=ground.settings.network):
         _remember(data_dir, key, outcome)
     return outcome

@@ -62,19 +62,17 @@ def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> Cod
         reply.error = CodeError(*outcome.failure)
     if outcome.files:
         reply.note = f"Gone with the run: {', '.join(outcome.files)[:300]}. Persist files with linux_fs_write."
-    _set_value(ctx, reply, outcome.value)
+    _set_value(ctx, reply, outcome.encoded)
     return reply
 
 
-def _set_value(ctx: Context, reply: CodeResult, value: object) -> None:
-    """The value as JSON where it has such a form; one that is too long for a reply goes behind a handle."""
-    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
-    encoded = msgspec.json.encode(plain)
+def _set_value(ctx: Context, reply: CodeResult, encoded: bytes) -> None:
+    """The value, from its JSON; one that is too long for a reply goes behind a handle and is not decoded."""
     room = ctx.reply_bytes // 2
     if len(encoded) <= room:
-        reply.result = plain
+        reply.result = msgspec.json.decode(encoded)
         return
-    text = plain if isinstance(plain, str) else encoded.decode()
+    text = msgspec.json.decode(encoded, type=str) if encoded.startswith(b'"') else encoded.decode("utf-8", "replace")
     reply.handle = ctx.keep(reply.handle_kind, {}, text.encode("utf-8", "replace"))
     reply.result, reply.truncated = f"{text[: room // 4]} …[{len(encoded):,} bytes]", True
 
