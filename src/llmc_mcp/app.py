@@ -10,6 +10,7 @@ from .config import Config, data_directory
 from .errors import Cancelled, FeatureUnavailable, Internal, LlmcError, Timeout
 from .session import Session
 from .store.place import database_of
+from .te import kept
 from .te.filesystem import Access, Filesystem, Root
 from .tool import ToolDef
 
@@ -52,6 +53,7 @@ class App:
     ) -> None:
         self.config = config
         self.data_dir = data_dir or data_directory()
+        kept.forget_unneeded_imports(roots)
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
         self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
         self.tools: dict[str, ToolDef] = {}  # and which there are
@@ -300,6 +302,8 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         data_dir,
         policy.protected_names,
         tuple(own_files),
+        kept.secrets(config.sandbox.deny_read, kept.homes(os.getuid())),
+        kept.own_code(),
     )
 
 
