@@ -5,6 +5,9 @@ PYTHON      ?= python3
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS  ?=
 RUN_ARGS    ?=
+# make run ROOT=DIR; only from the command line, whatever the environment calls ROOT.
+FOLDER      := $(if $(filter command,$(origin ROOT)),$(ROOT))
+SAMPLE      := workspace
 CLIENT      ?=
 INSTALL_ARGS ?=
 
@@ -31,14 +34,20 @@ CLIENTS := tests/clients/node_modules/.installed
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-run: $(RUN) ## serve this folder over HTTP; prints URL, token and client configuration (RUN_ARGS='--port 0')
-	@$(BIN)/llmc run $(RUN_ARGS)
+# Never this folder by itself: what a server may change must not be what it is made of.
+run: $(RUN) ## serve ROOT=DIR over HTTP, or a sample project in ./workspace; prints URL, token and client configuration
+ifeq ($(FOLDER),)
+	@$(BIN)/python -P -m llmc_mcp.sample $(SAMPLE)
+	@echo "make: serving ./$(SAMPLE); another folder: make run ROOT=DIR" >&2
+endif
+	@$(BIN)/llmc run --root '$(or $(FOLDER),$(SAMPLE))' $(RUN_ARGS)
 
 install: $(RUN) ## put the server into an MCP client (CLIENT=claude-code, INSTALL_ARGS='--root DIR'); without CLIENT: list them
 	@$(BIN)/llmc install $(or $(CLIENT),--list) $(INSTALL_ARGS)
 
-smoke: $(RUN) ## start the server once on this folder, call it, print a client configuration
-	@$(BIN)/llmc smoke
+smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it, print a client configuration
+	@$(if $(FOLDER),,$(BIN)/python -P -m llmc_mcp.sample $(SAMPLE))
+	@bin="$$PWD/$(BIN)" && cd '$(or $(FOLDER),$(SAMPLE))' && "$$bin/llmc" smoke
 
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

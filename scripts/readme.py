@@ -89,7 +89,7 @@ class Newcomer:
         patience.cancel()
         (curl,) = re.findall(r"^  (curl .*)$", printed, re.MULTILINE)
         if shutil.which("curl") and "README.md" not in self.run(curl, self.project):
-            raise SystemExit(f"{curl}: no listing of the clone")
+            raise SystemExit(f"{curl}: no listing of the folder")
         os.killpg(started.pid, signal.SIGINT)
         started.wait(timeout=60)
         return printed

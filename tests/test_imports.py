@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "te_enriched",
         "te_shell",
         "te_stats",
+        "sample",
         "smoke",
         "calls_cli",
         "stats_cli",

@@ -11,7 +11,7 @@ from .errors import Cancelled, FeatureUnavailable, Internal, LlmcError, Timeout
 from .session import Session
 from .store.place import database_of
 from .store.root_sets import RootSet
-from .te import names
+from .te import kept, names
 from .te.filesystem import Access, Filesystem, Root
 from .tool import ToolDef
 
@@ -54,6 +54,7 @@ class App:
     ) -> None:
         self.config = config
         self.data_dir = data_dir or data_directory()
+        kept.forget_unneeded_imports(roots)
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
         self.root_set = RootSet(names.show(root.real) for root in self.files.roots)
         self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
@@ -317,6 +318,8 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         data_dir,
         policy.protected_names,
         tuple(own_files),
+        kept.secrets(config.sandbox.deny_read, kept.homes(os.getuid())),
+        kept.own_code(),
     )
 
 

@@ -150,7 +150,7 @@ BY_NAME = {client.name: client for client in CLIENTS}
 def server_command() -> list[str]:
     """What starts the server from anywhere: this installation's own script, or its Python where there is none."""
     script = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
-    return [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "llmc_mcp.server"]
+    return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "llmc_mcp.server"]
 
 
 def llmc_command() -> str:

@@ -126,7 +126,7 @@ class Sandbox(Section):
     ] = "auto"
     extra_read: Annotated[Names, key("paths outside the roots that commands may read", "fewer")] = ()
     extra_write: Annotated[Names, key("paths outside the roots that commands may write", "fewer")] = ()
-    deny_read: Annotated[Names, key("paths that commands may not read", "more")] = ()
+    deny_read: Annotated[Names, key("paths that neither commands nor file tools may read", "more")] = ()
     run_as: Annotated[str, key("user that commands run as when the server is root", "operator")] = ""
     max_processes: Annotated[int, amount("processes that commands may run together")] = 1_024
     max_memory_mb: Annotated[int, amount("private memory of one process of a command, in MB")] = 8_192

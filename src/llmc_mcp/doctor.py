@@ -12,6 +12,7 @@ from .app import App
 from .config_load import Loaded, load, parse_flags
 from .config_trust import ConfigError
 from .errors import LlmcError
+from .te.kept import is_below_any
 
 _USAGE = """\
 usage: llmc doctor [--json] [the server's flags: --root DIR, --config FILE …]
@@ -93,6 +94,7 @@ def findings(loaded: Loaded) -> Iterator[Finding]:
         return
     try:
         yield Finding("roots", "ok", ", ".join(root.shown for root in app.files.roots))
+        yield from _own_code(app)
         yield _ripgrep()
         yield from _sandbox(app)
         yield _code(app)
@@ -135,6 +137,13 @@ def _kernel() -> Iterator[Finding]:
         yield Finding("seccomp", "broken", f"no filter for {os.uname().machine}", "Commands need x86_64 or aarch64.")
 
 
+def _own_code(app: App) -> Iterator[Finding]:
+    if kept := app.files.own_code:
+        fix = "Serve a folder without it, or install the server elsewhere: pipx install, uv tool install."
+        message = "the server's own code lies in a root: no tool changes it, commands see it read-only"
+        yield Finding("own code", "missing", message, fix, kept)
+
+
 def _ripgrep() -> Finding:
     from .te.search import find_ripgrep
 
@@ -162,9 +171,21 @@ def _sandbox(app: App) -> Iterator[Finding]:
     message = f"run at level {report.level}; {len(held)} of {len(held) + len(open_doors)} attempts prevented"
     fix = "The level workspace prevents the rest." if open_doors and report.level == "landlock" else ""
     yield Finding("commands", "ok", message, fix, tuple(details))
+    if report.level == "workspace" and (sockets := _sockets_in_roots(app)):
+        fix = 'Have them made elsewhere ($XDG_RUNTIME_DIR), or set mcp.sandbox.level="landlock": it allows no sockets.'
+        message = "commands can reach unix sockets that lie in a root, with the network off as well"
+        yield Finding("sockets", "missing", message, fix, tuple(sockets))
     if not app.sandbox.counts_processes:
         fix = "Run the server as an ordinary user, or set mcp.sandbox.run_as."
         yield Finding("processes", "missing", "nothing counts the processes of root's commands", fix)
+
+
+def _sockets_in_roots(app: App) -> list[str]:
+    """Those that somebody listens on now, by the name they were made under."""
+    roots = [os.fsdecode(path) for root in app.files.roots for path in (root.path, root.real)]
+    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
+        paths = {row.rstrip("\n").split(" ", 7)[-1] for row in table if " /" in row}
+    return sorted(path for path in paths if is_below_any(path, roots) and not app.files.is_secret(path))
 
 
 def _code(app: App) -> Finding:

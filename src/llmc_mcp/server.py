@@ -63,6 +63,8 @@ def build(config: Config, roots: list[str], data_dir: str | None = None, own_fil
     gate = Gate(App(config, roots, data_dir, own_files), Catalog(config), log)
     for notice in gate.catalog.notices:
         log.warning("catalog", notice=notice)
+    if kept := gate.app.files.own_code:
+        _write(2, f"llmc-mcp: the server's own code lies in a root; no tool and no command changes {', '.join(kept)}\n")
     return gate
 
 

@@ -22,7 +22,7 @@ class _Server:
     """A server process, spoken to line by line."""
 
     def __init__(self, root: str) -> None:
-        command = [sys.executable, "-m", "llmc_mcp.server", "--root", root, "--log-level", "warning"]
+        command = [sys.executable, "-P", "-m", "llmc_mcp.server", "--root", root, "--log-level", "warning"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._last_id = 0
 

@@ -26,6 +26,7 @@ LEVELS = ("workspace", "landlock")
 USERS = ("root", "user")
 SYSTEM_PYTHON = "/usr/bin/python3"
 PATIENCE_MS = 30_000
+PACKAGE = Path(llmc_mcp.__file__).parent
 
 TOOLS = (
     "bash", "sh", "python3", "git", "find", "tar", "env", "cat", "ls", "echo", "true", "sleep", "dd", "id", "yes",
@@ -70,10 +71,19 @@ def _python_path() -> str:
     return f"{Path(llmc_mcp.__file__).parents[1]}:{Path(msgspec.__file__).parents[1]}"
 
 
+def put_code_into(root: Path, below: str = "app/lib") -> str:
+    """A copy of the package in a root, as in a clone that is served; the import path that leads there."""
+    lib = root / below
+    shutil.copytree(PACKAGE, lib / "llmc_mcp", ignore=shutil.ignore_patterns("__pycache__"))
+    (lib / "late.py").write_text("# of the server\n")
+    return str(lib)
+
+
 class Arena:
     """One level, one user. `run` is a command through the tool; `python` runs a script inside."""
 
-    def __init__(self, level: str, who: str, **setup: Any) -> None:
+    def __init__(self, level: str, who: str, *, code: str = "", home_is_root: bool = False, **setup: Any) -> None:
+        """`code`: where in the root the server's own code lies; `home_is_root`: the root has the user's keys in it."""
         require_combination(level, who)
         self.level, self.who = level, who
         self.other_user = who == "user" and os.getuid() == 0
@@ -81,12 +91,16 @@ class Arena:
         self.run_as = run_as_at(level) if who == "root" else ""
         self.base = Path(tempfile.mkdtemp(prefix="llmc-arena-"))
         self.base.chmod(0o755)
-        self.root, self.outside, self.home = self.base / "root", self.base / "outside", self.base / "home"
+        self.root, self.outside = self.base / "root", self.base / "outside"
+        self.home = self.root if home_is_root else self.base / "home"
         for folder in (self.root, self.outside, self.home, self.home / ".ssh", self.home / ".aws"):
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
         for secret in (self.outside / "secret.txt", self.home / ".ssh/id_rsa", self.home / ".aws/credentials"):
             secret.write_text(SECRET)
-        self.setup = {"level": level, "roots": [str(self.root)], "data": str(self.home / "data"), **setup}
+        data = self.base / "data" if home_is_root else self.home / "data"
+        data.mkdir()
+        self.setup = {"level": level, "roots": [str(self.root)], "data": str(data), **setup}
+        self.code = put_code_into(self.root, code) if code else ""
         self.setup.setdefault("tools", {"run_cmd_allowlist": TOOLS})
         if self.run_as:
             self.setup["sandbox"] = {"run_as": self.run_as, **setup.get("sandbox", {})}
@@ -110,7 +124,12 @@ class Arena:
             [python, str(Path(__file__).with_name("sandbox_driver.py")), json.dumps(self.setup)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**HOSTILE_ENVIRONMENT, "HOME": str(self.home), "PATH": "/usr/bin", "PYTHONPATH": _python_path()},
+            env={
+                **HOSTILE_ENVIRONMENT,
+                "HOME": str(self.home),
+                "PATH": "/usr/bin",
+                "PYTHONPATH": f"{self.code}:{_python_path()}".lstrip(":"),
+            },
             cwd="/",
             **identity,
         )

@@ -110,6 +110,24 @@ CLAIMS: dict[str, Claim] = {
         "are given. not: deeper in the tree",
         _SAME,
     ),
+    "B24": Claim(
+        "the server's own code inside a root (a clone that is served, an environment in a project): changed, added to, "
+        "moved, or reached by a link put above it",
+        "read-only, and no folder above it up to the root can be moved; no commands where a root lies in it or a "
+        "link in a root leads to it. not: hard links to its files elsewhere in a root, a folder for the user's "
+        "packages that does not exist yet",
+        "not used there",
+    ),
+    "B30": Claim(
+        "what is hidden inside a root: moved away, replaced by a link, made later",
+        "covered at every start as it is then, can't be moved; no commands where a link in a root leads to it",
+        "not used there",
+    ),
+    "B32": Claim(
+        "unix sockets that lie inside a root",
+        "not: they can be reached, with the network off as well; `llmc doctor` names them",
+        "no socket can be made",
+    ),
     "C01": Claim("a timeout with daemons that ignore TERM", "0 survivors", _SAME),
     "C02": Claim("the server, its launcher or a supervisor killed", "0 survivors", _SAME),
     "C03": Claim("a child outliving the thread that asked", "it does", _SAME),
@@ -206,9 +224,15 @@ A server that runs as root gives its commands no capabilities and, in `workspace
 in the roots stay usable. `mcp.sandbox.run_as` names a user for them instead. The `landlock` level needs it: root's
 commands could change modes and times of root's files anywhere (see B07), so it is refused to them.
 
-The server's data directory and the user's secrets (~/.ssh, ~/.aws, ~/.config, ~/.netrc and the like) are absent. If
-they lie inside a root, `workspace` covers the entry right below the root that holds them, and `landlock`, which can't,
-is not used; a root of `/` can only be served with `off`.
+The server's data directory, the user's secrets (~/.ssh, ~/.aws, ~/.config, ~/.netrc and the like) and what
+`mcp.sandbox.deny_read` names are absent. If they lie inside a root, `workspace` covers the entry right below the root
+that holds them, and `landlock`, which can't, is not used; a root of `/` can only be served with `off`. File and search
+tools keep away from them as well, unless the operator named a root inside.
+
+Whoever can change the server's code, or the Python it starts next, is no longer confined. Where that code lies inside
+a root, no file tool changes it or moves a folder above it, and commands see it read-only; a root inside it is not
+served. Folders that are merely on the import path, because the server was started in them or by PYTHONPATH, are taken
+off it. The start and `llmc doctor` say so. Better: a server that is installed outside of every root.
 
 The network is off unless `mcp.tools.allow_outbound_network` is set. What a command leaves running ends with it.
 

@@ -1,4 +1,4 @@
-"""`llmc run`: serve this folder over HTTP and say how to connect; what `make run` starts."""
+"""`llmc run`: serve a folder over HTTP and say how to connect; what `make run` starts."""
 
 import json
 
@@ -39,11 +39,13 @@ def announcement(gate: Gate, listening: Listening) -> str:
     option = f' --header "{header}: {token}"' if token else ""
     body = '{"name": "list_dir", "args": {"path": "."}}'
     curl = f"curl -s {url}/tool" + (f' -H "{header}: {token}"' if token else "")
+    own = [f"  own code {', '.join(kept)}: nobody changes it"] if (kept := gate.app.files.own_code) else []
     lines = [
         f"LLMC MCP on {roots}",
         f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
         f"  token    {token or 'none'} ({listening.issued.source})",
         f"  sandbox  commands: {gate.app.command_confinement()}",
+        *own,
         "",
         "Claude Code:",
         f"  claude mcp add --transport http llmc {url}/mcp{option}",

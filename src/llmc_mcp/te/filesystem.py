@@ -23,7 +23,8 @@ from ..errors import (
     from_oserror,
 )
 from ..policy import NameRules, folders_above, name_rules, refuse_protected, refuse_secret
-from . import kernel, names
+from . import kept, kernel, names
+from .kept import is_below
 
 _BENEATH = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
 _MAX_LINKS = 40  # as many as the kernel follows
@@ -116,6 +117,8 @@ class Access(NamedTuple):
     hidden_dir: str | None = None  # the server's own data, should it lie below a root
     protected_names: tuple[str, ...] = ()
     protected_files: tuple[str, ...] = ()  # the server's own configuration, wherever it lies
+    hidden: tuple[str, ...] = ()  # what commands don't see either
+    own_code: tuple[str, ...] = ()  # what the server runs, or may yet
 
 
 class Filesystem:
@@ -129,6 +132,8 @@ class Filesystem:
         self.roots = [_open_root(path) for path in roots]
         self._proc_device = os.stat("/proc").st_dev
         self._hidden = self._hidden_below_a_root()
+        self._kept_secret = self._below_roots(self.access.hidden)
+        self.own_code = self._own_code()
 
     @cached_property
     def _secrets(self) -> NameRules:
@@ -150,7 +155,35 @@ class Filesystem:
         if self.access.hidden_dir is None:
             return None
         hidden = os.path.realpath(self.access.hidden_dir)
-        return hidden if any(_lies_in(hidden, os.fsdecode(root.real)) for root in self.roots) else None
+        return hidden if any(is_below(hidden, os.fsdecode(root.real)) for root in self.roots) else None
+
+    def _below_roots(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """The real places, and the links that lead there: who could replace one would be rid of the rule."""
+        folders = [os.fsdecode(root.real) for root in self.roots]
+        real = dict.fromkeys(place for path in paths for place in kept.trail(path))
+        return tuple(kept.outermost(place for place in real if any(is_below(place, folder) for folder in folders)))
+
+    def _own_code(self) -> tuple[str, ...]:
+        """Where the server's code lies below the roots; a root that lies in it could only be served by halves."""
+        for path in map(os.path.realpath, self.access.own_code):
+            for root in self.roots:
+                if is_below(os.fsdecode(root.real), path):
+                    raise PermissionDenied(
+                        f"root {root.shown}: lies in {path}, which the server runs its own code from",
+                        hint="Serve another folder, or install the server in an environment of its own.",
+                    )
+        return self._below_roots(self.access.own_code)
+
+    def _is_kept_secret(self, path: str) -> bool:
+        """Whether a real path is one that nobody may see, unless the operator named a root in there."""
+        return any(
+            is_below(path, secret) and not any(is_below(root, secret) and is_below(path, root) for root in self._named)
+            for secret in self._kept_secret
+        )
+
+    @cached_property
+    def _named(self) -> tuple[str, ...]:
+        return tuple(os.fsdecode(root.real) for root in self.roots)
 
     # --- finding ---------------------------------------------------------------------------------
 
@@ -200,10 +233,21 @@ class Filesystem:
     def open(self, place: Place, flags: int) -> int:
         """An fd for `place`, resolved beneath its root by the kernel."""
         fd = self._open(place, flags)
-        if self._hidden and _lies_in(_real_path(fd), self._hidden):
+        try:
+            self._refuse_hidden(fd, place)
+        except BaseException:
             os.close(fd)
-            raise self._outside(place.asked)
+            raise
         return fd
+
+    def _refuse_hidden(self, fd: int, place: Place) -> None:
+        if not self.hides_anything:
+            return
+        real = _real_path(fd)
+        if self._hidden and is_below(real, self._hidden):
+            raise self._outside(place.asked)
+        if self._is_kept_secret(real):
+            raise _refuse_kept_secret(place.asked)
 
     def _open(self, place: Place, flags: int) -> int:
         try:
@@ -291,13 +335,24 @@ class Filesystem:
 
     def may_show(self, directory: int, name: bytes, path: str) -> bool:
         """Whether a search may show a file it found: the same rules as for reading it."""
-        if self._secrets.covers(path) or (self._hidden and _lies_in(path, self._hidden)):
+        if self._secrets.covers(path) or self.hides(directory, name):
             return False
         try:
             info = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:
             return True  # it is gone already; what was found was allowed to be read
         return not self.foreign_link(info)
+
+    @property
+    def hides_anything(self) -> bool:
+        """Whether anything that nobody may look into lies below a root."""
+        return self._hidden is not None or bool(self._kept_secret)
+
+    def hides(self, directory: int, name: bytes) -> bool:
+        """Whether a name below an open directory, without a link in it, is one that nobody may look into."""
+        if not self.hides_anything:
+            return False
+        return self._is_hidden(os.path.normpath(os.path.join(_real_path(directory), os.fsdecode(name))))
 
     def open_dir(self, place: Place) -> int:
         """A directory, open for scanning."""
@@ -338,7 +393,10 @@ class Filesystem:
 
     def is_protected(self, path: str) -> bool:
         """Whether no file tool may change what lies at this path."""
-        return self._protected.covers(path) or path in self._protected_files
+        return self._protected.covers(path) or path in self._protected_files or self._is_own_code(path)
+
+    def _is_own_code(self, path: str) -> bool:
+        return any(is_below(path, own) for own in self.own_code)
 
     def holds_protected(self, path: str) -> bool:
         """Whether a folder at this path may hold something protected, so that no link may take its place."""
@@ -346,17 +404,24 @@ class Filesystem:
 
     def is_secret(self, path: str) -> bool:
         """Whether no file tool may show what lies at this path."""
-        return self._secrets.covers(path)
+        return self._secrets.covers(path) or self._is_kept_secret(path)
 
     def refuse_change(self, place: Place, *, tree: bool = False) -> None:
         """Raise for what must stay as it is; for a `tree` that is also whatever holds a root or our own data."""
         real = os.fsdecode(names.parse(place.real))
+        if self._is_own_code(real) or any(is_below(own, real) for own in self.own_code):
+            raise PermissionDenied(
+                f"{place.asked}: belongs to the server's own code or holds it; it stays as it is",
+                hint="Serve a folder without it, or install the server elsewhere: pipx install, uv tool install.",
+            )
+        if self._is_kept_secret(real) or any(is_below(secret, real) for secret in self._kept_secret):
+            raise _refuse_kept_secret(place.asked)
         if self.is_protected(real) or (place.absolute != real and self.is_protected(place.absolute)):
             raise refuse_protected(place.asked)
-        kept = [os.fsdecode(root.real) for root in self.roots] if tree else []
-        if any(_lies_in(path, real) for path in (*kept, *((self._hidden,) if self._hidden else ()))):
+        stay = self._named if tree else ()
+        if any(is_below(path, real) for path in (*stay, *((self._hidden,) if self._hidden else ()))):
             raise PermissionDenied(f"{place.asked}: holds an allowed root or the server's own data; it stays")
-        if self._hidden and _lies_in(real, self._hidden):
+        if self._hidden and is_below(real, self._hidden):
             raise self._outside(place.asked)
 
     def foreign_link(self, info: os.stat_result) -> bool:
@@ -386,8 +451,8 @@ class Filesystem:
         finally:
             os.close(handle)
 
-    def _is_hidden(self, place: Place, below: bytes) -> bool:
-        return self._hidden is not None and _lies_in(f"{place.absolute}/{os.fsdecode(below)}", self._hidden)
+    def _is_hidden(self, path: str) -> bool:
+        return (self._hidden is not None and is_below(path, self._hidden)) or self._is_kept_secret(path)
 
     def walk(
         self,
@@ -416,7 +481,7 @@ class Filesystem:
                         yield entry._replace(depth=current)
                         if entry.kind == "dir" and (enter is None or enter(entry.path)):
                             below.append(entry.path + b"/")
-                level = [path for path in below if not self._is_hidden(place, path[:-1])]
+                level = [path for path in below if not self.hides(top, path)]
         finally:
             os.close(top)
 
@@ -465,8 +530,11 @@ def _real_path(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
-def _lies_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+def _refuse_kept_secret(asked: str) -> PermissionDenied:
+    return PermissionDenied(
+        f"{asked}: kept from tools and commands, because it holds keys or other secrets, or shall not be read",
+        hint="The operator may serve it by naming it as a root; his own list is mcp.sandbox.deny_read.",
+    )
 
 
 def _open_root(path: str) -> Root:

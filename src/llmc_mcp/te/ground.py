@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import stat as stat_bits
 import sys
 from typing import NamedTuple, Protocol
 
@@ -10,16 +11,12 @@ from ..errors import FeatureUnavailable, InvalidArgument
 from .bounds import Bounds, Counter, resource_limits
 from .exec_status import ExecStatus
 from .filesystem import Root
+from .kept import homes, is_below, is_below_any, outermost, own_code, package_home, secrets, trail
 from .launcher import Plan
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-
-_SECRETS = (
-    ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config", ".netrc", ".pgpass", ".pypirc", ".npmrc",
-    ".git-credentials", ".password-store", ".local/share/keyrings", ".mozilla", ".cargo/credentials.toml",
-)  # fmt: skip
 
 _OOM_FIRST = 800
 
@@ -91,6 +88,17 @@ class Ground(NamedTuple):
     hidden: tuple[str, ...]  # inside the roots
     counter: Counter
     git_config: bytes = b""  # the file in the home of commands
+    own_code: tuple[str, ...] = ()  # what the server runs, or may yet; no command may change it
+
+    @property
+    def changeable(self) -> list[str]:
+        """The folders that commands may change."""
+        return [*(os.fsdecode(root.real) for root in self.roots), *self.writable]
+
+    def own_inside(self) -> list[str]:
+        """What of the server's code lies in a folder that commands may change: real paths, the outermost."""
+        inside = [path for path in map(os.path.realpath, self.own_code) if os.path.exists(path)]
+        return outermost(path for path in inside if is_below_any(path, self.changeable))
 
     def plan(self) -> Plan:
         """What does not depend on the level."""
@@ -128,15 +136,58 @@ def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> G
     read_only = tuple(
         dict.fromkeys(
             path
-            for path in map(_real, (*settings.extra_read, sys.prefix, sys.base_prefix, _package_home()))
+            for path in map(_real, (*settings.extra_read, sys.prefix, sys.base_prefix, package_home()))
             if os.path.exists(path) and reachable(path, user)
         )
     )
     writable = tuple(dict.fromkeys(map(_real, settings.extra_write)))
-    home = pwd.getpwuid(uid).pw_dir if user_name(uid) != str(uid) else os.path.expanduser("~")
     folders = [*(os.fsdecode(root.real) for root in roots), *writable] if settings.level != "off" else []
-    hidden = _hidden_inside(settings, folders, data_dir, home)
-    return Ground(settings, roots, user, uid, search_path(settings), read_only, writable, hidden, Counter(uid))
+    hidden = _hidden_inside(settings, folders, data_dir, uid)
+    path = search_path(settings)
+    ground = Ground(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
+    if settings.level != "off":
+        _refuse_loose_code(ground)
+    return ground
+
+
+def _refuse_loose_code(ground: Ground) -> None:
+    """Raise where a command could have the server run other code, however that code itself is covered."""
+    own = ground.own_inside()
+    for path in ground.own_code:
+        *links, real = trail(path)
+        for folder in ground.changeable:
+            if is_below(folder, real):
+                raise FeatureUnavailable(
+                    f"commands can't run: they may change {folder}, which the server runs its own code from",
+                    hint="Serve another folder, or install the server in an environment of its own.",
+                )
+        for link in links:
+            if is_below_any(link, ground.changeable) and not is_below_any(link, own):
+                raise FeatureUnavailable(
+                    f"commands can't run: they could replace {link}, a link on the way to the server's own code",
+                    hint="Start the server by its real path, or serve a folder without the link.",
+                )
+
+
+def pinned(ground: Ground) -> dict[str, bool]:
+    """How the server's code inside the roots is kept: each path to mount on itself, and whether it is read-only.
+
+    The folders on the way to it stay writable, but are mount points as well: what is one can't be renamed, so no
+    command can put a link in the place of any of them for the next start to follow.
+    """
+    pins: dict[str, bool] = {}
+    for own in ground.own_inside():
+        if is_below_any(own, ground.hidden):
+            continue  # nothing of it is to be seen
+        folder = min((folder for folder in ground.changeable if is_below(own, folder)), key=len)
+        path = folder
+        for part in own[len(folder) :].strip("/").split("/"):
+            path = os.path.join(path, part)
+            # Where the user of commands has no way into, he needs none: the whole of it is kept.
+            pins[path] = pins.get(path, False) or path == own or not reachable(path, ground.user)
+            if pins[path]:
+                break
+    return dict(sorted(pins.items()))
 
 
 def search_path(settings: Settings) -> tuple[str, ...]:
@@ -149,7 +200,7 @@ def program_folders(settings: Settings, roots: tuple[Root, ...]) -> tuple[str, .
     """Below which folders a program has to lie for commands to start it: those that exist inside the sandbox."""
     if settings.level == "off":
         return ("/",)
-    own = (*settings.extra_read, *settings.extra_write, sys.prefix, sys.base_prefix, _package_home())
+    own = (*settings.extra_read, *settings.extra_write, sys.prefix, sys.base_prefix, package_home())
     folders = map(_real, (*SYSTEM_FOLDERS, *search_path(settings), *own))
     return tuple(dict.fromkeys((*(os.fsdecode(root.real) for root in roots), *folders)))
 
@@ -165,10 +216,6 @@ def reachable(path: str, user: tuple[int, int] | None) -> bool:
             return False
         path = os.path.dirname(path)
     return True
-
-
-def _package_home() -> str:
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def _bin_of(folder: str) -> str:
@@ -201,28 +248,51 @@ def _run_as(name: str) -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
-def _hidden_inside(settings: Settings, folders: list[str], data_dir: str, home: str) -> tuple[str, ...]:
+def _hidden_inside(settings: Settings, folders: list[str], data_dir: str, uid: int) -> tuple[str, ...]:
     """What lies inside the roots and must not be seen: always an entry right below a root.
 
     A mount on it keeps it in place: while it is a mount point no command can move it away and put a link there for
     the next start to follow. Deeper down that would not hold, so of a deeper secret the whole entry is hidden.
     """
-    secrets = [path for name in _SECRETS if os.path.lexists(path := os.path.join(os.path.realpath(home), name))]
-    if any(is_below(os.path.realpath(data_dir), folder) for folder in folders):
+    if is_below_any(os.path.realpath(data_dir), folders):
         os.makedirs(data_dir, mode=0o700, exist_ok=True)  # what is not there can't be covered
     hidden: dict[str, None] = {}
-    for secret in map(_real, (data_dir, *settings.deny_read, *secrets)):
+    for path in (data_dir, *secrets(settings.deny_read, homes(uid))):
+        *links, secret = trail(path)
+        if not os.path.exists(secret) or not is_below_any(secret, folders):
+            continue
+        for link in links:
+            if is_below_any(link, folders):
+                raise FeatureUnavailable(
+                    f"commands can't run: the link {link} leads to what they must not see, and they could replace it",
+                    hint="Choose a narrower root, or put the real folder in the place of the link.",
+                )
         for folder in folders:
             if secret == folder or (folder == "/" and is_below(secret, folder)):
                 raise FeatureUnavailable(
                     f"commands can't run: the root {folder} contains {secret}, which they must not see",
                     hint='Choose a narrower root; mcp.sandbox.level="off" runs commands unconfined.',
                 )
-            if is_below(secret, folder) and os.path.exists(secret):
+            if is_below(secret, folder):
                 hidden[os.path.join(folder, secret[len(folder) + 1 :].split("/", 1)[0])] = None
-    return tuple(path for path in hidden if not os.path.islink(path))
+    return tuple(hidden)
 
 
-def is_below(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies in it; both are real paths."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+def covered_now(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> object:
+    """What in the roots has to be covered at this moment; a level that was made for something else is stale."""
+    if settings.level in ("off", "read_only"):
+        return None
+    try:
+        ground = make_ground(settings, roots, data_dir)
+    except (FeatureUnavailable, InvalidArgument) as exc:
+        return exc.message
+    return [(path, place_of(path)) for path in (*ground.hidden, *pinned(ground))]
+
+
+def place_of(path: str) -> tuple[int, int, int] | None:
+    """Which entry a path names, a link taken as itself: device, inode and kind."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino, stat_bits.S_IFMT(info.st_mode)

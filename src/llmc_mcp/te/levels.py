@@ -7,7 +7,8 @@ import tempfile
 from ..errors import BadArgs, FeatureUnavailable
 from . import kernel, seccomp
 from .exec_status import ExecStatus
-from .ground import SYSTEM_FOLDERS, SYSTEM_PATH, Ground, Launch, Level, is_below, user_name
+from .ground import SYSTEM_FOLDERS, SYSTEM_PATH, Ground, Launch, Level, pinned, place_of, user_name
+from .kept import is_below, outermost
 from .scratch import Scratch
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
@@ -54,6 +55,11 @@ class LandlockLevel:
             raise FeatureUnavailable(
                 f"Landlock can't hide what lies inside a root: {', '.join(ground.hidden)}",
                 hint="Choose a narrower root, or a data directory elsewhere (LLMC_DATA_DIR).",
+            )
+        if own := ground.own_inside():
+            raise FeatureUnavailable(
+                f"Landlock can't keep the server's own code from changes inside a root: {', '.join(own)}",
+                hint="Choose a root without it, or install the server elsewhere (pipx install, uv tool install).",
             )
         _need_filter()
         network = ground.settings.network
@@ -147,9 +153,16 @@ class WorkspaceLevel:
         self._status_fd = 3 + len(self._files)
         self.free_fd = self._status_fd + 1
         self._env = ground.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
+        self._places = _places_to_cover(ground)
         self._options = [*_namespaces(ground, inside), *_mounts(ground)]
 
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
+        for path, place in self._places.items():
+            if place_of(path) != place:
+                raise FeatureUnavailable(
+                    f"{path} was replaced since the sandbox was set up around it, so the command was not run",
+                    hint="Try again: the sandbox is set up anew.",
+                )
         options = [*self._options, "--seccomp", "3"]
         network = not self.blocks_network
         for number, target in enumerate(self._files, 3):
@@ -212,8 +225,9 @@ def _namespaces(ground: Ground, inside: int) -> list[str]:
 def _mounts(ground: Ground) -> list[str]:
     """The file system, outermost folders first.
 
-    Nothing is mounted below a folder that commands can change, because bubblewrap before 0.12 follows a symbolic link
-    there, and makes folders outside (CVE-2026-87766); `hidden` entries are the exception that can't be moved.
+    Below a folder that commands can change, bubblewrap before 0.12 follows a symbolic link to wherever it leads, and
+    makes folders there (CVE-2026-87766). So the only mounts in there are on `_places_to_cover`, each a mount
+    point in every sandbox, which no command can rename or remove, with nothing but such above it up to the root.
     """
     options: list[str] = []
     for path in SYSTEM_FOLDERS:
@@ -227,17 +241,30 @@ def _mounts(ground: Ground) -> list[str]:
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
     options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
-    writable = _outermost([*(os.fsdecode(root.real) for root in ground.roots), *ground.writable])
-    readable = [path for path in _outermost(list(ground.read_only)) if not _covered(path, writable)]
+    writable = outermost(ground.changeable)
+    readable = [path for path in outermost(ground.read_only) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]
     for path, how in sorted(binds):
         options += [how, path, path]
+    for path, read_only in pinned(ground).items():
+        options += ["--ro-bind" if read_only else "--bind", path, path]
     for path in ground.hidden:
         options += ["--size", "65536", "--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
     for root in ground.roots:
         if root.path != root.real and not _covered(os.fsdecode(root.path), [path for path, _ in binds]):
             options += ["--symlink", os.fsdecode(root.real), os.fsdecode(root.path)]
     return options
+
+
+def _places_to_cover(ground: Ground) -> dict[str, object]:
+    """What is mounted on inside the roots, and what is there now: each start looks whether it still is."""
+    places: dict[str, object] = {}
+    for path in (*ground.hidden, *pinned(ground)):
+        place = place_of(path)
+        if place is None or stat_bits.S_ISLNK(place[2]):
+            raise FeatureUnavailable(f"{path} is being replaced while the sandbox is set up", hint="Try again.")
+        places[path] = place
+    return places
 
 
 def _same_as_outside(path: str) -> list[str]:
@@ -256,12 +283,6 @@ def _proc_for_root() -> list[str]:
         if os.path.exists(f"/proc/{name}"):
             options += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     return options
-
-
-def _outermost(paths: list[str]) -> list[str]:
-    return [
-        path for path in dict.fromkeys(paths) if not any(path != other and is_below(path, other) for other in paths)
-    ]
 
 
 def _covered(path: str, folders: list[str]) -> bool:

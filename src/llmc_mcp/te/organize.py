@@ -135,6 +135,7 @@ class Organizer:
         branches = draft.hold(Branches(self._files.open_dir(plan.folder)))
         folder = self._files.where(branches.top, plan.folder.asked).real
         for group in plan.groups:
+            self._files.refuse_change(self._files.locate(f"{folder}/{group.folder}"))
             if group.is_new:
                 target = draft.hold(writing.find_new(self._files, f"{folder}/{group.folder}"))
                 self._mutations().make_folders(draft, target)

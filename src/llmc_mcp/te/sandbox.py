@@ -19,7 +19,7 @@ from . import selftest
 from .bounds import ControlGroup
 from .filesystem import Root
 from .git_identity import identity_file
-from .ground import LEVELS, Ground, Level, Settings, make_ground
+from .ground import LEVELS, Ground, Level, Settings, covered_now, make_ground
 from .launcher import ConfinementError, Launcher
 from .levels import find_bubblewrap, make_level
 from .process import Child
@@ -60,7 +60,7 @@ class Sandbox:
     def level(self) -> Level:
         """The level in force; FEATURE_UNAVAILABLE with the reason where nothing holds."""
         with self._lock:
-            if self._level is None or self._stamp != _stamp():
+            if self._level is None or self._stamp != self._now():
                 self._forget()
                 self._choose()
             if self._level is None:
@@ -169,6 +169,10 @@ class Sandbox:
             if self._group is not None:
                 self._group.close()
 
+    def _now(self) -> object:
+        """What the level in force depends on and can change while the server runs."""
+        return _stamp(), covered_now(self._settings, self._roots, self._data_dir)
+
     def _forget(self) -> None:
         if self._level is not None:
             self._level.close()
@@ -180,7 +184,7 @@ class Sandbox:
         self._untested = None
         if wanted == "read_only":
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
-        self._stamp = _stamp()
+        self._stamp = self._now()
         try:
             ground = make_ground(self._settings, self._roots, self._data_dir)
             if self._roots:  # without them there is nothing to commit

@@ -135,9 +135,10 @@ class Search:
             with self._child([*_QUIET, *flags, b"--", b"./"], cwd=directory) as child:
                 data = b"".join(child.output(check))
                 _explain(child)
+            shown = (path for path in data.split(b"\0") if path and not self._files.hides(directory, path))
+            return b"".join(path + b"\0" for path in shown) if self._files.hides_anything else data
         finally:
             os.close(directory)
-        return data
 
     def lines_of(
         self, fd: int, pattern: str, offset: int, limit: int, check: Callable[[], None]

@@ -165,6 +165,8 @@ class Undoing:
             raise Stale(f"{record.path}: the folder is gone") from None
         moves: list[tuple[str, str, str]] = []
         for old, new, identity in reversed(record.moves):
+            for name in (old, new):
+                self._files.refuse_change(self._files.locate(f"{record.path}/{name}"))
             now = branches.look(new)
             if now != identity and not force:
                 raise _changed(f"{record.path}/{new}")
