@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("config")
 
 
-@examples(800, a_second=200)
+@examples(400, a_second=200)
 @given(content=FILES, trusted=st.booleans())
 def test_e15_a_configuration_loads_or_its_mistake_names_the_file(folder: Path, content: bytes, trusted: bool) -> None:
     file = folder / "llmc.toml"

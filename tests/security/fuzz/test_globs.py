@@ -26,7 +26,7 @@ PATHS = st.lists(
 ).map("/".join)
 
 
-@examples(1_000, a_second=1_000)
+@examples(500, a_second=1_000)
 @given(glob=GLOBS, path=PATHS)
 def test_e20_any_glob_is_refused_or_answers(glob: str, path: str) -> None:
     for matcher in (lambda: Glob(glob).fits(path), lambda: _glob_matcher(glob)(b"/" + os.fsencode(path))):
@@ -36,7 +36,7 @@ def test_e20_any_glob_is_refused_or_answers(glob: str, path: str) -> None:
             assert exc.hint  # noqa: PT017 - most of them answer
 
 
-@examples(1_000, a_second=2_000)
+@examples(500, a_second=2_000)
 @given(path=PATHS.filter(bool))
 def test_e20_a_path_written_as_a_glob_is_that_path(path: str) -> None:
     written = re.sub(r"([*?[])", r"[\1]", path)

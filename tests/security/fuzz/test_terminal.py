@@ -52,7 +52,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(at)]
 
 
-@examples(1_500, a_second=400)
+@examples(600, a_second=400)
 @given(data=STREAMS, cuts=CUTS)
 def test_c23_text_is_the_same_however_it_is_cut(data: bytes, cuts: list[int]) -> None:
     screen = Screen()
@@ -61,7 +61,7 @@ def test_c23_text_is_the_same_however_it_is_cut(data: bytes, cuts: list[int]) ->
     assert screen.take(b"", final=True) == Screen().take(data, final=True)
 
 
-@examples(500, a_second=400)
+@examples(300, a_second=400)
 @given(data=STREAMS, cuts=CUTS)
 def test_c23_what_does_not_go_back_is_the_same_when_it_is_given_out_piece_by_piece(
     data: bytes, cuts: list[int]
@@ -72,7 +72,7 @@ def test_c23_what_does_not_go_back_is_the_same_when_it_is_given_out_piece_by_pie
     assert said == Screen().take(data, final=True)
 
 
-@examples(500, a_second=400)
+@examples(300, a_second=400)
 @given(data=STREAMS)
 def test_c23_nothing_of_the_controls_is_left_and_the_rest_is_bounded(data: bytes) -> None:
     text = Screen().take(data, final=True)
