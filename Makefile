@@ -29,7 +29,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test lint bench bench-retrieval conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
+.PHONY: help run install smoke test attack lint bench bench-retrieval conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -51,6 +51,10 @@ smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it,
 
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Nothing may be skipped here: what could not be tried has not held.
+attack: $(DEV) ## the attacks of tests/security at each sandbox level and as each user, as a table (as root)
+	@LLMC_TEST_REQUIRE_ALL=1 $(BIN)/python -m tests.security.matrix $(PYTEST_ARGS) tests/security
 
 # The nodejs wheel brings pyright's Node; asking the network for a newer pyright is switched off.
 lint: $(DEV) ## ruff and pyright

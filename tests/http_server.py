@@ -105,6 +105,19 @@ class HttpServer:
                 answer += piece
             return answer
 
+    def sent(self, data: bytes) -> bytes:
+        """What the server answers to these bytes, after which nothing more will come."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            answer = b""
+            try:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                while piece := connection.recv(65_536):
+                    answer += piece
+            except ConnectionError:
+                pass  # closed before it had read all
+            return answer
+
 
 def endless(root: Path) -> dict[str, Any]:
     """Arguments of a read_file that runs until somebody ends it: the line that it asks for never comes."""

@@ -541,3 +541,9 @@ def test_a_start_without_a_file_imports_nothing_to_read_one(machine: Machine) ->
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, cwd=machine.repo, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_number_of_thousands_of_digits_is_a_mistake_in_its_file(tmp_path: Path) -> None:
+    (tmp_path / "llmc.toml").write_text(f"[mcp]\nmode = {'9' * 5_000}\n")
+    with pytest.raises(ConfigError, match=r"llmc\.toml: "):
+        load(environ={"HOME": str(tmp_path)}, directory=str(tmp_path))

@@ -267,6 +267,8 @@ def _read_file(path: str, shown: str) -> _File | None:
         what, _, where = str(exc).rpartition(" (at line ")
         line = where.partition(",")[0]
         raise ConfigError(f"{shown}:{line}: {what}" if what else f"{shown}: {exc}") from None
+    except ValueError as exc:  # numbers of thousands of digits, dates that are none
+        raise ConfigError(f"{shown}: {exc}") from None
     except RecursionError:
         raise ConfigError(f"{shown}: nested too deeply") from None
     settings: list[Setting] = []

@@ -157,6 +157,16 @@ CLAIMS: dict[str, Claim] = {
     "C19": Claim("a program that prints a prompt", "waiting is the kernel's word, not the text's", _SAME),
     "C20": Claim("echo, ^D, a closed terminal", "echo is not doubled, end of input ends, state is told", _SAME),
     "C21": Claim("no output, half a character", "returns at its deadline; the half waits for its other half", _SAME),
+    "C23": Claim(
+        "titles, device strings and colours that never end, backspaces and carriage returns by the million",
+        "time in proportion to the output; what never ends is dropped in bounded memory",
+        _SAME,
+    ),
+    "C27": Claim(
+        "^D behind a line of 5,000 characters, in a program that waits or is busy",
+        "the program sees its input end",
+        _SAME,
+    ),
     "C22": Claim("a call taken back", "the whole tree dies, nothing is answered twice", _SAME),
     "C25": Claim(
         "files that make a child of the server's own fill memory: ripgrep, the index, git, systemctl",

@@ -178,6 +178,36 @@ def test_c20_a_program_that_closes_its_terminal_is_still_known(talk: Talk) -> No
     assert not alive(started.pid)
 
 
+@pytest.mark.parametrize("length", [3_999, 4_000, 4_095, 5_000, 70_000])
+def test_c27_end_of_input_arrives_after_a_long_line(talk: Talk, length: int) -> None:
+    started = talk.start("cat")
+    assert talk.send(started.proc_id, "x" * length).waiting_for_input is True
+    ended = talk.send(started.proc_id, "^D")
+    assert (ended.state, ended.exit_code) == ("exited", 0)
+
+
+@pytest.mark.parametrize("length", [5_000, 70_000])
+def test_c27_end_of_input_arrives_though_the_program_was_busy_when_it_was_typed(
+    talk: Talk, workspace: Workspace, length: int
+) -> None:
+    os.mkfifo(workspace.root / "go")
+    script = "import sys; open('go').close(); print([len(line) for line in sys.stdin])"
+    started = talk.python(script, wait_ms=0)
+    for typed in ("x" * length, "short", "y" * length, "^D"):
+        talk.send(started.proc_id, typed, wait_ms=0)
+    (workspace.root / "go").write_text("")
+    ended = talk.read(started.proc_id)
+    assert (ended.output, ended.state) == (f"[{length + 1}, 6, {length + 1}]\n", "exited")
+
+
+def test_c27_an_interrupt_does_not_wait_behind_a_long_line(talk: Talk) -> None:
+    started = talk.start("python3")
+    talk.send(started.proc_id, "import termios, time; time.sleep(1000)", wait_ms=100)
+    talk.send(started.proc_id, "x" * 5_000, wait_ms=0)
+    assert "KeyboardInterrupt" in talk.send(started.proc_id, "^C").output
+    assert talk.send(started.proc_id, "print(6 * 7)").output.startswith("42\n")
+
+
 def test_c21_a_read_without_output_returns_at_its_deadline(talk: Talk) -> None:
     started = talk.python("import time; time.sleep(1000)", wait_ms=0)
     began = time.monotonic()

@@ -7,7 +7,7 @@ from tree_sitter import Node
 
 from .scan import LITERAL, UNKNOWN
 from .scopes import BASE, CLASSES, FUNCTIONS, PROPERTY, RETURNS, STAR, Bound, Expression, Scopes, Value, Written
-from .syntax_facts import Facts
+from .syntax_facts import LONGEST_TYPE, Facts
 
 QUERY = """
 (comment) @blank
@@ -95,6 +95,8 @@ def _value(node: Node, then: str = "") -> Value:
 
 def annotated(text: str) -> Value:
     """What a value with this annotation is."""
+    if len(text) > LONGEST_TYPE:
+        return UNKNOWN
     text = text.strip().strip("\"'").strip()
     while inner := _WRAPPERS.match(text):
         text = inner[1].split(",")[0].strip()
@@ -165,7 +167,7 @@ def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
     returned = node.child_by_field_name("return_type")
     if returned is not None:
         written = facts.text(returned)
-        if "contextmanager" in decorators and (yielded := _YIELDED.match(written)):
+        if "contextmanager" in decorators and (yielded := _YIELDED.match(written[:LONGEST_TYPE])):
             written = yielded[1]  # what `with` gives a name to
         itself = in_class and written in ("Self", "typing.Self")
         facts.bounds.append(Bound(before, RETURNS, f"#{around}()" if itself else annotated(written), owner))

@@ -128,8 +128,12 @@ def _opening(text: str) -> list[str]:
 def _commands(text: str) -> list[str]:
     """Commands in a document's code blocks, with what it says of them left out."""
     found: list[str] = []
-    for block in re.findall(r"```[^\n]*\n(.*?)```", text, re.S):
-        found += [match[1].split("#")[0].strip() for line in block.splitlines() if (match := _COMMAND.match(line))]
+    inside = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif inside and (match := _COMMAND.match(line)):
+            found.append(match[1].split("#")[0].strip())
     return found[:6]
 
 

@@ -110,8 +110,8 @@ _BY_INTERPRETER = (
     (re.compile(rb"elixir"), "elixir"),
     (re.compile(rb"runghc|stack"), "haskell"),
 )
-_CPP_HEADER = re.compile(rb"^\s*(class|namespace|template|using|public:|private:)\b|\bstd::|^#include <\w+>", re.M)
-_OBJC_HEADER = re.compile(rb"^\s*@(interface|protocol|class|import)\b|^#import\b", re.M)
+_CPP_HEADER = re.compile(rb"^[ \t]*(class|namespace|template|using|public:|private:)\b|\bstd::|^#include <\w+>", re.M)
+_OBJC_HEADER = re.compile(rb"^[ \t]*@(interface|protocol|class|import)\b|^#import\b", re.M)
 
 
 def language_of(path: str, head: bytes) -> str:

@@ -9,14 +9,14 @@ import re
 _DOC = 600  # characters of a docstring
 _MOST = 20_000  # characters of a definition that are looked at
 _MOST_COMMENT = 4_000
-_TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^>\n]*>")
+_TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^<>\n]*>")
 _ORNAMENT = re.compile(r"\W*")
 _PARAMETER = re.compile(r"\{?@(?!doc\b)\w|:(?:param|return)")
 _QUOTES = re.compile(r"""^[rRuUbBfF]{0,2}('''|\"""|'|")|('''|\"""|'|")$""")
 _COMMENT_MARKS = re.compile(
     r"^[ \t]*(?:///?!?|//!|/\*\*?!?|\*+/|\*(?= |$)|#+!?|--+(?:\[=*\[| ?[|^])?|\{-\|?|;+|%+)[ \t]?"
     r"|^[ \t]*(?:@doc +(?:~\w)?\"{1,3}|\"+$)"
-    r"|\*+/[ \t]*$|-\}[ \t]*$|\]=*\][ \t]*$",
+    r"|\*{1,80}/[ \t]*$|-\}[ \t]*$|\]=*\][ \t]*$",
     re.MULTILINE,
 )
 _HEAD = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\b", re.M)

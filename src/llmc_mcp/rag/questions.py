@@ -1,5 +1,6 @@
 """What the tools ask of a repository's graph: where is it used, what leads to it, what is it."""
 
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -16,6 +17,11 @@ from .types import Confidence, ReferenceKind
 Direction = Literal["callers", "callees", "upstream", "downstream"]
 
 TESTS = re.compile(r"(?:^|/)(?:tests?|__tests__|spec|testing)/|(?:^|/)(?:test_[^/]*|conftest\.py$)|[._]test\.|\.spec\.")
+_OPENING_QUOTE = re.compile(r"""[rR]?(?:\"\"\"|''')""")
+_END_OF_DOC = re.compile(r"""\"\"\"|'''|\n[ \t\r]*\n""")
+_OPENING_COMMENT = re.compile(r"[ \t]*(?:#|//|\*|/\*)")
+_COMMENT_MARK = re.compile(r"^[ \t]*(?:#+|//+|/?\*+/?)", re.M)
+_HEAD = 20_000  # characters of a file in which its opening comment ends
 _COPIED = re.compile(r"(?:^|/)(?:vendor|vendored|_vendor|third_party|node_modules|dist|site-packages)/|\.min\.")
 _LINE = 160  # characters of a line that are shown
 _WIDEST = 300  # definitions that one step of a lineage goes on from
@@ -372,14 +378,15 @@ def portrait_of_file(known: Known, path: str, most: int, check: Callable[[], Non
 
 def _head_of_file(text: str) -> str:
     """A file's own words about itself: its docstring or the comment that it begins with."""
-    found = re.match(
-        r"""\s*(?:#!.*\n)?\s*(?:[rR]?(?:\"\"\"|''')(.*?)(?:\"\"\"|'''|\n\s*\n)|((?:(?:#|//|\*|/\*).*\n)+))""",
-        text,
-        re.S,
-    )
-    if found is None:
-        return ""
-    return " ".join(re.sub(r"^\s*(?:#+|//+|/?\*+/?)", "", found[1] or found[2], flags=re.M).split())[:600]
+    text = text.lstrip()
+    if text.startswith("#!"):
+        text = text.partition("\n")[2].lstrip()
+    if quote := _OPENING_QUOTE.match(text):
+        end = _END_OF_DOC.search(text, quote.end())
+        said = text[quote.end() : end.start()] if end else ""
+    else:
+        said = "\n".join(itertools.takewhile(_OPENING_COMMENT.match, text[:_HEAD].split("\n")))
+    return " ".join(_COMMENT_MARK.sub("", said).split())[:600]
 
 
 def _imported(known: Known, file: int, lines: _Lines, most: int) -> list[Site]:

@@ -21,10 +21,10 @@ _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "
 _ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has several
 _OUTER = 300
 _SIGNATURE = 240  # characters
-_ATTRIBUTES = re.compile(r"\A(?:[ \t]*(?:@\w[^\n]*|\[[^\n]*\]|#\[[^\n]*\])[ \t\r]*\n)+")
+_ATTRIBUTES = re.compile(r"\A(?:[ \t]*(?:@\w[^\n]*|#?\[[^\n]*\][ \t\r]*)\n)++")
 _BLANKS = re.compile(r"\s+")
 _SEPARATORS = re.compile(r"::|\.|:")
-_GENERICS = re.compile(r"<[^<>]*>")
+_ANGLES = re.compile(r"([<>])")
 
 
 class _Found(NamedTuple):
@@ -138,9 +138,16 @@ def _parted(name: str) -> tuple[str, str]:
 
 def _ungeneric(name: str) -> str:
     """Map<K, List<V>> → Map"""
-    while "<" in name and (shorter := _GENERICS.sub("", name)) != name:
-        name = shorter
-    return name
+    kept: list[str] = []
+    opened: list[int] = []  # where, in `kept`, something begins that may be a list of arguments
+    for piece in _ANGLES.split(name):
+        if piece == ">" and opened:
+            del kept[opened.pop() :]
+            continue
+        if piece == "<":
+            opened.append(len(kept))
+        kept.append(piece)
+    return "".join(kept)
 
 
 def _plain(name: str) -> str:

@@ -10,6 +10,7 @@ from .scopes import BASE, RETURNS, Bound, Expression, Scopes, Value, Written
 
 Captures = dict[str, list[Node]]
 
+LONGEST_TYPE = 1_000  # characters; what is longer is not taken apart
 # What only wraps another type: its value is used like one of that.
 _WRAPPER = re.compile(
     r"(?:[\w.]+\.)?(?:Box|Rc|Arc|RefCell|Mutex|RwLock|Option|Result|Promise|Readonly|Partial|Required|Optional"
@@ -66,6 +67,8 @@ def typed(written: str) -> Value:
 
 def type_name(written: str) -> str:
     """The dotted name of a type, without what wraps or decorates it; empty where there is none."""
+    if len(written) > LONGEST_TYPE:
+        return ""
     name = _NOISE.sub("", _SEPARATOR.sub(".", written.strip().lstrip(":")))
     while inner := _WRAPPER.match(name):
         name = inner[1]

@@ -1,7 +1,9 @@
 """A program on a terminal: typing to it, collecting what it prints, and telling when it is the user's turn.
 
 The kernel's echo is off, so what was typed does not come back; a program that edits its own line and echoes is
-noticed by trying, once. A line longer than the terminal's line buffer is typed with that buffer switched off.
+noticed by trying, once. A line longer than the terminal's line buffer is typed with that buffer switched off, all but
+its end: a program that began to wait while the buffer was off would never be told of an end of input (the kernel
+hands it no less than one byte), so that what it waits for last has to come through the buffer again.
 """
 
 import os
@@ -22,11 +24,14 @@ from .waiting import Blocked, Terminal, blocked_reader, ignores, is_python_promp
 _KEPT_BYTES = 256 << 10  # of output that nobody has read
 _TYPED_AHEAD_BYTES = 1 << 20  # that a program has not taken yet
 _LINE_BYTES = 4_000  # the kernel edits lines of up to 4,095
+_LINE_END_BYTES = 1_000  # of a longer one that are typed in line mode
+_INTERRUPTS = (b"\x03", b"\x1a", b"\x1c")  # drop what is typed ahead, as the kernel does
 _STABLE_S = 0.003  # blocked for this long, and nothing printed: it waits
 _IDLE_S = 0.15  # asleep for this long, where the kernel does not tell what for
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.025
 _ECHO_S = 0.1  # how long a program may take to echo
 _TAKES_LINE_S = 5.0  # how long a program may take to come back for a long line
+_TAKES_END_S = 0.25  # how long it is waited for so that the end of a long line can be typed
 _CHECK_S = 0.05
 _READ = 1 << 16
 _TOLD_S = 1.0  # how long the last words and the exit code of an ended program may take
@@ -83,7 +88,8 @@ class Conversation:
         self._unwritten = bytearray()
         self._echoes: dict[int, bool] = {}  # by foreground process: whether it echoes
         self._prompts = 0  # of lines that were typed at once: Python prints one for each
-        self._line_mode: list[int | list[bytes | int]] | None = None  # to put back after a long line
+        self._line_mode: list[int | list[bytes | int]] | None = None  # to put back before the end of a long line
+        self._after_long_line: list[bytes] = []  # typed once that mode is back
 
     # --- for the pump ----------------------------------------------------------------------------
 
@@ -94,6 +100,8 @@ class Conversation:
             except OSError:
                 data = b""
             self._keep(data)
+            if self.exit_code is None:
+                self._restore_line_mode()
             return len(data)
 
     def _keep(self, data: bytes) -> None:
@@ -224,7 +232,7 @@ class Conversation:
             if self.exit_code is not None:
                 return None, self._total
             self._restore_line_mode()
-            if self._unwritten or _readable(self._terminal.slave):
+            if self._unwritten or self._after_long_line or _readable(self._terminal.slave):
                 return None, self._total
             who = blocked_reader(self._terminal, self._child.pid)
             if _readable(self.master):
@@ -246,6 +254,15 @@ class Conversation:
                 if number and len(piece) > _LINE_BYTES:  # the mode that it needs can only be chosen once it is read
                     self._settle(time.monotonic() + _TAKES_LINE_S, check)
                 self._type_lines(piece, check)
+            self._finish_long_line(check)
+
+    def _finish_long_line(self, check: Check) -> None:
+        """Give a program that waits the moment that it needs for a long line; a busy one gets its end later."""
+        until = time.monotonic() + _TAKES_END_S
+        while time.monotonic() < until and self.exit_code is None and self._after_long_line:
+            check()
+            self._look()
+            time.sleep(_FIRST_PAUSE_S)
 
     def _type_lines(self, piece: bytes, check: Check) -> None:
         lines = piece.splitlines(keepends=True)
@@ -277,12 +294,19 @@ class Conversation:
         with self._news:
             if self.exit_code is not None:
                 return
-            if len(self._unwritten) + len(data) > _TYPED_AHEAD_BYTES:
+            ahead = len(self._unwritten) + sum(map(len, self._after_long_line))
+            if ahead + len(data) > _TYPED_AHEAD_BYTES:
                 raise ResourceBusy(
                     "the program does not take its input", hint="Read its output, or interrupt it with ^C."
                 )
-            if len(data) > _LINE_BYTES:
-                self._suspend_line_mode()
+            if self._line_mode is not None and data not in _INTERRUPTS:
+                self._after_long_line.append(data)
+                return
+            if data in _INTERRUPTS:
+                self._after_long_line.clear()
+            elif len(data) > _LINE_BYTES and self._suspend_line_mode():
+                self._after_long_line.append(data[-_LINE_END_BYTES:])
+                data = data[:-_LINE_END_BYTES]
             self._unwritten += data
             self._write_on()
             if self._unwritten:
@@ -299,24 +323,31 @@ class Conversation:
         except OSError:
             self._unwritten.clear()
 
-    def _suspend_line_mode(self) -> None:
-        """The kernel's line buffer would cut the line: let its bytes through as they come."""
+    def _suspend_line_mode(self) -> bool:
+        """The kernel's line buffer would cut the line: let its bytes through as they come.
+
+        False where the program has switched line mode off itself.
+        """
         mode = termios.tcgetattr(self._terminal.slave)
         if not mode[3] & termios.ICANON:
-            return  # the program has switched it off itself
+            return False
         self._line_mode = mode
         raw = [*mode[:3], mode[3] & ~termios.ICANON, *mode[4:6], list(mode[6])]
         raw[6][termios.VMIN], raw[6][termios.VTIME] = b"\1", b"\0"
         termios.tcsetattr(self._terminal.slave, termios.TCSANOW, raw)
+        return True
 
     def _restore_line_mode(self) -> None:
-        """Once the long line is taken; not if the program has chosen a mode of its own since."""
+        """Once all but the end of a long line is taken; not if the program has chosen a mode of its own since."""
         if self._line_mode is None or self._unwritten or _readable(self._terminal.slave):
             return
         mode = termios.tcgetattr(self._terminal.slave)
         if mode[3] == int(str(self._line_mode[3])) & ~termios.ICANON:
             termios.tcsetattr(self._terminal.slave, termios.TCSANOW, self._line_mode)
         self._line_mode = None
+        waiting, self._after_long_line = self._after_long_line, []
+        for data in waiting:
+            self._type(data)
 
     # --- programs that echo ----------------------------------------------------------------------
 

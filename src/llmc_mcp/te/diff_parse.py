@@ -14,7 +14,7 @@ from .. import errors
 from . import codec
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_STAMP = re.compile(r"\s(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)(\.\d+)?(?: ?([-+])(\d\d):?(\d\d))?.*$")
+_STAMP = re.compile(r"\s(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)(\.\d+)?(?: ?([-+])(\d\d):?(\d\d))?")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
 _ESCAPES = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
@@ -283,17 +283,22 @@ def _git_names(names: str, reader: _Reader, line: int) -> tuple[str, str]:
         name = _unquoted(quoted[1]) if quoted else name
         return name, name
     if '"' in names:
-        parts = [_unquoted(part[1]) if part[1] is not None else part[0] for part in re.finditer(_PARTS, names)]
+        parts = [_unquoted(part[1]) if part[1] is not None else part[0] for part in _PARTS.finditer(names)]
         if len(parts) == 2:
             return parts[0].partition("/")[2], parts[1].partition("/")[2]
+    first, second = names.find("/") + 1, 0
     for middle in (match.start() for match in re.finditer(" ", names)):
-        old, new = names[:middle].partition("/")[2], names[middle + 1 :].partition("/")[2]
-        if old and old == new:
-            return old, new
+        if second <= middle + 1:
+            second = names.find("/", middle + 1) + 1
+        if not first or not second:
+            break
+        # Further right the old name gets longer and the new one shorter: only once are they of one length.
+        if middle - first == len(names) - second > 0 and names[first:middle] == names[second:]:
+            return names[first:middle], names[second:]
     return ("", "") if " " in names else reader.fail("`diff --git` needs two names", line=line)
 
 
-_PARTS = r'"((?:[^"\\]|\\.)*)"|\S+'
+_PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"|\S+')
 
 
 # Hunks

@@ -5,6 +5,7 @@ replaces. Nothing else is fuzzy: text that is not there is never replaced, but t
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -98,15 +99,14 @@ def _find(text: str, old: str, new: str) -> _Found:
 
 def _find_in_mixed(text: str, old: str, new: str) -> _Found:
     """Some lines end in LF, some in CRLF: a line end matches either, and each keeps its own."""
-    pattern = r"\r?\n".join(map(re.escape, old.split("\n"))).removeprefix(r"\r?")
-    if old.endswith("\r"):  # half of a CRLF is no match
-        pattern += r"(?!\n)"
-    # A pattern that began with \r? would have no literal start, which makes the search ten times slower.
-    back = old.startswith("\n")
-    spans = [
-        (found.start() - (back and text[found.start() - 1 : found.start()] == "\r"), found.end())
-        for found in re.finditer(pattern, text)
-    ]
+    plain = _with_lf(text)
+    dropped = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))]  # in `plain`: where a CR was
+    spans: list[tuple[int, int]] = []
+    start = plain.find(old)
+    while start >= 0:
+        end = start + len(old)
+        spans.append((start + bisect_left(dropped, start), end + bisect_left(dropped, end)))
+        start = plain.find(old, end)
     ends = _Ends(text, old, new)
 
     def replaced() -> str:

@@ -28,8 +28,8 @@ _COMMIT = re.compile(rb"commit ([0-9a-f]{7,64})(.*)$")
 _ONE_LINE = re.compile(rb"([0-9a-f]{7,64}) (.*)$")
 _TESTS = re.compile(rb"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)test_|_test\.|\.(?:test|spec)\.")
 _GENERATED = re.compile(
-    rb"(?:^|/)(?:package-lock\.json|yarn\.lock|pnpm-lock\.yaml|Cargo\.lock|poetry\.lock|uv\.lock|go\.sum|.*\.min\.\w+"
-    rb"|.*\.(?:svg|map|snap|lock|po|pb\.go))$|(?:^|/)(?:dist|vendor|node_modules)/"
+    rb"(?:^|/)(?:package-lock\.json|pnpm-lock\.yaml|go\.sum)$|\.min\.\w+$"
+    rb"|\.(?:svg|map|snap|lock|po|pb\.go)$|(?:^|/)(?:dist|vendor|node_modules)/"
 )
 
 
@@ -285,10 +285,14 @@ def _changes(ranked: list[FileDiff], room: Room) -> Iterator[bytes]:
 
 def _path_of(line: bytes) -> bytes:
     """The file's new name; quoted by git when it is odd, and then given so."""
-    if (found := re.match(rb'diff --git (?:"a/.*"|a/.*?) ("b/.*"|b/.*)$', line)) is None:
-        return line.rpartition(b" ")[2]
-    name = found[1]
-    return b'"' + name[3:] if name.startswith(b'"') else name[2:]
+    names = line.removeprefix(b"diff --git ")
+    if names.startswith(b'"a/') and line.endswith(b'"') and (at := names.rfind(b'" "b/')) > 0:
+        return b'"' + names[at + len(b'" "b/') :]
+    if names.startswith(b"a/") and line.endswith(b'"') and (at := names.find(b' "b/')) > 0:
+        return b'"' + names[at + len(b' "b/') :]
+    if names.startswith((b"a/", b'"a/')) and (at := names.find(b" b/")) > 0:
+        return names[at + len(b" b/") :]
+    return line.rpartition(b" ")[2]
 
 
 def _note(file: FileDiff, line: bytes) -> None:

@@ -7,6 +7,7 @@ and a NUL behind each file name, so that no name or text can be mistaken for ano
 import os
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from .enrich import Budget, Plan, Room, Shown, clip, hot_zone, readable, zones
 from .flags import Syntax
@@ -18,6 +19,7 @@ _KEPT_LINE = 1_000  # bytes of a hit's line that are remembered
 _SHOWN_LINE = 240  # and shown
 _OTHER_LINES = 20
 _USES_PER_FILE = 3  # while other files wait for their first
+_LONGEST_PATTERN = 4_000  # characters of a pattern that are looked at
 _LISTED = 0.2  # share of the room for what is only counted
 
 _GREP = Syntax(
@@ -108,8 +110,10 @@ def plan(argv: list[str]) -> Plan | None:
         return None
     form = ["-nH", "--null", *(["--no-heading", "--color=never"] if is_rg else [])]
     names = {flag.name for flag in flags}
-    found = _pattern([(flag.name, flag.value) for flag in flags], basic=program == "grep" and not names & {"-E", "-P"})
-    family = Grep(found, with_context=bool(names & _CONTEXT))
+    basic = program == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
+    family = Grep(
+        _wanted([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
+    )
     return Plan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
 
 
@@ -123,8 +127,20 @@ def _understood(name: str, value: str, syntax: Syntax, known: frozenset[str]) ->
     return name in known or name in syntax.long_values or name in syntax.long_bare
 
 
-def _pattern(flags: list[tuple[str, str]], *, basic: bool) -> re.Pattern[bytes] | None:
-    """What is searched for, as Python writes it, to tell a definition of it from its use; None: can't be told."""
+class Wanted(NamedTuple):
+    """Literal texts of which a match has at least one; the pattern itself is grep's business alone."""
+
+    texts: tuple[bytes, ...]
+    any_case: bool
+
+    def meets(self, line: bytes, start: int, end: int) -> bool:
+        """Whether one of the texts overlaps this part of a line."""
+        line = line.lower() if self.any_case else line
+        return any(line.find(text, max(start - len(text) + 1, 0), end + len(text) - 1) >= 0 for text in self.texts)
+
+
+def _wanted(flags: list[tuple[str, str]], *, basic: bool) -> Wanted | None:
+    """What is searched for, to tell a definition of it from its use; None: can't be told."""
     names = {name for name, _ in flags}
     given = [value for name, value in flags if name in ("-e", "--regexp")]
     if not given and not names & {"-f", "--file"}:
@@ -132,28 +148,56 @@ def _pattern(flags: list[tuple[str, str]], *, basic: bool) -> re.Pattern[bytes] 
     if not given:
         return None
     fixed = bool(names & {"-F", "--fixed-strings"})
-    texts = [re.escape(text) if fixed else _from_basic(text) if basic else text for text in given]
-    whole = "|".join(f"(?:{text})" for text in texts)
-    if names & {"-w", "--word-regexp"}:
-        whole = rf"\b(?:{whole})\b"
     lower = all(text == text.lower() for text in given)
-    any_case = names & {"-i", "-y", "--ignore-case"} or (lower and names & {"-S", "--smart-case"})
-    try:
-        return re.compile(whole.encode("utf-8", "surrogateescape"), re.IGNORECASE if any_case else 0)
-    except (re.error, RecursionError, OverflowError, ValueError):
-        return None
+    any_case = bool(names & {"-i", "-y", "--ignore-case"} or (lower and names & {"-S", "--smart-case"}))
+    found = [piece for text in given for piece in ([text] if fixed else _literals(text[:_LONGEST_PATTERN], basic))]
+    long = [piece for piece in found if len(piece) > 1] or found  # a single letter beside a word says nothing
+    texts = [(piece.lower() if any_case else piece).encode("utf-8", "surrogateescape") for piece in long]
+    return Wanted(tuple(dict.fromkeys(texts)), any_case) if texts else None
 
 
-def _from_basic(text: str) -> str:
-    """A basic regular expression, in which `\\(` groups and `(` is a character."""
-    return re.sub(r"\\?[(){}|+?]", lambda found: found[0][1:] if len(found[0]) == 2 else f"\\{found[0]}", text)
+_OPERATORS = frozenset("(){}|+?")  # plain characters in a basic regular expression, where a backslash makes them these
+
+
+def _literals(pattern: str, basic: bool) -> Iterator[str]:
+    """The runs of plain characters in a regular expression."""
+    run: list[str] = []
+    at = 0
+    while at < len(pattern):
+        letter = pattern[at]
+        at += 1
+        escaped = letter == "\\" and at < len(pattern)
+        if escaped:
+            letter = pattern[at]
+            at += 1
+        if letter in _OPERATORS:
+            plain = escaped != basic
+        else:
+            plain = not letter.isalnum() and letter not in "<>`'" if escaped else letter not in "\\.*^$["
+        if plain:
+            run.append(letter)
+            continue
+        if letter in "*?{" and run:  # the character before may be missing
+            run.pop()
+        if run:
+            yield "".join(run)
+            run = []
+        if not escaped and letter == "[":
+            at = max(pattern.find("]", at + 1 + pattern.startswith("^", at)) + 1, at)
+        elif letter == "{":
+            at = max(pattern.find("}", at) + 1, at)
+        elif letter == "(" and pattern.startswith("?", at):  # (?i) and (?:…), (?P<name>…)
+            ends = [end for end in (pattern.find(mark, at) for mark in ":)>=!") if end >= 0]
+            at = min(ends, default=at) + 1
+    if run:
+        yield "".join(run)
 
 
 class Grep:
     """Hits by file."""
 
-    def __init__(self, pattern: re.Pattern[bytes] | None, *, with_context: bool) -> None:
-        self._pattern, self._with_context = pattern, with_context
+    def __init__(self, wanted: Wanted | None, *, with_context: bool) -> None:
+        self._wanted, self._with_context = wanted, with_context
         self._files: dict[bytes, InFile] = {}
         self._matches = self._kept = self._kept_bytes = self._definitions = 0
         self._others: list[bytes] = []
@@ -248,10 +292,7 @@ class Grep:
         found = _DEFINES.match(text) or (None if text[:1].isspace() else _DEFINES_ON_TOP.match(text))
         if found is None:
             return False
-        if self._pattern is None:
-            return True
-        start, end = found.span(found.lastgroup or 0)
-        return any(hit.start() < end and hit.end() > start for hit in self._pattern.finditer(text))
+        return self._wanted is None or self._wanted.meets(text, *found.span(found.lastgroup or 0))
 
     def _ranked(self) -> Iterator[tuple[InFile, bytes, bytes]]:
         """Hits, best first; of each file some uses before more of any."""

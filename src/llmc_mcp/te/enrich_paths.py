@@ -144,7 +144,7 @@ class Paths:
 
 def _steps(path: bytes) -> list[bytes]:
     """The steps of a folder's path, each with its slash."""
-    return re.findall(rb"[^/]*/", path)
+    return [step + b"/" for step in path.split(b"/")[:-1]]
 
 
 def _add_up(root: Folder) -> None:

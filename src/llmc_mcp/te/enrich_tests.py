@@ -19,7 +19,7 @@ _PYTEST_OTHER = re.compile(
 _SECTION = re.compile(rb"={3,} (.+?) ={3,}$")
 _TITLE = re.compile(rb"_{3,} (.+?) _{3,}$")
 _WORTH = re.compile(rb"(?:E  |>  |\S+:\d+: )|\S.*(?:Error|Exception)\b")
-_COUNTED = re.compile(rb"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|warnings?|deselected)")
+_COUNTED = re.compile(rb"(?<!\d)(\d{1,9}) (passed|failed|errors?|skipped|xfailed|xpassed|warnings?|deselected)")
 
 
 class Style(NamedTuple):

@@ -4,12 +4,13 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator
 
-from ..errors import FeatureUnavailable
+from ..errors import FeatureUnavailable, InvalidArgument
 from . import names
 from .filesystem import Bound, Entry, Filesystem, Place, kind_of
 from .search import Search
 
 _GLOB = re.compile(r"[*?\[]")
+_LONGEST_GLOB = 500  # characters
 
 
 class Lister:
@@ -120,8 +121,15 @@ def _rank(path: bytes, word: bytes) -> tuple[int, int, bytes]:
 
 def _glob_matcher(glob: str) -> Callable[[bytes], bool]:
     """A glob on a file's name, or with a slash on the end of its path; any case, as name searches are."""
-    text = fnmatch.translate(glob.strip("/")).encode()
-    if "/" not in glob.strip("/"):
-        text = text.replace(b".*", b"[^/]*")
-    pattern = re.compile(b"(?i:.*/)" + text.replace(b"(?s:", b"(?si:", 1), re.DOTALL)
-    return lambda path: pattern.match(path) is not None
+    if len(glob) > _LONGEST_GLOB:
+        raise InvalidArgument(
+            f"the glob has {len(glob):,} characters, {_LONGEST_GLOB} are allowed",
+            hint="A glob is like *.py or src/*.ts.",
+        )
+    text = glob.strip("/")
+    # fnmatch lets no star try a second place, so that a match takes no longer than the path and the glob are.
+    if "/" in text:
+        pattern = re.compile(fnmatch.translate(f"*/{text}").encode(), re.IGNORECASE)
+        return lambda path: pattern.match(path) is not None
+    of_name = re.compile(fnmatch.translate(text).encode(), re.IGNORECASE)
+    return lambda path: of_name.match(path, path.rfind(b"/") + 1) is not None

@@ -354,7 +354,7 @@ def _toml(text: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also numbers of thousands of digits
         return {}
 
 

@@ -8,83 +8,123 @@ import ast
 import codecs
 import re
 
-_LONGEST_SEQUENCE = 4096  # an escape sequence that has not ended by then is none
-_ESCAPES = re.compile(
+_LONGEST_SEQUENCE = 4096  # characters; an escape sequence that has not ended by then is none
+_SEQUENCE = re.compile(
     r"""\x1b(?:
-        \[ [0-?]* [ -/]* [@-~]                  # CSI: colours, cursor, modes
-      | [\]PX^_] .*? (?: \x1b\\ | \x07 | \x9c ) # OSC, DCS, SOS, PM, APC: titles, clipboard, queries
-      | [ -/]+ [0-~]                            # character sets
-      | [0-Z\\`-~]                              # single functions
+        \[ [0-?]*+ [ -/]*+ [@-~]  # CSI: colours, cursor, modes
+      | [\]PX^_]                  # OSC, DCS, SOS, PM, APC begin a string: titles, clipboard, queries
+      | [ -/]++ [0-~]             # character sets
+      | [0-Z\\`-~]                # single functions; the end of a string is one
     )""",
-    re.DOTALL | re.VERBOSE,
+    re.VERBOSE,
 )
-_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x9c]*|[ -/]*)\Z", re.DOTALL)
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+|[ -/]*+)\Z")
+_END_OF_STRING = re.compile("[\x07\x18\x1a\x1b\x9c]")
 _CURSOR_TO = re.compile(r"\x1b\[[\d;]*[Hf]\Z")
 _CURSOR_RIGHT = re.compile(r"\x1b\[(\d*)C\Z")
 _CURSOR_DOWN = re.compile(r"\x1b\[\d*[BE]\Z")
 _WIDEST_GAP = 80
-_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
-_STRUCK_OVER = re.compile("[^\n\b]\b")
+# What is text, how often it is struck over, ends of lines, and what has no place in a text.
+_PIECE = re.compile(
+    "([^\x00-\x08\x0a-\x1f\x7f-\x9f]+)|(\x08+)|(\r+)|(\n)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]+"
+)
 
 CONTROL_NAMES = {f"^{letter}": chr(ord(letter) & 0x1F) for letter in "CDZ\\"}
 
 
 class Screen:
-    """What a program prints, as plain text."""
+    """What a program prints, as plain text.
+
+    Each character is looked at once, whatever it is; what is remembered between two pieces is bounded. Where a program
+    goes back in its line, what it writes then replaces what was there, unless that was given out already.
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""
+        self._lines: list[str] = []
+        self._line: list[str] = []  # its characters
+        self._restart()
+
+    def _restart(self) -> None:
+        self._held = ""  # a sequence that is half there
+        self._string: int | None = None  # inside a string: how much of it went by
+        self._returned = False  # to the start of the line; half of a line's end, or what follows replaces the line
 
     def take(self, data: bytes, *, final: bool = False) -> str:
         """The text that these bytes complete."""
+        self.feed(data, final=final)
+        text = "".join((*self._lines, *self._line))
+        self._lines, self._line = [], []
+        return text
+
+    def feed(self, data: bytes, *, final: bool = False) -> None:
+        """Look at some bytes, and keep their text for `take`."""
         text = self._held + self._decoder.decode(data, final)
         self._held = ""
-        if not final:
-            text = self._hold_back(text)
-        return _plain(text)
+        at = 0
+        while at < len(text):
+            if self._string is not None:
+                at = self._in_string(text, at, self._string)
+            elif text[at] == "\x1b":
+                at = self._escape(text, at, final)
+            else:
+                at = self._write(text, at)
 
     def lost(self) -> None:
         """Bytes are missing here: what was half there will never be whole."""
         self._decoder.reset()
-        self._held = ""
+        self._restart()
 
-    def _hold_back(self, text: str) -> str:
-        """Keep an unfinished sequence, and a carriage return, which may be half of a line's end."""
-        found = _UNFINISHED.search(text)
-        if found and len(text) - found.start() <= _LONGEST_SEQUENCE:
-            self._held = text[found.start() :]
-        elif text.endswith("\r"):
-            self._held = "\r"
-        return text[: len(text) - len(self._held)]
+    def _write(self, text: str, at: int) -> int:
+        found = _PIECE.match(text, at)
+        assert found is not None  # noqa: S101 - the pieces and the escape character are all characters there are
+        letters, struck, returned, ended = found.groups()
+        if letters:
+            self._put(letters)
+        elif struck and not self._returned:
+            del self._line[max(len(self._line) - len(struck), 0) :]
+        elif returned:
+            self._returned = True
+        elif ended:
+            self._end_line()
+        return found.end()
 
+    def _put(self, letters: str) -> None:
+        if self._returned:
+            self._line, self._returned = [], False
+        self._line.extend(letters)
 
-def _plain(text: str) -> str:
-    text = _ESCAPES.sub(_replacement, text)
-    text = text.replace("\r\n", "\n")
-    while "\b" in text:
-        shorter = _STRUCK_OVER.sub("", text)
-        if shorter == text:
-            break
-        text = shorter
-    if "\r" in text:  # what a line is overwritten with is what a reader would see of it
-        text = "\n".join(_overwritten(line) for line in text.split("\n"))
-    return _NOT_TEXT.sub("", text)
+    def _end_line(self) -> None:
+        self._lines.append("".join((*self._line, "\n")))
+        self._line, self._returned = [], False
 
+    def _escape(self, text: str, at: int, final: bool) -> int:
+        """A whole sequence leaves nothing, unless it moves the cursor: that keeps words apart."""
+        found = _SEQUENCE.match(text, at)
+        if found is None or found.end() - at > _LONGEST_SEQUENCE:
+            if not final and len(text) - at <= _LONGEST_SEQUENCE and _UNFINISHED.match(text, at):
+                self._held = text[at:]
+                return len(text)
+            return at + 1
+        sequence = found[0]
+        if sequence[1] in "]PX^_":
+            self._string = 0
+        elif _CURSOR_TO.match(sequence) or _CURSOR_DOWN.match(sequence):
+            self._end_line()
+        elif right := _CURSOR_RIGHT.match(sequence):
+            self._put(" " * min(int(right[1] or 1), _WIDEST_GAP))
+        return found.end()
 
-def _replacement(found: re.Match[str]) -> str:
-    """Most sequences leave nothing; one that moves the cursor keeps words apart."""
-    sequence = found[0]
-    if _CURSOR_TO.match(sequence) or _CURSOR_DOWN.match(sequence):
-        return "\n"
-    if right := _CURSOR_RIGHT.match(sequence):
-        return " " * min(int(right[1] or 1), _WIDEST_GAP)
-    return ""
-
-
-def _overwritten(line: str) -> str:
-    parts = [part for part in line.split("\r") if part]
-    return parts[-1] if parts else ""
+    def _in_string(self, text: str, at: int, passed: int) -> int:
+        """Drop a string up to its end; one that grows too long may be none, and ends with its line."""
+        found = _END_OF_STRING.search(text, at)
+        end = found.start() if found else len(text)
+        too_long = at + max(_LONGEST_SEQUENCE - passed, 0)
+        if (line_end := text.find("\n", too_long, end)) >= 0:
+            self._string = None
+            return line_end
+        self._string = None if found else passed + end - at
+        return end if found is None or found[0] == "\x1b" else found.end()
 
 
 # --- typing ------------------------------------------------------------------------------------------

@@ -1,0 +1,176 @@
+"""E20, C23: no text takes more time than its length; counted in seconds of CPU that a child may use, not by a clock."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llmc_mcp.errors import LlmcError
+from llmc_mcp.output import neutral
+from llmc_mcp.rag import doc, words
+from llmc_mcp.rag.globs import Glob
+from llmc_mcp.te import diff_parse, edit, names, nearest
+from llmc_mcp.te.enrich import Budget, Envelope, recognise
+from llmc_mcp.te.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]
+from llmc_mcp.te.terminal import Screen
+
+from ..client import Client
+from ..conftest import Workspace
+from . import regexes
+from .attack import assert_alive
+
+LENGTH = 400_000
+CPU_SECONDS = 5  # linear time needs less than one of them; quadratic time hours
+
+# What expressions are put together from while the program runs. None of it is a pattern of a caller.
+BUILT = {
+    ("completion_cli.py", "re.escape(typed[-1]) + ' (' + _CHOICE.pattern + ')(?![\\\\w|])'"),  # our own flags
+    ("policy.py", "f'/(?:{alternatives})$' if alternatives else '(?!)'"),  # the operator's globs
+    ("rag/bootload.py", "f'^{name}\\\\s*:'"),  # three fixed words
+    ("rag/globs.py", "fnmatch.translate(part)"),  # a glob of at most 500 characters, name by name
+    ("rag/questions.py", "f'(?<![\\\\w$]){re.escape(symbol.name)}(?![\\\\w$])'"),  # a literal
+    ("rag/scan.py", "chain + '|([(\\\\[{])|([)\\\\]}])'"),  # from tables of the module
+    ("rag/scan.py", "separator"),
+    ("te/listing.py", "fnmatch.translate(f'*/{text}').encode()"),  # a glob of at most 500 characters
+    ("te/listing.py", "fnmatch.translate(text).encode()"),
+}
+
+
+def test_e20_no_expression_is_made_of_a_callers_pattern() -> None:
+    assert {tuple(one) for one in regexes.expressions()[1]} == BUILT
+
+
+@pytest.mark.timeout(600)
+def test_e20_every_expression_takes_time_in_proportion_to_its_text() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", regexes.__name__],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == ""
+
+
+def test_e20_a_pattern_that_explodes_is_greps_business_alone(server: Client, workspace: Workspace) -> None:
+    workspace.file("a.py", "def " + "a" * 50 + "!\n")
+    answer = server.call("te_run", command=["grep", "-rnE", "(a+)+$|def", "."])
+    assert "def aaaa" in answer.body
+    assert_alive(server)
+
+
+def limited(work: Callable[[], object]) -> bool:
+    """Whether a child gets through the work with the CPU time that it is given."""
+    pid = os.fork()
+    if pid == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+        try:
+            work()
+        except LlmcError:
+            pass  # refused is done, too
+        except BaseException:  # noqa: BLE001 - a child of a test must not go on as the test
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def repeated(text: str) -> str:
+    return text * (LENGTH // len(text))
+
+
+FLOODS = {
+    "letters": repeated("a"),
+    "titles that never end": repeated("\x1b]"),
+    "a title that never ends": "\x1b]" + repeated("0"),
+    "device strings": repeated("\x1bPa"),
+    "colours that never end": repeated("\x1b["),
+    "a colour that never ends": "\x1b[" + repeated("1;"),
+    "escapes": repeated("\x1b"),
+    "backspaces": "x" * (LENGTH // 2) + "\b" * (LENGTH // 2),
+    "backspaces between others": "x" * (LENGTH // 2) + "\b\0" * (LENGTH // 4),
+    "carriage returns": repeated("\r"),
+    "carriage returns and letters": repeated("a\r"),
+    "brackets": "[" * (LENGTH // 2) + "]" * (LENGTH // 2),
+    "angles": "<" * (LENGTH // 2) + ">" * (LENGTH // 2),
+    "digits": repeated("1"),
+    "spaces": repeated(" "),
+    "empty lines": repeated("\n"),
+    "lines of spaces": repeated(" \n"),
+    "slashes": repeated("/"),
+    "folders": repeated("a/"),
+    "deep folders": "".join(f"{'a/' * 5_000}{number}\n" for number in range(LENGTH // 10_000)),
+    "files of a diff": repeated("diff --git a/x b/x\n"),
+    "a diff's names": "diff --git " + repeated("a/b "),
+    "quoted names": 'diff --git "a/' + repeated('" b/ '),
+    "hunks": "--- a/x\n+++ b/x\n" + repeated("@@ -1 +1 @@\n-a\n+b\n"),
+    "a report's elements": repeated('<testcase name="a"><failure message="'),
+    "a report's sections": repeated("=== a ==="),
+    "failures": "=== FAILURES ===\n" + repeated("___ a ___ "),
+    "hits": repeated("a\x001:def a"),
+    "stars": repeated("*"),
+    "quotes": repeated('"'),
+    "backslashes": repeated("\\"),
+    "combining characters": repeated("e\u0301"),
+    "an assignment": repeated("a = "),
+    "definitions": repeated("export "),
+}
+
+
+def enriched(*argv: str) -> Callable[[str], object]:
+    def work(text: str) -> None:
+        plan = recognise(list(argv))
+        assert plan is not None
+        envelope = Envelope(plan, lambda: None)
+        data = text.encode()
+        for at in range(0, len(data), 1 << 16):
+            envelope.feed(data[at : at + (1 << 16)])
+        for budget in (Budget(2_000), Budget(200)):
+            envelope.finish(budget)
+
+    return work
+
+
+def edited_with_both_ends(text: str) -> None:
+    data = (text + "\r\n" + text + "\n").encode("utf-8", "replace")
+    edit.apply(data, text[: LENGTH // 2] + "\n!", "x", 1)
+
+
+WORK: dict[str, Callable[[str], object]] = {
+    "a terminal": lambda text: Screen().take(text.encode(), final=True),
+    "a shown text": neutral,
+    "a name": lambda text: names.parse(names.show(text.encode())),
+    "grep": enriched("grep", "-rE", "(a+)+$", "."),
+    "rg": enriched("rg", "a"),
+    "cat code": enriched("cat", "a.py"),
+    "cat a document": enriched("cat", "a.md"),
+    "cat a log": enriched("cat", "a.log"),
+    "find": enriched("find", "."),
+    "ls": enriched("ls", "-R"),
+    "git log": enriched("git", "log"),
+    "git diff": enriched("git", "diff"),
+    "git status": enriched("git", "status"),
+    "pytest": enriched("pytest"),
+    "cargo": enriched("cargo", "test"),
+    "go": enriched("go", "test"),
+    "npm": enriched("npm", "test"),
+    "a diff": diff_parse.parse,
+    "words": words.take_apart,
+    "a question": lambda text: words.question(text[: words.LONGEST_QUERY]),
+    "a docstring": lambda text: doc.doc_of("python", text),
+    "a comment": doc.said,
+    "a path under a glob": lambda text: Glob("**/*a*a*a*b").fits(text),
+    "a path under a name's glob": lambda text: _glob_matcher("*a*a*a*b/*c")(text.encode()),
+    "an edit": edited_with_both_ends,
+    "an edit that misses": lambda text: nearest.explain(text, "x" + text[: LENGTH // 4] + "y"),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", WORK)
+def test_e20_c23_no_flood_takes_more_time_than_its_length(name: str) -> None:
+    slow = [flood for flood, text in FLOODS.items() if not limited(lambda text=text: WORK[name](text))]
+    assert slow == []
