@@ -37,7 +37,7 @@ help: ## list the targets
 # Never this folder by itself: what a server may change must not be what it is made of.
 run: $(RUN) ## serve ROOT=DIR over HTTP, or a sample project in ./workspace; prints URL, token and client configuration
 ifeq ($(FOLDER),)
-	@$(BIN)/python -P -m llmc_mcp.sample $(SAMPLE)
+	@$(BIN)/python -P -m llmc_mcp.cli.sample $(SAMPLE)
 	@echo "make: serving ./$(SAMPLE); another folder: make run ROOT=DIR" >&2
 endif
 	@$(BIN)/llmc run --root '$(or $(FOLDER),$(SAMPLE))' $(RUN_ARGS)
@@ -46,7 +46,7 @@ install: $(RUN) ## put the server into an MCP client (CLIENT=claude-code, INSTAL
 	@$(BIN)/llmc install $(or $(CLIENT),--list) $(INSTALL_ARGS)
 
 smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it, print a client configuration
-	@$(if $(FOLDER),,$(BIN)/python -P -m llmc_mcp.sample $(SAMPLE))
+	@$(if $(FOLDER),,$(BIN)/python -P -m llmc_mcp.cli.sample $(SAMPLE))
 	@bin="$$PWD/$(BIN)" && cd '$(or $(FOLDER),$(SAMPLE))' && "$$bin/llmc" smoke
 
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmc_mcp.app import App, Context
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import FeatureUnavailable
-from llmc_mcp.observability import correlation_id
-from llmc_mcp.output import fit, render
+from llmc_mcp.gate.log import correlation_id
+from llmc_mcp.gate.render import fit, render
 from llmc_mcp.session import Session
 from llmc_mcp.tools.exec import CommandOutput, run_cmd
 

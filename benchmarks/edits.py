@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmc_mcp import __version__, errors
-from llmc_mcp.te import diff, edit
+from llmc_mcp.changes import diff, edit
 
 from . import report
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llmc_mcp.app import Context
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.server import build
 from llmc_mcp.session import Session

@@ -4,12 +4,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from llmc_mcp.files.filesystem import Bound, Entry, Filesystem
+from llmc_mcp.files.handles import Handles, Policy
+from llmc_mcp.files.listing import Lister
+from llmc_mcp.files.ripgrep import Search, find_ripgrep
+from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.store.root_sets import RootSet
-from llmc_mcp.te.filesystem import Bound, Entry, Filesystem
-from llmc_mcp.te.handles import Handles, Policy
-from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.listing import Lister
-from llmc_mcp.te.search import Search, find_ripgrep
 
 from .report import median, milliseconds, provenance, table, verdict
 

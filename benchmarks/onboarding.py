@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmc_mcp.app import Context
-from llmc_mcp.config import Config
-from llmc_mcp.dispatch import Gate
+from llmc_mcp.config.schema import Config
+from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.server import build
 from llmc_mcp.session import Session
 from llmc_mcp.tokens import estimate

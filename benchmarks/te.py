@@ -6,8 +6,8 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from tests.envelope import Te
-from tests.test_te_enrich import EVERYDAY, words_of
+from tests.envelope.test_te_enrich import EVERYDAY, words_of
+from tests.support.envelope import Te
 
 from . import report, tokens
 from .search import django

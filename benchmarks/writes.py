@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from llmc_mcp.app import App
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
 
@@ -105,7 +105,7 @@ def _nearest(work: Path, rounds: int) -> list[str]:
 def _crashes(work: Path, points: int) -> list[str]:
     folder = work / "crashes"
     folder.mkdir()
-    command = [sys.executable, "-m", "tests.crashes", str(folder), str(points), "1"]
+    command = [sys.executable, "-m", "tests.support.crashes", str(folder), str(points), "1"]
     done = subprocess.run(command, cwd=_REPOSITORY, check=True, capture_output=True, text=True)
     seen = json.loads(done.stdout)["seen"]
     new = sum(count for name, count in seen.items() if name.endswith("new"))

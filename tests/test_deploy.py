@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from llmc_mcp.config_load import load, parse_flags
-from llmc_mcp.store.place import data_directory
+from llmc_mcp.config.load import load, parse_flags
+from llmc_mcp.store.data_dir import data_directory
 
 TOP = Path(__file__).parent.parent
 DOCKERFILE = (TOP / "deploy/Dockerfile").read_text()

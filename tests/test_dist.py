@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llmc_mcp import __version__
-from llmc_mcp.config_load import parse_flags
+from llmc_mcp.config.load import parse_flags
 from scripts import dist, mcpb
 
 from .conftest import Workspace, require

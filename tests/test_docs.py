@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp import cli
-from llmc_mcp.catalog import Catalog
-from llmc_mcp.completion_cli import help_of
-from llmc_mcp.config import Config
-from llmc_mcp.config_load import parse_flags
+from llmc_mcp.cli import main
+from llmc_mcp.cli.completion import help_of
+from llmc_mcp.config.load import parse_flags
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
-from llmc_mcp.te_cli import USAGE as TE_USAGE
+from llmc_mcp.gate.catalog import Catalog
+from llmc_mcp.te.main import USAGE as TE_USAGE
 from scripts import reference, svg
 from scripts.readme import command_lines
 
-from .client import Client
 from .conftest import Workspace, require
+from .support.client import Client
 
 TOP = reference.TOP
 PAGES = sorted([*TOP.glob("*.md"), *(TOP / "DOCS").glob("*.md"), TOP / "benchmarks" / "README.md"])
@@ -144,7 +144,7 @@ def complaint(line: str) -> str | None:
     if program == "llmc":
         if rest[0].startswith("-"):
             return None if rest[0] in ("--help", "--version") else f"no flag {rest[0]}"
-        if rest[0] not in cli.COMMANDS:
+        if rest[0] not in main.COMMANDS:
             return f"no command {rest[0]}"
         known = help_of(rest[0]) + help_of("serve")
         return next(

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tokens import count, count_tools
-from llmc_mcp.config import Config
-from llmc_mcp.prompts import bootstrap, instructions
+from llmc_mcp.config.schema import Config
+from llmc_mcp.tools.introduction import bootstrap, instructions
 
-from .client import Client
 from .conftest import Workspace, require
-from .gates import gate_on
+from .support.client import Client
+from .support.gates import gate_on
 
 pytestmark = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe_openai's own
 

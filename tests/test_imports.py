@@ -83,9 +83,9 @@ NOT_AT_START = (
     "importlib.metadata",
     "json",
     "llmc_mcp.rag",
-    "llmc_mcp.te.launcher",
-    "llmc_mcp.te.process",
-    "llmc_mcp.te.search",
+    "llmc_mcp.kernel.launcher",
+    "llmc_mcp.kernel.child",
+    "llmc_mcp.files.ripgrep",
     "logging",
     "mcp",
     "multiprocessing",
@@ -185,7 +185,7 @@ def loaded_by(code: str, *flags: str) -> set[str]:
 
 
 LIST_TOOLS = """
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.protocol.methods import Methods, Request
 from llmc_mcp.protocol.stdio import StdioServer
 from llmc_mcp.server import build
@@ -204,13 +204,13 @@ def test_a_server_lists_its_tools_without_any_heavy_import() -> None:
 
 
 def test_te_starts_without_msgspec_or_typing() -> None:
-    loaded = loaded_by("import llmc_mcp.te_cli")
-    assert "llmc_mcp.te_cli" in loaded
+    loaded = loaded_by("import llmc_mcp.te.main")
+    assert "llmc_mcp.te.main" in loaded
     assert {name for name in loaded if name.split(".")[0] in ("msgspec", "typing")} == set()
 
 
 def test_the_launcher_process_needs_the_standard_library_only() -> None:
-    loaded = loaded_by(f"sys.path.append({str(PACKAGE.parent)!r})\nimport llmc_mcp.te.launcher", "-I", "-S")
+    loaded = loaded_by(f"sys.path.append({str(PACKAGE.parent)!r})\nimport llmc_mcp.kernel.launcher", "-I", "-S")
     ours = {name for name in loaded if name.split(".")[0] == NAME}
     assert ours == {NAME, f"{NAME}.te", f"{NAME}.te.kernel", f"{NAME}.te.launcher"}
     assert {name.split(".")[0] for name in loaded} - {NAME} <= sys.stdlib_module_names

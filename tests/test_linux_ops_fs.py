@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.config import Config, Limits, Server
-from llmc_mcp.dispatch import Gate
+from llmc_mcp.config.schema import Config, Limits, Server
 from llmc_mcp.errors import FeatureUnavailable, LlmcError
-from llmc_mcp.te import reading
+from llmc_mcp.files import reader
+from llmc_mcp.gate.dispatch import Gate
 
-from .client import Client
 from .conftest import SECRET, Workspace
-from .gates import context, gate_on, text_of
+from .support.client import Client
+from .support.gates import context, gate_on, text_of
 
 Call = Callable[..., dict[str, Any]]
 READERS = {"read_file": "data", "linux_fs_read": "content"}
@@ -437,7 +437,7 @@ def test_where_nothing_tells_what_is_ignored_the_reply_says_so(
     workspace.file(".gitignore", "build/\n")
     workspace.file("build/out.o")
     assert "note" not in call("linux_fs_list", path=".")
-    monkeypatch.setattr("llmc_mcp.te.search.find_ripgrep", _no_ripgrep)
+    monkeypatch.setattr("llmc_mcp.files.ripgrep.find_ripgrep", _no_ripgrep)
     with gate_on(workspace.root, Config(server=Server(result_format="json"))) as gate:
         reply = json.loads(text_of(gate, "linux_fs_list", path="."))
     assert paths_of(reply, workspace.root) == ["build", "build/out.o"]
@@ -496,7 +496,7 @@ def test_what_was_counted_and_hashed_is_forgotten_when_the_file_changes(
     workspace: Workspace, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Same size, same time of change: only the file system's own clock tells that it was written."""
-    monkeypatch.setattr(reading, "_SETTLED_NS", 0)
+    monkeypatch.setattr(reader, "_SETTLED_NS", 0)
     file = workspace.root / "log.txt"
 
     def write(content: str) -> None:

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import FeatureDisabled, InvalidArgument, InvalidPath, NotADirectory, NotFound, Stale
-from llmc_mcp.te.health import Health
-from llmc_mcp.te.organize import downloads_folder
-from llmc_mcp.te.processes import Processes, visible_from
-from llmc_mcp.te.sysinfo import Disk, Snapshot, SystemInfo
+from llmc_mcp.machine.downloads import downloads_folder
+from llmc_mcp.machine.health import Health
+from llmc_mcp.machine.processes import Processes, visible_from
+from llmc_mcp.machine.sysinfo import Disk, Snapshot, SystemInfo
 from llmc_mcp.tokens import estimate
 from scripts import onboarding_page
 
 from .conftest import Workspace
-from .gates import context, gate_on
-from .gates import text_of as sent
+from .support.gates import context, gate_on
+from .support.gates import text_of as sent
 
 TOOL = "linux_mcp_run_onboarding"
 YEAR_2021, YEAR_2023 = 1_620_000_000, 1_690_000_000
@@ -221,7 +221,7 @@ def test_what_changes_while_files_are_being_moved_is_noticed(
     workspace: Workspace, downloads: Path, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder changes between the plan and the first move: the plan is made anew, all of it or nothing happens."""
-    from llmc_mcp.te.steps import Sort
+    from llmc_mcp.changes.steps import Sort
 
     fill(downloads, "a.pdf", "b.pdf", "c.pdf")
     publish, times = Sort.publish, iter((True,))
@@ -273,7 +273,7 @@ def test_undo_says_what_was_touched_since_and_force_brings_back_the_rest(workspa
 
 
 def test_while_files_are_sorted_nobody_else_changes_them(workspace: Workspace, downloads: Path) -> None:
-    from llmc_mcp.maasl import CRIT_CODE, Key
+    from llmc_mcp.store.leases import CRIT_CODE, Key
 
     fill(downloads, "a.pdf")
     config = Config()

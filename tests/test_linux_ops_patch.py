@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from .client import Client
+from .changes.test_journal import changes
 from .conftest import Workspace
-from .test_journal import changes
+from .support.client import Client
 from .test_linux_ops_write import done, server, undo
 
 __all__ = ["server"]  # the fixture

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import InvalidArgument, LlmcError, PermissionDenied, ProcessNotFound
 from llmc_mcp.tools.linux_ops.proc import ProcessBranch, ProcessInfo, ProcessList, ProcessTree
 
-from .client import PATIENCE, Client
 from .conftest import Workspace
-from .gates import context, gate_on, text_of
-from .talk import alive, eventually
+from .support.client import PATIENCE, Client
+from .support.gates import context, gate_on, text_of
+from .support.talk import alive, eventually
 
 NOBODY = 65534
 MARK = "llmc-test-process"

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.config import Config, Limits, Server
-from llmc_mcp.dispatch import Gate
+from llmc_mcp.config.schema import Config, Limits, Server
 from llmc_mcp.errors import InvalidArgument, LlmcError
-from llmc_mcp.te import kernel
-from llmc_mcp.te.search import Query
+from llmc_mcp.files.ripgrep import Query
+from llmc_mcp.gate.dispatch import Gate
+from llmc_mcp.kernel import syscalls
 
-from .client import Client
 from .conftest import SECRET, Workspace, require
-from .gates import context, gate_on, text_of
+from .support.client import Client
+from .support.gates import context, gate_on, text_of
 
 Search = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
 def gate(workspace: Workspace) -> Iterator[Gate]:
-    require(kernel.landlock_abi() > 0, "a kernel with Landlock")
+    require(syscalls.landlock_abi() > 0, "a kernel with Landlock")
     with gate_on(workspace.root, Config(server=Server(result_format="json"))) as gate:
         yield gate
 

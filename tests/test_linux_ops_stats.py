@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from llmc_mcp.gate.usage import Recorder, Usage
 from llmc_mcp.store.calls import by_tool, newest
 from llmc_mcp.store.sqlite import Store
-from llmc_mcp.usage import Recorder, Usage
 
-from .client import Client
 from .conftest import Workspace
+from .support.client import Client
 
 
 def fill(folder: Path, *rows: tuple[str, str, float]) -> Store:
@@ -78,7 +78,7 @@ def test_the_number_of_calls_is_bounded(server: Client, value: object) -> None:
 
 
 def llmc(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from llmc_mcp.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
     environment = {**os.environ, "LLMC_DATA_DIR": str(folder)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import FeatureDisabled, FeatureUnavailable, InvalidArgument
-from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.sysinfo import SystemInfo
+from llmc_mcp.kernel.launcher import Launcher
+from llmc_mcp.machine.sysinfo import SystemInfo
 from llmc_mcp.tools.linux_ops.sysinfo import SystemSnapshot
 
-from .gates import context, gate_on, text_of
+from .support.gates import context, gate_on, text_of
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from .client import Client, Reply
 from .conftest import Workspace
+from .support.client import Client, Reply
 
 
 def sha(text: str | bytes) -> str:

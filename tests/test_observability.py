@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from llmc_mcp import otel
 from llmc_mcp.app import Context
-from llmc_mcp.audit import Audit, TokenAudit, digest
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
+from llmc_mcp.gate.audit import Audit, TokenAudit, digest
+from llmc_mcp.gate.usage import Recorder, Usage, weighed
 from llmc_mcp.session import Session
 from llmc_mcp.store.sqlite import Store
 from llmc_mcp.tokens import estimate, sample
-from llmc_mcp.usage import Recorder, Usage, weighed
+from llmc_mcp.web import otel
 
 from .conftest import Workspace
-from .gates import gate_on
-from .http_server import OPEN_HANDED, TOKEN, HttpServer
+from .support.gates import gate_on
+from .support.http_server import OPEN_HANDED, TOKEN, HttpServer
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.policy import name_rules
 
 _POLICY = Config().policy

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from llmc_mcp.app import Context
-from llmc_mcp.catalog import Catalog
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import BadArgs
+from llmc_mcp.gate.catalog import Catalog
 from llmc_mcp.tool import Result, ToolDef, registered, tool
 
 Small = Annotated[int, msgspec.Meta(ge=1, le=10, title="Small", description="not for the model")]

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from llmc_mcp.app import App
-from llmc_mcp.config import Config
-from llmc_mcp.rag import maps
-from llmc_mcp.rag.resolve import Target
-from llmc_mcp.rag.search import Caller, Known
+from llmc_mcp.config.schema import Config
+from llmc_mcp.rag.query import maps
+from llmc_mcp.rag.query.resolve import Target
+from llmc_mcp.rag.query.search import Caller, Known
 from llmc_mcp.session import Session
 from llmc_mcp.tokens import estimate
 

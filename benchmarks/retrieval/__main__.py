@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from llmc_mcp.rag import embed, rank
-from llmc_mcp.rag.embed import Embedding
+from llmc_mcp.rag.store import embed, rank
+from llmc_mcp.rag.store.embed import Embedding
 
 from ..report import provenance, table
 from ..tokens import count

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import tantivy
 
-from llmc_mcp.rag import words
-from llmc_mcp.te.search import find_ripgrep
+from llmc_mcp.files.ripgrep import find_ripgrep
+from llmc_mcp.rag.parse import words
 
 from .corpus import Corpus
 from .docstrings import CACHE

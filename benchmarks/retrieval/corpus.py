@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import tantivy
 
-from llmc_mcp.rag import parse, rank
-from llmc_mcp.rag.embed import Embedding
-from llmc_mcp.rag.types import Parsed
+from llmc_mcp.rag.parse import parse
+from llmc_mcp.rag.parse.types import Parsed
+from llmc_mcp.rag.store import rank
+from llmc_mcp.rag.store.embed import Embedding
 
 _HEAP = 64 << 20
 _LARGEST = 1 << 20

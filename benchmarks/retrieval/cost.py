@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmc_mcp.app import App
-from llmc_mcp.config import Config, Rag
-from llmc_mcp.rag import embed
-from llmc_mcp.rag.index import Reader
-from llmc_mcp.rag.search import Asked, Caller
-from llmc_mcp.rag.store import home_of
+from llmc_mcp.config.schema import Config, Rag
+from llmc_mcp.rag.query.search import Asked, Caller
+from llmc_mcp.rag.store import embed
+from llmc_mcp.rag.store.index import Reader
+from llmc_mcp.rag.store.layout import home_of
 from llmc_mcp.session import Session
 
 from ..report import median, milliseconds, number, percentile

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from llmc_mcp.rag import words
+from llmc_mcp.rag.parse import words
 
 from .corpus import Source
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llmc_mcp.rag import embed, rank, words
-from llmc_mcp.rag.embed import Embedding
-from llmc_mcp.rag.evidence import CHUNK_FEATURES, FILE_FEATURES, look_up
+from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.store import embed, rank
+from llmc_mcp.rag.store.embed import Embedding
+from llmc_mcp.rag.store.features import CHUNK_FEATURES, FILE_FEATURES, look_up
 
 from . import annotated, docstrings
 from .corpus import Corpus, ndcg, read_tree

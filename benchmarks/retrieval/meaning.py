@@ -1,4 +1,4 @@
-"""`python -m benchmarks.retrieval.meaning`: learns rag/meaning.npz, the vectors of words that `rag/embed.py` sums.
+"""`python -m benchmarks.retrieval.meaning`: learns meaning.npz, the vectors of words that `rag/store/embed.py` sums.
 
 From the packages of meaning.txt (none of which is measured) it takes docstrings and the code below them. A vector for
 each stem is found such that the sum over a docstring's first sentence is nearer to the sum over its own code than to
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llmc_mcp.rag import embed, words
+from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.store import embed
 
 from . import docstrings
 

@@ -3,7 +3,7 @@
 import sys
 import urllib.request
 
-from llmc_mcp.config_load import load, parse_flags
+from llmc_mcp.config.load import load, parse_flags
 
 # The server's own settings, from where it took them: the environment is the container's, the flags are in its
 # command line (behind an init's, if there is one).

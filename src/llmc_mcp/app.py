@@ -6,40 +6,40 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .config import Config, data_directory
+from .config.schema import Config, data_directory
 from .errors import Cancelled, FeatureUnavailable, Internal, LlmcError, Timeout
+from .files import names, off_limits
+from .files.filesystem import Access, Filesystem, Root
 from .session import Session
-from .store.place import database_of
+from .store.data_dir import database_of
 from .store.root_sets import RootSet
-from .te import kept, names
-from .te.filesystem import Access, Filesystem, Root
 from .tool import ToolDef
 
 if TYPE_CHECKING:
-    from .rag.checker import Checker
-    from .rag.maps import Maps
-    from .rag.search import Rag
+    from .changes.operations import Mutations
+    from .changes.patches import Patching
+    from .changes.transaction import Changes
+    from .changes.undo import Undoing
+    from .commands.pytest import Pytest
+    from .commands.runner import Shell
+    from .commands.sessions import Repls
+    from .files.handle_pages import Pages
+    from .files.handles import Handles, Meta
+    from .files.listing import Lister
+    from .files.reader import Reader
+    from .files.ripgrep import Search
+    from .interpreters.engine import Engine as CodeEngine
+    from .kernel.launcher import Launcher
+    from .machine.downloads import Organizer
+    from .machine.health import Health
+    from .machine.processes import Processes
+    from .machine.repository import Overview
+    from .machine.sysinfo import SystemInfo
+    from .rag.build.syntax_client import Checker
+    from .rag.query.maps import Maps
+    from .rag.query.search import Rag
+    from .sandbox.sandbox import Sandbox
     from .store.sqlite import Store
-    from .te.changes import Changes
-    from .te.code import Engine as CodeEngine
-    from .te.handles import Handles, Meta
-    from .te.health import Health
-    from .te.launcher import Launcher
-    from .te.listing import Lister
-    from .te.mutations import Mutations
-    from .te.organize import Organizer
-    from .te.overview import Overview
-    from .te.pages import Pages
-    from .te.patching import Patching
-    from .te.processes import Processes
-    from .te.pytest import Pytest
-    from .te.reading import Reader
-    from .te.repl import Repls
-    from .te.sandbox import Sandbox
-    from .te.search import Search
-    from .te.shell import Shell
-    from .te.sysinfo import SystemInfo
-    from .te.undoing import Undoing
 
 Engine = TypeVar("Engine")
 
@@ -54,7 +54,7 @@ class App:
     ) -> None:
         self.config = config
         self.data_dir = data_dir or data_directory()
-        kept.forget_unneeded_imports(roots)
+        off_limits.forget_unneeded_imports(roots)
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
         self.root_set = RootSet(names.show(root.real) for root in self.files.roots)
         self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
@@ -73,21 +73,21 @@ class App:
 
     @property
     def launcher(self) -> "Launcher":
-        from .te.launcher import Launcher
+        from .kernel.launcher import Launcher
 
         return self._engine("launcher", lambda: _tidy(Launcher()))
 
     @property
     def search(self) -> "Search":
-        from .te.search import Search
+        from .files.ripgrep import Search
 
         cap = self.config.limits.search_count_cap
         return self._engine("search", lambda: Search(self.files, self.launcher, count_cap=cap))
 
     @property
     def reader(self) -> "Reader":
-        from .te.reading import Costs, Reader
-        from .te.text import Limits
+        from .files.reader import Costs, Reader
+        from .files.slices import Limits
 
         limits = self.config.limits
         lines = Limits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes)
@@ -96,14 +96,14 @@ class App:
 
     @property
     def lister(self) -> "Lister":
-        from .te.listing import Lister
+        from .files.listing import Lister
 
         return self._engine("lister", lambda: Lister(self.files, lambda: self.search))
 
     @property
     def sandbox(self) -> "Sandbox":
-        from .te.ground import settings_from
-        from .te.sandbox import Sandbox
+        from .sandbox.profile import settings_from
+        from .sandbox.sandbox import Sandbox
 
         settings = settings_from(self.config)
         roots = tuple(self.files.roots)
@@ -111,26 +111,26 @@ class App:
 
     @property
     def shell(self) -> "Shell":
-        from .te.shell import Shell, programs_from
+        from .commands.runner import Shell, programs_from
 
         roots = tuple(self.files.roots)
         return self._engine("shell", lambda: Shell(self.sandbox, self.files, programs_from(self.config, roots)))
 
     @property
     def pytest(self) -> "Pytest":
-        from .te.pytest import Pytest
+        from .commands.pytest import Pytest
 
         return self._engine("pytest", lambda: Pytest(self.launcher, self.shell, self.sandbox, self.files))
 
     @property
     def processes(self) -> "Processes":
-        from .te.processes import Processes, visible_from
+        from .machine.processes import Processes, visible_from
 
         return self._engine("processes", lambda: Processes(visible_from(self.config)))
 
     @property
     def repls(self) -> "Repls":
-        from .te.repl import Repls, limits_from
+        from .commands.sessions import Repls, limits_from
 
         return self._engine(
             "repls", lambda: Repls(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
@@ -138,19 +138,19 @@ class App:
 
     @property
     def system(self) -> "SystemInfo":
-        from .te.sysinfo import SystemInfo
+        from .machine.sysinfo import SystemInfo
 
         return self._engine("system", lambda: SystemInfo(self.launcher))
 
     @property
     def health(self) -> "Health":
-        from .te.health import Health
+        from .machine.health import Health
 
         return self._engine("health", lambda: Health(self.system, self.processes))
 
     @property
     def overview(self) -> "Overview":
-        from .te.overview import Overview
+        from .machine.repository import Overview
 
         return self._engine("overview", lambda: Overview(self.files, lambda: self.search, lambda: self.reader))
 
@@ -173,9 +173,9 @@ class App:
 
     @property
     def changes(self) -> "Changes":
-        from .maasl import Leases
-        from .te.changes import Changes
-        from .te.journal import Journal, limits_from
+        from .changes.journal import Journal, limits_from
+        from .changes.transaction import Changes
+        from .store.leases import Leases
 
         limits = self.config.limits
 
@@ -188,8 +188,8 @@ class App:
 
     @property
     def rag(self) -> "Rag":
-        from .maasl import Leases
-        from .rag.search import Rag, wanted_from
+        from .rag.query.search import Rag, wanted_from
+        from .store.leases import Leases
 
         def make() -> Rag:
             leases = Leases(self.store, self.config.limits.lease_ttl_sec)
@@ -199,19 +199,19 @@ class App:
 
     @property
     def maps(self) -> "Maps":
-        from .rag.maps import Maps
+        from .rag.query.maps import Maps
 
         return self._engine("maps", lambda: Maps(self.rag))
 
     def is_indexed(self, root: Root) -> bool:
         """Whether there is a code index of a root already; nothing is built for the answer."""
-        from .rag.store import home_of
+        from .rag.store.layout import home_of
 
         return home_of(self.data_dir, root.real).current() is not None
 
     @property
     def checker(self) -> "Checker":
-        from .rag.checker import Checker
+        from .rag.build.syntax_client import Checker
 
         return self._engine("checker", lambda: Checker(self.launcher, self.data_dir))
 
@@ -219,7 +219,7 @@ class App:
         """What there is of the code index, in a few words; nothing is built or imported for it."""
         if "rag" in self._engines:
             return self.rag.state()
-        from .rag.store import home_of
+        from .rag.store.layout import home_of
 
         built = [home_of(self.data_dir, root.real).current() is not None for root in self.files.roots]
         return "there, compared with the files on use" if all(built) else "not built yet: the first search builds it"
@@ -238,38 +238,38 @@ class App:
 
     @property
     def mutations(self) -> "Mutations":
-        from .te.mutations import Mutations
+        from .changes.operations import Mutations
 
         cap = self.config.limits.edit_max_bytes
         return self._engine("mutations", lambda: Mutations(self.files, self.changes, cap))
 
     @property
     def patching(self) -> "Patching":
-        from .te.patching import Patching
+        from .changes.patches import Patching
 
         return self._engine("patching", lambda: Patching(self.files, self.changes, self.mutations))
 
     @property
     def organizer(self) -> "Organizer":
-        from .te.organize import Organizer
+        from .machine.downloads import Organizer
 
         return self._engine("organizer", lambda: Organizer(self.files, lambda: self.changes, lambda: self.mutations))
 
     @property
     def undoing(self) -> "Undoing":
-        from .te.undoing import Undoing
+        from .changes.undo import Undoing
 
         return self._engine("undoing", lambda: Undoing(self.files, self.changes, self.mutations))
 
     @property
     def handles(self) -> "Handles":
-        from .te.handles import Handles, policy_from
+        from .files.handles import Handles, policy_from
 
         return self._engine("handles", lambda: Handles(self.store, policy_from(self.config), self.root_set))
 
     @property
     def pages(self) -> "Pages":
-        from .te.pages import Pages
+        from .files.handle_pages import Pages
 
         return self._engine("pages", lambda: Pages(self.handles, self.files, self.reader, lambda: self.search))
 
@@ -289,7 +289,7 @@ def _tidy(launcher: "Launcher") -> "Launcher":
 
 
 def _remove_leftovers() -> None:
-    from .te.scratch import remove_leftovers
+    from .kernel.scratch import remove_leftovers
 
     remove_leftovers()
 
@@ -297,11 +297,11 @@ def _remove_leftovers() -> None:
 def _code_engine(app: App) -> "CodeEngine":
     settings = app.config.code_execution
     if settings.engine != "python":
-        from .te.monty import MontyEngine
+        from .interpreters.monty import MontyEngine
 
         return MontyEngine(app.launcher, settings.max_memory_mb)
-    from .te.cpython import PythonEngine, settings_for_code
-    from .te.ground import settings_from
+    from .interpreters.cpython import PythonEngine, settings_for_code
+    from .sandbox.profile import settings_from
 
     vouched = os.environ.get("LLMC_ISOLATED") == "1"  # the operator's word, and only here: no file can say it
     confined = settings_for_code(settings_from(app.config), settings.max_memory_mb)
@@ -318,8 +318,8 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         data_dir,
         policy.protected_names,
         tuple(own_files),
-        kept.secrets(config.sandbox.deny_read, kept.homes(os.getuid())),
-        kept.own_code(),
+        off_limits.secrets(config.sandbox.deny_read, off_limits.homes(os.getuid())),
+        off_limits.own_code(),
     )
 
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from .app import App
-from .catalog import MODES, Catalog
-from .config import Config
-from .config_load import Loaded, load, parse_flags
-from .config_trust import ConfigError
-from .dispatch import Gate
+from .config.load import Loaded, load, parse_flags
+from .config.schema import Config
+from .config.trust import ConfigError
 from .errors import LlmcError
-from .observability import Log
+from .gate.catalog import MODES, Catalog
+from .gate.dispatch import Gate
+from .gate.log import Log
 from .session import Session
 
 USAGE = f"""\
@@ -124,7 +124,7 @@ def _serve_stdio(gate: Gate) -> None:
 
 
 def _serve_http(gate: Gate) -> None:
-    from .api.serve import serve
+    from .web.serve import serve
 
     try:
         # Where the token is, not what it is: stderr ends up in logs.

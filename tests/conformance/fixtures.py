@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, cast
 
-from llmc_mcp.dispatch import Gate
+from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.protocol.methods import INVALID_PARAMS, Methods, Params, ProtocolError, Request
 
 _MISSING_CAPABILITY = -32021

@@ -14,7 +14,7 @@ import pytest
 from mcp.client import Client as SdkClient
 from mcp.client.streamable_http import streamable_http_client
 
-from ..client import PATIENCE
+from ..support.client import PATIENCE
 from .image import IMAGE, NEEDED, REPOSITORY, Container, Engine, build_with_systemd, call, talk
 
 TOKEN = "image-test-0123456789abcdef"

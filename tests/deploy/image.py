@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..client import PATIENCE
+from ..support.client import PATIENCE
 
 REPOSITORY = Path(__file__).parent.parent.parent
 NEEDED = ("podman", "buildah", "runc", "debootstrap", "podman-compose")

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2 as httpx
 
-from ..client import PATIENCE
+from ..support.client import PATIENCE
 from .image import REPOSITORY
 
 NAME = "llmc.example.org"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.clients import server_command
+from llmc_mcp.cli.install.clients import server_command
 
 from ..conftest import require
-from ..machine import Machine
+from ..support.machine import Machine
 from .test_inspector import LAUNCHER, node
 
 CLIENTS = Path(__file__).parents[1] / "clients" / "node_modules"
@@ -176,7 +176,7 @@ def test_the_inspector_starts_the_server_from_a_clients_own_file(machine: Machin
 def announced(machine: Machine) -> Iterator[str]:
     """What `llmc run` prints, while it serves."""
     started = subprocess.Popen(
-        [sys.executable, "-c", "from llmc_mcp.cli import main; main()", "run", "--port", "0"],
+        [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"],
         cwd=machine.repo,
         env=environment(machine),
         stdout=subprocess.PIPE,

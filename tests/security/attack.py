@@ -6,7 +6,7 @@ import select
 from pathlib import Path
 from typing import Any
 
-from ..client import Client, Reply
+from ..support.client import Client, Reply
 
 # Each tool that takes a path, with the name of that argument and whatever else it needs.
 PATH_TOOLS: dict[str, tuple[str, dict[str, Any]]] = {

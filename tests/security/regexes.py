@@ -21,7 +21,7 @@ SOURCE = Path(str(llmc_mcp.__file__)).parent
 _FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 # Modules whose expressions meet nothing but our own help texts; and texts of annotations, which are cut short first.
 OURS_ALONE = {"completion_cli.py"}
-SHORT = {"rag/bind_python.py": 1_000, "rag/syntax_facts.py": 1_000}
+SHORT = {"rag/parse/bind_python.py": 1_000, "rag/parse/facts.py": 1_000}
 LENGTH = 60_000
 CPU_SECONDS = 2  # linear time needs a tenth of it, quadratic time hundreds of times as much
 PIECE = 200  # bytes by which a child says what it tries next

@@ -8,7 +8,7 @@ import os
 import sys
 
 from llmc_mcp.app import App, Context
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
 from llmc_mcp.tools.exec import run_cmd

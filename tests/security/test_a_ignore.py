@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp.te.launcher import descendants
+from llmc_mcp.kernel.launcher import descendants
 
-from ..client import Client
 from ..conftest import Workspace
+from ..support.client import Client
 
 TREE_BYTES = 3 << 30  # of each process of the server: the bombs are harmless whatever the server does
 BOMB_BYTES = 8 << 20  # as rules of a .gitignore they take more than 1 GiB

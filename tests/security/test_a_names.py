@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp.clients import CLIENTS
-from llmc_mcp.config import Policy
+from llmc_mcp.cli.install.clients import CLIENTS
+from llmc_mcp.config.schema import Policy
 from llmc_mcp.policy import name_rules
 
-from ..client import Client
 from ..conftest import Workspace
+from ..support.client import Client
 from ..test_linux_ops_write import done, server, undo
 
 __all__ = ["server"]  # the fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ..client import Client
 from ..conftest import SECRET, Workspace
+from ..support.client import Client
 from ..test_linux_ops_write import done
 from .arena import put_code_into
 

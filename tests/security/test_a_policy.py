@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.errors import InvalidPath
-from llmc_mcp.te.filesystem import Access, Filesystem
+from llmc_mcp.files.filesystem import Access, Filesystem
 
-from ..client import Client
 from ..conftest import Workspace, require
+from ..support.client import Client
 
 PASSWORD = "hunter2-in-a-file"
 

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from llmc_mcp.errors import LlmcError
-from llmc_mcp.te.filesystem import Filesystem
-from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.search import Query, Search
+from llmc_mcp.files.filesystem import Filesystem
+from llmc_mcp.files.ripgrep import Query, Search
+from llmc_mcp.kernel.launcher import Launcher
 
-from ..client import Client, Reply
 from ..conftest import SECRET, Workspace
+from ..support.client import Client, Reply
 from .swapper import Swapper
 
 READS = 10_000

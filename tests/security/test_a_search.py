@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.errors import Cancelled
-from llmc_mcp.te.filesystem import Filesystem
-from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.search import Query, Search
+from llmc_mcp.files.filesystem import Filesystem
+from llmc_mcp.files.ripgrep import Query, Search
+from llmc_mcp.kernel.launcher import Launcher
 
-from ..client import Client
 from ..conftest import SECRET, Workspace
+from ..support.client import Client
 from .attack import assert_alive, children_of
 
 REPLY_LIMIT = 10_000

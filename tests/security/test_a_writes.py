@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.app import App
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
 
-from ..client import Client
 from ..conftest import SECRET, Workspace, require
+from ..support.client import Client
 from ..test_linux_ops_write import done, litter, server, undo
 from .test_a_races import INSIDE, Rig
 

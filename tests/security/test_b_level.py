@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from llmc_mcp.commands.runner import Programs
 from llmc_mcp.errors import CommandNotAllowed, FeatureUnavailable, PermissionDenied, ResourceBusy
-from llmc_mcp.te import levels, selftest
-from llmc_mcp.te.filesystem import Filesystem
-from llmc_mcp.te.ground import Settings
-from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.sandbox import Sandbox
-from llmc_mcp.te.shell import Programs
+from llmc_mcp.files.filesystem import Filesystem
+from llmc_mcp.kernel.launcher import Launcher
+from llmc_mcp.sandbox import levels, selftest
+from llmc_mcp.sandbox.profile import Settings
+from llmc_mcp.sandbox.sandbox import Sandbox
 
 from ..conftest import Workspace, hand_over, require, run_as_at
-from ..talk import talk_on
+from ..support.talk import talk_on
 from .arena import LEVELS, USERS, Arena
 
 COMBINATIONS = [(level, who) for level in LEVELS for who in USERS]

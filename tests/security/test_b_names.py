@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.te.filesystem import Access, Filesystem
-from llmc_mcp.te.watched import Watcher
+from llmc_mcp.commands.watched_files import Watcher
+from llmc_mcp.files.filesystem import Access, Filesystem
 
-from ..client import Client
 from ..conftest import Workspace, require
-from ..talk import Talk, talk_on
+from ..support.client import Client
+from ..support.talk import Talk, talk_on
 from ..test_exec import project
 from .arena import LEVELS
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ..client import Client
 from ..conftest import SECRET, Workspace
+from ..support.client import Client
 from .arena import USERS, Arena, put_code_into, reached
 
 SWAPS = """
@@ -76,7 +76,16 @@ def test_b24_a_link_put_in_the_place_of_a_folder_above_is_not_followed() -> None
 def doctor(root: Path, **env: str) -> dict[str, dict[str, Any]]:
     """What `llmc doctor` finds about a root, by topic."""
     told = subprocess.run(
-        [sys.executable, "-P", "-c", "from llmc_mcp.cli import main; main()", "doctor", "--json", "--root", str(root)],
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            "from llmc_mcp.cli.main import main; main()",
+            "doctor",
+            "--json",
+            "--root",
+            str(root),
+        ],
         env={**os.environ, **env},
         capture_output=True,
         check=False,

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import KillForbidden, PermissionDenied, ProcessNotFound
-from llmc_mcp.te.processes import Processes, Visible
+from llmc_mcp.machine.processes import Processes, Visible
 
-from ..client import PATIENCE, Client
 from ..conftest import SECRET, Workspace, require
-from ..talk import Talk, alive, eventually, talk_on
+from ..support.client import PATIENCE, Client
+from ..support.talk import Talk, alive, eventually, talk_on
 from .arena import LEVELS, pids_with, wait_until_gone
 from .attack import assert_alive
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp.te.filesystem import Filesystem
-from llmc_mcp.te.launcher import Launcher
-from llmc_mcp.te.process import Child
+from llmc_mcp.files.filesystem import Filesystem
+from llmc_mcp.kernel.child import Child
+from llmc_mcp.kernel.launcher import Launcher
 
-from ..client import Client
+from ..support.client import Client
 from .arena import LEVELS, USERS, Arena, pids_with, wait_until_gone
 from .attack import children_of, status_kb
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.config import Config, Key, Rule, get_key, keys
-from llmc_mcp.config_load import load
-from llmc_mcp.config_trust import ConfigError, pin
+from llmc_mcp.config.load import load
+from llmc_mcp.config.schema import Config, Key, Rule, get_key, keys
+from llmc_mcp.config.trust import ConfigError, pin
 
 from ..conftest import SECRET, Workspace
-from ..machine import Machine, one_setting, toml
+from ..support.machine import Machine, one_setting, toml
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_e17_only_harmless_keys_are_free(name: str) -> None:
 
 
 def test_e17_a_key_that_declares_nothing_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    from llmc_mcp.config_load import _granted  # pyright: ignore[reportPrivateUsage]
+    from llmc_mcp.config.load import _granted  # pyright: ignore[reportPrivateUsage]
 
     silent = keys()["mode"]._replace(rule="nobody said")  # pyright: ignore[reportArgumentType]
     assert _granted(silent, "in force", "asked", []) == "in force"

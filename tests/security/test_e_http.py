@@ -11,12 +11,12 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from llmc_mcp.api.auth import add
-from llmc_mcp.api.guard import Hosts
 from llmc_mcp.errors import Forbidden
+from llmc_mcp.web.auth import add
+from llmc_mcp.web.guard import Hosts
 
 from ..conftest import SECRET, Workspace
-from ..http_server import OPEN_HANDED, TOKEN, HttpServer
+from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
 
 CALL = {"name": "stat", "args": {"path": "."}}
 

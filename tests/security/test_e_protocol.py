@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ..client import PATIENCE, Client
 from ..conftest import Workspace
+from ..support.client import PATIENCE, Client
 from .attack import assert_alive, status_kb
 
 PARSE_ERROR = -32700

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from llmc_mcp.changes import diff_parse, edit, near_miss
+from llmc_mcp.commands.terminal import Screen
+from llmc_mcp.envelope.families import Budget, Envelope, recognise
 from llmc_mcp.errors import LlmcError
-from llmc_mcp.output import neutral
-from llmc_mcp.rag import doc, words
-from llmc_mcp.rag.globs import Glob
-from llmc_mcp.te import diff_parse, edit, names, nearest
-from llmc_mcp.te.enrich import Budget, Envelope, recognise
-from llmc_mcp.te.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]
-from llmc_mcp.te.terminal import Screen
+from llmc_mcp.files import names
+from llmc_mcp.files.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]
+from llmc_mcp.gate.render import neutral
+from llmc_mcp.rag.parse import doc, words
+from llmc_mcp.rag.query.globs import Glob
 
-from ..client import Client
 from ..conftest import Workspace
+from ..support.client import Client
 from . import regexes
 from .attack import assert_alive
 
@@ -30,13 +31,13 @@ CPU_SECONDS = 5  # linear time needs less than one of them; quadratic time hours
 BUILT = {
     ("completion_cli.py", "re.escape(typed[-1]) + ' (' + _CHOICE.pattern + ')(?![\\\\w|])'"),  # our own flags
     ("policy.py", "f'/(?:{alternatives})$' if alternatives else '(?!)'"),  # the operator's globs
-    ("rag/bootload.py", "f'^{name}\\\\s*:'"),  # three fixed words
-    ("rag/globs.py", "fnmatch.translate(part)"),  # a glob of at most 500 characters, name by name
-    ("rag/questions.py", "f'(?<![\\\\w$]){re.escape(symbol.name)}(?![\\\\w$])'"),  # a literal
-    ("rag/scan.py", "chain + '|([(\\\\[{])|([)\\\\]}])'"),  # from tables of the module
-    ("rag/scan.py", "separator"),
-    ("te/listing.py", "fnmatch.translate(f'*/{text}').encode()"),  # a glob of at most 500 characters
-    ("te/listing.py", "fnmatch.translate(text).encode()"),
+    ("rag/query/bootload.py", "f'^{name}\\\\s*:'"),  # three fixed words
+    ("rag/query/globs.py", "fnmatch.translate(part)"),  # a glob of at most 500 characters, name by name
+    ("rag/query/questions.py", "f'(?<![\\\\w$]){re.escape(symbol.name)}(?![\\\\w$])'"),  # a literal
+    ("rag/parse/scan.py", "chain + '|([(\\\\[{])|([)\\\\]}])'"),  # from tables of the module
+    ("rag/parse/scan.py", "separator"),
+    ("files/listing.py", "fnmatch.translate(f'*/{text}').encode()"),  # a glob of at most 500 characters
+    ("files/listing.py", "fnmatch.translate(text).encode()"),
 }
 
 
@@ -165,7 +166,7 @@ WORK: dict[str, Callable[[str], object]] = {
     "a path under a glob": lambda text: Glob("**/*a*a*a*b").fits(text),
     "a path under a name's glob": lambda text: _glob_matcher("*a*a*a*b/*c")(text.encode()),
     "an edit": edited_with_both_ends,
-    "an edit that misses": lambda text: nearest.explain(text, "x" + text[: LENGTH // 4] + "y"),
+    "an edit that misses": lambda text: near_miss.explain(text, "x" + text[: LENGTH // 4] + "y"),
 }
 
 

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from llmc_mcp.app import App
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import ResourceBusy
-from llmc_mcp.maasl import CRIT_CODE, Key
 from llmc_mcp.session import Session
+from llmc_mcp.store.leases import CRIT_CODE, Key
 from llmc_mcp.store.root_sets import RootSet
 
-from ..client import Client
-from ..envelope import Te
-from ..http_server import TOKEN, HttpServer
+from ..support.client import Client
+from ..support.envelope import Te
+from ..support.http_server import TOKEN, HttpServer
 
 SECRET = "plans-of-project-a"
 HANDLES = {"type": "ref/resource", "uri": "llmc://handle/{id}"}
@@ -179,7 +179,7 @@ def test_e19_the_same_roots_and_wider_ones_see_it(left: Left, root: str) -> None
 
 
 def llmc(left: Left, *words: str) -> str:
-    command = [sys.executable, "-c", "from llmc_mcp.cli import main; main()", *words]
+    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *words]
     env = {**os.environ, "LLMC_DATA_DIR": str(left.data)}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=env, cwd=left.base / "work/b").stdout
 

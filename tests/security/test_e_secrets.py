@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from llmc_mcp import redaction
-from llmc_mcp.redaction import redact
-from llmc_mcp.usage import summarize
+from llmc_mcp.gate import redaction
+from llmc_mcp.gate.redaction import redact
+from llmc_mcp.gate.usage import summarize
 
 SECRET = "hunter2-S3cr3t"
 

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp import changes_cli, handles_cli, stats_cli, te_asked
-from llmc_mcp.maasl import CRIT_CODE, Key, Leases
-from llmc_mcp.observability import Log
+from llmc_mcp.cli import changes, stats
+from llmc_mcp.cli import handles as handles_cli
+from llmc_mcp.files.handles import Handles, Policy
+from llmc_mcp.gate.log import Log
+from llmc_mcp.gate.usage import Recorder, Usage
 from llmc_mcp.session import Session
+from llmc_mcp.store.leases import CRIT_CODE, Key, Leases
 from llmc_mcp.store.root_sets import RootSet
 from llmc_mcp.store.sqlite import Store
-from llmc_mcp.te import folder
-from llmc_mcp.te.handles import Handles, Policy
-from llmc_mcp.usage import Recorder, Usage
+from llmc_mcp.te import folder, queries
 
-from ..client import Client
 from ..conftest import Workspace
+from ..support.client import Client
 
 HOSTILE = "x\x1b]0;owned\x07\x1b[2J\r\n2026-01-01T00:00:00Z INFO    tool tool=forged\x9b31m\u202e\u2028\x85\ud800end"
 
@@ -102,16 +103,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def te(words: list[str]) -> int:
-    return te_asked.answer(words)
+    return queries.answer(words)
 
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
-    "calls": (stats_cli.calls, []),
-    "stats": (stats_cli.command, []),
-    "changes": (changes_cli.changes, ["--all"]),
+    "calls": (stats.calls, []),
+    "stats": (stats.command, []),
+    "changes": (changes.changes, ["--all"]),
     "handles": (handles_cli.command, []),
-    "trash": (changes_cli.trash, []),
-    "locks": (changes_cli.locks, []),
+    "trash": (changes.trash, []),
+    "locks": (changes.locks, []),
     "te --list-handles": (te, ["--list-handles"]),
     "te --stats": (te, ["--stats"]),
 }

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from llmc_mcp.catalog import Catalog
-from llmc_mcp.config import Config
+from llmc_mcp.config.schema import Config
+from llmc_mcp.gate.catalog import Catalog
 
-from ..client import Client
 from ..conftest import SECRET, Workspace
+from ..support.client import Client
 from .attack import assert_alive
 
 CALLS = 2_000

@@ -14,16 +14,16 @@ import msgspec
 
 from .. import __version__
 from ..app import Context
-from ..dispatch import Gate
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
-from ..observability import correlation_id
-from ..prompts import instructions
+from ..gate.dispatch import Gate
+from ..gate.log import correlation_id
 from ..session import Session
+from ..tools.introduction import instructions
 
 if TYPE_CHECKING:
-    from ..completion import Completion
-    from ..flow_prompts import Prompts
-    from ..resources import Resources
+    from .completion import Completion
+    from .prompts import Prompts
+    from .resources import Resources
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
@@ -193,19 +193,19 @@ class Methods:
 
     @cached_property
     def _resources_there(self) -> "Resources":
-        from ..resources import Resources
+        from .resources import Resources
 
         return Resources(self._gate)
 
     @cached_property
     def _prompts_there(self) -> "Prompts":
-        from ..flow_prompts import Prompts
+        from .prompts import Prompts
 
         return Prompts(self._gate)
 
     @cached_property
     def _completion(self) -> "Completion":
-        from ..completion import Completion
+        from .completion import Completion
 
         return Completion(self._gate, self._resources_there, self._prompts_there)
 
@@ -216,7 +216,7 @@ class Methods:
         return self._paged(request, "resourceTemplates", self._resources_there.templates(request.session))
 
     def _read_resource(self, request: Request) -> Params:
-        from ..resources import as_contents
+        from .resources import as_contents
 
         uri = request.params.get("uri")
         content = self._asked(request, lambda ctx: self._resources_there.read(ctx, uri, _reply_bytes(request)))

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from ..app import Context
-from ..dispatch import Gate
+from ..gate.dispatch import Gate
 from ..session import Session
 from .methods import (
     INTERNAL_ERROR,

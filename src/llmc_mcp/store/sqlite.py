@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from ..errors import FeatureUnavailable
-from .place import database_of
+from .data_dir import database_of
 from .schema import STEPS
 
 _WAIT_FOR_WRITERS_S = 30.0

@@ -38,6 +38,6 @@ def _repository_of(folder: str) -> str:
 def _shown(path: str) -> str:
     if path.isascii() and path.isprintable() and "\\" not in path:
         return path
-    from . import names  # needs regular expressions, which running a command does not
+    from ..files import names  # needs regular expressions, which running a command does not
 
     return names.show(os.fsencode(path))

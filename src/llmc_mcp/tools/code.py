@@ -43,7 +43,7 @@ class CodeResult(Result):
 
 @tool("Run Python in which every tool is a function; tools() and help(name) explain", name=_NAME, destructive=True)
 def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> CodeResult:
-    from ..te.code import Limits
+    from ..interpreters.engine import Limits
 
     settings, limits = ctx.app.config.code_execution, ctx.app.config.limits
     seconds = min(timeout or settings.timeout, settings.timeout)

@@ -8,16 +8,16 @@ import msgspec
 
 from ..app import Context
 from ..errors import InvalidArgument, LlmcError, NotFound
-from ..te import names
-from ..te.filesystem import Root
+from ..files import names
+from ..files.filesystem import Root
 from ..tool import Result, Row, tool
-from .asking import Count, Scope, asked, caller_of, shown
+from .index_common import Count, Scope, asked, caller_of, shown
 
 if TYPE_CHECKING:
-    from ..rag.plan import Span
-    from ..rag.questions import Answer, Named, Portrait, Site
-    from ..rag.resolve import Target
-    from ..rag.search import Hit, Known
+    from ..rag.query.plan import Span
+    from ..rag.query.questions import Answer, Named, Portrait, Site
+    from ..rag.query.resolve import Target
+    from ..rag.query.search import Hit, Known
 
 _SWITCH = "jit_context_enabled"
 _MOST_SITES = 2_000
@@ -87,7 +87,7 @@ class Uses(Result):
 
 @tool("Who uses a symbol: name, Class.method, path:Class.method", feature=_SWITCH, read_only=True)
 def rag_where_used(ctx: Context, symbol: str, limit: Limit = 50) -> Uses:
-    from ..rag import questions
+    from ..rag.query import questions
 
     def ask(known: "Known", targets: "list[Target]") -> "Answer":
         return questions.where_used(known, symbol, targets, limit, ctx.check)
@@ -97,7 +97,7 @@ def rag_where_used(ctx: Context, symbol: str, limit: Limit = 50) -> Uses:
 
 @tool("What calls a symbol, or what it calls, step by step", feature=_SWITCH, read_only=True)
 def rag_lineage(ctx: Context, symbol: str, direction: Direction = "callers", depth: Depth = 2) -> Uses:
-    from ..rag import questions
+    from ..rag.query import questions
 
     def ask(known: "Known", targets: "list[Target]") -> "Answer":
         return questions.lineage(known, symbol, targets, direction, depth, ctx.check)
@@ -131,7 +131,7 @@ def _about(
     ctx: Context, symbol: str, ask: "Callable[[Known, list[Target]], Answer]"
 ) -> "list[tuple[Known, Answer, Completeness, str]]":
     """What the roots that know a symbol say of it; NOT_FOUND with the nearest names where none does."""
-    from ..rag import questions
+    from ..rag.query import questions
 
     if not symbol.strip() or len(symbol) > _LONGEST_SYMBOL:
         raise InvalidArgument("the symbol is empty or too long", hint="A name, Class.method, or path:Class.method.")
@@ -269,7 +269,7 @@ def inspect(
 
 def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], Completeness, str]":
     """The definition that is meant, of the first root that knows it; those of other roots are named after it."""
-    from ..rag import questions
+    from ..rag.query import questions
 
     held: dict[Root, tuple[Portrait | None, list[str]]] = {}  # of a root that is asked again the newest
 
@@ -291,7 +291,7 @@ def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], C
 
 
 def _portrait_of_file(ctx: Context, path: str) -> "tuple[Known, Portrait, Completeness, str]":
-    from ..rag import questions
+    from ..rag.query import questions
 
     place = ctx.app.files.locate(path)
     handle, _ = ctx.app.files.open_file(place)
@@ -326,7 +326,7 @@ def _line(ctx: Context, root: Root, site: "Site") -> str:
 
 def _docs(ctx: Context, portrait: "Portrait", most: int) -> list[str]:
     """Documents that mention it."""
-    from ..rag.search import Asked
+    from ..rag.query.search import Asked
 
     name = portrait.qualname.rpartition("/")[2].rpartition(".")[2] if portrait.kind != "file" else portrait.qualname
     found = ctx.app.rag.search(Asked(name, "docs", most * 2, 4_000), caller_of(ctx)).hits
@@ -338,7 +338,7 @@ def _source(ctx: Context, hit: "Hit") -> str:
 
 
 def _last_commit(ctx: Context, root: Root, path: bytes) -> str | None:
-    from ..te.history import last_commit
+    from ..commands.git_log import last_commit
 
     if not os.path.isdir(f"/proc/self/fd/{root.fd}/.git") and not _inside_git(root):
         return None
@@ -424,7 +424,7 @@ def rag_search_enriched(
 
 
 def _surround(known: "Known", hit: "Hit", row: EnrichedSnippet, query: str, depth: int, ctx: Context) -> None:
-    from ..rag import questions
+    from ..rag.query import questions
 
     found = questions.defined_in(known, os.fsdecode(hit.path), hit.numbers[0], hit.numbers[-1], hit.symbol)
     targets = questions.most_like(known, found, query)[:_AROUND]
@@ -445,7 +445,7 @@ def _few(ctx: Context, root: Root, sites: "Iterable[Site]") -> list[str]:
 
 
 def _mentions(ctx: Context, symbol: str) -> list[str]:
-    from ..rag.search import Asked
+    from ..rag.query.search import Asked
 
     name = symbol.rpartition(".")[2]
     found = ctx.app.rag.search(Asked(name, "docs", 3, 2_000), caller_of(ctx)).hits
@@ -483,7 +483,7 @@ class PlanText(Result):
 
 @tool("Where to look for a task: symbols and places, with reasons", feature=_SWITCH, read_only=True)
 def rag_plan(ctx: Context, query: str, detail_level: Literal["summary", "full"] = "summary") -> PlanText:
-    from ..rag import plan
+    from ..rag.query import plan
 
     made = plan.make(ctx.app.rag, query, detail_level, caller_of(ctx))
     return PlanText(made.intent, made.symbols, [_span(span) for span in made.spans], made.confidence, made.freshness)
@@ -505,7 +505,7 @@ class Bootload(Result):
 
 @tool("Rules of the repository and a plan for a task, to start with", feature=_SWITCH, read_only=True)
 def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
-    from ..rag import bootload
+    from ..rag.query import bootload
 
     del session_id  # the task decides what there is to know; whose session it is changes nothing
     words = bootload.task_words(task_id)
@@ -519,7 +519,7 @@ def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
 
 
 def _planned(ctx: Context, words: str, commands: list[str]) -> str:
-    from ..rag import plan
+    from ..rag.query import plan
 
     steps: list[str] = []
     made = plan.make(ctx.app.rag, words, "summary", caller_of(ctx)) if words else None

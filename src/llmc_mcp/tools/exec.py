@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 
 from ..app import Context
-from ..config import Config
+from ..config.schema import Config
 from ..errors import FeatureUnavailable
 from ..tool import Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
-    from ..te.shell import Call, ShellResult, Sink
+    from ..commands.runner import Call, ShellResult, Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -78,7 +78,7 @@ def run_cmd(
     timeout: Seconds | None = None,
     stdin: str | None = None,
 ) -> CommandOutput:
-    from ..te.shell import split
+    from ..commands.runner import split
 
     return _run(ctx, split(command), cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
 
@@ -148,7 +148,7 @@ def _limit_time(ctx: Context, seconds: float) -> float:
 
 
 def _call(ctx: Context) -> "Call":
-    from ..te.shell import Call
+    from ..commands.runner import Call
 
     def open_sink() -> "Sink | None":
         try:

@@ -5,8 +5,8 @@ from typing import ClassVar
 from .. import __version__
 from ..app import Context
 from ..errors import FeatureUnavailable
-from ..prompts import bootstrap
 from ..tool import Result, tool
+from .introduction import bootstrap
 
 
 class Health(Result):
@@ -40,9 +40,9 @@ def health(ctx: Context) -> Health:
 
 
 def _search() -> str:
-    from ..te import kernel
+    from ..kernel import syscalls
 
-    abi = kernel.landlock_abi()
+    abi = syscalls.landlock_abi()
     return f"read-only in Landlock (ABI {abi})" if abi else "unavailable: the kernel has no Landlock"
 
 

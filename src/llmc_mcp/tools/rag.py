@@ -8,7 +8,7 @@ import msgspec
 
 from ..app import Context
 from ..tool import Result, Row, tool
-from .asking import Count, Scope, asked, caller_of, shown
+from .index_common import Count, Scope, asked, caller_of, shown
 
 _SWITCH = "jit_context_enabled"
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ..app import Context
+from ..envelope.reply import TeOutput, Told, as_text, enrichment_of
 from ..errors import BadArgs, FeatureUnavailable, Internal
-from ..te.answer import TeOutput, Told, as_text, enrichment_of
 from ..tool import tool
 
 if TYPE_CHECKING:
-    from ..te.enrich import Budget, Enriched, Plan, Sink
-    from ..te.shell import Call
-    from ..te.telemetry import Identity
+    from ..commands.runner import Call
+    from ..envelope.families import Budget, Enriched, Plan, Sink
+    from ..envelope.records import Identity
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -29,7 +29,7 @@ def te_run(
     cwd: str | None = None,
     timeout: Seconds | None = None,
 ) -> TeOutput:
-    from ..te.shell import split
+    from ..commands.runner import split
 
     settings, given = ctx.app.config, command if command is not None else args
     if given is None or (command is not None and args is not None):
@@ -43,8 +43,8 @@ class _Wrapped:
     """One command, what it is run for, and what its session may still read."""
 
     def __init__(self, ctx: Context, argv: list[str]) -> None:
-        from ..te.enrich import Envelope
-        from ..te.telemetry import Command
+        from ..envelope.families import Envelope
+        from ..envelope.records import Command
 
         self._ctx, self._argv = ctx, argv
         self._plan, self._mode = _plan(ctx, argv)
@@ -71,8 +71,8 @@ class _Wrapped:
         return answer
 
     def _call(self) -> "Call":
-        from ..te.process import OUT
-        from ..te.shell import Call
+        from ..commands.runner import Call
+        from ..kernel.child import OUT
 
         def tap(stream: str, piece: bytes) -> None:
             if stream == OUT:
@@ -81,7 +81,7 @@ class _Wrapped:
         return Call(self._ctx.check, lambda: None, 0, tap, self._ctx.session.environment())
 
     def _budget_left(self) -> int:
-        from ..te.telemetry import USED
+        from ..envelope.records import USED
 
         who, te = self._noted.who, self._ctx.app.config.te
         try:
@@ -92,7 +92,7 @@ class _Wrapped:
         return max(whole - int(str(used)), 0)
 
     def _budget(self, left: int, stderr: int) -> "Budget":
-        from ..te.enrich import Budget, share_of
+        from ..envelope.families import Budget, share_of
 
         config = self._ctx.app.config
         tokens, _ = share_of(left, 0, config.te.reply_tokens)
@@ -114,7 +114,7 @@ class _Wrapped:
         return self._envelope.as_it_is(budget)
 
     def _note(self, code: int, shown: "Enriched") -> None:
-        from ..te.telemetry import INSERT
+        from ..envelope.records import INSERT
 
         noted = self._noted
         noted.mode = self._mode
@@ -128,7 +128,7 @@ class _Wrapped:
             self._ctx.warnings.append(exc.message)
 
     def _answer(self, code: int, stdout: str, stderr: str, warnings: list[str]) -> TeOutput:
-        from ..te.answer import stderr_text
+        from ..envelope.reply import stderr_text
 
         complaint = stderr_text(stderr.encode("utf-8", "replace"))
         command = shlex.join(self._argv)
@@ -144,8 +144,8 @@ class _Wrapped:
 
 
 def _plan(ctx: Context, argv: list[str]) -> "tuple[Plan, str]":
-    from ..te.enrich import Plan, recognise
-    from ..te.enrich_text import Ends
+    from ..envelope.families import Plan, recognise
+    from ..envelope.text import Ends
 
     plan = recognise(argv) if ctx.app.config.te.enabled else None
     if plan is not None:
@@ -154,7 +154,7 @@ def _plan(ctx: Context, argv: list[str]) -> "tuple[Plan, str]":
 
 
 def _who(ctx: Context) -> "Identity":
-    from ..te.telemetry import Identity
+    from ..envelope.records import Identity
 
     session = ctx.session
     return Identity(session.agent_id, session.session_id, session.model, session.principal)

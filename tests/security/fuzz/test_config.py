@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmc_mcp.config_load import Flags, load
-from llmc_mcp.config_trust import ConfigError
+from llmc_mcp.config.load import Flags, load
+from llmc_mcp.config.trust import ConfigError
 
 from . import examples
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmc_mcp.changes import diff, diff_parse
 from llmc_mcp.errors import LlmcError
-from llmc_mcp.te import diff, diff_parse
 
-from ...client import Client
 from ...conftest import Workspace
+from ...support.client import Client
 from . import examples
 
 OLD = "one\ntwo\nthree\nfour\nfive\n"

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmc_mcp.errors import LlmcError
-from llmc_mcp.rag.globs import Glob
-from llmc_mcp.rag.walk import RAG_IGNORE, Rules, Walk, spell_out
-from llmc_mcp.te.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]
-from llmc_mcp.te.search import find_ripgrep
+from llmc_mcp.files.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]
+from llmc_mcp.files.ripgrep import find_ripgrep
+from llmc_mcp.rag.build.walk import RAG_IGNORE, Rules, Walk, spell_out
+from llmc_mcp.rag.query.globs import Glob
 
 from . import examples
 

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmc_mcp.te.terminal import Screen, keystrokes, python_block
+from llmc_mcp.commands.terminal import Screen, keystrokes, python_block
 
 from . import examples
 

@@ -10,8 +10,8 @@ from ...tool import Result, Row, tool
 from .syntax import syntax_after
 
 if TYPE_CHECKING:
-    from ...te.journal import Change
-    from ...te.undoing import Undone
+    from ...changes.journal import Change
+    from ...changes.undo import Undone
 
 _LISTED = 500
 _CURRENT, _ALL = "current", "all"
@@ -179,7 +179,7 @@ def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = Fals
 
 
 def _undone_rows(undone: "Undone") -> list[UndoneRow]:
-    from ...te.undoing import action_of, path_of
+    from ...changes.undo import action_of, path_of
 
     failed = None if undone.failure is None else f"{undone.failure.code}: {undone.failure.message}"
     return [
@@ -189,7 +189,7 @@ def _undone_rows(undone: "Undone") -> list[UndoneRow]:
 
 
 def _change_rows(change: "Change", with_session: bool) -> Sequence[ChangeRow]:
-    from ...te.undoing import action_of, counts_of, path_of, target_of
+    from ...changes.undo import action_of, counts_of, path_of, target_of
 
     when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return [

@@ -7,12 +7,12 @@ import msgspec
 
 from ...app import Context
 from ...errors import Forbidden, LlmcError
-from ...te import names
-from ...te.filesystem import Place, kind_of
+from ...files import names
+from ...files.filesystem import Place, kind_of
 from ...tool import Image, Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
-    from ...te.reading import Reading
+    from ...files.reader import Reading
 
 Depth = Annotated[int, msgspec.Meta(ge=1, le=10)]
 TreeDepth = Annotated[int, msgspec.Meta(ge=0, le=10)]
@@ -164,7 +164,7 @@ class Stat(Result):
 @tool("Read lines of a file or handle; a negative offset counts from the end", feature="fs_enabled", read_only=True)
 def read_file(ctx: Context, path: str, offset_lines: int = 0, max_lines: SomeLines = 2000) -> FileText:
     if path.startswith("H_"):
-        from ...te.handles import is_handle
+        from ...files.handles import is_handle
 
         if is_handle(path):
             return _read_handle(ctx, path, offset_lines, max_lines)
@@ -238,7 +238,7 @@ def _shorten(row: OneOfMany, room: int) -> None:
 
 @tool("List a directory, optionally several levels deep", feature="fs_enabled", read_only=True)
 def list_dir(ctx: Context, path: str, depth: Depth = 1, include_hidden: bool = False) -> Listing:
-    from ...te.filesystem import Bound
+    from ...files.filesystem import Bound
 
     place = ctx.app.files.locate(path)
     bound = Bound(ctx.app.config.limits.list_count_cap)
@@ -266,7 +266,7 @@ def linux_fs_list(
     file_glob: str | None = None,
     include_ignored: bool = False,
 ) -> Tree:
-    from ...te.filesystem import Bound
+    from ...files.filesystem import Bound
 
     place = ctx.app.files.locate(path)
     bound, notes = Bound(ctx.app.config.limits.list_count_cap), list[str]()
@@ -331,7 +331,7 @@ def _image(reading: "Reading") -> Image | None:
 
 def _file_handle(ctx: Context, place: Place, reading: "Reading") -> str | None:
     """A snapshot of a file that is small enough, else a reference to it as it is now."""
-    from ...te.reading import identity_of
+    from ...files.reader import identity_of
 
     meta: dict[str, str | int] = {"path": place.absolute, "identity": identity_of(reading.info)}
     limit = ctx.app.config.limits.handle_max_bytes

@@ -15,8 +15,8 @@ from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument, Reso
 from ...tool import Result, Row, tool
 
 if TYPE_CHECKING:
-    from ...te.filesystem import Place
-    from ...te.organize import Group, Plan
+    from ...files.filesystem import Place
+    from ...machine.downloads import Group, Plan
 
 _MOST_TOKENS = 800  # of what explain_repo says
 _MAP_HEAD_TOKENS = 60  # of a reply: its meta line, and the head of the map
@@ -197,7 +197,7 @@ def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
     """What the rest leans on, where there is an index and room for it; nothing is built for it."""
     if not ctx.app.config.rag.jit_context_enabled or not ctx.app.is_indexed(place.root):
         return []
-    from ...rag.search import Caller
+    from ...rag.query.search import Caller
 
     below = "" if place.below == b"." else os.fsdecode(place.below)
     caller = Caller(ctx.session, time.monotonic() + _MAP_WAIT_S, ctx.check)
@@ -215,8 +215,8 @@ def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
 
 
 def system_health(ctx: Context, path: str | None, apply: bool) -> Report:
-    from ...te.health import uptime_s
-    from ...te.sysinfo import summary
+    from ...machine.health import uptime_s
+    from ...machine.sysinfo import summary
 
     del path, apply
     _limit_time(ctx)

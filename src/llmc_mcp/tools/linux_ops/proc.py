@@ -10,9 +10,9 @@ from ...errors import ProcessNotFound
 from ...tool import Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
-    from ...te.conversation import Turn
-    from ...te.processes import Branch
-    from ...te.repl import Owner
+    from ...commands.conversation import Turn
+    from ...commands.sessions import Owner
+    from ...machine.processes import Branch
 
 MaxProcesses = Annotated[int, msgspec.Meta(ge=1, le=5000)]
 SignalName = Literal["TERM", "KILL", "INT", "HUP"]
@@ -245,7 +245,7 @@ def linux_proc_start(
     cols: Columns = 120,
     wait_ms: Milliseconds = 1000,
 ) -> Started:
-    from ...te.shell import split
+    from ...commands.runner import split
 
     argv, seconds = split(command), _seconds(ctx, wait_ms)
     proc_id, pid, turn = ctx.app.repls.start(
@@ -298,7 +298,7 @@ def linux_proc_sessions(ctx: Context) -> Sessions:
 
 
 def _owner(ctx: Context) -> "Owner":
-    from ...te.repl import Owner
+    from ...commands.sessions import Owner
 
     return Owner(ctx.session.principal, ctx.session.session_id)
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from ...app import Context
-from ...te import names
+from ...files import names
 from ...tool import Result, Row, as_payload, tool
 
 ContextLines = Annotated[int, msgspec.Meta(ge=0, le=10)]
@@ -54,7 +54,7 @@ def linux_search_content(
     include_ignored: bool = False,
     multiline: bool = False,
 ) -> SearchHits:
-    from ...te.search import Query
+    from ...files.ripgrep import Query
 
     place = ctx.app.files.locate(root)
     query = Query(pattern, file_glob, literal, ignore_case, context_lines, include_ignored, multiline)

@@ -61,7 +61,7 @@ class SystemLog(Result):
 
 @tool("CPU, load, memory and disks of the machine", feature="system_enabled", read_only=True)
 def linux_sys_snapshot(ctx: Context) -> SystemSnapshot:
-    from ...te.sysinfo import summary
+    from ...machine.sysinfo import summary
 
     state = ctx.app.system.snapshot(ctx.check)
     disks = [DiskUse(disk.mount, disk.used_percent) for disk in state.disks]

@@ -1,0 +1,198 @@
+"""Replacing exact text in a file: encoding, byte order mark, line ends and final newline stay as they are.
+
+Callers send LF; a line end in `old` matches LF and CRLF alike, and what is inserted takes the line ends of what it
+replaces. Nothing else is fuzzy: text that is not there is never replaced, but the error shows what comes closest.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from .. import errors
+from ..files import codec
+
+_SHOWN_MATCHES = 20
+_CONTEXT_LINES = 2
+_SNIPPET_LINES = 12
+_SNIPPET_WIDTH = 160  # characters of a line, and of context before a match in a line that is longer
+
+
+class Edited(NamedTuple):
+    """A file after an edit; the snippets show its first place."""
+
+    data: bytes
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # nobody counts the fields of an edit
+    before: str
+    after: str
+    first_line: int
+
+
+class _Found(NamedTuple):
+    """Where a text stands in a file, and the file with it replaced."""
+
+    times: int
+    starts: Callable[[], Iterator[int]]
+    length: int  # of the first match, in characters
+    inserted: int  # what stands in its place afterwards, in characters
+    replaced: Callable[[], str]
+
+
+def apply(data: bytes, old: str, new: str, expected: int) -> Edited:
+    """Replace `old`, which must occur exactly `expected` times, by `new`."""
+    _check(old, new, expected)
+    document = codec.decode(data)
+    if document.mark:  # the mark is no part of the text, though some clients send it along
+        old, new = old.removeprefix("\ufeff"), new.removeprefix("\ufeff")
+    text, old, new = document.text, _with_lf(old), _with_lf(new)
+    if not old or old == new:
+        raise errors.InvalidArgument(
+            "old_text and new_text differ in line ends or byte order mark only, and edits keep those"
+        )
+    found = _find(text, old, new)
+    if found.times == 0:
+        raise _not_found(text, old)
+    if found.times != expected:
+        raise _other_count(text, found, expected)
+    changed = found.replaced()
+    start = next(found.starts())
+    return Edited(
+        document.encode(changed),
+        found.times,
+        _snippet(text, start, start + found.length),
+        _snippet(changed, start, start + found.inserted),
+        text.count("\n", 0, start) + 1,
+    )
+
+
+def _check(old: str, new: str, expected: int) -> None:
+    codec.refuse_surrogates("old_text", old)
+    codec.refuse_surrogates("new_text", new)
+    if not old:
+        raise errors.BadArgs("old_text is empty", hint="Quote the text to replace, with a line around it.")
+    if expected < 1:
+        raise errors.BadArgs(f"expected_replacements is {expected}; it must be at least 1")
+    if old == new:
+        raise errors.InvalidArgument("old_text and new_text are the same: there is nothing to change")
+
+
+def _with_lf(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _find(text: str, old: str, new: str) -> _Found:
+    crlfs = text.count("\r\n")
+    if crlfs and (crlfs < text.count("\n") or old.endswith("\r")):
+        return _find_in_mixed(text, old, new)
+    end = "\r\n" if crlfs else "\n"
+    wanted, inserted = old.replace("\n", end), new.replace("\n", end)
+
+    def starts() -> Iterator[int]:
+        start = text.find(wanted)
+        while start >= 0:
+            yield start
+            start = text.find(wanted, start + len(wanted))
+
+    return _Found(text.count(wanted), starts, len(wanted), len(inserted), lambda: text.replace(wanted, inserted))
+
+
+def _find_in_mixed(text: str, old: str, new: str) -> _Found:
+    """Some lines end in LF, some in CRLF: a line end matches either, and each keeps its own."""
+    plain = _with_lf(text)
+    dropped = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))]  # in `plain`: where a CR was
+    spans: list[tuple[int, int]] = []
+    start = plain.find(old)
+    while start >= 0:
+        end = start + len(old)
+        spans.append((start + bisect_left(dropped, start), end + bisect_left(dropped, end)))
+        start = plain.find(old, end)
+    ends = _Ends(text, old, new)
+
+    def replaced() -> str:
+        pieces: list[str] = []
+        position = 0
+        for start, end in spans:
+            pieces += [text[position:start], ends.insertion(start, end)]
+            position = end
+        return "".join([*pieces, text[position:]])
+
+    start, end = spans[0] if spans else (0, 0)
+    inserted = len(ends.insertion(start, end)) if spans else 0
+    return _Found(len(spans), lambda: (start for start, _ in spans), end - start, inserted, replaced)
+
+
+class _Ends:
+    """Line ends for what is inserted into a file that has both kinds."""
+
+    def __init__(self, text: str, old: str, new: str) -> None:
+        self.text = text
+        self.old_lines, self.new_lines = old.split("\n"), new.split("\n")
+        self.new_ends = len(self.new_lines) - 1
+        shortest = min(len(self.old_lines), len(self.new_lines)) - 1
+        self.head = next((i for i in range(shortest) if self.old_lines[i] != self.new_lines[i]), shortest)
+        back = range(1, shortest - self.head + 1)
+        self.tail = next((i - 1 for i in back if self.old_lines[-i] != self.new_lines[-i]), len(back))
+
+    def insertion(self, start: int, end: int) -> str:
+        """Lines that old and new share keep their ends; the others take that of the line they replace."""
+        had = re.findall(r"\r?\n", self.text[start:end]) or [self._around(start, end)]
+        kept = self.new_ends - self.tail
+        ends = [had[min(i, len(had) - 1)] for i in range(kept)] + had[len(had) - self.tail :] * bool(self.tail)
+        return "".join(line + end for line, end in zip(self.new_lines, [*ends, ""], strict=True))
+
+    def _around(self, start: int, end: int) -> str:
+        """The end of the line that a match inside one line stands in; of the line before at the end of the file."""
+        at = self.text.find("\n", end)
+        at = at if at >= 0 else self.text.rfind("\n", 0, start)
+        return "\r\n" if self.text[max(at - 1, 0) : at + 1] == "\r\n" else "\n"
+
+
+def _not_found(text: str, old: str) -> errors.PatchCountMismatch:
+    from . import near_miss  # most edits match
+
+    message, hint = near_miss.explain(text, old)
+    return errors.PatchCountMismatch(message, hint=hint)
+
+
+def _other_count(text: str, found: _Found, expected: int) -> errors.PatchCountMismatch:
+    lines: list[int] = []
+    line, position = 1, 0
+    for start in islice(found.starts(), _SHOWN_MATCHES):
+        line += text.count("\n", position, start)
+        position = start
+        lines.append(line)
+    more = found.times - len(lines)
+    where = ", ".join(map(str, lines)) + (f" and {more:,} more" if more else "")
+    times = "once" if found.times == 1 else f"{found.times:,} times"
+    hint = f"Pass expected_replacements={found.times} to replace {'it' if found.times == 1 else 'them all'}"
+    if found.times > expected:
+        hint = f"Add lines before or after to old_text until only the place you mean matches, or p{hint[1:]}"
+    return errors.PatchCountMismatch(
+        f"old_text occurs {times}, expected {expected}: line{'s' if len(lines) > 1 else ''} {where}. Nothing changed.",
+        hint=f"{hint}.",
+    )
+
+
+def _snippet(text: str, start: int, end: int) -> str:
+    """Some lines around text[start:end], LF only, cut where they are many or long."""
+    first = start
+    for _ in range(_CONTEXT_LINES + 1):
+        first = text.rfind("\n", 0, first)
+        if first < 0:
+            break
+    last = text.find("\n", max(end - 1, start))
+    for _ in range(_CONTEXT_LINES):
+        last = text.find("\n", last + 1) if last >= 0 else last
+    last = last if last >= 0 else len(text)
+    if start - first > 3 * _SNIPPET_WIDTH:  # a line too long to show: what stands right before the match
+        first = start - _SNIPPET_WIDTH
+    lines = _with_lf(text[first + 1 : min(last, end + 50 * _SNIPPET_WIDTH)]).split("\n")
+    if len(lines) > _SNIPPET_LINES:
+        head, tail = lines[: _SNIPPET_LINES - 4], lines[-4:]
+        lines = [*head, f"… {len(lines) - len(head) - len(tail):,} lines …", *tail]
+    return "\n".join(_cut(line) for line in lines)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= 2 * _SNIPPET_WIDTH else f"{line[: 2 * _SNIPPET_WIDTH]}…"

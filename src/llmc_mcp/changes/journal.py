@@ -1,0 +1,362 @@
+"""The journal: what every change does, and what files held before it, written down before the change happens.
+
+Rows are in the store; what a file held is kept once per content, compressed, small ones in the store itself (one
+write to the disk then makes intent and content durable together), larger ones as files beside it. When the journal
+outgrows its limit, the oldest changes lose what undoing them needs, and say so when asked.
+"""
+
+import hashlib
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import msgspec
+
+from ..config.schema import Config
+from ..errors import FeatureUnavailable, NotFound, Stale
+from ..session import Session
+from ..store.leases import own_process
+from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.sqlite import Store
+from .steps import TRASH, MoveRecord, PutRecord, Record
+
+_INLINE_BYTES = 128 << 10  # compressed; above it, a file is cheaper than the way through the store's own log
+_LEVEL = 1
+_FIELDS = (
+    "seq, id, principal, session_id, agent_id, at, action, state, process, roots, effects, undoes, undone_by, dropped"
+)
+_ROOTS = _FIELDS.split(", ").index("roots")
+_LEFTOVER_S = 3600
+_MOST_ROWS = 20_000  # a change that old is forgotten altogether
+_FORGET_EVERY = 100
+
+_decode = msgspec.json.Decoder(list[Record]).decode
+
+
+class Limits(NamedTuple):
+    """How much is kept."""
+
+    change_bytes: int
+    total_bytes: int
+    trash_bytes: int
+
+
+def limits_from(config: Config) -> Limits:
+    """What the operator set."""
+    limits = config.limits
+    return Limits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
+
+
+class Change(NamedTuple):
+    """A row of the journal."""
+
+    seq: int
+    id: str
+    principal: str
+    session_id: str
+    agent_id: str
+    at: float
+    action: str
+    state: str
+    process: str
+    roots: list[str]
+    effects: list[Record]
+    undoes: str | None
+    undone_by: str | None
+    dropped: bool
+
+
+class Kept(NamedTuple):
+    """What a file held, ready to be journaled; `packed` is None when it is in a file already."""
+
+    sha256: str
+    stored: int
+    packed: bytes | None
+
+
+def new_id() -> str:
+    """An id for a change: short, and not to be guessed."""
+    return f"U_{os.urandom(5).hex()}"
+
+
+class Journal:
+    """Writes, finds and forgets changes of a caller with certain roots; a person, with None, finds all."""
+
+    def __init__(self, store: Store, limits: Limits, roots: RootSet | None) -> None:
+        self._store, self.limits, self._roots = store, limits, roots
+        self._folder = os.path.join(store.data_dir, "journal")
+        self.trash = os.path.join(store.data_dir, "trash")
+        try:
+            for folder in (self._folder, self.trash):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise FeatureUnavailable(
+                f"{store.data_dir} can't be written: {exc.strerror}",
+                hint="No change is made without a journal: free space there, or set LLMC_DATA_DIR to another folder.",
+            ) from None
+
+    # --- what files held -------------------------------------------------------------------------
+
+    def keep(self, data: bytes) -> Kept:
+        """Make a file's content ready for the journal; a large one is on the disk when this returns."""
+        name, packed = hashlib.sha256(data).hexdigest(), zlib.compress(data, _LEVEL)
+        if len(packed) <= _INLINE_BYTES:
+            return Kept(name, len(packed), packed)
+        path = self._path(name)
+        if not os.path.exists(path):
+            temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with open(fd, "wb") as file:
+                    file.write(packed)
+                    file.flush()
+                    os.fsync(fd)
+                os.rename(temporary, path)
+            except OSError as exc:
+                _unlink(temporary)
+                raise FeatureUnavailable(
+                    f"the journal can't be written: {exc.strerror}", hint=f"Free space in {self._folder}."
+                ) from None
+            _sync_folder(self._folder)
+        return Kept(name, len(packed), None)
+
+    def image(self, sha256: str) -> bytes:
+        """What a file held; NOT_FOUND when it had to make room."""
+        rows = self._store.query("SELECT data FROM images WHERE sha256=?", (sha256,))
+        if not rows:
+            raise NotFound("the journal no longer holds that content")
+        packed = cast(bytes | None, rows[0][0])
+        if packed is None:
+            with open(self._path(sha256), "rb") as file:
+                packed = file.read()
+        return zlib.decompress(packed)
+
+    def clear_leftovers(self) -> None:
+        """Files that no row names: a crash left them. Young ones may be somebody's work in progress."""
+        with os.scandir(self._folder) as found:
+            old = [entry.name for entry in found if time.time() - entry.stat().st_mtime > _LEFTOVER_S]
+        for name in old:
+            if not self._store.query("SELECT 1 FROM images WHERE sha256=?", (name.removesuffix(".z"),)):
+                _unlink(os.path.join(self._folder, name))
+
+    def _path(self, sha256: str) -> str:
+        return os.path.join(self._folder, f"{sha256}.z")
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def intend(
+        self,
+        connection: sqlite3.Connection,
+        change_id: str,
+        who: Session,
+        action: str,
+        roots: str,
+        effects: Sequence[Record],
+        kept: Sequence[Kept],
+        undoes: str | None,
+    ) -> bool:
+        """Write down what is about to happen; False when a content vanished meanwhile and must be kept again."""
+        row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
+        seq = connection.execute(
+            "INSERT INTO changes (id, principal, session_id, agent_id, at, action, state, process, roots, effects,"
+            " undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            (*row, roots, _json(effects), undoes),
+        ).lastrowid
+        for image in {one.sha256: one for one in kept}.values():
+            if image.packed is None and not os.path.exists(self._path(image.sha256)):
+                return False
+            connection.execute(
+                "INSERT OR IGNORE INTO images VALUES (?,?,?)", (image.sha256, image.stored, image.packed)
+            )
+            connection.execute("INSERT INTO change_images VALUES (?,?)", (seq, image.sha256))
+        self._make_room(connection, cast(int, seq))
+        return True
+
+    def done(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> list[str]:
+        """The change is visible. Returns the entries of the trash that must go for those it added."""
+        update = "UPDATE changes SET state='done' WHERE id=? RETURNING undoes"
+        ((undoes,),) = connection.execute(update, (change_id,)).fetchall()
+        if undoes:
+            _undone(connection, undoes, change_id)
+        moves = [effect for effect in effects if isinstance(effect, MoveRecord)]
+        for effect in moves:
+            if effect.path.startswith(TRASH):
+                connection.execute("DELETE FROM trash WHERE entry=?", (effect.path[len(TRASH) :],))
+            if effect.target.startswith(TRASH):
+                entry = (effect.target[len(TRASH) :], change_id, effect.path, effect.kind, effect.bytes, time.time())
+                connection.execute("INSERT OR REPLACE INTO trash VALUES (?,?,?,?,?,?)", entry)
+        return self._trim_trash(connection) if moves else []
+
+    def failed(self, connection: sqlite3.Connection, change_id: str) -> None:
+        """The change could not be settled: a person must look at it."""
+        connection.execute("UPDATE changes SET state='failed' WHERE id=?", (change_id,))
+
+    def forget(self, connection: sqlite3.Connection, change_id: str) -> None:
+        """The change never happened."""
+        for (seq,) in connection.execute(
+            "SELECT seq FROM changes WHERE id=? AND state='pending'", (change_id,)
+        ).fetchall():
+            self._release_images(connection, seq)
+            connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
+
+    # --- limits ----------------------------------------------------------------------------------
+
+    def _make_room(self, connection: sqlite3.Connection, newest: int) -> None:
+        if newest % _FORGET_EVERY == 0:
+            too_old = "SELECT seq FROM changes WHERE seq<=? AND state<>'pending'"
+            for (seq,) in connection.execute(too_old, (newest - _MOST_ROWS,)).fetchall():
+                self._release_images(connection, seq)
+                connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
+        while _total(connection, "images") > self.limits.total_bytes:
+            oldest = connection.execute(
+                "SELECT min(seq) FROM change_images WHERE seq<? AND seq IN (SELECT seq FROM changes"
+                " WHERE state<>'pending')",
+                (newest,),
+            ).fetchone()[0]
+            if oldest is None:
+                break
+            connection.execute("UPDATE changes SET dropped=1 WHERE seq=?", (oldest,))
+            self._release_images(connection, oldest)
+
+    def _release_images(self, connection: sqlite3.Connection, seq: int) -> None:
+        """A change lets go of contents; those that no other refers to go, files too: nobody can want them now."""
+        delete = "DELETE FROM change_images WHERE seq=? RETURNING sha256"
+        for (sha256,) in connection.execute(delete, (seq,)).fetchall():
+            used = connection.execute("SELECT 1 FROM change_images WHERE sha256=? LIMIT 1", (sha256,)).fetchone()
+            if used is None:
+                connection.execute("DELETE FROM images WHERE sha256=?", (sha256,))
+                _unlink(self._path(sha256))
+
+    def _trim_trash(self, connection: sqlite3.Connection) -> list[str]:
+        gone: list[str] = []
+        while _total(connection, "trash") > self.limits.trash_bytes:
+            row = connection.execute(  # what alone is too large goes before it drives out everything else
+                "DELETE FROM trash WHERE entry=(SELECT entry FROM trash ORDER BY bytes<=?, at, rowid LIMIT 1)"
+                " RETURNING entry, change_id",
+                (self.limits.trash_bytes,),
+            ).fetchall()
+            if not row:
+                break
+            connection.execute("UPDATE changes SET dropped=1 WHERE id=?", (row[0][1],))
+            gone.append(row[0][0])
+        return gone
+
+    def empty_trash(self, connection: sqlite3.Connection, entry: str) -> None:
+        """One entry goes for good, and the change that trashed it says so from now on."""
+        for (change_id,) in connection.execute(
+            "DELETE FROM trash WHERE entry=? RETURNING change_id", (entry,)
+        ).fetchall():
+            connection.execute("UPDATE changes SET dropped=1 WHERE id=?", (change_id,))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def find(self, change_id: str, principal: str | None) -> Change:
+        """A change of a principal, or anybody's for None."""
+        rows = self._store.query(
+            f"SELECT {_FIELDS} FROM changes WHERE id=? AND (? IS NULL OR principal=?)",  # noqa: S608
+            (change_id, principal, principal),
+        )
+        if not rows or (self._roots is not None and not self._roots.covers(cast(str, rows[0][_ROOTS]))):
+            raise NotFound(f"there is no change {change_id[:64]}", hint="List changes with linux_fs_changes.")
+        return _change(rows[0])
+
+    def newest(self, who: Session) -> Change:
+        """The newest change of a session that still stands and is not an undo itself."""
+        found = self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC LIMIT 1", *_whose(who))
+        if not found:
+            raise NotFound("this session has no change to undo", hint="Name one: linux_fs_changes(session='all').")
+        return found[0]
+
+    def of_session(self, who: Session) -> list[Change]:
+        """All changes of a session that still stand, newest first."""
+        return self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC", *_whose(who))
+
+    def history(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
+        """Changes that were made, newest first."""
+        wanted = "state<>'pending' AND (?2 IS NULL OR principal=?2) AND (?3 IS NULL OR session_id=?3)"
+        return self._visible(f"{wanted} ORDER BY seq DESC LIMIT ?4", principal, session_id, limit)
+
+    def pending(self) -> list[Change]:
+        """Changes that nobody has finished yet, newest first."""
+        return self._select("state='pending' ORDER BY seq DESC", ())
+
+    def trashed(self) -> list[tuple[str, str, str, str, int, float]]:
+        """What lies in the trash, newest first: entry, change, path, kind, bytes, when."""
+        rows = self._store.query(
+            "SELECT entry, change_id, path, kind, bytes, at FROM trash ORDER BY at DESC, rowid DESC"
+        )
+        return cast(list[tuple[str, str, str, str, int, float]], rows)
+
+    def _visible(self, where: str, *parameters: object) -> list[Change]:
+        keys = visible_to(self._store, self._roots)
+        return self._select(f"{VISIBLE.format(parameter='?1')} AND {where}", (keys, *parameters))
+
+    def _select(self, where: str, parameters: tuple[object, ...]) -> list[Change]:
+        rows = self._store.query(f"SELECT {_FIELDS} FROM changes WHERE {where}", parameters)  # noqa: S608
+        return [_change(row) for row in rows]
+
+
+_STANDING = "state='done' AND undoes IS NULL AND undone_by IS NULL"
+
+
+def _whose(who: Session) -> tuple[str, str]:
+    return who.principal, who.session_id
+
+
+def _undone(connection: sqlite3.Connection, change_id: str, by: str) -> None:
+    """`change_id` was taken back. If it was an undo itself, what it had undone stands again, and so on."""
+    connection.execute("UPDATE changes SET undone_by=? WHERE id=?", (by, change_id))
+    earlier = connection.execute("SELECT undoes FROM changes WHERE id=?", (change_id,)).fetchone()
+    if earlier is None or earlier[0] is None:
+        return
+    connection.execute("UPDATE changes SET undone_by=NULL WHERE id=?", (earlier[0],))
+    before = connection.execute("SELECT undoes FROM changes WHERE id=?", (earlier[0],)).fetchone()
+    if before is not None and before[0] is not None:
+        _undone(connection, before[0], earlier[0])
+
+
+def _total(connection: sqlite3.Connection, name: str) -> int:
+    return connection.execute("SELECT bytes FROM totals WHERE name=?", (name,)).fetchone()[0]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _change(row: tuple[object, ...]) -> Change:
+    fields = list(row)
+    fields[9], fields[10] = msgspec.json.decode(cast(str, row[9])), _decode(cast(str, row[10]))
+    fields[13] = bool(row[13])
+    return Change(
+        *cast(tuple[int, str, str, str, str, float, str, str, str, list[str], list[Record], None, None, bool], fields)
+    )
+
+
+def refuse_dropped(change: Change) -> None:
+    """Why a change can't be undone, if it can't."""
+    if change.dropped:
+        raise Stale(
+            f"{change.id}: what undoing it needs was dropped to make room for newer changes",
+            hint="Settings: mcp.limits.journal_max_total_bytes, mcp.limits.trash_max_total_bytes.",
+        )
+    for effect in change.effects:
+        if isinstance(effect, PutRecord) and not effect.kept:
+            raise Stale(f"{change.id}: {effect.path} was too large for the journal and was changed without it")
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

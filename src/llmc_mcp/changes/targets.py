@@ -1,0 +1,468 @@
+"""What changing files is made of: a name in an open directory, and the few calls that act on it.
+
+Whoever changes something first finds its target: the directory that holds it is opened below a root, once, and from
+then on only that fd and the last name are used, so that nothing swapped on the way can lead anywhere else.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import stat as stat_bits
+from collections.abc import Callable, Iterable
+
+from ..errors import (
+    InvalidPath,
+    IsDirectory,
+    LlmcError,
+    NotADirectory,
+    NotAFile,
+    NotFound,
+    PermissionDenied,
+    Stale,
+    WriteFailed,
+    from_oserror,
+)
+from ..files.filesystem import Filesystem, Place, kind_of
+from ..kernel import syscalls
+
+_RACES = 50  # how often a target that changes while we look is looked at again
+_CHUNK = 1 << 20
+_ACL = "system.posix_acl_access"
+
+
+class Target:
+    """A name in a directory that is open, and what bore that name when it was looked at.
+
+    Directories that must be made first stand in `missing`; `enter` goes down into them once they exist.
+    """
+
+    def __init__(self, files: Filesystem, dir_fd: int, missing: list[bytes], name: bytes, asked: str) -> None:
+        self._files, self.dir_fd, self.missing, self.name, self.asked = files, dir_fd, missing, name, asked
+        self._folder = files.where(dir_fd, asked)
+        self.place = Place(self._folder.root, os.path.join(_below(self._folder), *missing, name), asked)
+        self.path = self.place.real
+        self.pin = -1  # what was found stays open: as long as it is, no other file can get its inode number
+        self.info: os.stat_result | None = None
+        if not missing:
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            self.pin = os.open(self.name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dir_fd)
+        except FileNotFoundError:
+            if os.fstat(self.dir_fd).st_nlink == 0:
+                raise NotFound(f"{self.asked}: its folder is gone") from None
+            return
+        self.info = os.fstat(self.pin)
+
+    @property
+    def kind(self) -> str:
+        """`file`, `dir`, `symlink`, `other`, or `` for nothing."""
+        return "" if self.info is None else kind_of(self.info.st_mode)
+
+    def found(self) -> os.stat_result:
+        """What bore the name; NOT_FOUND where nothing did."""
+        if self.info is None:
+            raise NotFound(f"{self.asked}: no such file or directory")
+        return self.info
+
+    def changed(self) -> bool:
+        """Whether the name no longer stands for what was found, or the directory for the path."""
+        try:
+            if self._files.where(self.dir_fd, self.asked) != self._folder:
+                return True
+            now = os.stat(self.missing[0] if self.missing else self.name, dir_fd=self.dir_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return self.info is not None
+        except InvalidPath:
+            return True
+        return self.info is None or identity(now) != identity(self.info)
+
+    def enter(self) -> None:
+        """Go down into directories that were missing and are there now; never through a link."""
+        while self.missing:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            inner = os.open(self.missing[0], flags, dir_fd=self.dir_fd)
+            os.close(self.dir_fd)
+            self.dir_fd = inner
+            del self.missing[0]
+        self._folder = self._files.where(self.dir_fd, self.asked)
+
+    def open(self) -> int:
+        """What was found, open for reading; only of a regular file."""
+        return os.open(f"/proc/self/fd/{self.pin}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+    def writable(self) -> bool:
+        """Whether the one who runs the server may write what was found; root may not write what is read-only."""
+        return bool(self.found().st_mode & stat_bits.S_IWUSR) and os.access(
+            f"/proc/self/fd/{self.pin}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
+        )
+
+    def close(self) -> None:
+        """Let go of it; harmless when done twice."""
+        for fd in (self.dir_fd, self.pin):
+            if fd >= 0:
+                os.close(fd)
+        self.dir_fd = self.pin = -1
+
+
+def _below(place: Place) -> bytes:
+    return b"" if place.below == b"." else place.below
+
+
+def identity(info: os.stat_result) -> str:
+    """A word that changes when a file is replaced or written; of a directory only when it is replaced."""
+    if stat_bits.S_ISREG(info.st_mode):
+        return f"{info.st_dev}.{info.st_ino}.{info.st_size}.{info.st_mtime_ns}"
+    return f"{info.st_dev}.{info.st_ino}"
+
+
+# --- finding ---------------------------------------------------------------------------------------
+
+
+def find_file(files: Filesystem, path: str, *, parents: bool = False) -> Target:
+    """The regular file that a path leads to, through links that stay inside, or the name for a new one.
+
+    With `parents`, directories on the way may be missing.
+    """
+    place = files.locate(path)
+    target = _find(files, place, follow=True, parents=parents)
+    try:
+        files.refuse_change(target.place)
+        if place.below != target.place.below:  # it came through a link, whose name may be protected too
+            files.refuse_change(place)
+        if target.info is not None:
+            _refuse_unwritable(files, target, target.info)
+    except BaseException:
+        target.close()
+        raise
+    return target
+
+
+def find_entry(files: Filesystem, path: str, *, tree: bool = True) -> Target:
+    """What a path names, a link taken as itself; nothing that must stay where it is."""
+    target = _find(files, files.locate(path), follow=False, parents=False)
+    try:
+        files.refuse_change(target.place, tree=tree)
+        if path.endswith("/") and target.kind not in ("", "dir"):
+            raise NotADirectory(f"{path}: not a directory")
+    except BaseException:
+        target.close()
+        raise
+    return target
+
+
+def find_new(files: Filesystem, path: str) -> Target:
+    """A name, and the directories above it that must be made first."""
+    target = _find(files, files.locate(path), follow=False, parents=True)
+    try:
+        files.refuse_change(target.place)
+    except BaseException:
+        target.close()
+        raise
+    return target
+
+
+def reopen(files: Filesystem, recorded: str) -> Target:
+    """A target by the path that `Target.path` told earlier: no link may have come in between."""
+    place = files.locate(recorded)
+    parent, last = os.path.split(place.below)
+    return _make(files, files.reopen_dir(Place(place.root, parent or b".", recorded)), [], last, recorded)
+
+
+def _find(files: Filesystem, place: Place, *, follow: bool, parents: bool) -> Target:
+    parent, last = os.path.split(place.below if follow else place.below.rstrip(b"/"))
+    if last in (b"", b".", b".."):
+        if follow:
+            raise IsDirectory(f"{place.asked}: names a directory")
+        raise PermissionDenied(f"{place.asked}: an allowed root, or no name of its own; it stays")
+    for _ in range(_RACES):
+        dir_fd, missing = _open_parent(files, Place(place.root, parent or b".", place.asked), parents=parents)
+        try:
+            target = _make(files, dir_fd, missing, last, place.asked)
+            if not follow or target.kind != "symlink":
+                return target
+            target.close()
+            real = _behind_link(files, place)
+            target = _make(files, files.reopen_dir(real[0]), [], real[1], place.asked)
+        except (InvalidPath, NotFound):
+            if follow and _is_link_out(files, place):
+                raise
+            continue
+        if target.kind == "file":
+            return target
+        target.close()  # it was swapped while we looked
+    raise Stale(f"{place.asked}: keeps changing while we look", hint="Try again.")
+
+
+def _is_link_out(files: Filesystem, place: Place) -> bool:
+    """Whether a refusal is meant: what the path leads to now can't be opened below a root either."""
+    try:
+        os.close(files.open(place, syscalls.O_PATH))
+    except LlmcError:
+        return True
+    return False
+
+
+def _make(files: Filesystem, dir_fd: int, missing: list[bytes], name: bytes, asked: str) -> Target:
+    try:
+        return Target(files, dir_fd, missing, name, asked)
+    except OSError as exc:
+        os.close(dir_fd)
+        raise from_oserror(exc, asked) from None
+    except LlmcError:
+        os.close(dir_fd)
+        raise
+
+
+def _behind_link(files: Filesystem, place: Place) -> tuple[Place, bytes]:
+    """The directory and name of what a link leads to; a link to nothing is refused, nothing is made through it."""
+    try:
+        pin = files.open(place, syscalls.O_PATH)
+    except NotFound:
+        raise InvalidPath(
+            f"{place.asked}: a link that leads nowhere", hint="Name the file it should lead to."
+        ) from None
+    try:
+        mode = os.fstat(pin).st_mode
+        if not stat_bits.S_ISREG(mode):
+            raise _not_a_file(place.asked, mode)
+        real = files.where(pin, place.asked)
+    finally:
+        os.close(pin)
+    folder, name = os.path.split(real.below)
+    return Place(real.root, folder or b".", place.asked), name
+
+
+def _open_parent(files: Filesystem, parent: Place, *, parents: bool) -> tuple[int, list[bytes]]:
+    """The deepest directory that exists, and the names below it that don't."""
+    try:
+        return files.open_dir(parent), []
+    except NotFound:
+        if not parents:
+            raise NotFound(
+                f"{parent.asked}: its folder does not exist",
+                hint="Make it with linux_fs_mkdirs or create_parents=true.",
+            ) from None
+    above, name = os.path.split(parent.below.rstrip(b"/"))
+    if name in (b"", b".", b".."):
+        raise NotFound(f"{parent.asked}: no such file or directory")
+    dir_fd, missing = _open_parent(files, Place(parent.root, above or b".", parent.asked), parents=True)
+    if not missing and exists_in(dir_fd, name):
+        os.close(dir_fd)
+        raise InvalidPath(f"{parent.asked}: a link that leads nowhere is in the way")
+    return dir_fd, [*missing, name]
+
+
+def _refuse_unwritable(files: Filesystem, target: Target, info: os.stat_result) -> None:
+    if not stat_bits.S_ISREG(info.st_mode):
+        raise _not_a_file(target.asked, info.st_mode)
+    if files.foreign_link(info):
+        raise PermissionDenied(
+            f"{target.asked}: a hard link to another user's file",
+            hint="The operator may allow it: mcp.policy.hard_links.",
+        )
+    if not target.writable():
+        raise PermissionDenied(
+            f"{target.asked}: read-only", hint="Its mode or owner forbids writing; it was respected."
+        )
+
+
+def _not_a_file(asked: str, mode: int) -> LlmcError:
+    if stat_bits.S_ISDIR(mode):
+        return IsDirectory(f"{asked}: is a directory")
+    return NotAFile(f"{asked}: not a regular file")
+
+
+# --- acting ----------------------------------------------------------------------------------------
+
+
+def failed(exc: OSError, asked: str) -> LlmcError:
+    """A refusal of the kernel while something was being written: whatever it is, nothing was changed."""
+    known = from_oserror(exc, asked)
+    if known.code != "INTERNAL":
+        return known
+    return WriteFailed(f"{asked}: {os.strerror(exc.errno or errno.EIO).lower()}")
+
+
+def exists_in(dir_fd: int, name: bytes) -> bool:
+    """Whether anything bears a name in a directory."""
+    try:
+        os.lstat(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def write_beside(
+    target: Target, name: bytes, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]
+) -> None:
+    """A new file beside the target, on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, _first_mode(target, mode), dir_fd=target.dir_fd)
+    try:
+        _fill(fd, target, pieces, mode, tick)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_unnamed(target: Target, pieces: Iterable[bytes], mode: int | None) -> int | None:
+    """The same in a file that has no name yet, and not yet on the disk; None where the file system has no such thing.
+
+    Whatever happens before it gets its name, nothing is left of it.
+    """
+    try:
+        fd = os.open(b".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _first_mode(target, mode), dir_fd=target.dir_fd)
+    except OSError as exc:
+        if exc.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+    try:
+        _fill(fd, target, pieces, mode, lambda: None)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def name_beside(target: Target, fd: int, name: bytes) -> None:
+    """Give an unnamed file a name beside the target."""
+    os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=target.dir_fd, follow_symlinks=True)
+
+
+def _first_mode(target: Target, mode: int | None) -> int:
+    """A file that replaces none gets what the umask leaves of 0666, or of an explicit mode."""
+    return 0o600 if target.info else 0o666 if mode is None else mode & 0o777
+
+
+def _fill(fd: int, target: Target, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]) -> None:
+    """Content, and what is taken over from the file it shall replace: mode, owner, group, extended attributes."""
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(fd, view) :]
+        tick()
+    if target.info is not None:
+        _dress(fd, target, target.info, mode)
+
+
+def _dress(fd: int, target: Target, model: os.stat_result, mode: int | None) -> None:
+    if (model.st_uid, model.st_gid) != (os.geteuid(), os.getegid()):
+        for owner in ((model.st_uid, model.st_gid), (-1, model.st_gid)):
+            try:
+                os.fchown(fd, *owner)
+                break
+            except PermissionError:  # only root may give a file away; our own group we may always set
+                continue
+    source = f"/proc/self/fd/{target.pin}"
+    try:
+        attributes = [name for name in os.listxattr(source) if name.startswith("user.") or name == _ACL]
+    except OSError:  # a file system without them
+        attributes = []
+    for name in attributes:
+        try:
+            os.setxattr(fd, name, os.getxattr(source, name))
+        except OSError:
+            continue
+    os.fchmod(fd, (model.st_mode if mode is None else mode) & 0o777)  # never set-user-id
+
+
+def copy_tree(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: Callable[[], None]) -> None:
+    """A copy on another file system, on the disk when this returns; links are copied as links, devices refused."""
+    info = os.lstat(source, dir_fd=source_fd)
+    if stat_bits.S_ISLNK(info.st_mode):
+        os.symlink(os.readlink(source, dir_fd=source_fd), name, dir_fd=into_fd)
+        return
+    if stat_bits.S_ISDIR(info.st_mode):
+        _copy_folder(source_fd, source, into_fd, name, tick)
+    elif stat_bits.S_ISREG(info.st_mode):
+        _copy_file(source_fd, source, into_fd, name, tick)
+    else:
+        raise OSError(errno.EPERM, "holds a device, FIFO or socket, which can't be copied to another file system")
+
+
+def _copy_folder(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: Callable[[], None]) -> None:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.mkdir(name, 0o700, dir_fd=into_fd)
+    inner, copy = os.open(source, flags, dir_fd=source_fd), os.open(name, flags, dir_fd=into_fd)
+    try:
+        for entry in os.listdir(inner):
+            copy_tree(inner, os.fsencode(entry), copy, os.fsencode(entry), tick)
+        _like(copy, os.fstat(inner))
+        os.fsync(copy)
+    finally:
+        os.close(inner)
+        os.close(copy)
+
+
+def _copy_file(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: Callable[[], None]) -> None:
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    inner = os.open(source, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=source_fd)
+    try:
+        copy = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o600, dir_fd=into_fd)
+        try:
+            while os.sendfile(copy, inner, None, _CHUNK):
+                tick()
+            _like(copy, os.fstat(inner))
+            os.fsync(copy)
+        finally:
+            os.close(copy)
+    finally:
+        os.close(inner)
+
+
+def _like(fd: int, model: os.stat_result) -> None:
+    try:
+        os.fchown(fd, model.st_uid, model.st_gid)
+    except PermissionError:
+        pass
+    os.fchmod(fd, model.st_mode & 0o777)
+    os.utime(fd, ns=(model.st_atime_ns, model.st_mtime_ns))
+
+
+def remove_tree(dir_fd: int, name: bytes) -> None:
+    """Remove whatever bears a name, if anything does; never through a link."""
+    try:
+        if stat_bits.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode):
+            shutil.rmtree(os.fsdecode(name), dir_fd=dir_fd)  # by fds itself: an entry swapped for a link is not entered
+        else:
+            os.unlink(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        pass
+
+
+def read_all(target: Target, limit: int) -> bytes | None:
+    """What the file holds; None when that is more than `limit`."""
+    size = target.found().st_size
+    if size > limit:
+        return None
+    fd = target.open()
+    try:
+        data = os.pread(fd, size + 1, 0)
+        while len(data) <= limit and (more := os.pread(fd, _CHUNK, len(data))):  # it grows while we read
+            data += more
+    finally:
+        os.close(fd)
+    return None if len(data) > limit else data
+
+
+def pieces_of(target: Target) -> Iterable[bytes]:
+    """The file in pieces, for one that is not to be held in memory."""
+    fd = target.open()
+    try:
+        position = 0
+        while piece := os.pread(fd, _CHUNK, position):
+            yield piece
+            position += len(piece)
+    finally:
+        os.close(fd)
+
+
+def sha256(pieces: Iterable[bytes]) -> str:
+    """The hash of a file in pieces."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

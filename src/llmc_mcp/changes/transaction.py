@@ -1,0 +1,315 @@
+"""How a change happens: a lease and the intent first, then the work, then one transaction that makes it visible.
+
+    1  lease + intent    durable; what files held is in the journal before anything changes
+    2  prepare           new content beside its target, synced; may take as long as it takes
+    3  publish + done    still our lease? still what we saw? then renames, and the row says done: all in one transaction
+
+The third holds the store's write lock, so between the question whether the lease is still ours and the rename
+nobody can have taken it over. Whatever a killed process leaves between 1 and 3 is settled by whoever comes next:
+a change that is wholly visible counts, any other is taken back; no file is ever in between.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
+
+from ..errors import LlmcError, ResourceBusy, Stale
+from ..files.filesystem import Filesystem
+from ..session import Session
+from ..store.leases import CRIT_CODE, Key, Lease, Leases, Queue, alive, own_process
+from ..store.root_sets import RootSet
+from ..store.sqlite import Store
+from . import targets
+from .journal import Change, Journal, Kept, new_id
+from .steps import MoveRecord, Record, SortRecord, Step, Workshop, from_record, paths_of, was_published
+
+_SYNCS = 4  # files of one change that go to the disk at the same time
+_RACES = 50  # how often a plan is made anew because something changed before it was written down
+
+
+class Opened(Protocol):
+    """What holds an fd and can be told to let go, more than once."""
+
+    def close(self) -> None: ...
+
+
+Holder = TypeVar("Holder", bound=Opened)
+
+
+class Draft:
+    """A change being planned: steps in their order, and what the journal must hold before the first of them."""
+
+    def __init__(self, change_id: str) -> None:
+        self.id = change_id
+        self.steps: list[Step] = []
+        self.kept: list[Kept] = []
+        self.undoes: str | None = None
+        self._open: list[Opened] = []
+
+    def hold(self, opened: Holder) -> Holder:
+        """Keep something open until the change is made or given up."""
+        self._open.append(opened)
+        return opened
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for opened in self._open:
+            opened.close()
+
+
+class Done(NamedTuple):
+    """A change that was made."""
+
+    id: str
+    effects: list[Record]
+
+
+class Changes:
+    """Makes changes, and settles those that others left half-done."""
+
+    def __init__(
+        self, files: Filesystem, store: Store, journal: Journal, leases: Leases, roots: RootSet, wait_s: float
+    ) -> None:
+        self._files, self._store, self.journal, self.leases = files, store, journal, leases
+        self._roots, self._wait_s = roots, wait_s
+        self._trash_fd = os.open(journal.trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.shop = Workshop(files, self._trash_fd, journal.image)
+        self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
+        self._under_way: set[str] = set()
+        self._settled = False
+        self._lock = threading.Lock()
+
+    # --- making ----------------------------------------------------------------------------------
+
+    def make(self, who: Session, action: str, plan_it: Callable[[Draft], None], check: Callable[[], None]) -> Done:
+        """Plan (again, should somebody be faster) and carry out a change."""
+        self.settle_once()
+        change_id, queue, races, first = new_id(), Queue(self._wait_s, check), 0, True
+        while True:
+            check()
+            plan = Draft(change_id)
+            try:
+                plan_it(plan)
+                self._begin(plan, at_once=first)
+                first = False  # whoever has to wait or to try again does not write everything each time
+                verdict = self._intend(who, action, plan)
+                if isinstance(verdict, list):
+                    return self._carry_out(plan, verdict)
+            finally:
+                plan.close()
+            if verdict is None:
+                races += 1
+                if races > _RACES:
+                    raise Stale(f"{plan.steps[0].asked}: keeps changing while we look", hint="Try again.")
+            elif verdict.over:
+                self.settle(verdict.purpose)
+            else:
+                queue.wait(verdict, self._name_of(verdict, plan.steps[0].asked))
+
+    def _name_of(self, lease: Lease, asked: str) -> str:
+        """What is in the way, for whoever waits; of what lies outside of the roots only that it does."""
+        inside = self._roots.holds(lease.key.partition(":")[2])
+        return lease.key if inside else f"{asked}: a folder that holds it"
+
+    def _begin(self, plan: Draft, *, at_once: bool) -> None:
+        for number, step in enumerate(plan.steps):
+            step.temporary = _temporary(plan.id, number)
+            try:
+                if at_once:
+                    step.begin(self._pool)
+            except OSError as exc:
+                raise targets.failed(exc, step.asked) from None
+
+    def _intend(self, who: Session, action: str, plan: Draft) -> list[int] | Lease | None:
+        """Tokens when all is written down, the lease that is in the way, or None when the plan is out of date."""
+        effects = [step.record for step in plan.steps]
+        try:
+            with self._store.transaction(durable=True) as connection:
+                taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, plan.id)
+                if isinstance(taken, Lease):
+                    return taken
+                for step in plan.steps:
+                    step.verify()
+                key = self._roots.key
+                if not self.journal.intend(connection, plan.id, who, action, key, effects, plan.kept, plan.undoes):
+                    raise _OutOfDate
+                self._under_way.add(plan.id)
+                return taken
+        except (_OutOfDate, Stale):
+            self._under_way.discard(plan.id)
+            return None
+
+    def _carry_out(self, plan: Draft, tokens: list[int]) -> Done:
+        """Past the intent nothing cancels a change: it is made, or taken back with a reason."""
+        effects = [step.record for step in plan.steps]
+        pulse = _Pulse(self.leases, tokens)
+        asked = plan.steps[0].asked
+        try:
+            for step in plan.steps:
+                asked = step.asked
+                step.prepare(pulse)
+            with self._store.transaction() as connection:
+                self._refuse_lost_lease(connection, tokens, asked)
+                for step in plan.steps:
+                    asked = step.asked
+                    step.verify()
+                for step in plan.steps:
+                    asked = step.asked
+                    step.publish()
+                    step.visible = True
+                for step in plan.steps:
+                    step.sync()
+                gone = self.journal.done(connection, plan.id, effects)
+                self.leases.release(connection, tokens)
+        except BaseException as exc:
+            self._under_way.discard(plan.id)
+            self._take_back(plan, tokens)
+            if isinstance(exc, OSError):
+                raise targets.failed(exc, asked) from None
+            raise
+        finally:
+            self._under_way.discard(plan.id)
+        with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
+            for step in plan.steps:
+                step.clean()
+            for entry in gone:
+                targets.remove_tree(self._trash_fd, os.fsencode(entry))
+        return Done(plan.id, effects)
+
+    def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], asked: str) -> None:
+        if not self.leases.holds(connection, tokens):
+            raise ResourceBusy(
+                f"{asked}: another agent took over while this change was under way; nothing was changed",
+                hint="Read it again and retry.",
+            )
+
+    def _take_back(self, plan: Draft, tokens: Sequence[int]) -> None:
+        """Nothing of it stays. By what is open, as it was made; else by its paths, as if another had left it."""
+        try:
+            for step in reversed(plan.steps):
+                step.withdraw()
+                step.clean()
+            with self._store.transaction() as connection:
+                self.journal.forget(connection, plan.id)
+                self.leases.release(connection, tokens)
+        except (OSError, LlmcError):
+            try:
+                self.settle(plan.id, finish=False)
+            except (OSError, LlmcError):
+                self._settled = False  # once more before the next change
+
+    # --- settling --------------------------------------------------------------------------------
+
+    def settle_once(self) -> None:
+        """What killed processes left half-done, before this one makes its first change."""
+        with self._lock:
+            if self._settled:
+                return
+            self.journal.clear_leftovers()
+            for change in self.journal.pending():
+                if self._is_abandoned(change):
+                    self.settle(change.id)
+            self._settled = True
+
+    def _is_abandoned(self, change: Change) -> bool:
+        if change.process == own_process():
+            return change.id not in self._under_way
+        return not alive(change.process)
+
+    def settle(self, change_id: str, *, finish: bool = True) -> bool:
+        """Finish or take back a change whose process is dead or whose lease is over; False for any other.
+
+        Without `finish` it is taken back even if all of it is visible.
+        """
+        with self._store.transaction() as connection:
+            pending = [change for change in self.journal.pending() if change.id == change_id]
+            over = all(lease.over for lease in self.leases.of_purpose(connection, change_id))
+            if pending and not over and not self._is_abandoned(pending[0]):
+                return False
+            if pending:
+                self._settle(connection, pending[0], finish)
+            self.leases.release_purpose(connection, change_id)
+            return bool(pending)
+
+    def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> None:
+        """All of it is visible, or nothing of it stays. From the last step back: it may have unmade a folder."""
+        try:
+            shop = Workshop(self._files_of(change), self._trash_fd, self.journal.image)
+            steps = [(record, _temporary(change.id, number)) for number, record in enumerate(change.effects)]
+            visible = [was_published(shop, *step) for step in steps]
+            finish = finish and all(visible)
+            for published, (record, temporary) in reversed(list(zip(visible, steps, strict=True))):
+                step = from_record(shop, record, temporary)
+                if step is None:
+                    continue
+                try:
+                    step.visible = published
+                    if not finish:
+                        step.withdraw()
+                    step.clean()
+                finally:
+                    step.close()
+            if finish:
+                self.journal.done(connection, change.id, change.effects)
+            else:
+                self.journal.forget(connection, change.id)
+        except (OSError, LlmcError):
+            self.journal.failed(connection, change.id)
+
+    def _files_of(self, change: Change) -> Filesystem:
+        """The files that a change was about: they may lie below other roots than this server's."""
+        try:
+            for effect in change.effects:
+                for path in paths_of(effect):
+                    self._files.locate(path)
+        except LlmcError:
+            return Filesystem(change.roots, self._files.access)
+        return self._files
+
+    def empty_trash(self, entries: Sequence[str]) -> None:
+        """Remove entries of the trash for good; what trashed them can't be undone any more."""
+        for entry in entries:
+            with self._store.transaction() as connection:
+                self.journal.empty_trash(connection, entry)
+            targets.remove_tree(self._trash_fd, os.fsencode(entry))
+
+    def close(self) -> None:
+        """Let go of the trash."""
+        self._pool.shutdown()
+        os.close(self._trash_fd)
+
+
+class _OutOfDate(Exception):
+    """What a plan was made from has changed."""
+
+
+class _Pulse:
+    """Keeps the leases of a change that takes long."""
+
+    def __init__(self, leases: Leases, tokens: Sequence[int]) -> None:
+        self._leases, self._tokens = leases, tokens
+        self._due = time.monotonic() + leases.ttl_s / 3
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._due:
+            self._leases.renew(self._tokens)
+            self._due = time.monotonic() + self._leases.ttl_s / 3
+
+
+def _temporary(change_id: str, number: int) -> bytes:
+    return f".llmc-{change_id}-{number}.tmp".encode()
+
+
+def _keys(effects: Sequence[Record]) -> list[Key]:
+    """One key a path; moving or removing a directory holds everything in it."""
+    trees: dict[str, bool] = {}
+    for effect in effects:
+        for path in paths_of(effect):
+            whole = isinstance(effect, SortRecord) or (isinstance(effect, MoveRecord) and effect.kind == "dir")
+            trees[path] = trees.get(path, False) or whole
+    return [Key(f"code:{path}", tree) for path, tree in trees.items()]

@@ -1,0 +1,315 @@
+"""Taking changes back, and telling what was changed.
+
+An undo is a change like any other: journaled, with an id of its own, so undoing an undo is a redo. It is made of the
+inverse steps in reverse order, and refused as STALE where somebody changed the file since, unless forced.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ..errors import InvalidPath, LlmcError, NotADirectory, NotFound, Stale
+from ..files import names
+from ..files.filesystem import Filesystem
+from ..session import Session
+from . import targets
+from .diff import unified
+from .journal import Change, refuse_dropped
+from .operations import Mutations
+from .steps import (
+    TRASH,
+    Branches,
+    Make,
+    MakeRecord,
+    MoveRecord,
+    PutRecord,
+    Record,
+    Remove,
+    RemoveRecord,
+    Sort,
+    SortRecord,
+    Spot,
+    left_behind,
+)
+from .targets import Target
+from .transaction import Changes, Draft
+
+_SHOWN_BYTES = 2 << 20  # files larger than this are named in a diff, not shown
+
+
+class Undone(NamedTuple):
+    """A change that was taken back, and the change that did it; or why it was not."""
+
+    change: Change
+    redo_id: str = ""
+    failure: LlmcError | None = None
+
+
+class Undoing:
+    """Takes changes back."""
+
+    def __init__(self, files: Filesystem, changes: Changes, mutations: Mutations) -> None:
+        self._files, self._changes, self._mutations = files, changes, mutations
+        self._journal = changes.journal
+
+    def undo(self, who: Session, change: Change, force: bool, check: Callable[[], None]) -> Undone:
+        """One change."""
+        refuse_dropped(change)
+        if change.undone_by is not None:
+            raise Stale(f"{change.id}: undone already by {change.undone_by}", hint="Undo that one to redo it.")
+
+        def plan(draft: Draft) -> None:
+            draft.undoes = change.id
+            for record in reversed(change.effects):
+                self._take_back(draft, record, force)
+            if not draft.steps:
+                raise Stale(f"{change.id}: nothing of it is left to undo")
+
+        return Undone(change, self._changes.make(who, "undo", plan, check).id)
+
+    def undo_session(self, who: Session, force: bool, check: Callable[[], None]) -> list[Undone]:
+        """All changes of a session, newest first; what can't be undone is told and does not stop the rest."""
+        done: list[Undone] = []
+        for change in self._journal.of_session(who):
+            try:
+                done.append(self.undo(who, change, force, check))
+            except LlmcError as exc:
+                if exc.code in ("CANCELLED", "TIMEOUT"):
+                    raise
+                done.append(Undone(change, failure=exc))
+        return done
+
+    def _take_back(self, draft: Draft, record: Record, force: bool) -> None:
+        if isinstance(record, PutRecord):
+            self._take_back_put(draft, record, force)
+        elif isinstance(record, MoveRecord):
+            self._take_back_move(draft, record, force)
+        elif isinstance(record, MakeRecord):
+            self._take_back_folder(draft, record, force)
+        elif isinstance(record, SortRecord):
+            self._take_back_sort(draft, record, force)
+        else:
+            target = self._open(draft, record.path, force)
+            if target.info is None:
+                draft.steps.append(Make(target, MakeRecord(record.path)))
+            elif not force:
+                raise _changed(record.path)
+
+    def _open(self, draft: Draft, path: str, force: bool) -> Target:
+        """The place of a recorded path; a folder that is gone since makes it stale, or is made again if forced."""
+        try:
+            target = draft.hold(targets.reopen(self._files, path))
+        except NotADirectory:
+            raise Stale(f"{path}: its folder is no folder any more") from None
+        except NotFound:
+            target = draft.hold(targets.find_new(self._files, path))
+            planned = len(draft.steps)
+            self._mutations.make_folders(draft, target)  # a redo has planned them already
+            if len(draft.steps) > planned and not force:
+                raise Stale(f"{path}: its folder is gone", hint="force=true makes it again.") from None
+        self._files.refuse_change(target.place)
+        return target
+
+    def _take_back_put(self, draft: Draft, record: PutRecord, force: bool) -> None:
+        target = self._open(draft, record.path, force)
+        same = target.kind == "file" and targets.sha256(targets.pieces_of(target)) == record.after.sha256
+        if not same and not (force and target.kind in ("", "file")):
+            raise _changed(record.path)
+        if record.before is None:
+            if target.info is not None:
+                self._mutations.trash(draft, target)
+            return
+        data = self._journal.image(record.before.sha256)
+        mode = record.before.mode if record.mode is not None or target.info is None else None
+        self._mutations.put(draft, target, data, mode=mode)
+
+    def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool) -> None:
+        source = draft.hold(self._spot(draft, record.target, force))
+        if source.stat() is None or (record.looks and source.looks() != record.looks and not force):
+            raise _changed(record.target)
+        target = draft.hold(self._spot(draft, record.path, force))
+        vacated = any(isinstance(s.record, MoveRecord) and s.record.path == record.path for s in draft.steps)
+        if target.target is not None and target.target.info is not None and not vacated:
+            if not force:
+                raise Stale(f"{record.path}: something else is there by now", hint="force=true moves it to the trash.")
+            self._mutations.trash(draft, draft.hold(targets.reopen(self._files, record.path)))
+        self._mutations.rename(draft, source, target, record.target).bytes = record.bytes
+
+    def _spot(self, draft: Draft, path: str, force: bool) -> Spot:
+        return self._changes.shop.entry(path) if path.startswith(TRASH) else Spot.of(self._open(draft, path, force))
+
+    def _take_back_folder(self, draft: Draft, record: MakeRecord, force: bool) -> None:
+        target = self._open(draft, record.path, force)
+        if target.kind != "dir" or target.info is None:
+            if not force:
+                raise _changed(record.path)
+            return
+        leaving = {path for step in draft.steps for path in left_behind(step.record)}
+        entry = os.open(target.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=target.dir_fd)
+        try:
+            staying = [
+                name for name in os.listdir(entry) if f"{record.path}/{names.show(os.fsencode(name))}" not in leaving
+            ]
+        finally:
+            os.close(entry)
+        if staying and not force:
+            raise Stale(f"{record.path}: no longer empty", hint="force=true moves it to the trash.")
+        if staying:
+            self._mutations.trash(draft, target)
+        else:
+            draft.steps.append(Remove(target, RemoveRecord(record.path, target.info.st_mode & 0o777)))
+
+    def _take_back_sort(self, draft: Draft, record: SortRecord, force: bool) -> None:
+        try:
+            branches = draft.hold(Branches(self._files.reopen_dir(self._files.locate(record.path))))
+        except (NotFound, NotADirectory):
+            raise Stale(f"{record.path}: the folder is gone") from None
+        moves: list[tuple[str, str, str]] = []
+        for old, new, identity in reversed(record.moves):
+            for name in (old, new):
+                self._files.refuse_change(self._files.locate(f"{record.path}/{name}"))
+            now = branches.look(new)
+            if now != identity and not force:
+                raise _changed(f"{record.path}/{new}")
+            if not now:
+                continue
+            if branches.look(old):
+                if not force:
+                    raise Stale(f"{record.path}/{old}: something else is there by now", hint="force=true trashes it.")
+                self._mutations.trash(draft, draft.hold(targets.reopen(self._files, f"{record.path}/{old}")))
+            moves.append((new, old, now))
+        if moves:
+            draft.steps.append(Sort(self._files, branches, SortRecord(record.path, moves)))
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def texts(self, change: Change, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None, bytes]]:
+        """Each wanted file that a change gave new content: its path, what it held before, what it holds now."""
+        for record in change.effects:
+            if not isinstance(record, PutRecord) or not wanted(record.path) or self._files.is_secret(record.path):
+                continue
+            try:
+                before, after = self._before(record), self._now(record.path)
+            except LlmcError:
+                continue
+            if after is not None:
+                yield record.path, before, after
+
+    def diff(self, changes: Sequence[Change]) -> str:
+        """What became of every file that these changes (newest first) touched: then against now."""
+        return "".join(self._diffs(changes))
+
+    def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
+        first: dict[str, PutRecord | MoveRecord] = {}
+        for change in reversed(changes):
+            for record in change.effects:
+                if isinstance(record, SortRecord):
+                    yield f"# {self._shown(record.path)}: {len(record.moves):,} files moved within it\n"
+                if isinstance(record, PutRecord | MoveRecord) and not record.path.startswith(TRASH):
+                    first.setdefault(record.path, record)
+        for path, record in first.items():
+            shown = self._shown(path)
+            if isinstance(record, MoveRecord) and not record.target.startswith(TRASH):
+                yield f"rename from {shown}\nrename to {self._shown(record.target)}\n"
+            elif self._files.is_secret(path):
+                yield f"# {shown}: holds secrets, not shown\n"
+            elif isinstance(record, MoveRecord) and record.kind != "file":
+                yield f"# {shown}: {record.kind} deleted\n"
+            else:
+                yield self._diff_of(path, shown, record)
+
+    def _diff_of(self, path: str, shown: str, record: PutRecord | MoveRecord) -> str:
+        try:
+            before = self._before(record)
+            after = self._now(path)
+        except LlmcError as exc:
+            return f"# {shown}: {exc.message}\n"
+        if len(before or b"") + len(after or b"") > _SHOWN_BYTES:
+            return f"# {shown}: {len(before or b''):,} bytes became {len(after or b''):,}, too many to show\n"
+        return unified(before, after, shown)
+
+    def _before(self, record: PutRecord | MoveRecord) -> bytes | None:
+        if isinstance(record, PutRecord):
+            if record.before is None:
+                return None
+            return self._journal.image(record.before.sha256)
+        spot = self._changes.shop.entry(record.target)
+        try:
+            fd = os.open(spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=spot.dir_fd)
+        except OSError:
+            raise NotFound("no longer in the trash") from None
+        finally:
+            spot.close()
+        try:
+            return os.pread(fd, _SHOWN_BYTES + 1, 0)
+        except IsADirectoryError:  # a forced redo may have put something else there
+            raise NotFound("a folder took its place in the trash") from None
+        finally:
+            os.close(fd)
+
+    def _now(self, path: str) -> bytes | None:
+        try:
+            target = targets.reopen(self._files, path)
+        except NotFound:
+            return None
+        try:
+            if target.info is None:
+                return None
+            if target.kind != "file":
+                raise InvalidPath("no regular file any more")
+            data = targets.read_all(target, _SHOWN_BYTES)
+        finally:
+            target.close()
+        if data is None:
+            raise InvalidPath("too large to show")
+        return data
+
+    def _shown(self, path: str) -> str:
+        """A path as a diff names it: relative to the first root that holds it."""
+        try:
+            return names.show(self._files.locate(path).below)
+        except LlmcError:
+            return path.lstrip("/")
+
+
+def _changed(path: str) -> Stale:
+    return Stale(f"{path}: changed since; nothing was undone", hint="Read it; force=true overrides.")
+
+
+# --- words -----------------------------------------------------------------------------------------
+
+_WORDS = {"apply_diff": "patch", "undo": "undo", "write": "write", "append": "append", "edit": "edit"}
+
+
+def action_of(change: Change, record: Record) -> str:
+    """What a change did to one path, in a word."""
+    if change.state == "failed":
+        return f"{change.action} (interrupted, not settled)"
+    if isinstance(record, MakeRecord):
+        return "mkdir"
+    if isinstance(record, RemoveRecord):
+        return "rmdir"
+    if isinstance(record, SortRecord):
+        return f"{change.action}: {len(record.moves):,} files moved"
+    if isinstance(record, PutRecord):
+        return "create" if record.before is None else _WORDS.get(change.action, change.action)
+    if record.target.startswith(TRASH):
+        return "delete"
+    return "restore" if record.path.startswith(TRASH) else "move"
+
+
+def path_of(record: Record) -> str:
+    """The path that a row is about; of what came back from the trash, where it is now."""
+    return record.target if isinstance(record, MoveRecord) and record.path.startswith(TRASH) else record.path
+
+
+def target_of(record: Record) -> str | None:
+    """Where something was moved to."""
+    if not isinstance(record, MoveRecord) or TRASH in (record.path[: len(TRASH)], record.target[: len(TRASH)]):
+        return None
+    return record.target
+
+
+def counts_of(record: Record) -> tuple[int | None, int | None]:
+    """Lines added and removed, where they were counted."""
+    return (record.added, record.removed) if isinstance(record, PutRecord) else (None, None)

@@ -1,0 +1,113 @@
+"""`llmc config show | trust | untrust`."""
+
+import os
+import sys
+
+import msgspec
+
+from ..config.load import FILE_NAME, Flags, Loaded, load, parse_flags, read_bytes
+from ..config.schema import Key, data_directory, get_key, keys, sections
+from ..config.trust import ConfigError, pin, unpin
+from ..printing import print_json, print_line
+
+_USAGE = f"""\
+usage: llmc config show [--json] [the server's flags]   every setting in force, and where it was set
+       llmc config trust [FILE]                         let ./{FILE_NAME} widen what the server may do, as it is now
+       llmc config untrust [FILE]                       take that back
+
+Everything that can be set stands in DOCS/configuration.md; llmc repo validate says what is wrong or risky.
+"""
+
+
+def command(arguments: list[str]) -> int:
+    """Run one of the three."""
+    verb, *rest = arguments or ["--help"]
+    if verb == "show":
+        return _show(rest)
+    if verb in ("trust", "untrust") and len(rest) <= 1:
+        path = _workspace_file(rest[0] if rest else FILE_NAME)
+        return _trust(path) if verb == "trust" else _untrust(path)
+    asked_for_help = verb in ("-h", "--help", "help")
+    print(_USAGE, end="", file=sys.stdout if asked_for_help else sys.stderr)
+    return 0 if asked_for_help else 2
+
+
+def _show(arguments: list[str]) -> int:
+    flags, left = parse_flags(arguments)
+    if [argument for argument in left if argument != "--json"]:
+        raise ConfigError(f"unknown argument {left[0]!r}; see llmc config --help")
+    loaded = load(flags)
+    if left:
+        print_json(_as_data(loaded))
+    else:
+        for line in _as_text(loaded):
+            print_line(line)
+    for line in (*loaded.refusals, *loaded.lines()):
+        print_line(f"llmc: {line}", sys.stderr)
+    return 0
+
+
+def _as_data(loaded: Loaded) -> dict[str, object]:
+    return {
+        "roots": loaded.roots,
+        "data_dir": loaded.data_dir,
+        "files": loaded.files,
+        "settings": {
+            f"mcp.{name}": {
+                "value": msgspec.json.decode(_shown(loaded, key)),
+                "source": loaded.sources.get(name, "default"),
+                "in_force": not key.not_in_force,
+            }
+            for name, key in keys().items()
+        },
+        "notices": [*loaded.refusals, *loaded.lines()],
+    }
+
+
+def _as_text(loaded: Loaded) -> list[str]:
+    lines = [f"# roots: {', '.join(loaded.roots)}", f"# data directory: {loaded.data_dir}"]
+    lines += [f"# read: {path}" for path in loaded.files]
+    for prefix, section in sections().items():
+        own = [key for name, key in keys().items() if name.rpartition(".")[0] == prefix]
+        if own:
+            lines += ["", section.__doc__ or ""]
+            lines += [_line(loaded, key) for key in own]
+    return lines
+
+
+def _line(loaded: Loaded, key: Key) -> str:
+    assignment = f"{key.name.rpartition('.')[2]} = {_shown(loaded, key)}"
+    source = loaded.sources.get(key.name, "default")
+    return f"{assignment:40} # {source}{'; not in force in this version' if key.not_in_force else ''}"
+
+
+def _shown(loaded: Loaded, key: Key) -> str:
+    return key.shown(get_key(loaded.config, key.name))
+
+
+def _trust(path: str) -> int:
+    content = read_bytes(path, path)
+    if content is None:
+        raise ConfigError(f"{path}: no such file")
+    widens = load(Flags(), directory=os.path.dirname(path)).ignored
+    digest = pin(path, content, data_directory())
+    print(f"trusted {path}\nsha256  {digest}")
+    for line in widens:
+        print_line(f"widens  {line.partition(' is ignored')[0]}")
+    print("A changed file is untrusted again.")
+    return 0
+
+
+def _untrust(path: str) -> int:
+    there_was = unpin(path, data_directory())
+    print(f"{'no longer trusted:' if there_was else 'was not trusted:'} {path}")
+    return 0
+
+
+def _workspace_file(path: str) -> str:
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.isdir(path):
+        path = os.path.join(path, FILE_NAME)
+    if os.path.basename(path) != FILE_NAME:
+        raise ConfigError(f"{path}: trust is about a folder's {FILE_NAME}; a file of another name is read by --config")
+    return path

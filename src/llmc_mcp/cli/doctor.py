@@ -1,0 +1,240 @@
+"""`llmc doctor`: what this machine offers the server, what it lacks, and how to get it."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ..app import App
+from ..config.load import Loaded, load, parse_flags
+from ..config.trust import ConfigError
+from ..errors import LlmcError
+from ..files.off_limits import is_below_any
+
+_USAGE = """\
+usage: llmc doctor [--json] [the server's flags: --root DIR, --config FILE …]
+
+What this machine offers the server, from the kernel up: how files, searches and commands are confined, which attempts
+to break out were tried and prevented, and how to get what is missing.
+Exit code 1 when something does not work; what is merely missing leaves it 0.
+"""
+_MARKS = {"ok": "ok      ", "missing": "missing ", "broken": "BROKEN  "}
+_COLOURS = {"ok": "32", "missing": "33", "broken": "1;31"}
+_OLDEST_PYTHON = (3, 11)
+
+# What each attempt of the sandbox's self-test is about, in the words of a person.
+_ATTEMPTS = {
+    "write_outside": "write a file outside the roots",
+    "read_outside": "read a file outside the roots",
+    "truncate_outside": "empty a file outside the roots",
+    "list_outside": "list a folder outside the roots",
+    "change_mode_outside": "change the mode of a file outside the roots",
+    "set_user_id": "make a program that runs as its owner",
+    "connect_tcp": "reach a TCP port of this machine",
+    "send_udp": "reach a UDP port of this machine",
+    "connect_unix": "reach a unix socket outside the roots",
+    "connect_abstract": "reach an abstract unix socket",
+    "read_server_environment": "read the server's environment",
+    "signal_server": "send the server a signal",
+    "enter_other_namespace": "make a user namespace",
+    "write_kernel_settings": "open a kernel setting for writing",
+    "read_shadow": "read /etc/shadow",
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at; `fix` tells what to do where it is not ok."""
+
+    topic: str
+    state: str  # ok, missing or broken
+    message: str
+    fix: str = ""
+    details: tuple[str, ...] = ()
+
+
+def command(arguments: list[str]) -> int:
+    """Print the findings."""
+    if "-h" in arguments or "--help" in arguments:
+        print(_USAGE, end="")
+        return 0
+    flags, left = parse_flags(arguments)
+    if unknown := [argument for argument in left if argument != "--json"]:
+        raise ConfigError(f"unknown argument {unknown[0]!r}; see llmc doctor --help")
+    found = list(findings(load(flags)))
+    if left:
+        print(msgspec.json.format(msgspec.json.encode([finding._asdict() for finding in found]), indent=2).decode())
+    else:
+        for finding in found:
+            _show(finding)
+    return int(any(finding.state == "broken" for finding in found))
+
+
+def _show(finding: Finding) -> None:
+    mark = _MARKS[finding.state]
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        mark = f"\x1b[{_COLOURS[finding.state]}m{mark}\x1b[0m"
+    print(f"{mark}{finding.topic}: {finding.message}")
+    for detail in finding.details:
+        print(f"          {detail}")
+    if finding.fix:
+        print(f"        fix: {finding.fix}")
+
+
+def findings(loaded: Loaded) -> Iterator[Finding]:
+    """Everything there is to say, from the ground up."""
+    yield _python()
+    yield from _kernel()
+    try:
+        app = App(loaded.config, loaded.roots, loaded.data_dir)
+    except LlmcError as exc:
+        yield Finding("roots", "broken", exc.message, exc.hint or "Name a folder that exists: --root DIR.")
+        return
+    try:
+        yield Finding("roots", "ok", ", ".join(root.shown for root in app.files.roots))
+        yield from _own_code(app)
+        yield _ripgrep()
+        yield from _sandbox(app)
+        yield _code(app)
+        yield _data_directory(app)
+        yield _port(app)
+    finally:
+        app.close()
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _OLDEST_PYTHON:
+        return Finding("python", "broken", version, "Install Python 3.11 or newer and the server into it.")
+    return Finding("python", "ok", f"{version} at {sys.executable}")
+
+
+def _kernel() -> Iterator[Finding]:
+    from ..kernel import seccomp, syscalls
+
+    release = os.uname().release
+    if reason := syscalls.missing_openat2():
+        yield Finding("openat2", "broken", reason, "Linux 5.6 or newer; in a container, a profile that allows it.")
+    else:
+        yield Finding("openat2", "ok", f"Linux {release} holds file access beneath the roots")
+    abi = syscalls.landlock_abi()
+    if abi == 0:
+        fix = "Linux 5.13 or newer with landlock in its list of security modules (kernel parameter lsm=landlock,…)."
+        yield Finding("landlock", "broken", f"Linux {release} offers none: no search, no landlock level", fix)
+    elif abi < 6:
+        fix = "Linux 6.12 or newer, or bubblewrap, which does not need it."
+        lacks = (
+            "commands at the landlock level could signal the user's processes" if abi >= 3 else "too old for commands"
+        )
+        yield Finding("landlock", "missing", f"ABI {abi}: {lacks}", fix)
+    else:
+        yield Finding("landlock", "ok", f"ABI {abi}")
+    if seccomp.supported():
+        yield Finding("seccomp", "ok", f"a filter for {os.uname().machine}")
+    else:
+        yield Finding("seccomp", "broken", f"no filter for {os.uname().machine}", "Commands need x86_64 or aarch64.")
+
+
+def _own_code(app: App) -> Iterator[Finding]:
+    if kept := app.files.own_code:
+        fix = "Serve a folder without it, or install the server elsewhere: pipx install, uv tool install."
+        message = "the server's own code lies in a root: no tool changes it, commands see it read-only"
+        yield Finding("own code", "missing", message, fix, kept)
+
+
+def _ripgrep() -> Finding:
+    from ..files.ripgrep import find_ripgrep
+
+    try:
+        return Finding("ripgrep", "ok", os.fsdecode(find_ripgrep()))
+    except LlmcError as exc:
+        return Finding("ripgrep", "broken", exc.message, exc.hint or "")
+
+
+def _sandbox(app: App) -> Iterator[Finding]:
+    report = app.sandbox.report()
+    for level, reason in report.reasons.items():
+        weaker = bool(report.level)
+        yield Finding("sandbox", "missing" if weaker else "broken", f"{level}: {reason}", _how_to_raise(level, reason))
+    if not report.level:
+        yield Finding("commands", "broken", "unavailable: nothing would confine them", "Fix one of the levels above.")
+        return
+    if report.level == "off":
+        yield Finding("commands", "missing", "run unconfined", 'Set mcp.sandbox.level="auto".')
+        return
+    held = report.held.get(report.level, [])
+    open_doors = report.not_held.get(report.level, [])
+    details = [f"prevented: {_ATTEMPTS[name]}" for name in held]
+    details += [f"NOT prevented: {_ATTEMPTS[name]}" for name in open_doors]
+    message = f"run at level {report.level}; {len(held)} of {len(held) + len(open_doors)} attempts prevented"
+    fix = "The level workspace prevents the rest." if open_doors and report.level == "landlock" else ""
+    yield Finding("commands", "ok", message, fix, tuple(details))
+    if report.level == "workspace" and (sockets := _sockets_in_roots(app)):
+        fix = 'Have them made elsewhere ($XDG_RUNTIME_DIR), or set mcp.sandbox.level="landlock": it allows no sockets.'
+        message = "commands can reach unix sockets that lie in a root, with the network off as well"
+        yield Finding("sockets", "missing", message, fix, tuple(sockets))
+    if not app.sandbox.counts_processes:
+        fix = "Run the server as an ordinary user, or set mcp.sandbox.run_as."
+        yield Finding("processes", "missing", "nothing counts the processes of root's commands", fix)
+
+
+def _sockets_in_roots(app: App) -> list[str]:
+    """Those that somebody listens on now, by the name they were made under."""
+    roots = [os.fsdecode(path) for root in app.files.roots for path in (root.path, root.real)]
+    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
+        paths = {row.rstrip("\n").split(" ", 7)[-1] for row in table if " /" in row}
+    return sorted(path for path in paths if is_below_any(path, roots) and not app.files.is_secret(path))
+
+
+def _code(app: App) -> Finding:
+    try:
+        return Finding("code", "ok", f"execute_code runs in {app.code.warm()}")
+    except LlmcError as exc:
+        return Finding("code", "broken", exc.message, exc.hint or "")
+
+
+def _how_to_raise(level: str, reason: str) -> str:
+    if "could not be tested now" in reason:
+        return "Run llmc doctor again when the machine is less busy."
+    if "run_as" in reason:
+        return "Set mcp.sandbox.run_as to an ordinary user, or run the server as one."
+    if level not in ("workspace", "landlock") or "root" in reason:
+        return ""  # the reason says it
+    if level == "workspace" and "not installed" in reason:
+        return "apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), pacman -S bubblewrap (Arch)."
+    if level == "workspace" and _in_container():
+        return "Let the container make user namespaces, and mount a whole /proc: DOCS/deploy.md, Container."
+    if level == "workspace":
+        return (
+            "Allow unprivileged user namespaces: sysctl user.max_user_namespaces=10000, and on Ubuntu an AppArmor "
+            "profile for bwrap or sysctl kernel.apparmor_restrict_unprivileged_userns=0."
+        )
+    return "Linux 6.2 or newer with Landlock; a container must not forbid it."
+
+
+def _in_container() -> bool:
+    """Docker leaves a file, podman and systemd-nspawn a variable."""
+    return os.path.exists("/.dockerenv") or "container" in os.environ
+
+
+def _data_directory(app: App) -> Finding:
+    try:
+        path = app.store.path
+    except LlmcError as exc:
+        return Finding("store", "broken", exc.message, exc.hint or "Set LLMC_DATA_DIR to a folder of your own.")
+    return Finding("store", "ok", path)
+
+
+def _port(app: App) -> Finding:
+    server = app.config.server
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((server.host, server.port))
+        except OSError as exc:
+            fix = "Only HTTP needs it: choose another with --port."
+            return Finding("port", "missing", f"{server.host}:{server.port} can't be used ({exc.strerror})", fix)
+    return Finding("port", "ok", f"{server.host}:{server.port} is free for HTTP")

@@ -1,0 +1,213 @@
+"""The MCP clients that `llmc install` knows: where each keeps its settings, in which shape, and how it starts servers.
+
+Checked against the clients' documentation and, where they could be run (Claude Code 2.1, Codex 0.166), against them.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...policy import CLIENT_FILES
+from . import jsonc, toml
+
+SERVER = "llmc"
+
+
+class Client(NamedTuple):
+    """One client. Paths are made when asked for: they depend on the environment."""
+
+    name: str
+    title: str
+    form: str  # json; jsonc: comments and trailing commas are allowed; toml
+    table: str  # what in the file holds the servers
+    file: Callable[[], str]
+    signs: Callable[[], tuple[str, ...]]  # any of these is there where the client is
+    program: str = ""  # or this, on the PATH
+    project_file: str = ""  # below a project's folder; empty: the client has none
+    project_root: str = ""  # what stands for the project's folder in that file; empty: the server is started there
+    starts_in_project: bool = False  # the working directory of a server is the project's folder, so it needs no --root
+    says_type: bool = False
+    then: str = ""  # what makes the client see the change
+
+    @property
+    def comments(self) -> bool:
+        """Whether its file may have comments in it."""
+        return self.form == "jsonc"
+
+    def path(self) -> tuple[str, str]:
+        """Where in the file our entry is."""
+        return self.table, SERVER
+
+
+def _home(*parts: str) -> str:
+    return os.path.join(os.path.expanduser("~"), *parts)
+
+
+def _config_home(*parts: str) -> str:
+    chosen = os.environ.get("XDG_CONFIG_HOME", "")
+    return os.path.join(chosen if os.path.isabs(chosen) else _home(".config"), *parts)
+
+
+def _folder_of(variable: str, usual: str) -> str:
+    return os.environ.get(variable) or _home(usual)
+
+
+def _claude_code_file() -> str:
+    chosen = os.environ.get("CLAUDE_CONFIG_DIR")
+    return os.path.join(chosen, ".claude.json") if chosen else _home(".claude.json")
+
+
+CLIENTS = (
+    Client(
+        "claude-code",
+        "Claude Code",
+        "json",
+        "mcpServers",
+        _claude_code_file,
+        lambda: (_claude_code_file(), _folder_of("CLAUDE_CONFIG_DIR", ".claude")),
+        program="claude",
+        project_file=CLIENT_FILES["claude-code"],
+        starts_in_project=True,
+        says_type=True,
+        then="Start Claude Code in a project; /mcp lists the server.",
+    ),
+    Client(
+        "claude-desktop",
+        "Claude Desktop",
+        "json",
+        "mcpServers",
+        lambda: _config_home("Claude", "claude_desktop_config.json"),
+        lambda: (_config_home("Claude"),),
+        program="claude-desktop",
+        then="Quit Claude Desktop and start it again.",
+    ),
+    Client(
+        "cursor",
+        "Cursor",
+        "jsonc",
+        "mcpServers",
+        lambda: _home(".cursor", "mcp.json"),
+        lambda: (_home(".cursor"),),
+        program="cursor",
+        project_file=CLIENT_FILES["cursor"],
+        project_root="${workspaceFolder}",
+        then="Switch the server on in Cursor's settings under MCP.",
+    ),
+    Client(
+        "vscode",
+        "VS Code",
+        "jsonc",
+        "servers",
+        lambda: _config_home("Code", "User", "mcp.json"),
+        lambda: (_config_home("Code"),),
+        program="code",
+        project_file=CLIENT_FILES["vscode"],
+        project_root="${workspaceFolder}",
+        says_type=True,
+        then="Run the command 'MCP: List Servers' and start the server.",
+    ),
+    Client(
+        "codex",
+        "Codex",
+        "toml",
+        "mcp_servers",
+        lambda: os.path.join(_folder_of("CODEX_HOME", ".codex"), "config.toml"),
+        lambda: (_folder_of("CODEX_HOME", ".codex"),),
+        program="codex",
+        project_file=CLIENT_FILES["codex"],
+        starts_in_project=True,
+        then="Start Codex in a project; /mcp lists the server.",
+    ),
+    Client(
+        "windsurf",
+        "Windsurf",
+        "json",
+        "mcpServers",
+        lambda: _home(".codeium", "windsurf", "mcp_config.json"),
+        lambda: (_home(".codeium", "windsurf"),),
+        program="windsurf",
+        then="Refresh the list of MCP servers in Cascade.",
+    ),
+    Client(
+        "zed",
+        "Zed",
+        "jsonc",
+        "context_servers",
+        lambda: _config_home("zed", "settings.json"),
+        lambda: (_config_home("zed"),),
+        program="zed",
+        project_file=CLIENT_FILES["zed"],
+        starts_in_project=True,
+        then="The agent panel's settings list the server.",
+    ),
+)
+BY_NAME = {client.name: client for client in CLIENTS}
+
+
+def server_command() -> list[str]:
+    """What starts the server from anywhere: this installation's own script, or its Python where there is none."""
+    script = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
+    return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "llmc_mcp.server"]
+
+
+def llmc_command() -> str:
+    """How a person calls `llmc` in this shell: by its name, or by its path where it is not on the PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "llmc")
+    return "llmc" if shutil.which("llmc") == beside or not os.access(beside, os.X_OK) else beside
+
+
+def roots_for(client: Client, folder: str, *, project: bool) -> list[str]:
+    """The roots that an entry names when nobody chose any: none where the client starts the server in the project."""
+    if client.starts_in_project:
+        return []
+    return [client.project_root] if project else [folder]
+
+
+def entry(client: Client, command: Sequence[str], roots: Sequence[str], flags: Sequence[str] = ()) -> dict[str, object]:
+    """What the client's file says about the server."""
+    program, *words = command
+    arguments = [*words, *(word for root in roots for word in ("--root", root)), *flags]
+    kind: dict[str, object] = {"type": "stdio"} if client.says_type else {}
+    return {**kind, "command": program, "args": arguments}
+
+
+def snippet(client: Client, command: Sequence[str], folder: str, *, project: bool = False) -> str:
+    """The same as text to paste into a new file."""
+    values = entry(client, command, roots_for(client, folder, project=project))
+    if client.form == "toml":
+        return toml.put("", client.path(), values)
+    return jsonc.put("", client.path(), values, comments=client.comments)
+
+
+def guide(client: Client, command: Sequence[str], folder: str) -> str:
+    """What a documentation page says about one client, in Markdown."""
+    text = f"`llmc install {client.name}` writes `{_shown_path(client)}`"
+    text += f", with `--project` the project's `{client.project_file}`" if client.project_file else ""
+    if client.starts_in_project:
+        text += f". {client.title} starts the server in the project's folder, so that folder is the root"
+    elif client.project_file:
+        text += ". The root is this folder, or `--root DIR`; in a project's file the project"
+    else:
+        text += ". The root is this folder, or `--root DIR`"
+    fence = "toml" if client.form == "toml" else "json"
+    return f"{text}. {client.then}\n\n```{fence}\n{snippet(client, command, folder)}```\n"
+
+
+def _shown_path(client: Client) -> str:
+    """Where the file is for nearly everybody."""
+    path, home = client.file(), os.path.expanduser("~")
+    return "~" + path.removeprefix(home) if path.startswith(home + "/") else path
+
+
+def claude_code_command(command: Sequence[str], folder: str) -> str:
+    """The client's own way."""
+    return f"claude mcp add {SERVER} -- {' '.join(command)} --root {folder}"
+
+
+def as_json(client: Client, command: Sequence[str], folder: str) -> str:
+    """An entry as JSON, for a client that nobody here knows."""
+    values = entry(client, command, [folder])
+    return json.dumps({client.table: {SERVER: values}}, indent=2)

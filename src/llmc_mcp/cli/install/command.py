@@ -1,0 +1,421 @@
+"""`llmc install CLIENT…`: put this server into a client's own settings, or take it out again."""
+
+import difflib
+import glob
+import json
+import os
+import shutil
+import stat
+import sys
+import time
+from typing import Any, NamedTuple, cast
+
+from ...errors import Conflict, InvalidArgument, LlmcError, NotFound, WriteFailed, from_oserror
+from . import jsonc, toml
+from .clients import BY_NAME, CLIENTS, Client, entry, roots_for, server_command
+from .jsonc import Unreadable
+
+_USAGE = f"""\
+usage: llmc install CLIENT… [--root DIR]… [--project] [--dry-run] [-- SERVER FLAGS]
+       llmc install CLIENT… --uninstall [--project] [--dry-run]
+       llmc install --list [--json]
+
+Puts this server into the settings of an MCP client, with everything else in the file kept as it is, comments too.
+The file as it was is kept beside it. A second time changes nothing. --uninstall takes it out again.
+
+  CLIENT           {", ".join(BY_NAME)}
+  --root DIR       what the server may reach; may be given several times. Without it: the folder in which the client
+                   starts the server, for clients that start it in the project; else this folder
+  --project        the settings of the project in this folder instead of yours, for clients that have such
+  --dry-run        print the change as a diff and make none
+  --uninstall      remove the entry; a file that nothing else changed is as it was, byte by byte
+  --list           which clients are here, and which of them have the server
+  -- FLAGS         further flags of llmc-mcp, for example: -- --mode classic
+"""
+_TRIES = 3  # clients write their files while they run
+
+
+class _Asked(NamedTuple):
+    """The command line."""
+
+    clients: list[Client]
+    roots: list[str]
+    flags: list[str]
+    given: set[str]
+
+    @property
+    def project(self) -> bool:
+        return "--project" in self.given
+
+
+class _File(NamedTuple):
+    """A client's file as it was read; `text` is None where there is none."""
+
+    shown: str
+    path: str  # behind links: what is read is what is written
+    text: str | None
+    seen: tuple[int, int, int] | None
+
+
+class _Moved(Exception):
+    """Somebody else wrote the file meanwhile."""
+
+
+def command(arguments: list[str]) -> int:
+    """Install, uninstall or list."""
+    asked = _parsed(arguments)
+    if asked is None:
+        print(_USAGE, end="")
+        return 0
+    if "--uninstall" in asked.given and not asked.clients:
+        raise InvalidArgument("--uninstall: from which client?", hint=f"Known are {', '.join(BY_NAME)}.")
+    if "--list" in asked.given or not asked.clients:
+        _list(as_json="--json" in asked.given)
+        return 0
+    failed = 0
+    for client in asked.clients:
+        try:
+            _carry_out(client, asked)
+        except LlmcError as exc:
+            failed = 2
+            print(f"llmc: {client.title}: {exc.message}", file=sys.stderr)
+            if exc.hint:
+                print(f"hint: {exc.hint}", file=sys.stderr)
+    return failed
+
+
+def _parsed(arguments: list[str]) -> _Asked | None:
+    asked, todo = _Asked([], [], [], set()), list(arguments)
+    while todo:
+        word = todo.pop(0)
+        if word in ("-h", "--help"):
+            return None
+        if word == "--":
+            asked.flags.extend(todo)
+            break
+        if word == "--root" and todo:
+            asked.roots.append(_root(todo.pop(0)))
+        elif word.startswith("--root="):
+            asked.roots.append(_root(word.partition("=")[2]))
+        elif word in ("--project", "--dry-run", "--uninstall", "--list", "--json"):
+            asked.given.add(word)
+        elif word in BY_NAME:
+            asked.clients.append(BY_NAME[word])
+        else:
+            near = difflib.get_close_matches(word, BY_NAME, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(BY_NAME)}."
+            raise InvalidArgument(f"no client is called {word!r}", hint=hint)
+    return asked
+
+
+def _root(folder: str) -> str:
+    path = os.path.abspath(os.path.expanduser(folder))
+    if not os.path.isdir(path):
+        raise NotFound(f"--root {folder}: no such folder")
+    return path
+
+
+# --- one client ------------------------------------------------------------------------------------------------------
+
+
+def _carry_out(client: Client, asked: _Asked) -> None:
+    shown = _file_of(client, asked.project)
+    for _ in range(_TRIES):
+        file = _read(shown)
+        try:
+            if "--uninstall" in asked.given:
+                _uninstall(client, file, dry_run="--dry-run" in asked.given)
+            else:
+                _install(client, file, _wanted(client, asked), dry_run="--dry-run" in asked.given)
+        except Unreadable as exc:
+            raise InvalidArgument(
+                f"{shown}:{exc.line}: {exc.problem}; nothing was changed", hint="Correct the file, then try again."
+            ) from None
+        except _Moved:
+            continue
+        return
+    raise Conflict(f"{shown}: something else keeps changing it", hint="Close the client, then try again.")
+
+
+def _file_of(client: Client, project: bool) -> str:
+    if not project:
+        return client.file()
+    if not client.project_file:
+        raise InvalidArgument(f"{client.title} has no settings per project", hint="Leave --project away.")
+    return os.path.join(os.getcwd(), client.project_file)
+
+
+def _wanted(client: Client, asked: _Asked) -> dict[str, object]:
+    here = os.getcwd()
+    roots = asked.roots or roots_for(client, here, project=asked.project)
+    if not asked.roots and here in roots and _holds_home(here):
+        raise InvalidArgument(
+            f"it needs to know what it may reach, and {here} would be too much",
+            hint="Go to a project's folder, or name one: --root DIR.",
+        )
+    return entry(client, server_command(), roots, asked.flags)
+
+
+def _holds_home(folder: str) -> bool:
+    home = os.path.realpath(os.path.expanduser("~"))
+    return os.path.commonpath([home, os.path.realpath(folder)]) == os.path.realpath(folder)
+
+
+def _install(client: Client, file: _File, wanted: dict[str, object], *, dry_run: bool) -> None:
+    before = file.text or ""
+    there = _entry_in(client, before)
+    if there is not None and {"args": [], **there, **wanted} == {"args": [], **there}:
+        print(f"{client.title}: already there ({file.shown})")
+        return
+    after = _with_entry(client, before, wanted)
+    if dry_run:
+        _print_diff(file.shown, before, after)
+        return
+    is_here = _is_here(client)  # before its folder is made
+    backup = _replace(file, after)
+    print(f"{client.title}: {'changed' if there else 'installed'} in {file.shown}")
+    print(f"  as it was: {backup}" if backup else "  the file is new", file=sys.stderr)
+    if not is_here:
+        print(f"  {client.title} itself was not found on this machine", file=sys.stderr)
+    print(f"  {client.then}", file=sys.stderr)
+
+
+def _uninstall(client: Client, file: _File, *, dry_run: bool) -> None:
+    there = _entry_in(client, file.text or "")
+    if file.text is None or there is None:
+        print(f"{client.title}: not there ({file.shown})")
+        return
+    original = _original(client, file, there)
+    made_by_us = original is None and _only_lacks(client, "", there, file.text)
+    after = "" if made_by_us else original[1] if original else _without_entry(client, file.text)
+    if dry_run:
+        _print_diff(file.shown, file.text, after)
+        return
+    if made_by_us:
+        _demand_unmoved(file)
+        os.unlink(file.path)
+    else:
+        _replace(file, after, keep=original is None)
+    if original:
+        os.unlink(original[0])
+    print(f"{client.title}: removed from {file.shown}")
+    left = "all else in it is kept"
+    if made_by_us:
+        left = "the file held nothing else and is gone"
+    elif original:
+        left = "the file is as it was before"
+    print(f"  {left}", file=sys.stderr)
+
+
+def _original(client: Client, file: _File, there: dict[str, Any]) -> tuple[str, str] | None:
+    """The backup to which our entry was the only change, and its text."""
+    for path in sorted(glob.glob(glob.escape(file.shown) + ".llmc-*.bak"), reverse=True):
+        text = _read(path).text
+        if text is not None and _only_lacks(client, text, there, file.text or ""):
+            return path, text
+    return None
+
+
+def _only_lacks(client: Client, before: str, there: dict[str, Any], after: str) -> bool:
+    """Whether our entry is all the difference."""
+    try:
+        return _entry_in(client, before) is None and _with_entry(client, before, there) == after
+    except (Unreadable, InvalidArgument):
+        return False
+
+
+def _print_diff(shown: str, before: str, after: str) -> None:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), shown, shown, lineterm="")
+    print("\n".join(lines))
+
+
+# --- what the text means ---------------------------------------------------------------------------------------------
+
+
+def _meaning(client: Client, text: str) -> dict[str, Any]:
+    found = toml.parse(text) if client.form == "toml" else jsonc.parse(text, comments=client.comments).value
+    if not isinstance(found, dict):
+        raise Unreadable(1, "the whole is not an object")
+    servers = cast("dict[str, Any]", found).get(client.table, {})
+    if not isinstance(servers, dict):
+        raise Unreadable(_line_of(text, client.table), f"{client.table} is not a table of servers")
+    return cast("dict[str, Any]", found)
+
+
+def _line_of(text: str, word: str) -> int:
+    return text.count("\n", 0, max(text.find(word), 0)) + 1
+
+
+def _entry_in(client: Client, text: str) -> dict[str, Any] | None:
+    table, name = client.path()
+    found = _meaning(client, text).get(table, {}).get(name)
+    if found is not None and not isinstance(found, dict):
+        raise Unreadable(_line_of(text, name), f"{table}.{name} is not a server's entry")
+    return cast("dict[str, Any] | None", found)
+
+
+def _with_entry(client: Client, text: str, wanted: dict[str, Any]) -> str:
+    """The text with our keys set; further keys of the entry are somebody's and stay."""
+    table, name = client.path()
+    meant = _meaning(client, text)
+    there = _entry_in(client, text)
+    meant[table] = {**meant.get(table, {}), name: {**(there or {}), **wanted}}
+    if client.form == "toml":
+        after = toml.put(text, (table, name), wanted)
+    elif there is None:
+        after = jsonc.put(text, (table, name), wanted, comments=client.comments)
+    else:
+        after = text
+        for key, value in wanted.items():
+            if key not in there or there[key] != value:
+                after = jsonc.put(after, (table, name, key), value, comments=client.comments)
+    return _checked(client, after, meant)
+
+
+def _without_entry(client: Client, text: str) -> str:
+    table, name = client.path()
+    meant = _meaning(client, text)
+    del meant[table][name]
+    if client.form == "toml":
+        after = toml.cut(text, (table, name))
+        if not meant[table]:
+            del meant[table]  # without its only table it is not there
+    else:
+        after = jsonc.cut(text, (table, name), comments=client.comments)
+    return _checked(client, after, meant)
+
+
+def _checked(client: Client, text: str, meant: dict[str, Any]) -> str:
+    """No file is written that does not mean exactly what was meant."""
+    try:
+        right = _meaning(client, text) == meant
+    except Unreadable:
+        right = False
+    if not right:
+        raise InvalidArgument(
+            f"{client.table}.{client.path()[1]} is written there in a way that is not touched; nothing was changed",
+            hint="Edit it by hand: llmc smoke prints the entry.",
+        )
+    return text
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+def _read(shown: str) -> _File:
+    path = os.path.realpath(shown)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            status = os.fstat(opened.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidArgument(f"{shown} is not a file")
+            content = opened.read()
+    except FileNotFoundError:
+        return _File(shown, path, None, None)
+    except OSError as exc:
+        raise from_oserror(exc, shown) from None
+    try:
+        return _File(shown, path, content.decode(), _state_of(status))
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        raise InvalidArgument(f"{shown}:{line}: not UTF-8; nothing was changed") from None
+
+
+def _state_of(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _replace(file: _File, text: str, *, keep: bool = True) -> str | None:
+    """Write beside the file, then put it in its place at once; the name of what holds the text as it was."""
+    folder = os.path.dirname(file.path)
+    new = os.path.join(folder, f".{os.path.basename(file.path)}.llmc-{os.getpid()}")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        was = os.stat(file.path) if file.text is not None else None
+        _write_new(new, text, was)
+        try:
+            _demand_unmoved(file)
+            backup = _backup(file, was) if was and keep else None
+            os.replace(new, file.path)
+        except BaseException:
+            os.unlink(new)
+            raise
+    except UnicodeEncodeError:
+        raise WriteFailed(f"{file.shown}: a path of the entry is not UTF-8") from None
+    except OSError as exc:
+        raise from_oserror(exc, file.shown) from None
+    return backup
+
+
+def _demand_unmoved(file: _File) -> None:
+    now = _state_of(os.stat(file.path)) if os.path.exists(file.path) else None
+    if now != file.seen:
+        raise _Moved
+
+
+def _write_new(path: str, text: str, like: os.stat_result | None) -> None:
+    content = text.encode()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        if like is not None:
+            if os.geteuid() == 0:
+                os.fchown(fd, like.st_uid, like.st_gid)
+            os.fchmod(fd, stat.S_IMODE(like.st_mode))
+        os.fsync(fd)
+
+
+def _backup(file: _File, like: os.stat_result) -> str:
+    stamp, number = time.strftime("%Y%m%d-%H%M%S"), 1
+    while True:
+        path = f"{file.shown}.llmc-{stamp}-{number}.bak"
+        try:
+            _write_new(path, file.text or "", like)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+# --- list ------------------------------------------------------------------------------------------------------------
+
+
+def _list(*, as_json: bool) -> None:
+    rows = [_row(client) for client in CLIENTS]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        here = "found" if row["found"] else "not found"
+        print(f"{row['client']!s:15} {here:10} {row['state']!s:24} {row['file']}")
+    print("llmc install CLIENT puts the server there; --help says more", file=sys.stderr)
+
+
+def _row(client: Client) -> dict[str, object]:
+    files = [client.file()]
+    if client.project_file:
+        files += [path for path in [os.path.join(os.getcwd(), client.project_file)] if os.path.exists(path)]
+    states = [(path, _state(client, path)) for path in files]
+    installed = [found for found in states if found[1].startswith("installed")]
+    path, state = (installed or states)[0]
+    return {"client": client.name, "title": client.title, "found": _is_here(client), "state": state, "file": path}
+
+
+def _is_here(client: Client) -> bool:
+    return any(map(os.path.exists, client.signs())) or shutil.which(client.program) is not None
+
+
+def _state(client: Client, path: str) -> str:
+    try:
+        there = _entry_in(client, _read(path).text or "")
+    except Unreadable as exc:
+        return f"can't be read: line {exc.line}"
+    except LlmcError:
+        return "can't be read"
+    if there is None:
+        return "not installed"
+    program = there.get("command")
+    if not isinstance(program, str):
+        return "installed over HTTP" if "url" in there else "installed, no command"
+    return "installed" if shutil.which(program) else "installed, command missing"

@@ -1,0 +1,61 @@
+"""`llmc run`: serve a folder over HTTP and say how to connect; what `make run` starts."""
+
+import json
+
+from ..gate.dispatch import Gate
+from ..server import build, configure
+from ..web.serve import Listening, serve
+from .install.clients import BY_NAME, llmc_command
+
+_USAGE = """\
+usage: llmc run [--port P] [--host H] [--root DIR]… [the server's other flags: llmc serve --help]
+
+Serves this folder over HTTP until ^C, and prints URL, token, sandbox level and what to tell a client. The token is made
+once and kept for the next time. Port 0 takes any that is free.
+"""
+
+
+def command(arguments: list[str]) -> int:
+    """Serve until ^C."""
+    if "-h" in arguments or "--help" in arguments:
+        print(_USAGE, end="")
+        return 0
+    loaded = configure(["--set", "observability.log_level=warning", *arguments, "--transport", "http"])
+    gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
+    try:
+        serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
+    finally:
+        gate.close()
+    return 0
+
+
+def announcement(gate: Gate, listening: Listening) -> str:
+    """Everything a person needs to connect a client. It has the token in it: print it, never log it."""
+    url, token = listening.url, listening.issued.owners
+    header = gate.app.config.auth.header
+    roots = ", ".join(root.shown for root in gate.app.files.roots)
+    headers = {header: token} if token else {}
+    entry = {"mcpServers": {"llmc": {"type": "http", "url": f"{url}/mcp", "headers": headers}}}
+    option = f' --header "{header}: {token}"' if token else ""
+    body = '{"name": "list_dir", "args": {"path": "."}}'
+    curl = f"curl -s {url}/tool" + (f' -H "{header}: {token}"' if token else "")
+    own = [f"  own code {', '.join(kept)}: nobody changes it"] if (kept := gate.app.files.own_code) else []
+    lines = [
+        f"LLMC MCP on {roots}",
+        f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
+        f"  token    {token or 'none'} ({listening.issued.source})",
+        f"  sandbox  commands: {gate.app.command_confinement()}",
+        *own,
+        "",
+        "Claude Code:",
+        f"  claude mcp add --transport http llmc {url}/mcp{option}",
+        "Other clients (mcpServers in their JSON configuration):",
+        json.dumps(entry, indent=2),
+        "curl:",
+        f"  {curl} -H 'Content-Type: application/json' -d '{body}'",
+        "Without HTTP, as a process of the client's own:",
+        f"  {llmc_command()} install CLIENT   ({', '.join(BY_NAME)})",
+        "",
+        "^C ends it.",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,147 @@
+"""`llmc repo validate`: what is wrong or risky about a configuration, with a hint for each finding."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ..config.load import Loaded, load, parse_flags
+from ..config.trust import ConfigError
+from ..errors import LlmcError
+from ..gate.catalog import Catalog
+
+_USAGE = """\
+usage: llmc repo validate [--json] [--config FILE] [the server's other flags]
+
+Exit code 1 when something is wrong; warnings alone leave it 0.
+"""
+
+
+class Finding(NamedTuple):
+    """One thing to know. An error keeps something from working; a warning is a risk; a notice is neither."""
+
+    severity: str
+    message: str
+    hint: str
+
+
+def command(arguments: list[str]) -> int:
+    """Print the findings."""
+    verb, *rest = arguments or ["--help"]
+    if verb != "validate" or "--help" in rest or "-h" in rest:
+        asked_for_help = verb in ("-h", "--help", "help", "validate")
+        print(_USAGE, end="", file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else 2
+    flags, left = parse_flags(rest)
+    if [argument for argument in left if argument != "--json"]:
+        raise ConfigError(f"unknown argument {left[0]!r}; see llmc repo validate --help")
+    try:
+        found = list(findings(load(flags)))
+    except ConfigError as exc:
+        found = [Finding("error", problem, "DOCS/configuration.md lists every key.") for problem in exc.problems]
+    if left:
+        rows = [finding._asdict() for finding in found]
+        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+    else:
+        for finding in found:
+            print(f"{finding.severity:8}{finding.message}\n        hint: {finding.hint}")
+        print("nothing is wrong" if not found else f"{len(found)} findings")
+    return int(any(finding.severity == "error" for finding in found))
+
+
+def findings(loaded: Loaded) -> Iterator[Finding]:
+    """Everything there is to say, worst first."""
+    yield from (Finding("error", line, "The server does not start like this.") for line in loaded.refusals)
+    yield from _missing_roots(loaded)
+    yield from _missing_tools(loaded)
+    yield from _missing_binaries(loaded)
+    yield from _missing_documents(loaded)
+    yield from _risks(loaded)
+    for line in loaded.ignored:
+        yield Finding("warning", line, "Read the file; `llmc config trust` pins it as it is, --config names it.")
+    for line in loaded.notices:
+        yield Finding("notice", line, "Say it in the file, and this line goes away.")
+    for line in loaded.idle:
+        yield Finding("notice", line, "Remove the keys, or leave them for a later version.")
+
+
+def _missing_roots(loaded: Loaded) -> Iterator[Finding]:
+    for root in loaded.roots:
+        if not os.path.isdir(root):
+            problem = "is not a folder" if os.path.exists(root) else "does not exist"
+            yield Finding("error", f"root {root} {problem}", "Create it, or take it out of allowed_roots or --root.")
+
+
+def _missing_tools(loaded: Loaded) -> Iterator[Finding]:
+    catalog = Catalog(loaded.config)
+    for name in loaded.config.hybrid.promoted_tools:
+        if name in catalog.tools:
+            continue
+        try:
+            hint = f"That is another name of {catalog.find(name).name}; list that."
+        except LlmcError as exc:
+            hint = exc.hint or ""
+        yield Finding("error", f"mcp.hybrid.promoted_tools: there is no tool {name!r} to list", hint)
+
+
+def _missing_binaries(loaded: Loaded) -> Iterator[Finding]:
+    """What somebody wrote down and this machine lacks; nobody has all of the default list."""
+    import shutil
+
+    config, sources = loaded.config, loaded.sources
+    for name, path in config.tools.executables.items():
+        if shutil.which(os.path.expanduser(path)) is None:
+            yield Finding("error", f"mcp.tools.executables.{name}: {path} is no program", "Correct the path.")
+    for key, names in (
+        ("tools.run_cmd_allowlist", config.tools.run_cmd_allowlist),
+        ("linux_ops.commands.allowed_binaries", config.linux_ops.commands.allowed_binaries),
+    ):
+        missing = [name for name in names if shutil.which(name) is None] if key in sources else []
+        if missing:
+            yield Finding("warning", f"mcp.{key}: not on this machine: {', '.join(missing)}", "Install or remove them.")
+
+
+def _missing_documents(loaded: Loaded) -> Iterator[Finding]:
+    from ..app import App
+    from ..protocol.resources import SHIPPED
+
+    key = "resources.sidecars"
+    if key not in loaded.sources or not all(os.path.isdir(root) for root in loaded.roots):
+        return
+    files = App(loaded.config, loaded.roots, loaded.data_dir).files
+    for path in loaded.config.resources.sidecars:
+        if os.path.basename(path) in SHIPPED:
+            continue
+        try:
+            os.close(files.open_file(files.locate(path))[0])
+        except LlmcError as exc:
+            yield Finding("warning", f"mcp.{key}: {exc.message}", "A document is a file below the roots.")
+
+
+def _risks(loaded: Loaded) -> Iterator[Finding]:
+    config = loaded.config
+    yield from (Finding("warning", line, advice) for line, advice in loaded.risks.items())
+    risky = {
+        "sandbox.level": (config.sandbox.level == "off", "commands run unconfined", '"auto" confines them.'),
+        "tools.allow_outbound_network": (
+            config.tools.allow_outbound_network,
+            "commands may send what they read anywhere",
+            "Leave it off unless the work needs it.",
+        ),
+        "linux_ops.commands.allow_unsafe": (
+            config.linux_ops.commands.allow_unsafe,
+            "unsafe_binaries has no effect",
+            "Allow single binaries with allowed_binaries.",
+        ),
+        "policy.secret_names": (not config.policy.secret_names, "keys and passwords are readable", "Name some files."),
+        "policy.hard_links": (
+            config.policy.hard_links == "allow",
+            "files of other users may be linked in",
+            '"refuse_foreign" refuses them.',
+        ),
+    }
+    for key, (is_so, consequence, hint) in risky.items():
+        if is_so:
+            yield Finding("warning", f"{loaded.sources.get(key, 'default')}: mcp.{key}: {consequence}", hint)

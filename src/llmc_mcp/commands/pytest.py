@@ -1,0 +1,171 @@
+"""The project's tests by pytest, read from pytest's own report (JUnit XML), which it writes to a file in memory."""
+
+import os
+import resource
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, OutputTooLarge
+from ..files.filesystem import Filesystem, Place
+from ..kernel import confine, syscalls
+from ..kernel.child import Child
+from ..kernel.landlock import ruleset
+from ..kernel.launcher import Launcher
+from ..sandbox.sandbox import Sandbox
+from .junit import MAX_ANSWER, MAX_REPORT
+from .runner import Call, Shell, ShellResult
+
+_SHOWN = 600
+_READER_BYTES = 256 << 20
+_READER_SECONDS = 10  # of the processor's time
+_VENVS = (".venv", "venv")
+
+
+class Failure(NamedTuple):
+    """A test that failed or could not run."""
+
+    test: str
+    file: str
+    line: int
+    message: str
+
+
+class _Answer(msgspec.Struct):
+    """What the process that reads a report tells of it."""
+
+    tests: int = 0
+    failures: int = 0
+    errors: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    found: list[Failure] = []
+    missing: bool = False
+    refused: str = ""
+
+
+class Outcome(NamedTuple):
+    """What pytest counted."""
+
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    duration_s: float
+    failures: list[Failure]
+    handle: str | None
+    warnings: list[str]
+
+
+class Pytest:
+    """Runs pytest in the first root with the project's own Python."""
+
+    def __init__(self, launcher: Launcher, shell: Shell, sandbox: Sandbox, files: Filesystem) -> None:
+        self._launcher, self._shell, self._sandbox, self._files = launcher, shell, sandbox, files
+
+    def run(self, path: str | None, args: list[str], timeout_sec: float, call: Call) -> Outcome:
+        """Run the tests in `path` (all by default)."""
+        report = os.memfd_create("junit")
+        try:
+            target = f"/proc/self/fd/{self._sandbox.level().free_fd}"
+            argv = [self._python(), "-m", "pytest", "-q", "--color=no", f"--junit-xml={target}"]
+            argv += ["-o", "junit_family=xunit1", *args, *self._target(path)]
+            done = self._shell.run_command(argv, timeout_sec=timeout_sec, call=call, listed=False, keep=(report,))
+            size = os.fstat(report).st_size
+            if size > MAX_REPORT:
+                raise OutputTooLarge(f"pytest's report has {size:,} bytes; {_said(done)}", hint=_where(done))
+            return _outcome(self._read(report, call.check), done)
+        finally:
+            os.close(report)
+
+    def _read(self, report: int, check: Callable[[], None]) -> _Answer:
+        """Have a confined process read what the tests wrote; it sees that and nothing else."""
+        limits = [(resource.RLIMIT_AS, _READER_BYTES), (resource.RLIMIT_CPU, _READER_SECONDS)]
+        opened = [os.open("/", os.O_PATH | os.O_CLOEXEC)]
+        try:
+            plan = confine.plan(4, *limits)
+            if syscalls.landlock_abi():
+                opened.append(ruleset(confine.needed(b"/usr/lib")))
+            else:
+                del plan["ruleset"]
+            argv = confine.command("llmc_mcp.commands.junit")
+            child = Child(
+                self._launcher, argv, cwd=opened[0], env={}, plan=plan, more_fds=tuple(opened[1:]), stdin=report
+            )
+            with child:
+                return _answer(child, check)
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+    def _python(self) -> str:
+        root = self._files.roots[0]
+        for name in _VENVS:
+            try:
+                os.stat(f"{name}/bin/python", dir_fd=root.fd)
+            except OSError:
+                continue
+            return f"./{name}/bin/python"
+        return "python3"
+
+    def _target(self, path: str | None) -> list[str]:
+        if path is None:
+            return []
+        file, _, test = path.partition("::")
+        place: Place = self._files.locate(file)
+        return [place.absolute + (f"::{test}" if test else "")]
+
+
+def _answer(child: Child, check: Callable[[], None]) -> _Answer:
+    answer = bytearray()
+    for piece in child.output(check):
+        answer += piece
+        if len(answer) > MAX_ANSWER:
+            return _Answer(refused="there is too much in it")
+    try:
+        return msgspec.json.decode(answer, type=_Answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Answer(refused="it takes too much time or memory")
+
+
+def _outcome(report: _Answer, done: ShellResult) -> Outcome:
+    if report.missing:
+        raise _no_report(done)
+    if report.refused:
+        raise InvalidArgument(
+            f"pytest's report was not read: {report.refused}; exit code {done.exit_code}; {_said(done)}",
+            hint=_where(done),
+        )
+    failed = report.failures + report.errors + report.skipped
+    return Outcome(
+        max(report.tests - failed, 0),
+        report.failures,
+        report.errors,
+        report.skipped,
+        round(report.seconds, 3),
+        report.found,
+        done.handle,
+        done.warnings,
+    )
+
+
+def _no_report(done: ShellResult) -> LlmcError:
+    said = _said(done)
+    if "No module named pytest" in said:
+        return FeatureUnavailable(
+            "pytest is not installed for the project's Python",
+            hint="Install it into .venv in the first root, or into the system's Python.",
+        )
+    return InvalidArgument(
+        f"pytest ended with exit code {done.exit_code} and no report: {said}", hint=" ".join(done.warnings) or None
+    )
+
+
+def _said(done: ShellResult) -> str:
+    return (done.stderr.strip() or done.stdout.strip())[-_SHOWN:]
+
+
+def _where(done: ShellResult) -> str:
+    whole = f"All that the tests printed: linux_handle_read(handle={done.handle!r}). " if done.handle else ""
+    return " ".join([f"{whole}Run fewer tests at a time.", *done.warnings])

@@ -1,0 +1,379 @@
+"""Programs to talk to: started on a terminal in the sandbox, owned by a session, ended when nobody needs them."""
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ..config.schema import Config
+from ..errors import (
+    BadArgs,
+    PermissionDenied,
+    ProcessNotFound,
+    ProcLimitExceeded,
+    ResourceBusy,
+    from_oserror,
+)
+from ..files.filesystem import Filesystem
+from ..kernel.exec_status import ExecStatus
+from ..kernel.launcher import ConfinementError, Launcher, Started
+from ..sandbox.profile import SYSTEM_PATH
+from ..sandbox.sandbox import Sandbox
+from .conversation import Check, Conversation, Turn, open_terminal
+from .pump import Pump
+from .runner import Programs
+from .watched_files import Watch, Watcher
+
+_ROWS = 40
+_EXITED_KEPT = 16  # of one session, for what they printed last
+_ASKED_S, _HUNG_UP_S, _KILLED_S = 0.3, 2.0, 10.0  # how long an end may take: asked for, hung up, killed
+
+# A program that has its own line editor is told that the terminal is too simple for it: what it prints is then text.
+_ENVIRONMENT = {
+    "TERM": "dumb",
+    "EMACS": "t",  # bash: read lines as they are; a tab is a tab
+    "PYTHON_BASIC_REPL": "1",
+    "NODE_NO_READLINE": "1",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "PS1": "$ ",
+}
+
+# Inside of bubblewrap a program starts in a session of bubblewrap's: it has to claim the terminal by itself.
+_CLAIM = (
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+class Limits(NamedTuple):
+    """How many programs there may be, for how long, and which variables they may be given."""
+
+    per_session: int
+    total: int
+    idle_s: float
+    variables: tuple[str, ...]
+
+
+def limits_from(config: Config) -> Limits:
+    """The operator's choices, from the configuration."""
+    chosen = config.linux_ops.process_limits
+    return Limits(
+        chosen.max_procs_per_session,
+        chosen.max_procs_total,
+        chosen.idle_reap_sec,
+        config.linux_ops.commands.allowed_env,
+    )
+
+
+class Owner(NamedTuple):
+    """Whose a program is."""
+
+    principal: str
+    session_id: str
+
+
+class Running(NamedTuple):
+    """A program as its owner sees it."""
+
+    proc_id: str
+    pid: int
+    command: str
+    state: str
+    started_iso: str
+    idle_s: int
+
+
+class _Entry:
+    def __init__(self, owner: Owner, command: str) -> None:
+        self.proc_id = f"P_{secrets.token_hex(8)}"
+        self.owner, self.command = owner, command
+        self.started = datetime.now(UTC)
+        self.used_at = time.monotonic()
+        self.busy = 1  # calls under way
+        self.pid = 0
+        self.conversation: Conversation | None = None
+        self.watch: Watch | None = None
+
+    def report(self, turn: Turn) -> Turn:
+        """A turn with what changed since the last one."""
+        return turn._replace(warnings=self.changes())
+
+    def changes(self) -> tuple[str, ...]:
+        return tuple(self.watch.changes("Since the last report, something changed")) if self.watch is not None else ()
+
+    @property
+    def exited(self) -> bool:
+        return self.conversation is not None and self.conversation.exit_code is not None
+
+
+class Repls:
+    """Starts programs and knows them; made once per server."""
+
+    def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: Limits) -> None:
+        self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
+        self._watcher = Watcher(files)
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._pump: Pump | None = None
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def start(
+        self,
+        owner: Owner,
+        argv: list[str],
+        *,
+        cwd: str | None,
+        env: dict[str, str],
+        columns: int,
+        wait_s: float,
+        check: Check,
+        told: Mapping[bytes, bytes] | None = None,
+    ) -> tuple[str, int, Turn]:
+        """Start a program and wait for its first turn; returns its id, its pid and what it printed.
+
+        `env` is what the caller asks for, `told` what the server itself adds.
+        """
+        self._refuse_variables(env)
+        entry = self._reserve(owner, " ".join(argv))
+        try:
+            variables = {**_encoded_env(env), **(told or {})}
+            entry.conversation, status = self._converse(entry, argv, cwd, variables, columns)
+            with closing(status) if status is not None else nullcontext():
+                entry.pid = entry.conversation.pid
+                turn = entry.conversation.turn(wait_s, check, for_output=False)
+                entry.pid = entry.conversation.pid or entry.pid
+                if status is not None and not status.executed(turn.exit_code):
+                    raise self._sandbox.not_executed(argv[0], turn.output.encode())
+        except BaseException:
+            self._discard(entry)  # nobody will ever know its id
+            raise
+        self._release(entry)
+        return entry.proc_id, entry.pid, entry.report(turn)
+
+    def _reserve(self, owner: Owner, command: str) -> _Entry:
+        entry = _Entry(owner, command)
+        with self._lock:
+            running = [other for other in self._entries.values() if not other.exited]
+            mine = [other for other in running if other.owner == owner]
+            for count, limit, whose in (
+                (len(mine), self._limits.per_session, "this session"),
+                (len(running), self._limits.total, "the server"),
+            ):
+                if count >= limit:
+                    raise ProcLimitExceeded(
+                        f"{whose} has {count} interactive processes, and no more are allowed",
+                        hint="linux_proc_sessions lists them, linux_proc_stop ends one.",
+                    )
+            ended = [other for other in self._entries.values() if other.exited and other.owner == owner]
+            for old in ended[: max(len(ended) - _EXITED_KEPT + 1, 0)]:
+                del self._entries[old.proc_id]
+            self._entries[entry.proc_id] = entry
+        return entry
+
+    def _refuse_variables(self, env: dict[str, str]) -> None:
+        for name, value in env.items():
+            if name not in self._limits.variables:
+                raise PermissionDenied(
+                    f"the variable {name[:60]!r} can't be set",
+                    hint=f"Allowed: {', '.join(self._limits.variables)}. Setting: linux_ops.commands.allowed_env.",
+                )
+            if "\0" in value:
+                raise BadArgs(f"the variable {name} contains a NUL byte")
+
+    def _converse(
+        self, entry: _Entry, argv: list[str], cwd: str | None, env: dict[bytes, bytes], columns: int
+    ) -> tuple[Conversation, ExecStatus | None]:
+        directory = self._files.open_dir(self._files.locate(cwd or "."))
+        try:
+            entry.watch = self._watcher.watch(directory)
+            path = self._programs.find(argv[0], os.readlink(f"/proc/self/fd/{directory}"))
+            terminal = open_terminal(columns, _ROWS)
+            try:
+                launcher, child, status = self._launch(_encoded([path, *argv[1:]]), directory, env, terminal.slave)
+            except BaseException:
+                os.close(terminal.master)
+                os.close(terminal.slave)
+                raise
+        finally:
+            os.close(directory)
+        try:
+            conversation = Conversation(launcher, child, terminal, _ended_fd(child), self._type_on)
+            self._served().add(conversation)
+        except OSError as exc:  # out of descriptors
+            launcher.signal(child, signal.SIGKILL)
+            os.close(terminal.master)
+            os.close(terminal.slave)
+            if status is not None:
+                status.close()
+            raise from_oserror(exc, argv[0]) from None
+        return conversation, status
+
+    def _launch(
+        self, argv: list[bytes], directory: int, env: dict[bytes, bytes], slave: int
+    ) -> tuple[Launcher, Started, ExecStatus | None]:
+        level, launcher = self._sandbox.level(), self._sandbox.launcher
+        wrapped = level.name == "workspace"
+        launch = level.launch([*_claim(), *argv] if wrapped else argv, directory)
+        plan = launch.plan
+        if not wrapped:
+            plan["terminal"] = True
+        if "user" in plan:
+            os.fchown(slave, *plan["user"])
+        try:
+            fds = [directory, slave, slave, slave, *launch.fds]
+            return launcher, launcher.start(launch.argv, {**launch.env, **env}, fds, plan), launch.status
+        except OSError as exc:
+            if launch.status is not None:
+                launch.status.close()
+            if isinstance(exc, ConfinementError):
+                raise self._sandbox.broke(f"{exc.strerror}") from None
+            raise from_oserror(exc, os.fsdecode(argv[0])) from None
+        finally:
+            for fd in launch.fds:
+                os.close(fd)
+
+    # --- talking ---------------------------------------------------------------------------------
+
+    def send(self, owner: Owner, proc_id: str, text: str, read_s: float, check: Check) -> Turn | None:
+        """Type something and, if there is time for it, wait for the answer."""
+        with self._using(owner, proc_id) as (entry, conversation):
+            conversation.send(text, check)
+            return entry.report(conversation.turn(read_s, check, for_output=False)) if read_s else None
+
+    def read(self, owner: Owner, proc_id: str, seconds: float, check: Check) -> Turn:
+        """What was printed since the last time."""
+        with self._using(owner, proc_id) as (entry, conversation):
+            return entry.report(conversation.turn(seconds, check, for_output=True))
+
+    def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> tuple[int, str, tuple[str, ...]]:
+        """End a program and forget it: asked first, then hung up on, then made to.
+
+        Returns the exit code, the last output and what to warn of.
+        """
+        with self._using(owner, proc_id) as (entry, conversation):
+            for signal_number, seconds in (
+                (number, _ASKED_S),
+                (signal.SIGHUP, _HUNG_UP_S),
+                (signal.SIGKILL, _KILLED_S),
+            ):
+                if conversation.exit_code is None and conversation.signal(signal_number):
+                    conversation.ends_within(seconds, check)
+            code, said = conversation.exit_code, conversation.left()
+        if code is None:
+            raise ResourceBusy("the process does not end; it may be stuck in the kernel", hint="Try again later.")
+        with self._lock:
+            self._entries.pop(proc_id, None)
+        return code, said, entry.changes()
+
+    def running(self, owner: Owner) -> list[Running]:
+        """What a session has, oldest first."""
+        now = time.monotonic()
+        with self._lock:
+            mine = [entry for entry in self._entries.values() if entry.owner == owner]
+        return [
+            Running(
+                entry.proc_id,
+                entry.pid,
+                entry.command,
+                "exited" if entry.exited else "running",
+                entry.started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+                int(now - entry.used_at),
+            )
+            for entry in mine
+        ]
+
+    def close(self) -> None:
+        """Let go of everything; the launcher ends the programs."""
+        with self._lock:
+            entries, self._entries = self._entries, {}
+            pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.close()
+        for entry in entries.values():
+            if entry.conversation is not None:
+                entry.conversation.abandon()
+
+    @contextmanager
+    def _using(self, owner: Owner, proc_id: str) -> Generator[tuple[_Entry, Conversation]]:
+        """A program of this owner, not to be tidied away meanwhile; to others it does not exist."""
+        with self._lock:
+            entry = self._entries.get(proc_id)
+            if entry is None or entry.owner != owner or entry.conversation is None:
+                raise ProcessNotFound(
+                    f"there is no process {proc_id[:40]!r}", hint="linux_proc_sessions lists those of this session."
+                )
+            entry.busy += 1
+        try:
+            yield entry, entry.conversation
+        finally:
+            self._release(entry)
+
+    # --- tidying up ------------------------------------------------------------------------------
+
+    def _release(self, entry: _Entry) -> None:
+        with self._lock:
+            entry.busy -= 1
+            entry.used_at = time.monotonic()
+
+    def _discard(self, entry: _Entry) -> None:
+        with self._lock:
+            self._entries.pop(entry.proc_id, None)
+        if entry.conversation is not None:
+            entry.conversation.signal(signal.SIGKILL)
+
+    def _tidy(self) -> float:
+        """End and forget what nobody asked about for too long; returns how many seconds that can wait."""
+        now = time.monotonic()
+        with self._lock:
+            idle = {entry: now - entry.used_at for entry in self._entries.values() if not entry.busy}
+            over = [entry for entry, seconds in idle.items() if seconds >= self._limits.idle_s]
+        for entry in over:
+            self._discard(entry)
+        left = [self._limits.idle_s - seconds for entry, seconds in idle.items() if entry not in over]
+        return min(left, default=self._limits.idle_s)
+
+    def _served(self) -> Pump:
+        with self._lock:
+            if self._pump is None:
+                self._pump = Pump(self._tidy)
+            return self._pump
+
+    def _type_on(self, conversation: Conversation) -> None:
+        if self._pump is not None:
+            self._pump.wants_to_write(conversation)
+
+
+def _ended_fd(child: Started) -> int:
+    """Readable when the program's supervisor, and with it everything of the program, is gone."""
+    try:
+        return os.pidfd_open(child.pid)
+    except ProcessLookupError:
+        return os.eventfd(1, os.EFD_CLOEXEC)
+
+
+def _claim() -> list[bytes]:
+    program = shutil.which("setsid", path=":".join(SYSTEM_PATH))
+    words = [program, "-c"] if program else [sys.executable, "-I", "-S", "-c", _CLAIM]
+    return [os.fsencode(word) for word in words]
+
+
+def _encoded(words: list[str]) -> list[bytes]:
+    try:
+        return [os.fsencode(word) for word in words]
+    except UnicodeEncodeError:
+        raise BadArgs("the command is not valid Unicode (lone surrogate)") from None
+
+
+def _encoded_env(env: dict[str, str]) -> dict[bytes, bytes]:
+    variables = {**_ENVIRONMENT, **env}
+    return dict(zip(_encoded(list(variables)), _encoded(list(variables.values())), strict=True))

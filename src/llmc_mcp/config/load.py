@@ -1,0 +1,500 @@
+"""From the command line, the environment and files to one configuration, and the question whose word counts.
+
+Command line > environment > files > defaults. A file is the one that --config or LLMC_CONFIG names; otherwise the
+user's own, and the `llmc.toml` of the working directory. That last one came with somebody's repository: it may
+only tighten what the others say, until `llmc config trust` pins its content.
+
+Every client start comes through here, so whatever is not always needed is imported where it is.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast, get_origin
+
+import msgspec
+
+from .schema import Config, Key, data_directory, find_key, get_key, keys, put_key, sections
+from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, lies_in, one_line
+
+FILE_NAME = "llmc.toml"
+_ENV = "LLMC_MCP_"
+_FLAGS = {
+    "--mode": "mode",
+    "--log-level": "observability.log_level",
+    "--transport": "server.transport",
+    "--host": "server.host",
+    "--port": "server.port",
+}
+
+
+class Setting(NamedTuple):
+    """A key that somebody set. `spelled`: the value is still text, from the command line or the environment."""
+
+    key: str
+    value: object
+    origin: str
+    spelled: bool = False
+
+
+class Flags(msgspec.Struct):
+    """What the command line says about the configuration."""
+
+    config_file: str = ""
+    roots: list[str] = []
+    settings: list[Setting] = []
+
+
+class Loaded(msgspec.Struct):
+    """A configuration ready for use."""
+
+    config: Config
+    roots: list[str]
+    data_dir: str
+    files: list[str]  # that were read
+    sources: dict[str, str]  # where every value that is not a default was set
+    ignored: list[str]  # what a workspace's file asked for and did not get
+    idle: list[str]  # what is set but not in force in this version
+    risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
+    notices: list[str]  # the rest
+    refusals: list[str]  # why a server must not start like this
+
+    def changed(self) -> dict[str, object]:
+        """What differs from the defaults, as it may be shown."""
+        settings = [(key, get_key(self.config, name)) for name in self.sources if (key := find_key(name)) is not None]
+        return {key.name: key.visible(value) for key, value in settings if value != key.default}
+
+    def lines(self) -> list[str]:
+        """Everything a start says, loudest first."""
+        return [*(f"WARNING: {risk}" for risk in self.risks), *self.ignored, *self.notices, *self.idle]
+
+
+def parse_flags(arguments: Iterable[str]) -> tuple[Flags, list[str]]:
+    """The flags that every command which loads a configuration takes, and the arguments that are left."""
+    flags, left, todo = Flags(), list[str](), list(arguments)
+    while todo:
+        flag, has_value, value = todo.pop(0).partition("=")
+        if flag not in ("--root", "--config", "--set", *_FLAGS):
+            left.append(flag + has_value + value)
+            continue
+        if not has_value:
+            value = todo.pop(0) if todo else ""
+        if not value:
+            raise ConfigError(f"{flag} needs a value")
+        if flag == "--root":
+            flags.roots.append(value)
+        elif flag == "--config":
+            flags.config_file = value
+        elif flag == "--set":
+            name, has_value, text = value.partition("=")
+            if not has_value:
+                raise ConfigError(f"--set {value}: expected section.key=value")
+            flags.settings.append(Setting(name.strip().removeprefix("mcp."), text, f"--set {name}", spelled=True))
+        else:
+            flags.settings.append(Setting(_FLAGS[flag], value, flag, spelled=True))
+    return flags, left
+
+
+def load(
+    flags: Flags | None = None, *, environ: Mapping[str, str] | None = None, directory: str | None = None
+) -> Loaded:
+    """The configuration in force; raises a ConfigError with a line for each mistake."""
+    flags = flags or Flags()
+    environ = os.environ if environ is None else environ
+    directory = _working_directory() if directory is None else directory
+    data_dir = data_directory(environ)
+
+    trusted, workspace = _find_files(flags, environ, directory)
+    files = [file for file in (trusted, workspace) if file is not None]
+    pinned = workspace is not None and is_pinned(workspace.path, workspace.content, data_dir)
+
+    merged = _Merged()
+    if trusted is not None:
+        merged.apply(trusted.settings)
+    if workspace is not None and pinned:
+        merged.apply(workspace.settings)
+    above_files = [*_from_environment(environ, merged.config.auth.token_env), *flags.settings]
+    merged.apply(above_files)
+    if workspace is not None and not pinned:
+        said_above = {setting.key for setting in above_files}
+        wishes = [setting for setting in workspace.settings if setting.key not in said_above]
+        merged.tighten(wishes, directory)
+    if merged.problems:
+        raise ConfigError(*merged.problems)
+
+    notices = _choose_mode(merged, files)
+    roots, root_risks, refusals = _choose_roots(flags, merged, directory)
+    return Loaded(
+        config=merged.config,
+        roots=roots,
+        data_dir=data_dir,
+        files=[file.path for file in files],
+        sources=merged.sources,
+        ignored=[one_line(text) for text in merged.ignored],
+        idle=_idle(merged, data_dir),
+        risks={**root_risks, **_running_as_root()},
+        notices=notices,
+        refusals=[*_refusals(merged), *refusals],
+    )
+
+
+class _Merged:
+    """The configuration while it is put together: each value with where it was set."""
+
+    def __init__(self) -> None:
+        self.config = Config()
+        self.sources: dict[str, str] = {}
+        self.untrusted: set[str] = set()
+        self.ignored: list[str] = []
+        self.problems: list[str] = []
+
+    def apply(self, settings: Iterable[Setting]) -> None:
+        """Set what somebody who may has said."""
+        for setting in settings:
+            typed = self._typed(setting)
+            if typed is not None:
+                put_key(self.config, setting.key, typed[1])
+                self.sources[setting.key] = setting.origin
+
+    def tighten(self, wishes: Iterable[Setting], directory: str) -> None:
+        """Grant what a file that nobody vouched for may ask for, and say what it may not."""
+        roots = [os.path.realpath(root) for root in _absolute(self.config.configured_roots()[0] or (".",), directory)]
+        for wish in wishes:
+            typed = self._typed(wish)
+            if typed is None:
+                continue
+            key, asked = typed
+            if key.rule == "beneath":  # a link that leads out is judged, and later opened, as what it leads to
+                asked = tuple(os.path.realpath(path) for path in _absolute(asked, directory))
+            in_force = get_key(self.config, wish.key)
+            granted = _granted(key, in_force, asked, roots)
+            if granted != asked:
+                self.ignored.append(
+                    f"{wish.origin}: mcp.{key.name} = {_short(key.shown(wish.value))} is ignored where it widens;"
+                    " see `llmc config trust`"
+                )
+            if granted != in_force or (granted == asked and wish.key not in self.sources):
+                put_key(self.config, wish.key, granted)
+                self.sources[wish.key] = wish.origin
+                self.untrusted.add(wish.key)
+
+    def _typed(self, setting: Setting) -> tuple[Key, Any] | None:
+        key = find_key(setting.key)
+        if key is None:
+            self.problems.append(f"{setting.origin}: {_unknown(setting.key)}")
+            return None
+        try:
+            return key, _read_text(key, cast(str, setting.value)) if setting.spelled else _check(key, setting.value)
+        except msgspec.MsgspecError as exc:
+            self.problems.append(f"{setting.origin}: mcp.{key.name}: {_in_plain_words(str(exc))}")
+            return None
+
+
+def _granted(key: Key, base: Any, asked: Any, roots: list[str]) -> Any:
+    """What of a wish that may only tighten `base` is granted: all of it, the part that tightens, or `base`."""
+    match key.rule:
+        case "free":
+            return asked
+        case "smaller":
+            return min(base, asked)
+        case "off":
+            return base and asked
+        case "on":
+            return base or asked
+        case "fewer":
+            return tuple(item for item in asked if item in base)
+        case "more":
+            return asked if set(base) <= set(asked) else (*base, *(item for item in asked if item not in base))
+        case "stricter":
+            return min(base, asked, key=key.choices.index)
+        case "beneath":
+            return tuple(path for path in asked if any(lies_in(path, root) for root in roots)) or base
+        case _:
+            return base
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+class _File(NamedTuple):
+    path: str
+    content: bytes
+    settings: list[Setting]
+    is_ours: bool  # has an [mcp] table: a file may belong to other programs too
+
+
+def _find_files(flags: Flags, environ: Mapping[str, str], directory: str) -> tuple[_File | None, _File | None]:
+    """The file that the user chose or owns, and the one that lies in the working directory."""
+    named = flags.config_file or environ.get("LLMC_CONFIG", "")
+    if named:
+        by = "--config" if flags.config_file else "LLMC_CONFIG"
+        path = _absolute((named,), directory)[0]
+        file = _read_file(path, named)
+        if file is None:
+            raise ConfigError(f"{named}: no such file ({by})")
+        return file, None
+    home = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.join(os.path.expanduser("~"), ".config")
+    users_own = os.path.join(home, "llmc", FILE_NAME)
+    in_workspace = os.path.join(directory, FILE_NAME)
+    if not directory or os.path.realpath(in_workspace) == os.path.realpath(users_own):
+        return _read_file(users_own, users_own), None
+    return _read_file(users_own, users_own), _read_file(in_workspace, FILE_NAME)
+
+
+def _read_file(path: str, shown: str) -> _File | None:
+    content = read_bytes(path, shown)
+    if content is None:
+        return None
+    import tomllib
+
+    try:
+        text = content.decode("utf-8-sig")
+        tables = tomllib.loads(text)
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{shown}: not UTF-8 at byte {exc.start}") from None
+    except tomllib.TOMLDecodeError as exc:
+        what, _, where = str(exc).rpartition(" (at line ")
+        line = where.partition(",")[0]
+        raise ConfigError(f"{shown}:{line}: {what}" if what else f"{shown}: {exc}") from None
+    except ValueError as exc:  # numbers of thousands of digits, dates that are none
+        raise ConfigError(f"{shown}: {exc}") from None
+    except RecursionError:
+        raise ConfigError(f"{shown}: nested too deeply") from None
+    settings: list[Setting] = []
+    _flatten(tables.get("mcp", {}), (), settings)
+    placed = [
+        setting._replace(origin=f"{shown}:{_line_of(text, ('mcp', *setting.key.split('.')))}") for setting in settings
+    ]
+    return _File(path, content, placed, "mcp" in tables)
+
+
+def read_bytes(path: str, shown: str) -> bytes | None:
+    """A configuration file's content, None when there is none; whatever is not a plain small file is refused."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO would wait for somebody to write
+    try:
+        _demand_plain_file(os.stat(path), shown)
+        fd = os.open(path, flags)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise ConfigError(f"{shown}: cannot be read: {reason.lower()}") from None
+    try:
+        _demand_plain_file(os.fstat(fd), shown)
+        content = b""
+        while piece := os.read(fd, MAX_FILE_BYTES + 1 - len(content)):
+            content += piece
+    except OSError as exc:
+        raise ConfigError(f"{shown}: cannot be read: {(exc.strerror or '').lower()}") from None
+    finally:
+        os.close(fd)
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{shown}: larger than {MAX_FILE_BYTES:,} bytes")
+    return content
+
+
+def _demand_plain_file(info: os.stat_result, shown: str) -> None:
+    if stat.S_ISDIR(info.st_mode):
+        raise ConfigError(f"{shown}: is a directory, not a configuration file")
+    if not stat.S_ISREG(info.st_mode):
+        raise ConfigError(f"{shown}: is not a regular file")
+    if info.st_size > MAX_FILE_BYTES:
+        raise ConfigError(f"{shown}: {info.st_size:,} bytes; a configuration has at most {MAX_FILE_BYTES:,}")
+
+
+def _flatten(value: object, path: tuple[str, ...], into: list[Setting]) -> None:
+    """Tables into dotted keys. Only our own sections are entered: a value may be a table itself."""
+    if not isinstance(value, dict) or ".".join(path) not in sections():
+        into.append(Setting(".".join(path), value, ""))
+        return
+    for name, below in cast(dict[str, object], value).items():
+        _flatten(below, (*path, name), into)
+
+
+def _line_of(text: str, path: tuple[str, ...]) -> int:
+    """The line where a key is set or, where it stands inside another's value, where that begins.
+
+    The parser keeps no positions. A scan for headers and keys is right for every ordinary file, and a file that
+    fools it, with a string that looks like one, gets a wrong number in a message and nothing else.
+    """
+    table: tuple[str, ...] = ()
+    best, best_depth = 1, 0
+    for number, line in enumerate((line.strip() for line in text.splitlines()), 1):
+        if line.startswith("[") and "," not in line and "=" not in line.partition("#")[0]:
+            table = _dotted(line.partition("#")[0].strip().strip("[]"))
+            found = table
+        elif "=" in line and not line.startswith("#"):
+            found = (*table, *_dotted(line.partition("=")[0]))
+        else:
+            continue
+        if found == path:
+            return number
+        if path[: len(found)] == found and len(found) > best_depth:
+            best, best_depth = number, len(found)
+    return best
+
+
+def _dotted(name: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in name.split("."))
+
+
+def _from_environment(environ: Mapping[str, str], token_env: str) -> list[Setting]:
+    names = [
+        name
+        for name in environ
+        if name.startswith(_ENV) and environ[name] and name not in ("LLMC_MCP_TOKEN", token_env)
+    ]
+    if not names:
+        return []
+    by_variable = {variable_of(name): name for name in keys()}
+    return [
+        Setting(by_variable.get(name, name.removeprefix(_ENV).lower()), environ[name], name, spelled=True)
+        for name in sorted(names)
+    ]
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return _ENV + name.replace(".", "_").upper()
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _check(key: Key, value: object, *, strict: bool = True) -> Any:
+    typed = msgspec.convert(value, key.type, strict=strict)
+    if key.choices and typed not in key.choices:
+        raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
+    return typed
+
+
+def _read_text(key: Key, text: str) -> Any:
+    """A value that was typed as text: lists as JSON or separated by commas, tables as JSON."""
+    kind = get_origin(key.bare_type)
+    value: object = text
+    if kind is dict or (kind is tuple and text.lstrip().startswith("[")):
+        value = msgspec.json.decode(text)
+    elif kind is tuple:
+        value = [item.strip() for item in text.split(",") if item.strip()]
+    elif key.bare_type is bool:
+        value = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text)
+    return _check(key, value, strict=False)
+
+
+_WORDS = {
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`bool`": "true or false",
+    "`str`": "text",
+    "`array`": "a list",
+    "`object`": "a table",
+}
+
+
+def _in_plain_words(message: str) -> str:
+    message = message.partition(" - at ")[0]
+    for word, plain in _WORDS.items():
+        message = message.replace(word, plain)
+    return message[:1].lower() + message[1:]
+
+
+def _unknown(name: str) -> str:
+    """What to say about a key that does not exist, with the one that was meant."""
+    import difflib
+
+    section, _, last = name.rpartition(".")
+    if name in sections():
+        return f"{f'mcp.{name}'.rstrip('.')} is a section, not a value"
+    elsewhere = [known for known in keys() if known.rpartition(".")[2] == last]
+    here = {known.rpartition(".")[2]: known for known in (*keys(), *sections()) if known.rpartition(".")[0] == section}
+    if not elsewhere and (close := difflib.get_close_matches(last, here, n=1)):
+        return f"unknown key mcp.{name}, did you mean {close[0]}?"
+    elsewhere += difflib.get_close_matches(name, keys(), n=1)
+    return f"unknown key mcp.{name}" + (f", did you mean mcp.{elsewhere[0]}?" if elsewhere else "")
+
+
+# --- what follows from it ----------------------------------------------------------------------------
+
+
+def _choose_mode(merged: _Merged, files: list[_File]) -> list[str]:
+    """Without a file the small set; a file from before there were modes means what it meant then."""
+    if "mode" in merged.sources or not any(file.is_ours for file in files):
+        return []
+    merged.config.mode = "code_execution" if merged.config.code_execution.enabled else "classic"
+    merged.sources["mode"] = "a file without a mode"
+    file = next(file for file in files if file.is_ours).path
+    return [f'{file} sets no mode: {merged.config.mode} it is. Write mode = "hybrid" under [mcp] for the small set.']
+
+
+def _choose_roots(flags: Flags, merged: _Merged, directory: str) -> tuple[list[str], dict[str, str], list[str]]:
+    """The roots, what is risky about them, and why they cannot be used."""
+    configured, written_in = merged.config.configured_roots()
+    written_out = bool(flags.roots) or (bool(configured) and written_in not in merged.untrusted)
+    roots = _absolute(flags.roots or configured or (directory,), directory)
+    broad = [root for root in roots if _is_broad(root)]
+    if broad and not written_out:
+        return roots, {}, [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
+    if not all(roots):
+        why = "a root is empty" if configured else "the working directory is gone"
+        return roots, {}, [f"{why}: name the folder to work in with --root DIR"]
+    advice = "Name the folders that are needed instead."
+    return roots, {f"root {root}: {_what_is_broad(root)} open to the tools": advice for root in broad}, []
+
+
+def _is_broad(root: str) -> bool:
+    return bool(root) and lies_in(os.path.realpath(os.path.expanduser("~")), os.path.realpath(root))
+
+
+def _what_is_broad(root: str) -> str:
+    return "the whole machine is" if os.path.realpath(root) == "/" else "a whole home directory is"
+
+
+def _running_as_root() -> dict[str, str]:
+    if os.geteuid() != 0:
+        return {}
+    return {"running as root: the tools act with root's rights below the roots": "Start it as an ordinary user."}
+
+
+def _refusals(merged: _Merged) -> list[str]:
+    config, sources = merged.config, merged.sources
+    found: list[str] = []
+    if not config.enabled:
+        found.append(f"{sources['enabled']}: mcp.enabled is false: this server is switched off")
+    if config.server.tls_enabled:
+        found.append(
+            f"{sources['server.tls_enabled']}: mcp.server.tls_enabled: this server speaks no TLS;"
+            " set it to false and put a reverse proxy in front"
+        )
+    return found
+
+
+def _idle(merged: _Merged, data_dir: str) -> list[str]:
+    """One line for all settings that have no effect for the same reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name in merged.sources:
+        key = find_key(name)
+        if name == "docker.data_volume" and merged.config.docker.data_volume == data_dir:
+            continue  # it asks for what is so
+        if key is not None and key.not_in_force:
+            by_reason.setdefault(key.not_in_force, []).append(f"mcp.{name}")
+    return [f"not in force in this version: {', '.join(names)} ({why})" for why, names in by_reason.items()]
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # somebody removed it
+        return ""
+
+
+def _absolute(paths: Iterable[str], directory: str) -> list[str]:
+    return [os.path.normpath(os.path.join(directory, os.path.expanduser(path))) if path else "" for path in paths]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}…"

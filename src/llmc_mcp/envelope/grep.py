@@ -1,0 +1,341 @@
+"""grep and rg: definitions first, then uses, then tests; grouped by file.
+
+The command gets three flags more, which change the form of its output and nothing else: file names, line numbers,
+and a NUL behind each file name, so that no name or text can be mistaken for another.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .families import Budget, Plan, Room, Shown, clip, hot_zone, readable, zones
+from .flags import Syntax
+
+_KEPT_HITS = 1_000  # more than any budget can show
+_KEPT_DEFINITIONS = 1_000
+_KEPT_BYTES = 8 << 20
+_KEPT_LINE = 1_000  # bytes of a hit's line that are remembered
+_SHOWN_LINE = 240  # and shown
+_OTHER_LINES = 20
+_USES_PER_FILE = 3  # while other files wait for their first
+_LONGEST_PATTERN = 4_000  # characters of a pattern that are looked at
+_LISTED = 0.2  # share of the room for what is only counted
+
+_GREP = Syntax(
+    "efmABCdD",
+    frozenset(
+        f"--{name}"
+        for name in (
+            *("regexp", "file", "max-count", "after-context", "before-context", "context", "devices", "directories"),
+            *("include", "exclude", "exclude-from", "exclude-dir", "binary-files", "label", "color", "colour"),
+        )
+    ),
+    frozenset(
+        f"--{name}"
+        for name in (
+            *("extended-regexp", "fixed-strings", "basic-regexp", "perl-regexp", "ignore-case", "no-ignore-case"),
+            *("word-regexp", "line-regexp", "no-messages", "invert-match", "line-number", "with-filename"),
+            *("recursive", "dereference-recursive", "text", "line-buffered"),
+        )
+    ),
+    numbers=True,
+)
+_GREP_KNOWN = frozenset(f"-{letter}" for letter in "EFGPeifwxyvsnHarRImABCdD") | {"-NUM"}
+_RG = Syntax(
+    "efgmABCtTdjME",
+    frozenset(
+        f"--{name}"
+        for name in (
+            *("regexp", "file", "glob", "iglob", "max-count", "after-context", "before-context", "context", "type"),
+            *("type-not", "type-add", "type-clear", "max-depth", "threads", "max-columns", "encoding", "sort"),
+            *("sortr", "max-filesize", "ignore-file", "engine", "pre", "pre-glob", "dfa-size-limit", "color"),
+        )
+    ),
+    frozenset(
+        f"--{name}"
+        for name in (
+            *("ignore-case", "smart-case", "case-sensitive", "word-regexp", "line-regexp", "fixed-strings", "hidden"),
+            *("no-ignore", "no-ignore-vcs", "no-ignore-parent", "unrestricted", "invert-match", "line-number", "pcre2"),
+            *("with-filename", "multiline", "multiline-dotall", "follow", "text", "no-heading", "search-zip", "crlf"),
+            *("no-messages", "no-config", "one-file-system", "no-require-git", "glob-case-insensitive", "auto-hybrid"),
+        )
+    ),
+)
+_RG_KNOWN = frozenset(f"-{letter}" for letter in "iSswxFefgmABCtTuvnHUPLdjMzEa.")
+_CONTEXT = frozenset({"-A", "-B", "-C", "-NUM", "--after-context", "--before-context", "--context"})
+
+_NUMBER = re.compile(rb"(\d+)([:-])")
+_IN_TESTS = re.compile(
+    rb"(?:^|/)(?:tests?|testing|specs?|__tests__|testdata|fixtures)/"
+    rb"|(?:^|/)(?:test_[^/]*|conftest\.py|[^/]*[_.](?:test|spec|tests)\.\w+)$"
+)
+_DEFINES = re.compile(
+    rb"\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([^)]*\))?|unsafe"
+    rb"|extern|inline|virtual|override|sealed|const|declare|local)\s+)*"
+    rb"(?:def|class|fn|func|function\*?|interface|struct|enum|type|trait|impl|mod|module|namespace|record|protocol"
+    rb"|macro_rules!|union|typedef|var|let|const|val|#\s*define|CREATE\s+(?:TABLE|VIEW|INDEX)|alias)\s+"
+    rb"(?:\([^)]*\)\s*)?(?P<name>[\w$.:-]+)"
+)
+# Without a word that says so: an assignment, a function of C or of a shell. Only at the start of a line.
+_DEFINES_ON_TOP = re.compile(
+    rb"(?P<set>[A-Za-z_][\w.]*)\s*(?::[^=]+)?=(?!=)"
+    rb"|[A-Za-z_][\w \t*&:<>,]*[ \t*&](?P<c>\w+)\s*\([^;]*$"
+    rb"|(?P<sh>[\w-]+)\s*\(\)\s*\{"
+)
+_MAY_DEFINE = re.compile(
+    rb"\s*(?:\w+\s+)?(?:def|class|fn|func|function|interface|struct|enum|type|trait|impl|mod|namespace|const|#define)\b"
+)
+
+DEFINITION, USE, TEST = 0, 1, 2
+
+
+class InFile:
+    """What matched in one file."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.is_test = _IN_TESTS.search(path) is not None
+        self.count = 0
+        self.lines: list[tuple[bytes, bytes, bytes]] = []  # number, ":" for a hit or "-" for context, text
+
+
+def plan(argv: list[str]) -> Plan | None:
+    """How to run it; None where a flag asks for another kind of output."""
+    program = os.path.basename(argv[0])
+    is_rg = program == "rg"
+    syntax, known = (_RG, _RG_KNOWN) if is_rg else (_GREP, _GREP_KNOWN)
+    flags = list(syntax.parse(argv[1:]))
+    if any(flag.name and not _understood(flag.name, flag.value, syntax, known) for flag in flags):
+        return None
+    form = ["-nH", "--null", *(["--no-heading", "--color=never"] if is_rg else [])]
+    names = {flag.name for flag in flags}
+    basic = program == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
+    family = Grep(
+        _wanted([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
+    )
+    return Plan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
+
+
+def _without_nul(piece: bytes) -> bytes:
+    return piece.replace(b"\0", b":")
+
+
+def _understood(name: str, value: str, syntax: Syntax, known: frozenset[str]) -> bool:
+    if name in ("--color", "--colour"):
+        return value in ("never", "auto")
+    return name in known or name in syntax.long_values or name in syntax.long_bare
+
+
+class Wanted(NamedTuple):
+    """Literal texts of which a match has at least one; the pattern itself is grep's business alone."""
+
+    texts: tuple[bytes, ...]
+    any_case: bool
+
+    def meets(self, line: bytes, start: int, end: int) -> bool:
+        """Whether one of the texts overlaps this part of a line."""
+        line = line.lower() if self.any_case else line
+        return any(line.find(text, max(start - len(text) + 1, 0), end + len(text) - 1) >= 0 for text in self.texts)
+
+
+def _wanted(flags: list[tuple[str, str]], *, basic: bool) -> Wanted | None:
+    """What is searched for, to tell a definition of it from its use; None: can't be told."""
+    names = {name for name, _ in flags}
+    given = [value for name, value in flags if name in ("-e", "--regexp")]
+    if not given and not names & {"-f", "--file"}:
+        given = [value for name, value in flags if not name][:1]
+    if not given:
+        return None
+    fixed = bool(names & {"-F", "--fixed-strings"})
+    lower = all(text == text.lower() for text in given)
+    any_case = bool(names & {"-i", "-y", "--ignore-case"} or (lower and names & {"-S", "--smart-case"}))
+    found = [piece for text in given for piece in ([text] if fixed else _literals(text[:_LONGEST_PATTERN], basic))]
+    long = [piece for piece in found if len(piece) > 1] or found  # a single letter beside a word says nothing
+    texts = [(piece.lower() if any_case else piece).encode("utf-8", "surrogateescape") for piece in long]
+    return Wanted(tuple(dict.fromkeys(texts)), any_case) if texts else None
+
+
+_OPERATORS = frozenset("(){}|+?")  # plain characters in a basic regular expression, where a backslash makes them these
+
+
+def _literals(pattern: str, basic: bool) -> Iterator[str]:
+    """The runs of plain characters in a regular expression."""
+    run: list[str] = []
+    at = 0
+    while at < len(pattern):
+        letter = pattern[at]
+        at += 1
+        escaped = letter == "\\" and at < len(pattern)
+        if escaped:
+            letter = pattern[at]
+            at += 1
+        if letter in _OPERATORS:
+            plain = escaped != basic
+        else:
+            plain = not letter.isalnum() and letter not in "<>`'" if escaped else letter not in "\\.*^$["
+        if plain:
+            run.append(letter)
+            continue
+        if letter in "*?{" and run:  # the character before may be missing
+            run.pop()
+        if run:
+            yield "".join(run)
+            run = []
+        if not escaped and letter == "[":
+            at = max(pattern.find("]", at + 1 + pattern.startswith("^", at)) + 1, at)
+        elif letter == "{":
+            at = max(pattern.find("}", at) + 1, at)
+        elif letter == "(" and pattern.startswith("?", at):  # (?i) and (?:…), (?P<name>…)
+            ends = [end for end in (pattern.find(mark, at) for mark in ":)>=!") if end >= 0]
+            at = min(ends, default=at) + 1
+    if run:
+        yield "".join(run)
+
+
+class Grep:
+    """Hits by file."""
+
+    def __init__(self, wanted: Wanted | None, *, with_context: bool) -> None:
+        self._wanted, self._with_context = wanted, with_context
+        self._files: dict[bytes, InFile] = {}
+        self._matches = self._kept = self._kept_bytes = self._definitions = 0
+        self._others: list[bytes] = []
+        self._complete = True
+
+    def take(self, lines: list[bytes]) -> None:
+        at = 0
+        while at < len(lines):
+            path, is_hit, _ = lines[at].partition(b"\0")
+            if not is_hit:
+                self._take_other(lines[at])
+                at += 1
+                continue
+            prefix, end = path + b"\0", at + 1
+            while end < len(lines) and lines[end].startswith(prefix):
+                end += 1
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = InFile(path)
+            self._take_run(file, lines[at:end], len(prefix))
+            at = end
+
+    def _take_run(self, file: InFile, lines: list[bytes], start: int) -> None:
+        """Lines of one file. Beyond what could ever be shown only the first of each file, and definitions, are kept."""
+        for line in lines:
+            number = _NUMBER.match(line, start)
+            if number is None:
+                self._take_other(line.replace(b"\0", b":"))
+                continue
+            mark = number[2] if self._with_context else b":"
+            if mark == b":":
+                file.count += 1
+                self._matches += 1
+            if self._kept < _KEPT_HITS or len(file.lines) < _USES_PER_FILE:
+                keep = self._kept_bytes < _KEPT_BYTES
+            else:
+                keep = self._definitions < _KEPT_DEFINITIONS and _MAY_DEFINE.match(line, number.end()) is not None
+                self._definitions += keep
+            if not keep:
+                self._complete = False
+                continue
+            text = line[number.end() : number.end() + _KEPT_LINE + 1]
+            file.lines.append((number[1], mark, text))
+            self._kept += 1
+            self._kept_bytes += len(text) + 64
+
+    def _take_other(self, line: bytes) -> None:
+        """What is no hit: the line between groups, and remarks such as "binary file matches"."""
+        if line != b"--" and len(self._others) < _OTHER_LINES:
+            self._others.append(clip(line, _SHOWN_LINE))
+
+    def skip(self, lines: int) -> None:
+        del lines  # hits and context, nobody knows
+        self._complete = False
+
+    def show(self, held: bytes | None, budget: Budget) -> Shown:
+        del held  # the same hits under their files' names are always shorter
+        counts = {"matches": self._matches, "files": len(self._files)}
+        found = {file.path: file.count for file in self._files.values()}
+        if self._complete and not budget.counts_only:
+            whole = list(self._everything())
+            if (room := Room(budget)).fill(whole) == whole:
+                long = any(len(text) > _SHOWN_LINE for file in self._files.values() for _, _, text in file.lines)
+                return Shown(whole, counts, "all", long, hot_zone(found))
+            del room
+        if budget.counts_only:
+            return self._counts(found, counts, budget)
+        return self._best(found, counts, budget)
+
+    def _everything(self) -> Iterator[bytes]:
+        for file in sorted(self._files.values(), key=lambda file: min(map(self._kind, self._hits(file)), default=TEST)):
+            yield file.path
+            last = b""
+            for number, mark, text in file.lines:
+                if self._with_context and last and int(number) != int(last) + 1:
+                    yield b"--"
+                last = number
+                yield number + mark + clip(text, _SHOWN_LINE)
+        yield from self._others
+
+    def _hits(self, file: InFile) -> Iterator[tuple[InFile, bytes, bytes]]:
+        return ((file, number, text) for number, mark, text in file.lines if mark == b":")
+
+    def _kind(self, hit: tuple[InFile, bytes, bytes]) -> int:
+        file, _, text = hit
+        if file.is_test:
+            return TEST
+        return DEFINITION if self._defines(text) else USE
+
+    def _defines(self, text: bytes) -> bool:
+        """Whether the line defines what was searched for, rather than uses it."""
+        found = _DEFINES.match(text) or (None if text[:1].isspace() else _DEFINES_ON_TOP.match(text))
+        if found is None:
+            return False
+        return self._wanted is None or self._wanted.meets(text, *found.span(found.lastgroup or 0))
+
+    def _ranked(self) -> Iterator[tuple[InFile, bytes, bytes]]:
+        """Hits, best first; of each file some uses before more of any."""
+        keyed: list[tuple[tuple[int, int, int], tuple[InFile, bytes, bytes]]] = []
+        for place, file in enumerate(self._files.values()):
+            seen = 0
+            for hit in self._hits(file):
+                kind = self._kind(hit)
+                seen += kind != DEFINITION
+                keyed.append(((kind, 0 if kind == DEFINITION else seen // _USES_PER_FILE, place), hit))
+        keyed.sort(key=lambda pair: pair[0])
+        return (hit for _, hit in keyed)
+
+    def _best(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> Shown:
+        """The best hits under their files, then where the others are."""
+        room = Room(budget, 1 - _LISTED)
+        chosen: dict[bytes, list[tuple[int, bytes]]] = {}
+        shown = 0
+        for file, number, text in self._ranked():
+            line = number + b":" + clip(text.strip() if len(text) > _SHOWN_LINE else text, _SHOWN_LINE // 2)
+            if not room.take(line if file.path in chosen else line + b"\n" + file.path):
+                break
+            chosen.setdefault(file.path, []).append((int(number), line))
+            shown += 1
+        lines = [row for path, hits in chosen.items() for row in (path, *(line for _, line in sorted(hits)))]
+        left = {path: count - len(chosen.get(path, ())) for path, count in found.items()}
+        left = {path: count for path, count in left.items() if count > 0}
+        untouched = {path: count for path, count in left.items() if path not in chosen}
+        crumbs = [f"{self._matches - shown:,} more in {zones(left)}"] if left else []
+        if untouched:
+            crumbs.append(f"{len(untouched):,} files not shown; most in {_most(untouched, budget)}")
+        return Shown([*lines, *self._others], counts, "grouped", True, hot_zone(found), tuple(crumbs))
+
+    def _counts(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> Shown:
+        best = sorted(found.items(), key=lambda item: -item[1])
+        lines = Room(budget, 0.6).fill(path + b": " + str(count).encode() for path, count in best)
+        return Shown(lines, counts, "counts", True, hot_zone(found), (f"{self._matches:,} in {zones(found)}",))
+
+
+def _most(found: dict[bytes, int], budget: Budget) -> str:
+    room, named = Room(budget, _LISTED / 2), list[str]()
+    for path, count in sorted(found.items(), key=lambda item: -item[1]):
+        if not room.take(path):
+            break
+        named.append(f"{readable(path)} ({count:,})")
+    return ", ".join(named)

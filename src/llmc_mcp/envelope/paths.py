@@ -1,0 +1,243 @@
+"""find, fd and ls: names under their folders; when those are too many, folders with what they hold.
+
+The largest folders are opened first, until the budget is spent; those that nobody reads (.git, node_modules …)
+stay closed. Files in the top folder, where a project says what it is, are always named.
+"""
+
+import heapq
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+from .families import Budget, Plan, Room, Shown, fits, hot_zone, lines_of, readable
+from .flags import Syntax
+
+_NAMES = 400_000  # entries that are remembered
+_NAMED = 12  # files of a folder that are named before it is summed up
+_TOP_NAMED = 40
+_OPENED = 2_000
+_CLOSED = frozenset(
+    name.encode()
+    for name in (
+        *(".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", ".ruff_cache", ".cache"),
+        *(".pytest_cache", "target", "dist", "build", ".next", ".idea", "site-packages"),
+    )
+)
+
+# What makes find print something else than one path a line, or do something.
+_FIND_OTHER = re.compile(
+    r"-(?:f?printf?|f?print0|f?ls|exec(?:dir)?|ok(?:dir)?|delete|D|O\d?|files0-from|help|version)$"
+)
+_FD = Syntax(
+    "edtEcjSo",
+    frozenset(
+        f"--{name}"
+        for name in (
+            *("extension", "max-depth", "min-depth", "exact-depth", "type", "exclude", "color", "threads", "size"),
+            *("changed-within", "changed-before", "owner", "glob", "max-results", "base-directory", "search-path"),
+        )
+    ),
+    frozenset(
+        f"--{name}"
+        for name in (
+            *("hidden", "no-ignore", "unrestricted", "case-sensitive", "ignore-case", "glob", "absolute-path"),
+            *("follow", "full-path", "fixed-strings", "and", "one-file-system", "regex", "prune"),
+        )
+    ),
+)
+_FD_KNOWN = frozenset(f"-{letter}" for letter in "HIusigaLpFedtEjS1") | _FD.long_values | _FD.long_bare
+_LS = Syntax("IwT", frozenset({"--ignore", "--hide", "--sort", "--time", "--color", "--time-style"}))
+_LS_KNOWN = frozenset(f"-{letter}" for letter in "aAlhRrtSXU1dpFGgonvkLHf") | {
+    *("--all", "--almost-all", "--recursive", "--reverse", "--directory", "--human-readable", "--classify"),
+    *("--group-directories-first", "--sort", "--time", "--ignore", "--hide", "--si", "--dereference"),
+}
+_LS_LONG = frozenset({"-l", "-g", "-o", "-n"})
+
+
+def plan(argv: list[str]) -> Plan | None:
+    """How to run it; None where it would print anything but names."""
+    program = os.path.basename(argv[0])
+    if program == "find":
+        plain = not any(_FIND_OTHER.match(word) and word != "-print" for word in argv[1:])
+        return Plan(list(argv), Paths()) if plain else None
+    syntax, known = (_LS, _LS_KNOWN) if program == "ls" else (_FD, _FD_KNOWN)
+    flags = list(syntax.parse(argv[1:]))
+    names = {flag.name for flag in flags if flag.name and (flag.name, flag.value) != ("--color", "never")}
+    if not names <= known:
+        return None
+    return Plan(list(argv), Listing(long=bool(names & _LS_LONG)) if program == "ls" else Paths())
+
+
+class Folder:
+    """What one folder holds, itself and below."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.names: list[bytes] = []
+        self.folders: dict[bytes, Folder] = {}
+        self.total = 0
+        self.kinds = Counter[bytes]()
+
+    def kinds_text(self) -> bytes:
+        """The commonest kinds of its files: ".py 20, .html 5"."""
+        return b", ".join(kind + b" " + f"{count:,}".encode() for kind, count in self.kinds.most_common(4))
+
+
+class Paths:
+    """One path a line."""
+
+    def __init__(self) -> None:
+        self._by_folder: dict[bytes, list[bytes]] = {}
+        self._count = self._kept = 0
+
+    def take(self, lines: list[bytes]) -> None:
+        for line in lines:
+            folder, slash, name = line.rstrip(b"/").rpartition(b"/")
+            self._add(folder + slash, name + b"/" if line.endswith(b"/") else name)
+
+    def _add(self, folder: bytes, name: bytes) -> None:
+        self._count += 1
+        if self._kept < _NAMES:
+            self._kept += 1
+            self._by_folder.setdefault(folder, []).append(name)
+
+    def skip(self, lines: int) -> None:
+        self._count += lines
+
+    def show(self, held: bytes | None, budget: Budget) -> Shown:
+        counts = {"files": self._count}
+        if held is not None and fits(held, budget):
+            return Shown(lines_of(held), counts)
+        found = {folder: len(names) for folder, names in self._by_folder.items()}
+        zone = hot_zone(found)
+        if self._kept == self._count and not budget.counts_only and self.nothing_lost:
+            whole = list(self._folded())
+            if Room(budget).fill(whole) == whole:
+                return Shown(whole, counts, "grouped", False, zone)
+        tree = self._tree()
+        named = 3 if budget.counts_only else _NAMED
+        lines = _opened(tree, Room(budget, 0.85), named)
+        return Shown(lines, counts, "counts" if budget.counts_only else "grouped", True, zone)
+
+    nothing_lost = True  # the names are all that the command printed
+
+    def _folded(self) -> Iterator[bytes]:
+        """Every name, its folder said once."""
+        for folder, names in self._by_folder.items():
+            shown = [name for name in names if folder + name + b"/" not in self._by_folder] or names
+            yield (folder or b"./") + b": " + b" ".join(map(_quoted, shown))
+
+    def _tree(self) -> Folder:
+        root = Folder(b"")
+        for path, names in self._by_folder.items():
+            here = root
+            for step in _steps(path):
+                here = here.folders.setdefault(step, Folder(here.path + step))
+            here.names += [name for name in names if path + name + b"/" not in self._by_folder]
+        _add_up(root)
+        while len(root.folders) == 1 and not root.names:
+            root = next(iter(root.folders.values()))
+        return root
+
+
+def _steps(path: bytes) -> list[bytes]:
+    """The steps of a folder's path, each with its slash."""
+    return [step + b"/" for step in path.split(b"/")[:-1]]
+
+
+def _add_up(root: Folder) -> None:
+    """Totals and kinds, from the leaves up; trees may be deeper than Python's stack."""
+    order = [root]
+    for folder in order:
+        order.extend(folder.folders.values())
+    for folder in reversed(order):
+        folder.kinds.update(_kind(name) for name in folder.names)
+        folder.total = len(folder.names)
+        for below in folder.folders.values():
+            folder.total += below.total
+            folder.kinds.update(below.kinds)
+
+
+def _kind(name: bytes) -> bytes:
+    if name.endswith(b"/"):
+        return b"folders"
+    return os.path.splitext(name)[1][:12] or b"no suffix"
+
+
+def _quoted(name: bytes) -> bytes:
+    return shlex.quote(readable(name)).encode() if re.search(rb"\s|'", name) else name
+
+
+def _opened(root: Folder, room: Room, named: int) -> list[bytes]:
+    """Lines for the tree: the root opened, then the largest of what is closed, while there is room."""
+    lines: dict[bytes, bytes] = {}
+    top = True
+    waiting = [(0, root.path, root)]
+    while waiting and len(lines) < _OPENED:
+        _, _, folder = heapq.heappop(waiting)
+        inner = [(below, _summary(below)) for below in folder.folders.values()]
+        inner.sort(key=lambda pair: -pair[0].total)
+        own = _own(folder, _TOP_NAMED if top and named == _NAMED else named)
+        cost = b"\n".join([*(line for _, line in inner), own])
+        if not room.take(cost):
+            if not top:
+                continue
+            inner, own = _as_many_as_fit(inner, own, room)
+        top = False
+        lines[folder.path] = own
+        for below, line in inner:
+            lines[below.path] = line
+            if below.path.rstrip(b"/").rpartition(b"/")[2] not in _CLOSED and below.total > 1:
+                heapq.heappush(waiting, (-below.total, below.path, below))
+    return [lines[path] for path in sorted(lines) if lines[path]]
+
+
+def _as_many_as_fit(
+    inner: list[tuple[Folder, bytes]], own: bytes, room: Room
+) -> tuple[list[tuple[Folder, bytes]], bytes]:
+    """The top does not fit: its largest folders, then how many more there are."""
+    kept = [pair for pair in inner if room.take(pair[1])]
+    if len(kept) < len(inner):
+        own = f"… and {len(inner) - len(kept):,} more folders; ".encode() + own[:200]
+    return kept, own if room.take(own) else own[:200]
+
+
+def _summary(folder: Folder) -> bytes:
+    return folder.path + f"  {folder.total:,} (".encode() + folder.kinds_text() + b")"
+
+
+def _own(folder: Folder, named: int) -> bytes:
+    """A folder's own files, by name while they are few."""
+    if not folder.names:
+        return b"" if folder.folders else (folder.path or b"./")
+    names = b" ".join(map(_quoted, folder.names[:named]))
+    more = len(folder.names) - named
+    left = f" … {more:,} more".encode() if more > 0 else b""
+    return (folder.path or b"./") + b": " + names + left
+
+
+class Listing(Paths):
+    """What ls prints: names, under the folder's own name where there are several."""
+
+    def __init__(self, *, long: bool) -> None:
+        super().__init__()
+        self._long, self._folder = long, b""
+        self._after_gap = True
+        self.nothing_lost = not long
+
+    def take(self, lines: list[bytes]) -> None:
+        for line in lines:
+            if self._after_gap and line.endswith(b":"):
+                self._folder = line[:-1].rstrip(b"/") + b"/"
+            elif line and not (self._long and line.startswith(b"total ")):
+                self._add(self._folder, self._name(line))
+            self._after_gap = not line
+
+    def _name(self, line: bytes) -> bytes:
+        if not self._long:
+            return line
+        words = line.split(None, 8)
+        name = words[-1].partition(b" -> ")[0]
+        return name + b"/" if line.startswith(b"d") else name

@@ -1,0 +1,129 @@
+"""One row in the store for every command that ran behind `te`. It must never fail, delay or bloat the command.
+
+What a command printed is not kept, nor are its arguments beyond a first word: they may hold anything. A row that
+can't be written within a moment (full disk, crowd) is dropped. This is on the path of every `te`: it stays light.
+"""
+
+import os
+import sqlite3
+import time
+
+from ..errors import FeatureUnavailable
+from ..store.data_dir import data_directory, database_of
+from ..store.root_sets import RootSet
+from ..store.schema import STEPS
+
+_WAIT_S = 3.0
+_LONGEST_NAME = 200
+_BYTES_PER_TOKEN = 4  # of output that nobody looked at
+# Programs that are many: their first word tells which.
+_MANY_IN_ONE = frozenset({"git", "npm", "yarn", "pnpm", "cargo", "go", "docker", "kubectl", "pip", "uv", "make", "gh"})
+
+_COLUMNS = (
+    *("at", "source", "tool", "status", "duration_ms", "args", "bytes_in", "bytes_out", "principal", "session_id"),
+    *("agent_id", "model", "tokens_out", "tokens_saved", "mode", "roots"),
+)
+INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+
+
+USED = "SELECT coalesce(sum(tokens_out),0) FROM calls WHERE source IN ('te', 'te_run') AND agent_id=? AND session_id=?"
+
+
+class Identity:
+    """Who runs the command, as its environment says; never guessed."""
+
+    def __init__(self, agent_id: str, session_id: str, model: str, principal: str = "") -> None:
+        self.agent_id, self.session_id, self.model = agent_id or "unknown", session_id, model or "unknown"
+        self.principal = principal or f"uid:{os.getuid()}"
+
+
+def identity() -> Identity:
+    """Who we run for."""
+    given = (os.environ.get(name, "") for name in ("TE_AGENT_ID", "TE_SESSION_ID", "TE_MODEL"))
+    return Identity(*(value[:_LONGEST_NAME].encode("utf-8", "replace").decode() for value in given))
+
+
+class Command:
+    """One command for its row: when it began and how much it gave."""
+
+    def __init__(self, argv: list[str], who: Identity, roots: RootSet, source: str = "te") -> None:
+        self.name, self.words, self.who, self.source = name_of(argv), len(argv) - 1, who, source
+        self.roots = roots
+        self.mode = "passthrough"
+        self.bytes_out = self.tokens_out = self.tokens_saved = 0
+        self._started, self._began = time.time(), time.perf_counter()
+
+    @property
+    def latency_ms(self) -> float:
+        """Since it began."""
+        return (time.perf_counter() - self._began) * 1000
+
+    def printed(self, count: int) -> None:
+        """It printed bytes that nobody looked at."""
+        self.bytes_out, self.tokens_out = count, count // _BYTES_PER_TOKEN
+
+    def shown(self, body: bytes, raw_tokens: int) -> None:
+        """That was printed of what would have cost so many tokens."""
+        from ..tokens import estimate
+
+        self.bytes_out, self.tokens_out = len(body), estimate(body)
+        self.tokens_saved = max(raw_tokens - self.tokens_out, 0)
+
+    def row(self, code: int) -> tuple[object, ...]:
+        """Its row, now that it ended."""
+        who = self.who
+        status = "ok" if code == 0 else f"exit {code}" if code > 0 else f"signal {-code}"
+        took, args = self.latency_ms, f"{self.words} words"
+        asked = (self._started, self.source, f"te {self.name}", status, took, args, 0, self.bytes_out)
+        given = (self.tokens_out, self.tokens_saved, self.mode, self.roots.key)
+        return (*asked, who.principal, who.session_id, who.agent_id, who.model, *given)
+
+    def record(self, code: int, data_dir: str | None = None) -> bool:
+        """Write the row; False when it could not be."""
+        try:
+            connection = connect(data_dir or data_directory())
+            connection.execute(INSERT, self.row(code))
+        except (sqlite3.Error, OSError, FeatureUnavailable):
+            return False
+        return True
+
+
+def name_of(argv: list[str]) -> str:
+    """What statistics call a command: the program, with its first word where that is half of the name."""
+    program = os.path.basename(argv[0])[:40].encode("utf-8", "replace").decode()
+    if program in _MANY_IN_ONE:
+        word = next((word for word in argv[1:] if not word.startswith("-")), "")
+        if word.replace("-", "").isalpha() and len(word) <= 20:
+            return f"{program} {word}"
+    return program
+
+
+def connect(data_dir: str) -> sqlite3.Connection:
+    """A connection to the store; the store itself is asked to make or update it where that is needed.
+
+    It is never closed: the process ends in a moment, and closing would write the log back to the database.
+    """
+    path = database_of(data_dir)
+    if not os.path.exists(path):
+        _bring_up(data_dir)
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    if connection.execute("PRAGMA user_version").fetchone()[0] < len(STEPS):
+        _bring_up(data_dir)
+    connection.execute("PRAGMA synchronous=NORMAL")
+    return connection
+
+
+def _bring_up(data_dir: str) -> None:
+    from ..store.sqlite import Store
+
+    Store(data_dir)
+
+
+def tokens_used(who: Identity, data_dir: str | None = None) -> int:
+    """What the session has read so far; a session without a name has no past."""
+    if not who.session_id:
+        return 0
+    try:
+        return connect(data_dir or data_directory()).execute(USED, (who.agent_id, who.session_id)).fetchone()[0]
+    except (sqlite3.Error, OSError, FeatureUnavailable):
+        return 0

@@ -1,0 +1,87 @@
+"""What `te` says about a command, as text with a header or as one JSON object; `te_run` answers with the latter."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from ..tokens import estimate
+from ..tool import Result
+
+if TYPE_CHECKING:
+    from .families import Enriched
+
+_STDERR = 4_000  # characters of stderr in a JSON answer: its end
+_VERSION = 1
+
+
+class Enrichment(msgspec.Struct, omit_defaults=True):
+    """What became of the output; `level`: all, grouped or counts."""
+
+    match_count: int
+    truncated: bool
+    handle: str | None
+    tokens_estimate: int
+    level: str = "all"
+    hot_zone: str = ""
+
+
+class Told(msgspec.Struct):
+    """What the command cost, and what its session has left."""
+
+    latency_ms: float
+    agent_id: str
+    budget_remaining: int
+
+
+class TeOutput(Result):
+    """A command's output as a model should read it."""
+
+    success: bool
+    mode: str
+    command: str
+    stdout: str
+    stderr: str
+    exit_code: int
+    enrichment: Enrichment | None = None
+    telemetry: Told | None = None
+    warnings: list[str] | None = None
+    body: ClassVar[str] = "stdout"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        if self.enrichment is not None:
+            self.enrichment.truncated = True
+
+
+def as_text(name: str, done: "Enriched") -> bytes:
+    """The header, the body, and where the rest is."""
+    body = done.body()
+    shown = done.shown
+    meta: dict[str, object] = {"v": _VERSION, "cmd": name, **shown.counts, "level": shown.level}
+    meta |= {"truncated": shown.cut, "handle": done.handle, "body_lines": len(shown.lines)}
+    if shown.hot_zone:
+        meta["hot_zone"] = shown.hot_zone
+    meta["tokens_estimate"] = estimate(body)
+    header = b"# TE_BEGIN_META\n" + msgspec.json.encode(meta) + b"\n# TE_END_META\n"
+    return header + body + _how_to_go_on(done)
+
+
+def _how_to_go_on(done: "Enriched") -> bytes:
+    if not done.shown.cut:
+        return b""
+    if done.handle is None:
+        return b"# TE: the rest could not be kept; te --raw prints it all\n"
+    return f"# TE: all of it: te --handle {done.handle} [--chunk N | --grep PATTERN]\n".encode()
+
+
+def enrichment_of(done: "Enriched") -> Enrichment:
+    """The JSON form of what became of the output."""
+    shown = done.shown
+    count = next(iter(shown.counts.values()), 0)
+    return Enrichment(count, shown.cut, done.handle, estimate(done.body()), shown.level, shown.hot_zone)
+
+
+def stderr_text(data: bytes) -> str:
+    """The end of what a command complained about."""
+    text = data.decode("utf-8", "replace")
+    return text if len(text) <= _STDERR else f"… [{len(text) - _STDERR:,} characters left out]\n{text[-_STDERR:]}"

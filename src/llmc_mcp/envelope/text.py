@@ -1,0 +1,151 @@
+"""cat, head and tail: a text that is too long becomes its beginning, its landmarks and its end, with line numbers.
+
+Landmarks are what the next step needs: definitions of a program, headings of a document, errors of a log.
+"""
+
+import os
+import re
+from collections import deque
+
+from ..tokens import estimate
+from .families import Budget, Plan, Room, Shown, clip, fits, lines_of
+from .flags import Syntax
+
+_HEAD, _TAIL = 60, 60  # lines
+_LANDMARKS = 5_000
+_LINE = 240  # bytes of a line that are shown of a cut text
+
+_CAT = Syntax("", long_bare=frozenset({"--number", "--number-nonblank", "--squeeze-blank"}))
+_CAT_KNOWN = frozenset({"-n", "-b", "-s", "-u", *_CAT.long_bare})
+_ENDS = Syntax(
+    "nc", frozenset({"--lines", "--bytes"}), frozenset({"--quiet", "--silent", "--verbose", "--follow"}), numbers=True
+)
+_ENDS_KNOWN = frozenset({"-n", "-NUM", "--lines", "-q", "-v", "--quiet", "--silent", "--verbose"})
+
+_CODE = re.compile(
+    rb"(\s*)(?:(?:export|default|public|private|protected|static|final|abstract|async|pub(?:\([^)]*\))?|unsafe|extern"
+    rb"|inline|virtual|override|const)\s+)*"
+    rb"(?:def|class|fn|func|function\*?|interface|struct|enum|trait|impl|mod|module|namespace|protocol|macro_rules!"
+    rb"|CREATE\s+\w+)\s+[\w(*$<]"
+)
+_DOCUMENT = re.compile(rb"( *)(?:#{1,4} \S|\.\. \w+::|={4,}$|-{4,}$)")
+_LOG = re.compile(
+    rb"().*(?:\b(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE|Traceback|panicked|segfault|Exception|WARNING)\b"
+    rb"|\b[A-Z]\w+(?:Error|Exception)\b)"
+)
+_DOCUMENTS = (".md", ".rst", ".txt", ".adoc", ".markdown")
+_CODES = (
+    *(".py", ".pyi", ".js", ".jsx", ".ts", ".tsx", ".mjs", ".go", ".rs", ".java", ".kt", ".c", ".h", ".cc", ".cpp"),
+    *(".hpp", ".cs", ".rb", ".php", ".swift", ".scala", ".sh", ".lua", ".sql", ".vue", ".zig", ".ex", ".exs", ".pl"),
+)
+
+
+def plan(argv: list[str]) -> Plan | None:
+    """How to run it; None for what follows a file, counts bytes, shows the invisible or reads a pipe."""
+    program = os.path.basename(argv[0])
+    syntax, known = (_CAT, _CAT_KNOWN) if program == "cat" else (_ENDS, _ENDS_KNOWN)
+    flags = list(syntax.parse(argv[1:]))
+    files = [flag.value for flag in flags if not flag.name]
+    names = {flag.name for flag in flags if flag.name}
+    if not names <= known or not files or "-" in files:
+        return None
+    numbered = bool(names & {"-n", "-b", "--number", "--number-nonblank"}) and program == "cat"
+    return Plan(list(argv), Text(_landmarks_of(files), numbered=numbered or len(files) > 1, ends=program))
+
+
+def _landmarks_of(files: list[str]) -> re.Pattern[bytes]:
+    if all(file.endswith(_CODES) for file in files):
+        return _CODE
+    return _DOCUMENT if all(file.endswith(_DOCUMENTS) for file in files) else _LOG
+
+
+class Ends:
+    """The first and the last lines of any text."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.head: list[bytes] = []
+        self.tail = deque[bytes](maxlen=_TAIL)
+
+    def take(self, lines: list[bytes]) -> None:
+        if len(self.head) < _HEAD:
+            self.head += [line[: _LINE * 4] for line in lines[: _HEAD - len(self.head)]]
+        self.tail.extend(line[: _LINE * 4] for line in lines[-_TAIL:])
+        self.count += len(lines)
+
+    def skip(self, lines: int) -> None:
+        self.count += lines
+        self.tail.clear()
+
+    def show(self, held: bytes | None, budget: Budget) -> Shown:
+        if held is not None and fits(held, budget):
+            return Shown(lines_of(held), {"lines": self.count})
+        head, tail = self.both_ends(budget, 0.4, 0.5)
+        left_out = self.count - len(head) - len(tail)
+        middle = [f"… {left_out:,} lines left out …".encode()] if left_out else []
+        return Shown([*head, *middle, *tail], {"lines": self.count}, "grouped", True)
+
+    def both_ends(self, budget: Budget, head_share: float, tail_share: float) -> tuple[list[bytes], list[bytes]]:
+        """The lines of each end that fit; none of them twice."""
+        head = Room(budget, head_share).fill(self.line(*pair) for pair in enumerate(self.head, 1))
+        last = list(enumerate(self.tail, self.count - len(self.tail) + 1))
+        last = [pair for pair in last if pair[0] > len(head)]
+        tail = Room(budget, tail_share).fill(self.line(*pair) for pair in reversed(last))
+        return head, tail[::-1]
+
+    def line(self, number: int, text: bytes) -> bytes:
+        """A line as it is shown."""
+        del number
+        return clip(text, _LINE)
+
+
+class Text(Ends):
+    """A text with landmarks."""
+
+    def __init__(self, landmark: re.Pattern[bytes], *, numbered: bool, ends: str) -> None:
+        super().__init__()
+        self._landmark, self._numbered = landmark, numbered
+        self._tail_share = 0.3 if ends == "tail" else 0.15
+        self._marks: list[tuple[int, int, bytes]] = []  # indentation, line number, text
+
+    def take(self, lines: list[bytes]) -> None:
+        if len(self._marks) < _LANDMARKS:
+            match = self._landmark.match
+            for number, line in enumerate(lines, self.count + 1):
+                if (found := match(line[:2_000])) is not None:
+                    self._marks.append((len(found[1]), number, line[: _LINE * 2]))
+            del self._marks[_LANDMARKS:]
+        super().take(lines)
+
+    def show(self, held: bytes | None, budget: Budget) -> Shown:
+        counts = {"lines": self.count}
+        if held is not None and fits(held, budget):
+            return Shown(lines_of(held), counts)
+        if budget.counts_only:
+            return Shown(self._chosen(budget, 0.6), counts, "counts", True)
+        head, tail = self.both_ends(budget, 0.45 - self._tail_share, self._tail_share)
+        marks = self._chosen(budget, 0.5, after=len(head), before=self.count - len(tail) + 1)
+        left_out = self.count - len(head) - len(tail)
+        there = sum(len(head) < number <= self.count - len(tail) for _, number, _ in self._marks)
+        what = f"… {left_out:,} lines left out" + (f"; {len(marks)} of {there} landmarks in them:" if marks else " …")
+        return Shown([*head, what.encode(), *marks, *(["…".encode()] if marks else []), *tail], counts, "grouped", True)
+
+    def line(self, number: int, text: bytes) -> bytes:
+        return clip(text, _LINE) if self._numbered else str(number).encode() + b":" + clip(text, _LINE)
+
+    def _chosen(self, budget: Budget, share: float, after: int = 0, before: int = 1 << 62) -> list[bytes]:
+        """The least indented landmarks, and deeper ones that all fit; of too many on top some from every part."""
+        room = Room(budget, share)
+        levels: dict[int, list[tuple[int, bytes]]] = {}
+        for indent, number, text in self._marks:
+            if after < number < before:
+                levels.setdefault(indent, []).append((number, self.line(number, clip(text, _LINE // 2))))
+        chosen: dict[int, bytes] = {}
+        for indent in sorted(levels):
+            marks = levels[indent]
+            cost = sum(estimate(line) + 1 for _, line in marks)
+            if chosen and cost > room.tokens:
+                break  # some methods of every class would look like all of them
+            every = max(-(-cost // max(room.tokens, 1)), 1)
+            chosen.update(mark for mark in marks[every // 2 :: every] if room.take(mark[1]))
+        return [chosen[number] for number in sorted(chosen)]

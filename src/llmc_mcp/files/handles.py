@@ -1,0 +1,366 @@
+"""Handles: what a reply was too short for, kept for a while and read in pages.
+
+A handle belongs to a principal and can't be guessed. It is a snapshot (a file in the data directory, named by its
+content where that may repeat) or, for a file too large to copy, a reference that turns STALE when the file changes.
+Handles live in the store: they survive a restart, and servers and shells of the same user share them as far as their
+roots do (store/root_sets.py).
+"""
+
+import base64
+import hashlib
+import os
+import re
+import sqlite3
+import time
+from array import array
+from bisect import bisect_right
+from typing import NamedTuple, cast
+
+import msgspec
+
+from ..config.schema import Config
+from ..errors import FeatureUnavailable, HandleNotFound
+from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.sqlite import Store
+
+_BLOCK = 1 << 16  # bytes between two entries of a payload's line index
+_SPOOL_TAIL = 1 << 20  # how much of the end of an overlong output is kept
+_ID = re.compile(r"H_[a-z]{2,12}_\d{8}T\d{6}Z_[a-z2-7]{16}")
+_SHORT_KINDS = {"file_content": "file", "fs_list": "list", "search_hits": "srch", "command_output": "cmd"}
+
+_FIELDS = "id, kind, created_at, meta, payload, bytes, lines, line_index, roots"
+_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 -- words of ours
+_LIST = (
+    f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608
+    f" AND {VISIBLE.format(parameter='?3')} ORDER BY created_at DESC"
+)
+
+Meta = dict[str, str | int]
+
+
+class Policy(NamedTuple):
+    """How much is kept, and for how long."""
+
+    total_bytes: int
+    spool_bytes: int
+    ttl_seconds: float
+
+
+def policy_from(config: Config) -> Policy:
+    """What the operator set."""
+    limits = config.limits
+    return Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
+
+
+class Handle(NamedTuple):
+    """A stored handle; `payload` is None for a reference to a file in the roots."""
+
+    id: str
+    kind: str
+    created_at: float
+    meta: Meta
+    payload: str | None
+    size: int
+    lines: int
+    line_index: bytes
+    roots: str
+
+
+class Page(NamedTuple):
+    """Some lines or bytes of a payload."""
+
+    data: bytes
+    total: int
+    next_offset: int | None
+
+
+def is_handle(text: str) -> bool:
+    """Whether a word has the form of a handle's id."""
+    return text.startswith("H_") and _ID.fullmatch(text) is not None
+
+
+class LineIndex:
+    """Counts lines as data streams by, and remembers how many newlines lie before each block."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.newlines = 0
+        self.blocks = array("q")
+        self._open_line = False
+
+    def feed(self, data: bytes) -> None:
+        position = 0
+        while position < len(data):
+            if self.bytes % _BLOCK == 0:
+                self.blocks.append(self.newlines)
+            step = min(_BLOCK - self.bytes % _BLOCK, len(data) - position)
+            self.newlines += data.count(b"\n", position, position + step)
+            self.bytes += step
+            position += step
+        if data:
+            self._open_line = not data.endswith(b"\n")
+
+    @property
+    def lines(self) -> int:
+        return self.newlines + self._open_line
+
+
+class Handles:
+    """Makes, finds, pages and evicts handles of a caller with certain roots; a person, with None, finds all."""
+
+    def __init__(self, store: Store, policy: Policy, roots: RootSet | None) -> None:
+        self._store, self._policy, self._roots = store, policy, roots
+        self._key = "" if roots is None else roots.key
+        self.folder = os.path.join(store.data_dir, "handles")
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            self._clear_leftovers()
+        except OSError as exc:
+            raise _unwritable(self.folder, exc) from None
+
+    # --- making ----------------------------------------------------------------------------------
+
+    def create(self, principal: str, kind: str, meta: Meta, payload: bytes) -> str:
+        """A snapshot. Equal payloads share one file; an equal, still young handle is given out again."""
+        name = hashlib.sha256(payload).hexdigest()
+        encoded = msgspec.json.encode(meta).decode()
+        index = LineIndex()
+        index.feed(payload)
+        with self._store.transaction() as connection:  # the lock also keeps an eviction from racing the file
+            young = time.time() - self._policy.ttl_seconds / 2
+            known = connection.execute(
+                "SELECT id FROM handles WHERE payload=? AND principal=? AND kind=? AND meta=? AND created_at>?"
+                " AND roots=?",
+                (name, principal, kind, encoded, young, self._key),
+            ).fetchone()
+            if known:
+                return known[0]
+            self._write(self._path(name), payload)
+            return self._insert(connection, principal, kind, encoded, name, index)
+
+    def refer(self, principal: str, kind: str, meta: Meta, size: int) -> str:
+        """A reference to a file in the roots; `meta` tells what it looked like."""
+        index = LineIndex()
+        index.bytes = size
+        with self._store.transaction() as connection:
+            return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), None, index)
+
+    def spool(self, principal: str, kind: str, meta: Meta) -> "Spool":
+        """A payload that grows while a command runs."""
+        return Spool(self, principal, kind, meta, self._policy.spool_bytes)
+
+    def adopt(self, principal: str, kind: str, meta: Meta, spooled: str, index: LineIndex) -> str:
+        """Take over a finished spool file."""
+        name = base64.b32encode(os.urandom(20)).decode().lower()
+        with self._store.transaction() as connection:
+            os.rename(spooled, self._path(name))
+            return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), name, index)
+
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        principal: str,
+        kind: str,
+        meta: str,
+        payload: str | None,
+        index: LineIndex,
+    ) -> str:
+        now = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+        random = base64.b32encode(os.urandom(10)).decode().lower()
+        handle_id = f"H_{_SHORT_KINDS.get(kind, kind.replace('_', '')[:12])}_{stamp}_{random}"
+        size = (index.bytes, index.lines, index.blocks.tobytes())
+        insert = f"INSERT INTO handles ({_FIELDS}, principal) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
+        connection.execute(insert, (handle_id, kind, now, meta, payload, *size, self._key, principal))
+        self._evict(connection, keep=handle_id)
+        return handle_id
+
+    def _evict(self, connection: sqlite3.Connection, *, keep: str) -> None:
+        """Drop what is too old, then the oldest until the rest fits; files go with their last handle."""
+        dropped = connection.execute(
+            "DELETE FROM handles WHERE created_at<? RETURNING payload", (time.time() - self._policy.ttl_seconds,)
+        ).fetchall()
+        while self._stored_bytes(connection) > self._policy.total_bytes:
+            oldest = connection.execute(
+                "DELETE FROM handles WHERE id=(SELECT id FROM handles WHERE payload IS NOT NULL AND id<>?"
+                " ORDER BY created_at, rowid LIMIT 1) RETURNING payload",
+                (keep,),
+            ).fetchall()
+            if not oldest:
+                break
+            dropped += oldest
+        for (payload,) in dropped:
+            used = connection.execute("SELECT 1 FROM handles WHERE payload=? LIMIT 1", (payload,)).fetchone()
+            if payload and not used:
+                _unlink(self._path(payload))
+
+    def _stored_bytes(self, connection: sqlite3.Connection) -> int:
+        shared = "SELECT max(bytes) AS size FROM handles WHERE payload IS NOT NULL GROUP BY payload"
+        return connection.execute(f"SELECT coalesce(sum(size),0) FROM ({shared})").fetchone()[0]  # noqa: S608
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def find(self, principal: str, handle_id: str) -> Handle:
+        """A handle of this principal; another's, another project's, an expired and a forged one are not there."""
+        rows = self._store.query(_FIND, (handle_id, principal, time.time() - self._policy.ttl_seconds))
+        found = [_handle(row) for row in rows]
+        if not found or (self._roots is not None and not self._roots.covers(found[0].roots)):
+            raise HandleNotFound(
+                f"there is no handle {handle_id[:64]}", hint="It may have expired: repeat the call that made it."
+            )
+        return found[0]
+
+    def list(self, principal: str) -> list[Handle]:
+        """All living handles of a principal that may be seen from here, newest first."""
+        since = time.time() - self._policy.ttl_seconds
+        rows = self._store.query(_LIST, (principal, since, visible_to(self._store, self._roots)))
+        return [_handle(row) for row in rows]
+
+    def open(self, handle: Handle) -> int:
+        """The payload of a snapshot, open for reading."""
+        try:
+            return os.open(self._path(cast(str, handle.payload)), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise HandleNotFound(f"the content of {handle.id} is gone", hint="Repeat the call that made it.") from None
+
+    def lines(self, handle: Handle, offset: int, limit: int) -> Page:
+        """A page of lines; a negative offset counts from the end."""
+        start = offset if offset >= 0 else max(handle.lines + offset, 0)
+        fd = self.open(handle)
+        try:
+            data = _read_lines(fd, array("q", handle.line_index), start, limit)
+        finally:
+            os.close(fd)
+        end = start + limit
+        return Page(data, handle.lines, end if end < handle.lines else None)
+
+    def read(self, handle: Handle, offset: int, limit: int) -> Page:
+        """A page of bytes."""
+        start = offset if offset >= 0 else max(handle.size + offset, 0)
+        fd = self.open(handle)
+        try:
+            data = os.pread(fd, limit, start)
+        finally:
+            os.close(fd)
+        end = start + len(data)
+        return Page(data, handle.size, end if end < handle.size else None)
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def _write(self, path: str, payload: bytes) -> None:
+        if os.path.exists(path):
+            return
+        temporary = f"{path}.{os.getpid()}.new"
+        try:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(payload)
+            os.rename(temporary, path)
+        except OSError as exc:
+            _unlink(temporary)
+            raise _unwritable(self.folder, exc) from None
+
+    def _clear_leftovers(self) -> None:
+        """Files that no handle names: a crash left them. Young ones may be somebody's work in progress."""
+        with os.scandir(self.folder) as found:
+            old = [entry.name for entry in found if time.time() - entry.stat().st_mtime > self._policy.ttl_seconds]
+        for name in old:
+            if not self._store.query("SELECT 1 FROM handles WHERE payload=? LIMIT 1", (name,)):
+                _unlink(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+
+class Spool:
+    """A growing payload. Past its limit the beginning stays on disk and the end in memory; the middle is dropped."""
+
+    def __init__(self, handles: Handles, principal: str, kind: str, meta: Meta, limit: int) -> None:
+        self._handles, self._principal, self._kind, self._meta = handles, principal, kind, meta
+        self._room = max(limit - _SPOOL_TAIL, 0)
+        self._path = os.path.join(handles.folder, f"spool.{os.getpid()}.{os.urandom(8).hex()}")
+        self._index = LineIndex()
+        self._tail: list[bytes] = []
+        self._tail_bytes = 0
+        self._dropped = 0
+        try:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise _unwritable(handles.folder, exc) from None
+
+    def write(self, data: bytes) -> None:
+        """Take more output; never fails: a full disk only shortens what is kept."""
+        head, rest = data[: self._room], data[self._room :]
+        if head:
+            self._room -= len(head)
+            self._store(head)
+        if rest:
+            self._tail.append(rest)
+            self._tail_bytes += len(rest)
+            while self._tail_bytes - len(self._tail[0]) > _SPOOL_TAIL:
+                gone = self._tail.pop(0)
+                self._tail_bytes -= len(gone)
+                self._dropped += len(gone)
+
+    def finish(self) -> str:
+        """Close it; returns the handle's id."""
+        if self._dropped:
+            self._store(f"\n… [{self._dropped:,} bytes dropped here] …\n".encode())
+        for piece in self._tail:
+            self._store(piece)
+        os.close(self._fd)
+        return self._handles.adopt(self._principal, self._kind, self._meta, self._path, self._index)
+
+    def discard(self) -> None:
+        """Nobody needs it."""
+        os.close(self._fd)
+        _unlink(self._path)
+
+    def _store(self, data: bytes) -> None:
+        try:
+            written = os.write(self._fd, data)
+        except OSError:
+            written = 0
+        self._index.feed(data[:written])
+        if written < len(data):
+            self._room = 0
+            self._dropped += len(data) - written
+
+
+def _handle(row: tuple[object, ...]) -> Handle:
+    handle = Handle(*cast(tuple[str, str, float, Meta, str | None, int, int, bytes, str], row))
+    return handle._replace(meta=msgspec.json.decode(cast(str, row[3])))
+
+
+def _read_lines(fd: int, blocks: "array[int]", start: int, limit: int) -> bytes:
+    """Lines `start` to `start + limit`, found by the index: at most one block is read in vain."""
+    block = max(bisect_right(blocks, start) - 1, 0)
+    while block > 0 and blocks[block] == start:  # the line may begin before the block in which it ends
+        block -= 1
+    position = block * _BLOCK
+    line = blocks[block] if blocks else 0
+    kept: list[bytes] = []
+    while limit > 0 and (piece := os.pread(fd, _BLOCK, position)):
+        position += len(piece)
+        at = 0
+        while line < start and (end := piece.find(b"\n", at)) >= 0:
+            at, line = end + 1, line + 1
+        if line < start:
+            continue
+        stop = at
+        while limit > 0 and (end := piece.find(b"\n", stop)) >= 0:
+            stop, limit = end + 1, limit - 1
+        kept.append(piece[at : stop if limit == 0 else len(piece)])
+    return b"".join(kept)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # gone already; a leftover is cleared when it is old
+
+
+def _unwritable(folder: str, exc: OSError) -> FeatureUnavailable:
+    return FeatureUnavailable(
+        f"{folder} can't be written: {exc.strerror}", hint="Free space there, or set LLMC_DATA_DIR to another folder."
+    )

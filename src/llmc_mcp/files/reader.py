@@ -1,0 +1,151 @@
+"""Reading files for a reader who pays per token: a slice of the text, or a line on what is no text."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..errors import Stale
+from . import slices
+from .filesystem import Filesystem, Place
+
+_REMEMBERED = 512  # files of which facts are kept
+_SETTLED_NS = 3_000_000_000  # a file that changed later than this may change again without its times telling
+
+
+class Costs(NamedTuple):
+    """The limits that reading obeys."""
+
+    lines: slices.Limits
+    hash_bytes: int
+    image_bytes: int
+
+
+class Reading(NamedTuple):
+    """What was read: `first` and `next_offset` count lines from 0; `info` is the file's stat at that moment."""
+
+    text: str
+    info: os.stat_result
+    first: int = 0
+    total_lines: int = 0
+    total_exact: bool = True
+    next_offset: int | None = None
+    encoding: str | None = None
+    mime_type: str | None = None
+    image: bytes | None = None
+
+
+class _Facts:
+    """What took reading a whole file to find out, until the file changes: how many lines it has, its hash."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, tuple[int, ...]], int | str] = {}
+
+    def get(self, fact: str, info: os.stat_result) -> int | str | None:
+        return self._known.get((fact, _version(info)))
+
+    def put(self, fact: str, info: os.stat_result, value: int | str) -> None:
+        if time.time_ns() - max(info.st_mtime_ns, info.st_ctime_ns) < _SETTLED_NS:
+            return
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[fact, _version(info)] = value
+
+
+def _version(info: os.stat_result) -> tuple[int, ...]:
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+class Reader:
+    """Reads files below the roots; made once per server."""
+
+    def __init__(self, files: Filesystem, costs: Costs) -> None:
+        self._files, self._costs = files, costs
+        self._facts = _Facts()
+
+    def read(self, place: Place, offset: int, max_lines: int, check: Callable[[], None]) -> Reading:
+        """A slice of a text file, an image, or one line that describes what else it is."""
+        fd, info = self._files.open_file(place)
+        try:
+            return self._read(fd, info, offset, max_lines, check)
+        finally:
+            os.close(fd)
+
+    def read_unchanged(
+        self, place: Place, identity: str, offset: int, max_lines: int, check: Callable[[], None]
+    ) -> Reading:
+        """The same, but STALE when the file is no longer the one that `identity` stands for."""
+        fd, info = self._files.open_file(place)
+        try:
+            if identity_of(info) != identity:
+                raise Stale(f"{place.asked} changed since the handle was made", hint="Read the file again.")
+            return self._read(fd, info, offset, max_lines, check)
+        finally:
+            os.close(fd)
+
+    def whole(self, place: Place, limit: int) -> tuple[bytes, os.stat_result] | None:
+        """All bytes of a file that has at most `limit` of them."""
+        fd, info = self._files.open_file(place)
+        try:
+            data = os.pread(fd, limit + 1, 0)
+        finally:
+            os.close(fd)
+        return None if len(data) > limit else (data, info)
+
+    def sha256(self, place: Place, check: Callable[[], None]) -> str | None:
+        """The hash of a file up to the configured size."""
+        fd, info = self._files.open_file(place)
+        try:
+            return self._sha256(fd, info, check)
+        finally:
+            os.close(fd)
+
+    def _read(self, fd: int, info: os.stat_result, offset: int, max_lines: int, check: Callable[[], None]) -> Reading:
+        head = slices.read_head(fd)
+        encoding = slices.encoding_of(head, whole=info.st_size <= len(head))
+        if encoding is None:
+            return self._describe(fd, head, info, check)
+        known = self._facts.get("lines", info)
+        total = known if isinstance(known, int) else None
+        part = slices.read_slice(fd, info.st_size, encoding, offset, max_lines, self._costs.lines, check, total)
+        if total is None and part.total_exact:
+            self._facts.put("lines", info, part.total)
+        return Reading(
+            part.text,
+            info,
+            part.first,
+            part.total,
+            part.total_exact,
+            None if part.complete else part.first + part.lines,
+            None if encoding == "utf-8" else encoding,
+        )
+
+    def _describe(self, fd: int, head: bytes, info: os.stat_result, check: Callable[[], None]) -> Reading:
+        mime_type = slices.image_type(head)
+        if mime_type and info.st_size <= self._costs.image_bytes:
+            return Reading("", info, mime_type=mime_type, image=os.pread(fd, info.st_size, 0))
+        words = [mime_type or slices.binary_type(head), f"{info.st_size:,} bytes"]
+        if digest := self._sha256(fd, info, check):
+            words.append(f"sha256 {digest}")
+        return Reading(", ".join(words), info, mime_type=mime_type)
+
+    def _sha256(self, fd: int, info: os.stat_result, check: Callable[[], None]) -> str | None:
+        import hashlib
+
+        if info.st_size > self._costs.hash_bytes:
+            return None
+        if (known := self._facts.get("sha256", info)) is not None:
+            return str(known)
+        digest = hashlib.sha256()
+        position = 0
+        while piece := os.pread(fd, 1 << 18, position):
+            check()
+            digest.update(piece)
+            position += len(piece)
+        self._facts.put("sha256", info, digest.hexdigest())
+        return digest.hexdigest()
+
+
+def identity_of(info: os.stat_result) -> str:
+    """A word that changes when a file is replaced or written."""
+    return f"{info.st_dev}.{info.st_ino}.{info.st_size}.{info.st_mtime_ns}"

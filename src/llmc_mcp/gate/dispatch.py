@@ -1,0 +1,290 @@
+"""The only way to a handler.
+
+Whatever the surface, a call comes through `call`: the name is resolved, arguments are checked, time is limited,
+the handler runs, its reply is cut to size, and the outcome is logged and recorded. What goes wrong is raised as
+an LlmcError; anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import msgspec
+
+from ..app import App, Context
+from ..errors import BadArgs, Forbidden, Internal, LlmcError
+from ..tokens import estimate, sample
+from ..tool import Result, ToolDef, as_payload
+from .catalog import Catalog
+from .log import Log
+from .rate_limit import Limiter
+from .render import Rendered, fit, render
+from .usage import Recorder, Usage, summarize
+
+if TYPE_CHECKING:
+    from ..config.schema import Config
+    from .audit import Audit
+
+Outcome = TypeVar("Outcome")
+
+SCOPE = "read"  # what a token must cover for whatever is asked for and is no tool
+
+_BYTES_PER_TOKEN = 4  # where a closer look is not worth its time: arguments, and what was not sent
+
+
+class Gate:
+    """Everything a surface needs: the app behind it, the tools in force, the log."""
+
+    def __init__(self, app: App, catalog: Catalog, log: Log) -> None:
+        self.app, self.catalog, self.log = app, catalog, log
+        app.listed, app.tools = catalog.listed, catalog.tools
+        self._cold = "execute_code" in catalog.tools
+        self.limits = _limiter(app.config, log)
+        self.listeners: list[Callable[[Usage], None]] = []  # told of every call some time after it is over
+        self.recorder = _recorder(app, self.listeners)
+        if self.recorder is not None:
+            app.settle = self.recorder.flush
+        self._audit: Audit | None = None
+
+    def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
+        """Run a tool; returns its result, already within the reply limit."""
+        limit = self.reply_limit(reply_bytes)
+        with self.limits.admitted(ctx.session):
+            return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, limit))
+
+    def reply_json(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> bytes:
+        """Run a tool; returns its own object as JSON, whatever format MCP clients get."""
+        limit = self.reply_limit(reply_bytes)
+
+        def run() -> bytes:
+            return msgspec.json.encode(self._run(ctx, name, raw_args, limit, lean=False))
+
+        with self.limits.admitted(ctx.session):
+            return self._observed(ctx, name, raw_args, run)
+
+    def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> Rendered:
+        """Run a tool; returns what to send, in the format that is in force."""
+        limit = self.reply_limit(reply_bytes)
+        try:
+            with self.limits.admitted(ctx.session):
+                return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
+        finally:
+            self._warm_up(name)
+
+    def ask(self, ctx: Context, method: str, raw_args: object, answer: Callable[[], Outcome]) -> Outcome:
+        """Whatever else a client asks for (a resource, a prompt), by the rules of a tool call that reads."""
+
+        def run() -> Outcome:
+            self._refuse_scope(ctx, method, SCOPE)
+            ctx.limit_time(self.app.config.capped_seconds(self.app.config.tools.read_timeout))
+            ctx.check()
+            return answer()
+
+        with self.limits.admitted(ctx.session):
+            return self._observed(ctx, method, raw_args, run)
+
+    def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
+        """A tool's result as a part of what `ask` answers: cut to the size that its text may have."""
+        return self._run(ctx, name, arguments, self.reply_limit(reply_bytes), lean=True)
+
+    def _warm_up(self, name: str) -> None:
+        """A client that asks how to work here is about to: make the code engine ready beside its next call."""
+        if self._cold and name == "00_INIT":
+            self._cold = False
+            threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
+
+    def _warm_code(self) -> None:
+        try:
+            self.app.code.warm()
+        except LlmcError as exc:
+            self.log.debug("code_engine", reason=exc.message)
+
+    def reply_limit(self, asked: int | None) -> int:
+        """The bytes that a reply may have: what the call asked for, as far as the operator lets it."""
+        limits = self.app.config.limits
+        return min(max(asked or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
+
+    def _nested(self, ctx: Context, name: str, arguments: dict[str, object]) -> object:
+        """A call that code makes: the same gate, but its result goes to the code and costs no tokens."""
+        child = Context(self.app, ctx.session, correlation_id=ctx.correlation_id, parent=ctx)
+        limit = self.app.config.limits.code_result_bytes
+        return self._observed(child, name, arguments, lambda: self._run(child, name, arguments, limit))
+
+    def close(self) -> None:
+        """End what the calls left running and write what waits to be written."""
+        if self.recorder is not None:
+            self.recorder.close()
+        if self._audit is not None:
+            self._audit.close()
+        self.app.close()
+        self.log.close()
+
+    def _observed(self, ctx: Context, name: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
+        """Run something for a call: one log line and one usage row, whatever comes of it."""
+        started = time.perf_counter()
+        status, outcome = "ok", None
+        try:
+            outcome = run()
+            return outcome
+        except LlmcError as exc:
+            status = exc.code
+            raise
+        except RecursionError:
+            status = "BAD_ARGS"
+            raise BadArgs("the arguments are nested too deeply") from None
+        except Exception as exc:
+            status = "INTERNAL"
+            self.log.exception("tool_failed", tool=name[:64], cid=ctx.correlation_id)
+            raise Internal(
+                f"{name[:64]} failed unexpectedly ({type(exc).__name__})",
+                hint="This is a bug in the server; its log has the details under the correlation id.",
+            ) from None
+        finally:
+            self._record(ctx, name[:64], raw_args, status, (time.perf_counter() - started) * 1000, outcome)
+
+    def _record(self, ctx: Context, name: str, raw_args: object, status: str, ms: float, outcome: object) -> None:
+        """A line in the log, a row of statistics, and in the audit whatever may have changed something."""
+        who, cid = ctx.session, ctx.correlation_id
+        tool = self.catalog.known(name)
+        name = tool.name if tool is not None else name
+        sent: str | bytes = (
+            outcome.text if isinstance(outcome, Rendered) else outcome if isinstance(outcome, bytes) else ""
+        )
+        problems, self.app.problems = self.app.problems, []
+        for warning in [*ctx.warnings, *problems]:
+            self.log.warning("call", warning=warning, tool=name, cid=cid)
+        self.log.info(
+            "tool",
+            tool=name,
+            status=status,
+            ms=round(ms, 2),
+            truncated=ctx.truncated,
+            bytes=len(sent),
+            session=who.session_id,
+            cid=cid,
+        )
+        args = summarize(raw_args)
+        if tool is not None and tool.mutating:
+            self._audited(ctx, tool, status, raw_args, args)
+        if self.recorder is None and not self.listeners:
+            return
+        size = _bytes_of(raw_args)
+        row = Usage(
+            time.time(),
+            "mcp",
+            name,
+            status,
+            ms,
+            args,
+            bytes_in=size,
+            bytes_out=len(sent),
+            principal=who.principal,
+            session_id=who.session_id,
+            agent_id=who.agent_id,
+            model=who.model,
+            correlation_id=cid,
+            tokens_in=-(-size // _BYTES_PER_TOKEN),
+            tokens_saved=_not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN,
+            budget_profile=who.budget_profile,
+            roots=self.app.root_set.key,
+        )
+        if self.recorder is not None:
+            self.recorder.record(row, sample(sent))
+        else:
+            row = row._replace(tokens_out=estimate(sent))
+            for listener in self.listeners:
+                listener(row)
+
+    def _audited(self, ctx: Context, tool: ToolDef, status: str, raw_args: object, summary: str) -> None:
+        settings = self.app.config.observability
+        if not settings.audit_enabled:
+            return
+        from .audit import Audit
+
+        if self._audit is None:
+            self._audit = Audit(self.app.data_dir, settings.retention_days)
+        try:
+            self._audit.write(ctx.session, tool.name, status, raw_args, summary, ctx.correlation_id)
+        except OSError as exc:
+            self.log.warning("audit", reason=str(exc), tool=tool.name, cid=ctx.correlation_id)
+
+    def render(self, result: object) -> Rendered:
+        """The text of a result in the format that is in force."""
+        return render(result, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
+
+    def _run(self, ctx: Context, name: str, raw_args: object, limit: int, *, lean: bool | None = None) -> object:
+        tool = self.catalog.find(name)
+        self._refuse_scope(ctx, tool.name, self.catalog.scope_of(tool))
+        arguments = tool.parse(raw_args)
+        config = self.app.config
+        ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
+        ctx.check()
+        ctx.call_tool = partial(self._nested, ctx)
+        ctx.reply_bytes = limit
+        result = tool.fn(ctx, **arguments)
+        self._fit(ctx, result, limit, self.app.config.lean_replies() if lean is None else lean)
+        ctx.truncated = _truncated(result)
+        return result
+
+    def _refuse_scope(self, ctx: Context, name: str, scope: str) -> None:
+        if not ctx.session.may(scope):
+            raise Forbidden(
+                f"{name} needs the scope {scope!r}, which this token lacks",
+                hint="Ask the operator for another token: llmc token add NAME --scopes read,write,exec",
+            )
+
+    def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:
+        """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""
+        if not isinstance(result, Result) or not result.body:
+            return
+        whole: object = getattr(result, result.body)
+        fit(result, limit, lean=lean, first_root=self.app.files.roots[0].shown)
+        was_cut = getattr(result, result.body) is not whole
+        if was_cut and result.handle_kind and getattr(result, "handle", None) is None:
+            handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
+            msgspec.structs.force_setattr(result, "handle", handle)
+
+
+def _truncated(result: object) -> bool:
+    meta: object = getattr(result, "meta", None)
+    return bool(getattr(result, "truncated", False) or getattr(meta, "truncated", False))
+
+
+def _bytes_of(arguments: object) -> int:
+    """What a model had to write for a call."""
+    try:
+        return len(msgspec.json.encode(arguments)) if arguments else 0
+    except (TypeError, ValueError, RecursionError):
+        return 0
+
+
+def _not_sent(ctx: Context, outcome: object, sent: int) -> int:
+    """Bytes that the tool produced and no model has to read: kept behind a handle, or handed to code."""
+    if isinstance(outcome, msgspec.Struct) and not isinstance(outcome, Rendered):
+        return len(msgspec.json.encode(cast(object, outcome)))
+    return max(ctx.kept_bytes - sent, 0)
+
+
+def _limiter(config: "Config", log: Log) -> Limiter:
+    limits = config.limits
+    return Limiter(
+        rps=limits.rate_limit_rps,
+        burst=limits.rate_limit_burst,
+        concurrency=limits.concurrency_per_token,
+        total=limits.max_queued_calls,
+        decided=lambda principal, at, admitted: log.debug("rate", principal=principal, at=at, admitted=admitted),
+    )
+
+
+def _recorder(app: App, listeners: list[Callable[[Usage], None]]) -> Recorder | None:
+    settings = app.config.observability
+    if not settings.enabled:
+        return None
+    if not settings.csv_token_audit_enabled:
+        return Recorder(lambda: app.store, (), settings.retention_days, listeners)
+    from .audit import TokenAudit
+
+    sinks = (TokenAudit(settings.csv_path, app.data_dir),)
+    return Recorder(lambda: app.store, sinks, settings.retention_days, listeners)

@@ -1,0 +1,280 @@
+"""Running an agent's Python in a real CPython: in a sandbox that was seen to hold, with the tools as the only way out.
+
+A run gets a process tree, a folder and a socket of its own. The roots are not there: what the code wants of them, and
+of anything else outside, it asks a tool for, and the gate answers as it answers everybody. Code that is hostile owns
+all of the inside, our own program included; so whatever comes over the line is checked here, and costs it its budget.
+"""
+
+import functools
+import marshal
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import CodeType
+from typing import NamedTuple
+
+from ..errors import FeatureUnavailable, IsolationRequired, LlmcError, Timeout
+from ..kernel.child import OUT, Child
+from ..kernel.launcher import Launcher
+from ..kernel.memory import over
+from ..kernel.scratch import Scratch
+from ..sandbox.profile import Level, Settings
+from ..sandbox.sandbox import Sandbox
+from ..sandbox.selftest import interpreter
+from .engine import LARGEST_VALUE, NOTHING, Failure, Functions, Limits, Outcome, Printed, nearest
+from .tool_channel import MAX_ARGUMENTS, RunError, ToolLine
+
+_PROCESSES = 128
+_LOOK_EVERY_S = 0.2
+_OWN_MEMORY = 32 << 20  # of interpreter and sandbox: one process alone gets its MemoryError from the kernel
+# Both come from here, before any of the agent's code has run.
+_BEGIN = (
+    "import marshal, os, sys; program, order = marshal.loads(os.read(0, os.fstat(0).st_size)); exec(program); "
+    "main(int(sys.argv[1]), order)"
+)
+_SIGNALS = "signal_server"  # an attempt of the self-test
+_SHOWN_MESSAGE = 1_500
+_SHOWN_SOURCE = 200
+
+_HINTS = (
+    ("ModuleNotFoundError", "The standard library is there; more where mcp.sandbox.extra_read names a venv."),
+    ("FileNotFoundError", "The workspace is not in here: read_file(path), linux_fs_write(path, content) … reach it."),
+    ("PermissionError", "Outside of its own folder code has only the tools: tools() lists them."),
+    ("MemoryError", "Keep less: count or filter while reading."),
+    ("Network is unreachable", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
+    ("Temporary failure in name resolution", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
+    ("Address family not supported", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
+)
+
+
+# --- the engine --------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where one run takes place."""
+
+    level: Level
+    env: dict[bytes, bytes]
+
+
+class PythonEngine:
+    """Code in CPython; made once per server. `vouched`: the operator says that the whole server is isolated."""
+
+    def __init__(self, launcher: Launcher, settings: Settings, data_dir: str, *, vouched: bool) -> None:
+        self._launcher, self._settings, self._data_dir, self._vouched = launcher, settings, data_dir, vouched
+        self._sandbox = Sandbox(launcher, settings, (), data_dir)
+        self._choosing = threading.Lock()
+
+    def warm(self) -> str:
+        """Test the sandbox, and have what a start needs in memory."""
+        self.run("", {}, Limits(10.0, 0, 0, 0), lambda: None)
+        level = self._level().name
+        return f"CPython, {f'in the {level} sandbox' if level != 'off' else 'unconfined: LLMC_ISOLATED=1'}"
+
+    def close(self) -> None:
+        """End what it started."""
+        self._sandbox.close()
+
+    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
+        """Run `code` in a process tree and a folder of its own; nothing of either is left afterwards."""
+        level = self._level()
+        printed = Printed(limits.output_bytes)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ours, theirs:
+            line = ToolLine(ours, functions, limits, printed, check)
+            with self._place(level) as place:
+                child = self._start(place, code, functions, limits, line.secret, theirs)
+                with child:
+                    failure = _follow(child, line, printed, limits, check)
+            if not child.executed:
+                raise self._sandbox.not_executed("Python", child.stderr)
+        text, cut = printed.text, printed.cut_bytes
+        if failure is not None or line.end is None:
+            return Outcome(text, NOTHING, failure or _died(child), cut)
+        end = line.end
+        told = _explain(end.failure, functions) if end.failure is not None else None
+        return Outcome(text, bytes(end.value), told, cut + max(end.cut, 0), end.file_names())
+
+    def _level(self) -> Level:
+        """A level that holds, or none at all where the operator vouches."""
+        with self._choosing:
+            try:
+                level = self._sandbox.level()
+                self._refuse_weak(level)
+            except (FeatureUnavailable, IsolationRequired) as exc:
+                # An operator's word replaces a sandbox that there never was, not one that held and fails now.
+                fails_now = isinstance(exc, FeatureUnavailable) and self._sandbox.has_held
+                if not self._vouched or self._settings.level == "read_only" or fails_now:
+                    raise _isolation_required(exc.message) from None
+                self._sandbox.close()
+                self._sandbox = Sandbox(self._launcher, self._settings._replace(level="off"), (), self._data_dir)
+                return self._sandbox.level()
+            return level
+
+    def _refuse_weak(self, level: Level) -> None:
+        """What commands may do at a level, code may not do yet: any of it is a stranger's."""
+        if level.name == "off" and not self._vouched:
+            raise IsolationRequired('mcp.sandbox.level is "off"')
+        if _SIGNALS in self._sandbox.report().not_held.get(level.name, ()):
+            raise IsolationRequired(
+                f"at the {level.name} level code could end the server; bubblewrap, or Linux 6.12, prevents that"
+            )
+
+    @contextmanager
+    def _place(self, level: Level) -> Generator[_Place]:
+        """A temporary folder that no other run sees: bubblewrap makes one anew each time, else it is made here."""
+        if level.name == "workspace":
+            yield _Place(level, {})
+        elif level.name == "landlock":
+            own = self._sandbox.another()
+            try:
+                yield _Place(own, {})
+            finally:
+                own.close()
+        else:
+            scratch = Scratch("code", level.launch([], -1).plan.get("user"))
+            try:
+                yield _Place(level, {b"TMPDIR": os.fsencode(scratch.path)})
+            finally:
+                scratch.close()
+
+    def _start(
+        self, place: _Place, code: str, functions: Functions, limits: Limits, secret: str, line: socket.socket
+    ) -> Child:
+        cwd = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        room = max(min(limits.output_bytes, LARGEST_VALUE), 1)
+        text = code.encode("utf-8", "replace").decode()
+        order = (secret, text, [*functions], _packages(self._settings.extra_read), MAX_ARGUMENTS, room)
+        python = interpreter(self._sandbox.user)
+        words = [python, "-I", "-S", "-X", "utf8", "-c", _BEGIN, str(place.level.free_fd)]
+        try:
+            argv = [os.fsencode(word) for word in words]
+            stdin = marshal.dumps((_program(python), order))
+            return self._sandbox.start(argv, cwd, stdin, (line.fileno(),), place.env, place.level)
+        except OSError as exc:
+            raise FeatureUnavailable(f"Python could not be started ({exc.strerror})") from None
+        finally:
+            line.close()
+            os.close(cwd)
+
+
+def settings_for_code(commands: Settings, memory_mb: int) -> Settings:
+    """As for commands, but without a folder to write to, and bound to what one run may use."""
+    bounds = commands.bounds
+    bounds = bounds._replace(
+        processes=min(bounds.processes, _PROCESSES),
+        memory_mb=min(bounds.memory_mb, memory_mb),
+        tmp_mb=min(bounds.tmp_mb, memory_mb),
+        file_mb=min(bounds.file_mb, memory_mb),
+    )
+    return commands._replace(extra_write=(), bounds=bounds)
+
+
+def _follow(
+    child: Child, line: ToolLine, printed: Printed, limits: Limits, check: Callable[[], None]
+) -> Failure | None:
+    """Serve a run until it tells its end, dies, misuses the line or has had its time; then nothing of it runs on."""
+    failure = None
+    memory = _Memory(child.pid, limits.memory_bytes)
+
+    def still_good() -> None:
+        check()
+        memory.check()
+
+    try:
+        for stream, piece in child.streams(still_good, line):
+            if line.over:
+                break
+            _take(child, printed, stream, piece)
+    except Timeout:
+        failure = Failure(
+            f"TimeoutError: time limit exceeded: the code ran longer than {limits.seconds:g} s",
+            None,
+            None,
+            "Do less per run, or pass a longer timeout.",
+        )
+    except _TooMuchMemory as exc:
+        failure = Failure(f"MemoryError: memory limit exceeded: {exc}", None, None, "Keep less, in fewer processes.")
+    child.kill()
+    for stream, piece in child.left_over():
+        _take(child, printed, stream, piece)
+    if line.refused is not None:
+        return Failure(f"the run was ended: {line.refused}", None, None, _hint_for(line.refused))
+    return failure
+
+
+class _TooMuchMemory(Exception):
+    """The processes of a run have more than it may have."""
+
+
+class _Memory:
+    """Looks now and then at what a run has in memory: the kernel bounds each process, but not all of them together."""
+
+    def __init__(self, supervisor: int, most: int) -> None:
+        self._supervisor, self._most = supervisor, most + _OWN_MEMORY if most else 0
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+
+    def check(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        if self._most and (much := over(self._supervisor, self._most)) is not None:
+            raise _TooMuchMemory(much)
+        # Where looking takes long, because there are many, it is done less often.
+        self._look_at = time.monotonic() + _LOOK_EVERY_S + 4 * (time.monotonic() - now)
+
+
+def _take(child: Child, printed: Printed, stream: str, piece: bytes) -> None:
+    if stream == OUT:
+        printed.take(piece)
+    elif not child.stderr:
+        child.stderr = piece
+
+
+def _hint_for(reason: str) -> str | None:
+    return "Search or list first, then read what matters." if reason == "too many tool calls" else None
+
+
+def _explain(told: RunError, functions: Functions) -> Failure:
+    message = f"{told.kind}: {told.message}" if told.message else told.kind
+    hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
+    return Failure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
+
+
+def _died(child: Child) -> Failure:
+    """What an interpreter that can't start says of it is on its stderr; once code runs, its streams are others."""
+    code = child.exit_code or 0
+    number = -code if code < 0 else code - 128
+    try:
+        how = f"signal {signal.Signals(number).name}"
+    except ValueError:
+        how = f"exit code {code}"
+    said = child.stderr.decode("utf-8", "replace").strip()[-_SHOWN_MESSAGE:]
+    return Failure(f"the interpreter ended without an answer ({how}){': ' if said else ''}{said}", None, None, None)
+
+
+def _isolation_required(reason: str) -> LlmcError:
+    return IsolationRequired(
+        f'mcp.code_execution.engine = "python" runs only in isolation, and there is none: {reason}',
+        hint='engine = "monty" needs none; an operator who isolates the whole server sets LLMC_ISOLATED=1.',
+    )
+
+
+def _packages(folders: tuple[str, ...]) -> list[str]:
+    """Where the packages of virtual environments are that the operator lets commands read."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    found = (os.path.join(os.path.expanduser(folder), "lib", version, "site-packages") for folder in folders)
+    return [path for path in found if os.path.isdir(path)]
+
+
+@functools.cache
+def _program(python: str) -> CodeType | str:
+    """What runs inside: compiled where the interpreter is ours, else as text, since versions do not agree on more."""
+    with open(os.path.join(os.path.dirname(__file__), "cpython_child.py")) as file:
+        text = file.read()
+    return compile(text, "<inside>", "exec") if python == sys.executable else text

@@ -1,0 +1,237 @@
+"""Running an agent's Python: an interpreter without a machine behind it, and the functions it is given.
+
+Monty is an interpreter of its own: no files, no network, no imports but a few harmless ones. What the code can reach
+is exactly the functions passed in. It runs in a process that the launcher starts (monty_child.py), because its values
+become Python objects in whichever process holds it: there the kernel bounds them, and the server sees only JSON.
+"""
+
+import importlib.util
+import os
+import resource
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import msgspec
+
+from ..errors import FeatureUnavailable, ResourceBusy, Timeout
+from ..kernel import confine, seccomp, syscalls
+from ..kernel.landlock import ruleset
+from ..kernel.launcher import Launcher, Plan, Started
+from .engine import LARGEST_VALUE, NOTHING, Failure, Functions, Limits, Outcome, Printed, nearest
+from .monty_child import Order
+from .tool_channel import MAX_ARGUMENTS, RunError, ToolLine
+
+_WORKERS = 4
+_PATIENCE_S = 10.0  # for a worker that is free, or starts
+_LOOK_EVERY_S = 0.05
+_GRACE_S = 1.0  # for the engine to end code whose time is up: it says where the code was
+_OWN_MEMORY = 64 << 20  # of each of a worker's processes
+_ZONES = b"/usr/share/zoneinfo"
+_MODULES = "re, json, math, datetime, dataclasses, collections, itertools, csv, decimal, asyncio"
+
+# What the engine says when it lacks something, and the way around it.
+_HINTS = (
+    ("class inheritance", "Use functions, or a class that holds another."),
+    ("yield", "Build and return a list."),
+    ("ModuleNotFoundError", f"Modules: {_MODULES}. Files, search and commands are functions: tools() lists them."),
+    ("PermissionError", "There are no files in here: call read_file(path), linux_fs_write(path, content) …"),
+    ("is not supported in this environment", "Call a tool instead: tools() lists them, help(name) explains one."),
+    ("not yet support", "Write it in simpler Python."),
+    ("TOO_LARGE", "Pass or return less: count, filter or cut first."),
+    ("memory limit exceeded", "Keep less: count or filter while reading."),
+    ("time limit exceeded", "Do less per run, or pass a longer timeout."),
+    ("too many suspensions", "Fewer tool calls per run: search or list first, then read what matters."),
+)
+
+
+class _Worker:
+    """A process that holds the engine and carries out one run at a time."""
+
+    def __init__(self, launcher: Launcher, memory_bytes: int) -> None:
+        self._launcher = launcher
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        opened = [os.open("/", os.O_PATH | os.O_CLOEXEC), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
+        try:
+            with theirs:
+                fds = [opened[0], opened[1], opened[1], opened[1], theirs.fileno()]
+                plan = _plan(memory_bytes)
+                if syscalls.landlock_abi():
+                    opened.append(ruleset([*confine.needed(_ZONES)]))
+                    plan["ruleset"] = len(fds)
+                    fds.append(opened[-1])
+                self._child: Started = launcher.start(
+                    confine.command("llmc_mcp.interpreters.monty_child"), {}, fds, plan
+                )
+        except OSError as exc:
+            self.line.close()
+            raise FeatureUnavailable(f"the code engine could not be started ({exc.strerror})") from None
+        finally:
+            for fd in opened:
+                os.close(fd)
+        self._await_ready()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it waits for a run: it never speaks unasked, so that it is readable means that it is gone."""
+        return self.line.fileno() >= 0 and not select.select([self.line], [], [], 0)[0]
+
+    def close(self) -> None:
+        """End it and all that it started, in whatever it does."""
+        self.line.close()
+        self._launcher.signal(self._child, signal.SIGKILL)
+        self._launcher.forget(self._child)
+
+    def _await_ready(self) -> None:
+        """Its first frame says what is missing: nothing, if all is well."""
+        self.line.settimeout(_PATIENCE_S)
+        try:
+            head = self.line.recv(4, socket.MSG_WAITALL)
+            reason = self.line.recv(int.from_bytes(head, "little"), socket.MSG_WAITALL).decode() if any(head) else ""
+        except OSError:
+            head, reason = b"", ""
+        if len(head) < 4 or reason:
+            self.close()
+            raise FeatureUnavailable(
+                f"the code engine did not start ({reason[:300] or 'its process ended'})",
+                hint="pip install pydantic-monty==1.4.0",
+            )
+
+
+def _plan(memory_bytes: int) -> Plan:
+    """Its memory is bounded, it reaches nothing, and it ends with the server and with all that it started."""
+    plan: Plan = {
+        "supervised": True,
+        "keep": [4],
+        "limits": [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory_bytes + _OWN_MEMORY)],
+        "drop_capabilities": os.geteuid() == 0,
+    }
+    if seccomp.supported():
+        plan["seccomp"] = seccomp.command_filter(families=(), shared=True)
+    return plan
+
+
+class _Patience:
+    """Asks whether a run is still wanted. Where its time is up the engine says so itself, unless it misses that."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._over_at = float("inf")
+
+    def __call__(self) -> None:
+        try:
+            self._check()
+        except Timeout:
+            now = time.monotonic()
+            self._over_at = min(self._over_at, now + _GRACE_S)
+            if now >= self._over_at:
+                raise
+
+
+class MontyEngine:
+    """Code in Monty's workers; a worker that hangs or dies is replaced and the server goes on."""
+
+    def __init__(self, launcher: Launcher, memory_mb: int) -> None:
+        self._launcher, self._memory_bytes = launcher, memory_mb << 20
+        self._making = threading.Lock()
+        self._free = threading.Semaphore(_WORKERS)
+        self._idle: list[_Worker] = []
+
+    def warm(self) -> str:
+        """Start a worker, and have it ready for its first run."""
+        self.run("", {}, Limits(_PATIENCE_S, self._memory_bytes, 0, 1), lambda: None)
+        return "Monty, an interpreter that reaches nothing but the tools"
+
+    def close(self) -> None:
+        """End the workers."""
+        with self._making:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.close()
+
+    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
+        """Run `code` in a fresh session: nothing is shared between runs."""
+        printed, patience = Printed(limits.output_bytes), _Patience(check)
+        with self._worker(check) as worker:
+            line = ToolLine(worker.line, functions, limits, printed, patience)
+            try:
+                line.send(msgspec.json.encode(_order(line.secret, code, functions, limits)))
+                _follow(line, patience)
+            except Timeout:
+                line.refused = f"TimeoutError: time limit exceeded: the code ran longer than {limits.seconds:g} s"
+            if line.end is None:
+                worker.close()
+        if line.end is None:
+            told = RunError("", line.refused or "memory limit exceeded: the engine ended", None, None)
+            return Outcome(printed.text, NOTHING, _explain(told, functions), printed.cut_bytes)
+        end = line.end
+        failure = _explain(end.failure, functions) if end.failure is not None else None
+        return Outcome(printed.text, bytes(end.value), failure, printed.cut_bytes + end.cut)
+
+    @contextmanager
+    def _worker(self, check: Callable[[], None]) -> Generator[_Worker]:
+        """A worker for one run; one that did not come to the end of its run is not used again."""
+        ends = time.monotonic() + _PATIENCE_S
+        while not self._free.acquire(timeout=_LOOK_EVERY_S):
+            check()
+            if time.monotonic() > ends:
+                raise ResourceBusy(f"{_WORKERS} runs of code are under way", hint="Wait for one of them to end.")
+        try:
+            worker = self._take()
+            try:
+                yield worker
+            except BaseException:
+                worker.close()
+                raise
+            if worker.usable:
+                with self._making:
+                    self._idle.append(worker)
+            else:
+                worker.close()
+        finally:
+            self._free.release()
+
+    def _take(self) -> _Worker:
+        with self._making:
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.usable:
+                    return worker
+                worker.close()
+        if importlib.util.find_spec("pydantic_monty") is None:
+            raise FeatureUnavailable("the code engine is not installed", hint="pip install pydantic-monty==1.4.0")
+        return _Worker(self._launcher, self._memory_bytes)
+
+
+def _order(secret: str, code: str, functions: Functions, limits: Limits) -> Order:
+    return Order(
+        secret,
+        code,
+        [*functions],
+        limits.seconds,
+        limits.memory_bytes,
+        limits.calls,
+        limits.output_bytes,
+        max(min(limits.output_bytes, LARGEST_VALUE), 1),
+        MAX_ARGUMENTS,
+    )
+
+
+def _follow(line: ToolLine, check: Callable[[], None]) -> None:
+    """Serve a run until it tells its end, dies or misuses the line."""
+    poll = select.poll()
+    poll.register(line, select.POLLIN)
+    while not line.over:
+        ready = poll.poll(_LOOK_EVERY_S * 1000)
+        check()
+        if ready and not line.serve():
+            return
+
+
+def _explain(told: RunError, functions: Functions) -> Failure:
+    hint = next((words for sign, words in _HINTS if sign in told.message), None) or nearest(told.message, functions)
+    return Failure(told.message, told.line, told.source, hint)

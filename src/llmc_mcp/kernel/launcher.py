@@ -1,0 +1,612 @@
+"""The one process that starts children, and the server's end of the line to it.
+
+Starting a child from a many-threaded server is where confinement leaks: file descriptors slip through, a child
+dies with the thread that forked it, orphans outlive everybody. So a small single-threaded process does nothing
+else. It gets each child's descriptors over a socket, applies the confinement between fork and exec, reaps
+exactly what it started, adopts orphans (subreaper), and when the server is gone, even by SIGKILL, it sees the
+socket close and ends all that is left.
+
+A command gets a supervisor of its own, a fork of the launcher between it and the command: subreaper of that one
+tree, so that whatever the command leaves behind, daemonised or not, ends when the command ends, is stopped, or the
+launcher is gone. One supervisor is always forked ahead, so that no command waits for it.
+
+The process runs `serve()`; the server uses `Launcher`. Standard library only, and as little of it as will do.
+"""
+
+import errno
+import fcntl
+import gc
+import marshal
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Container
+from typing import Any, NamedTuple, TypedDict
+
+from .. import PACKAGE_HOME
+from . import syscalls
+
+_MAX_MESSAGE = 4 << 20  # argv and environment of one child; the kernel's own limit for exec is 2 MB
+_FDS = 16
+_STANDARD = 4  # cwd, stdin, stdout, stderr come first among the fds of an order
+# What the launcher itself, or any Python, does not want to die of; a child gets the defaults back.
+_IGNORED_HERE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
+_TIOCSCTTY = 0x540E  # the module that names it is not worth its import
+_NOT_CONFINED = 1 << 16  # added to an errno: it was not exec that failed, but what must come before it
+
+
+class Plan(TypedDict, total=False):
+    """How a child is confined, beyond its descriptors; fds are named by their place in the order."""
+
+    supervised: bool  # ends with its whole tree
+    wrapped: bool  # the child is bwrap, which a gentle signal must not reach: only what runs inside is meant
+    ruleset: int  # a Landlock rule set
+    keep: list[int]  # stay open in the child, as 3, 4, …
+    terminal: bool  # stdin is a terminal, and the child's own: ^C on it is a signal to the child
+    seccomp: bytes
+    limits: list[tuple[int, int]]  # resource, value
+    user: tuple[int, int]  # become this uid and gid
+    drop_capabilities: bool
+    oom_score_adj: int
+
+
+# --- the launcher process ----------------------------------------------------------------------------
+
+
+def serve(channel_fd: int) -> None:
+    """The launcher's main loop: start, signal and reap until the server's end of the socket closes."""
+    channel = socket.socket(fileno=channel_fd)
+    gc.disable()  # a collection would touch, and so copy, every page that a fork shares with us
+    gc.freeze()
+    syscalls.become_subreaper()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a terminal's ^C is the server's business
+    wake = _wake_on_child()
+    running: dict[int, _Running] = {}  # by pid
+    while True:
+        lines = [child.line for child in running.values() if child.line is not None and child.number > 0]
+        ready = _wait_for_any(channel_fd, wake, *lines)
+        _hear_supervisors(channel, running, ready)
+        if wake in ready:
+            os.read(wake, 4096)
+        if channel_fd in ready:
+            message, fds, _, _ = socket.recv_fds(channel, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+            if not message:
+                break
+            _obey(channel, running, marshal.loads(message), fds)
+        _reap(channel, running)
+    _sweep()
+
+
+class _Running(NamedTuple):
+    """A child of the launcher: the server's number for it and, if it is a supervisor, the line to that."""
+
+    number: int
+    line: socket.socket | None = None
+    supervisor: bool = False
+
+
+_SPARE = -1  # the number of a supervisor that waits for its command
+_ENDING = -2  # of one whose outcome is known already
+
+
+def _wait_for_any(*sources: int | socket.socket) -> set[int]:
+    poll = select.poll()
+    for source in sources:
+        poll.register(source, select.POLLIN)
+    return {fd for fd, _ in poll.poll()}
+
+
+def _hear_supervisors(channel: socket.socket, running: dict[int, _Running], ready: set[int]) -> None:
+    """Pass on exit codes as soon as they are told: a supervisor takes a while to die."""
+    for pid, child in list(running.items()):
+        if child.number > 0 and child.line is not None and child.line.fileno() in ready:
+            word = last_word(child.line)
+            if word:
+                running[pid] = _Running(_ENDING, child.line, True)
+                _tell(channel, ("ended", child.number, int.from_bytes(word, "little", signed=True)))
+            else:
+                running[pid] = _Running(child.number, None, True)  # killed; the reaper tells what that means
+                child.line.close()
+
+
+def _wake_on_child() -> int:
+    """A pipe that gets a byte whenever a child ends."""
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _wake)
+    return wake_read
+
+
+def _wake(*_: object) -> None:
+    """SIGCHLD needs a handler for its byte to reach the wake-up pipe; the loop does the work."""
+
+
+def _obey(channel: socket.socket, running: dict[int, _Running], order: tuple[Any, ...], fds: list[int]) -> None:
+    verb, number = order[0], order[1]
+    if verb == "start":
+        argv, env, plan = order[2:]
+        try:
+            if plan.get("supervised"):
+                pid = _start_supervised(running, number, order, fds)
+            else:
+                pid = _start(argv, env, plan, fds)
+                running[pid] = _Running(number)
+        except OSError as exc:
+            _tell(channel, ("failed", number, exc.errno))
+        else:
+            _tell(channel, ("started", number, pid))
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if plan.get("supervised") and not _spares(running):
+            _fork_supervisor(running)
+    elif verb == "join":
+        _write(order[2], b"0")
+    elif verb == "signal":
+        for pid, child in running.items():
+            if child.number != number:
+                continue
+            if child.line is not None:
+                _send_line(child.line, bytes([order[2]]))
+            else:  # not reaped yet, so the pid still belongs to our child
+                _signal_tree(pid, order[2])
+
+
+def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
+    try:
+        channel.send(marshal.dumps(event))
+    except OSError:
+        pass  # the server is gone; the main loop is about to notice
+
+
+def _start(argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int]) -> int:
+    """Fork, confine, exec. An error before exec comes back through a pipe that exec itself closes."""
+    report_read, report_write = os.pipe2(os.O_CLOEXEC)
+    launcher = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        stage = _NOT_CONFINED
+        try:
+            syscalls.die_with_parent(signal.SIGKILL)
+            if os.getppid() != launcher:  # it died before the line above could take effect
+                os._exit(127)
+            _become(plan, fds, report_write)
+            stage = 0
+            os.execve(argv[0], argv, env)
+        except OSError as exc:
+            os.write(report_write, (stage + (exc.errno or errno.EIO)).to_bytes(4, "little"))
+        finally:
+            os._exit(127)
+    os.close(report_write)
+    report = os.read(report_read, 4)
+    os.close(report_read)
+    if report:
+        os.waitpid(pid, 0)
+        raise OSError(int.from_bytes(report, "little"), "child could not start")
+    return pid
+
+
+def _become(plan: Plan, fds: list[int], report: int) -> None:
+    """Everything between fork and exec, in the order in which each step is still permitted."""
+    os.setsid()
+    for number in _IGNORED_HERE:
+        signal.signal(number, signal.SIG_DFL)
+    ruleset = _lift(fds[plan["ruleset"]]) if "ruleset" in plan else -1
+    _limit(plan)
+    os.fchdir(fds[0])
+    # Lift everything above the targets first: a source fd may itself be one of them.
+    lifted = [_lift(fd) for fd in (*fds[1:_STANDARD], *(fds[index] for index in plan.get("keep", ())))]
+    for target, fd in enumerate(lifted):
+        os.dup2(fd, target, inheritable=True)
+    if plan.get("terminal"):
+        fcntl.ioctl(0, _TIOCSCTTY, 0)
+    if "user" in plan:
+        uid, gid = plan["user"]
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        syscalls.die_with_parent(signal.SIGKILL)  # a change of user has cleared it
+    syscalls.no_new_privileges()
+    if plan.get("drop_capabilities"):
+        syscalls.drop_capabilities()
+    if ruleset >= 0:
+        syscalls.landlock_restrict_self(ruleset)
+    os.closerange(len(lifted), report)
+    os.closerange(report + 1, 1 << 20)
+    if "seccomp" in plan:
+        syscalls.seccomp_filter(plan["seccomp"])
+
+
+def _limit(plan: Plan) -> None:
+    if "oom_score_adj" in plan:
+        _write("/proc/self/oom_score_adj", b"%d" % plan["oom_score_adj"])
+    for kind, value in plan.get("limits", ()):
+        hard = resource.getrlimit(kind)[1]
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limit, limit))
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+# --- the supervisor of one command -------------------------------------------------------------------
+
+
+def _spares(running: dict[int, _Running]) -> list[int]:
+    return [pid for pid, child in running.items() if child.number == _SPARE]
+
+
+def _fork_supervisor(running: dict[int, _Running]) -> int:
+    """A supervisor that waits for its order. It dies with us: the line closes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            # It must hold neither the server's line nor another supervisor's.
+            os.closerange(3, theirs.fileno())
+            os.closerange(theirs.fileno() + 1, 1 << 16)
+            syscalls.become_subreaper()
+            _supervise(theirs, _wake_on_child())
+        finally:
+            os._exit(127)
+    theirs.close()
+    running[pid] = _Running(_SPARE, ours, True)
+    return pid
+
+
+def _start_supervised(running: dict[int, _Running], number: int, order: tuple[Any, ...], fds: list[int]) -> int:
+    """Hand an order to a supervisor; its first word tells whether the command started."""
+    pid = next(iter(_spares(running)), 0) or _fork_supervisor(running)
+    line = running[pid].line
+    if line is None:
+        raise OSError(errno.EIO, "a supervisor without a line")
+    socket.send_fds(line, [marshal.dumps(order)], fds)
+    word = last_word(line)
+    failed = int.from_bytes(word, "little") if word else _NOT_CONFINED + errno.EIO
+    if failed:
+        running[pid] = _Running(_ENDING, line, True)
+        raise OSError(failed, "command could not start")
+    running[pid] = _Running(number, line, True)
+    return pid
+
+
+def last_word(line: socket.socket) -> bytes:
+    """What a supervisor told; empty when it is gone and told nothing.
+
+    One that ends before it has read a signal of ours resets the line. The kernel tells that first, and once: what was
+    told before it still waits.
+    """
+    try:
+        return line.recv(4)
+    except ConnectionResetError:
+        pass
+    try:
+        return line.recv(4)
+    except OSError:
+        return b""
+
+
+def _send_line(line: socket.socket, data: bytes) -> None:
+    try:
+        line.send(data)
+    except OSError:
+        pass  # the supervisor has just ended; so has its command
+
+
+def _supervise(line: socket.socket, wake: int) -> None:
+    """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
+    message, fds, _, _ = socket.recv_fds(line, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+    if not message:
+        return
+    argv, env, plan = marshal.loads(message)[2:]
+    try:
+        command = _start(argv, env, plan, fds)
+    except OSError as exc:
+        line.send((exc.errno or errno.EIO).to_bytes(4, "little"))
+        return
+    line.send(bytes(4))
+    for fd in fds:
+        os.close(fd)
+    exit_code = _watch(command, plan.get("wrapped", False), line, wake)
+    _sweep()
+    _send_line(line, exit_code.to_bytes(4, "little", signed=True))
+
+
+def _watch(command: int, wrapped: bool, line: socket.socket, wake: int) -> int:
+    """The exit code of the command; the launcher's signals are handed on, its death is a SIGKILL."""
+    while True:
+        ready = _wait_for_any(line, wake)
+        if wake in ready:
+            os.read(wake, 4096)
+            while (pair := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                if pair[0] == command:
+                    return os.waitstatus_to_exitcode(pair[1])
+        if line.fileno() in ready:
+            number = int.from_bytes(line.recv(1) or bytes([signal.SIGKILL]), "little")
+            if number == signal.SIGKILL:
+                _sweep()
+                return -signal.SIGKILL
+            for pid in _children(command) if wrapped else [command]:
+                _signal_tree(pid, number)
+
+
+# --- trees of processes ------------------------------------------------------------------------------
+
+
+def _lift(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3 + _FDS)
+
+
+def _reap(channel: socket.socket, running: dict[int, _Running]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        child = running.pop(pid, None)
+        if child is None:
+            continue
+        exit_code = os.waitstatus_to_exitcode(status)
+        word = b""
+        if child.line is not None:
+            word = last_word(child.line) if child.number > 0 else b""
+            child.line.close()
+        if child.number < 0:
+            continue
+        if word:  # told just before it died
+            exit_code = int.from_bytes(word, "little", signed=True)
+        elif child.supervisor:  # it told no outcome, so somebody killed it: what it held is ours now
+            _kill_children(spared=running)
+        _tell(channel, ("ended", child.number, exit_code))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        words = b""
+        while piece := os.read(fd, 1 << 16):
+            words += piece
+    except OSError:  # it ended while we looked
+        return []
+    finally:
+        os.close(fd)
+    return [int(word) for word in words.split()]
+
+
+def _signal_tree(pid: int, number: int) -> None:
+    """Signal a process and all its living descendants, parents first so that they can't fork anew."""
+    below = _children(pid)
+    _send(pid, number)
+    for child in below:
+        _signal_tree(child, number)
+
+
+def _sweep() -> None:
+    """End every descendant: orphans are reparented to us, so killing children until none is left gets all.
+
+    They are stopped before they are killed: a fork bomb at its limit would refill every place that gets free.
+    """
+    me = os.getpid()
+    stopped: set[int] = set()
+    while fresh := descendants(me) - stopped:
+        for pid in fresh:
+            _send(pid, signal.SIGSTOP)
+        stopped |= fresh
+    _kill_children()
+
+
+def _kill_children(spared: Container[int] = ()) -> None:
+    """Kill and reap children until none is left but `spared`; every round, the orphans of the last one are children."""
+    while below := [pid for pid in _children(os.getpid()) if pid not in spared]:
+        for pid in below:
+            _signal_tree(pid, signal.SIGKILL)
+        for pid in below:  # each was sent a SIGKILL itself, so this can't wait for ever
+            os.waitpid(pid, 0)
+
+
+def descendants(pid: int) -> set[int]:
+    """Everybody below a process, as far as they are at this moment."""
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        below = _children(todo.pop())
+        found.update(below)
+        todo += below
+    return found
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # it ended, or it is a set-uid program that will
+
+
+# --- the server's end --------------------------------------------------------------------------------
+
+
+class Started(NamedTuple):
+    """A running child, as the server knows it."""
+
+    number: int
+    pid: int
+
+
+class ConfinementError(OSError):
+    """The child was not started, because it could not be confined."""
+
+
+class Launcher:
+    """Starts the launcher process on first use and talks to it; safe from any thread.
+
+    With `cgroup` (a cgroup.procs file) the process, and so all it starts, is a member of that group. It joins once:
+    moving every single child takes the kernel 10 ms.
+    """
+
+    def __init__(self, cgroup: str | None = None) -> None:
+        import threading
+
+        self._cgroup = cgroup
+
+        self._lock = threading.Lock()
+        self._news = threading.Condition()
+        self._channel: socket.socket | None = None
+        self._pid = 0
+        self._next = 0
+        self._events: dict[int, dict[str, int]] = {}
+
+    def start(self, argv: list[bytes], env: dict[bytes, bytes], fds: list[int], plan: Plan) -> Started:
+        """Start `argv` with `fds` = cwd, stdin, stdout, stderr and whatever else `plan` refers to."""
+        with self._lock:
+            self._next += 1
+            number = self._next
+            order = marshal.dumps(("start", number, argv, env, {**plan}))
+            try:
+                self._order(number, order, fds)
+            except (BrokenPipeError, ConnectionResetError):  # the launcher died since, and never saw the order
+                self._disconnect()
+                self._order(number, order, fds)
+            except OSError as exc:
+                too_big = exc.errno in (errno.EMSGSIZE, errno.ENOBUFS)
+                raise OSError(errno.E2BIG if too_big else exc.errno, "cannot start") from None
+        events = self._wait_for(number, ("started", "failed")) or {}
+        if "started" not in events:
+            self._forget(number)
+            stage, number = divmod(events.get("failed", errno.EPIPE), _NOT_CONFINED)
+            raise (ConfinementError if stage else OSError)(number, os.strerror(number))
+        return Started(number, events["started"])
+
+    def _order(self, number: int, order: bytes, fds: list[int]) -> None:
+        channel = self._connected()
+        self._events[number] = {}
+        try:
+            socket.send_fds(channel, [order], fds)
+        except OSError:
+            self._forget(number)
+            raise
+
+    def signal(self, child: Started, number: int) -> None:
+        """Signal a child and its descendants; nothing happens when it has ended already."""
+        with self._lock:
+            if self._channel is not None:
+                try:
+                    self._channel.send(marshal.dumps(("signal", child.number, int(number))))
+                except OSError:
+                    pass  # the launcher is gone, and its children with it
+
+    def wait(self, child: Started, seconds: float | None = None) -> int | None:
+        """The exit code of a child (negative: the signal that ended it), or None if it runs on past `seconds`.
+
+        An exit code is told once; then the child is forgotten.
+        """
+        events = self._wait_for(child.number, ("ended",), seconds)
+        if events is None:
+            return None
+        self._forget(child.number)
+        return events.get("ended", -signal.SIGKILL)
+
+    def forget(self, child: Started) -> None:
+        """Nobody will ask how a child ended."""
+        self._forget(child.number)
+
+    def close(self) -> None:
+        """Hang up: the launcher ends all children and itself."""
+        with self._lock:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes it
+            os.waitpid(self._pid, 0)
+
+    def _connected(self) -> socket.socket:
+        if self._channel is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with ours, theirs:
+                for end in (ours, theirs):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
+                self._pid = _spawn_launcher(theirs.fileno())
+                self._channel = ours.dup()
+                if self._cgroup is not None:
+                    ours.send(marshal.dumps(("join", 0, self._cgroup)))
+            self._events = {}  # children of a launcher that is gone are gone with it
+            self._listen(self._channel, self._events)
+        return self._channel
+
+    def _listen(self, channel: socket.socket, events: dict[int, dict[str, int]]) -> None:
+        import threading
+
+        threading.Thread(target=self._hear, args=(channel, events), name="launcher", daemon=True).start()
+
+    def _hear(self, channel: socket.socket, events: dict[int, dict[str, int]]) -> None:
+        while True:
+            try:
+                message = channel.recv(4096)
+            except OSError:
+                message = b""
+            with self._news:
+                if message:
+                    event, number, value = marshal.loads(message)
+                    if number in events:
+                        events[number][event] = value
+                else:
+                    events.clear()  # whoever waits is told that the child is gone
+                self._news.notify_all()
+            if not message:
+                break
+        with self._lock:
+            if self._channel is channel:  # the launcher died by itself: the next start makes a new one
+                self._disconnect()
+        channel.close()
+
+    def _wait_for(self, number: int, names: tuple[str, ...], seconds: float | None = None) -> dict[str, int] | None:
+        """What is known of a child once one of `names` is; empty when the launcher died, None when time is up."""
+
+        def told() -> bool:
+            events = self._events.get(number)
+            return events is None or any(name in events for name in names)
+
+        with self._news:
+            if not self._news.wait_for(told, seconds):
+                return None
+            return dict(self._events.get(number, {}))
+
+    def _forget(self, number: int) -> None:
+        with self._news:
+            self._events.pop(number, None)
+
+
+def _spawn_launcher(channel_fd: int) -> int:
+    """A bare interpreter: no site packages, no user settings, an empty environment, one inherited socket."""
+    code = f"import sys; sys.path.append({PACKAGE_HOME!r}); from llmc_mcp.kernel.launcher import serve; serve(3)"
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-c", code],
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, null, 1),
+                (os.POSIX_SPAWN_DUP2, channel_fd, 3),
+            ],
+            setsigmask=[],
+        )
+    finally:
+        os.close(null)

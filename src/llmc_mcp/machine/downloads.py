@@ -1,0 +1,344 @@
+"""Tidying a folder of downloads: files go into folders by what they are, large groups by year as well.
+
+Planning changes nothing. Making a plan true is one change of the journal: all of it or nothing, and undone as one.
+What a person may still work with stays where it is: folders, links, hidden files, downloads under way.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..changes import targets
+from ..changes.operations import Mutations
+from ..changes.steps import Branches, Make, MakeRecord, Sort, SortRecord
+from ..changes.transaction import Changes, Draft
+from ..errors import Conflict, InvalidArgument, LlmcError, NotFound, ResourceBusy, Stale
+from ..files import names
+from ..files.filesystem import Filesystem, Place, kind_of
+from ..session import Session
+
+_KINDS = {
+    "Documents": "pdf doc docx odt rtf txt md tex ps djvu pages xls xlsx ods csv tsv ppt pptx odp key ics vcf eml",
+    "Images": "jpg jpeg png gif webp svg bmp tif tiff heic heif avif ico raw cr2 nef dng xcf psd ai",
+    "Audio": "mp3 flac wav ogg oga opus m4a aac wma aiff mid midi",
+    "Video": "mp4 mkv webm mov avi wmv flv m4v mpg mpeg 3gp srt vtt",
+    "Archives": "zip tar gz tgz bz2 tbz xz txz zst 7z rar lz4 lzma cab cpio",
+    "Installers": "deb rpm appimage snap flatpak flatpakref run exe msi dmg pkg apk jar iso img vdi vmdk qcow2 whl",
+    "Books": "epub mobi azw azw3 cbz cbr fb2",
+    "Code": "py js ts jsx tsx java c h cpp hpp rs go rb php sh pl lua sql html css scss vue ipynb patch diff kt swift",
+    "Data": "json jsonl xml yaml yml toml sqlite db parquet feather arrow avro h5 hdf5 npy npz pkl log pcap gpx",
+    "Fonts": "ttf otf woff woff2",
+}
+_KIND_OF = {ending.encode(): kind for kind, endings in _KINDS.items() for ending in endings.split()}
+_OTHER = "Other"
+_UNFINISHED = re.compile(
+    rb"\.(?:part|partial|crdownload|download|opdownload|aria2|!ut|!qb|ytdl|tmp|temp)$", re.IGNORECASE
+)
+_PROJECT = (".git", ".hg", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml")
+_BY_YEAR_FROM = 60  # files of a kind from which on they are split by year
+_MOST_MOVES = 20_000  # of one change; the journal holds them in one row
+_TRIES = 4  # how often a plan is made anew because the folder changes while it is carried out
+_EXAMPLES = 3
+_LOOKED_INTO = 200  # folders that are asked whether they are projects
+
+
+class Group(NamedTuple):
+    """Files that go into one folder."""
+
+    folder: str
+    files: int
+    bytes: int
+    is_new: bool
+    examples: list[str]
+
+
+class Stay(NamedTuple):
+    """Entries that stay, and why."""
+
+    reason: str
+    entries: int
+    examples: list[str]
+
+
+class Plan(NamedTuple):
+    """What would be done; `moves` are (old name, new name, identity), as seen from the folder."""
+
+    folder: Place
+    groups: list[Group]
+    stays: list[Stay]
+    moves: list[tuple[str, str, str]]
+    renamed: list[tuple[str, str]]  # those that get another last name, because theirs is taken
+
+
+class Organizer:
+    """Plans, and has plans carried out."""
+
+    def __init__(self, files: Filesystem, changes: Callable[[], Changes], mutations: Callable[[], Mutations]) -> None:
+        self._files, self._changes, self._mutations = files, changes, mutations
+
+    def find(self, path: str | None) -> Place:
+        """The folder that is meant: the one that was named, else the first that is one for downloads."""
+        if path is not None:
+            place = self._files.locate(path)
+            os.close(self._files.open_dir(place))
+            return place
+        first = self._files.roots[0]
+        candidates = ["Downloads", downloads_folder()]
+        if os.path.basename(first.path).lower() == b"downloads":
+            candidates.append(".")
+        for candidate in candidates:
+            try:
+                place = self._files.locate(candidate)
+                os.close(self._files.open_dir(place))
+            except LlmcError:
+                continue
+            return place
+        raise NotFound(
+            f"there is no folder Downloads in {first.shown} nor in your home folder, as far as the roots reach",
+            hint="Name the folder: path='…'.",
+        )
+
+    def plan(self, place: Place, check: Callable[[], None]) -> Plan:
+        """What would go where."""
+        top = self._files.open_dir(place)
+        try:
+            real = self._files.where(top, place.asked)
+            _refuse_homes(real)
+            return _Planning(self._files, top, real, place, check).plan()
+        finally:
+            os.close(top)
+
+    def apply(self, who: Session, place: Place, check: Callable[[], None]) -> tuple[Plan, str | None]:
+        """Carry out what `plan` says at this moment; the plan, and the id that takes it back."""
+        plan = self.plan(place, check)
+
+        def plan_it(draft: Draft) -> None:
+            nonlocal plan
+            plan = self.plan(place, check)
+            self._draft(draft, plan)
+
+        for left in reversed(range(_TRIES)):
+            if not plan.moves:
+                break
+            try:
+                done = self._changes().make(who, "organize", plan_it, check)
+                return plan, done.id
+            except (Stale, NotFound, Conflict) as exc:  # a file went, or a name was taken, since the plan was made
+                if not left or isinstance(exc, ResourceBusy):
+                    raise
+        return plan, None
+
+    def _draft(self, draft: Draft, plan: Plan) -> None:
+        if not plan.moves:
+            raise Stale(f"{plan.folder.asked}: nothing is left to move")
+        branches = draft.hold(Branches(self._files.open_dir(plan.folder)))
+        folder = self._files.where(branches.top, plan.folder.asked).real
+        for group in plan.groups:
+            self._files.refuse_change(self._files.locate(f"{folder}/{group.folder}"))
+            if group.is_new:
+                target = draft.hold(targets.find_new(self._files, f"{folder}/{group.folder}"))
+                self._mutations().make_folders(draft, target)
+                if not any(step.record.path == target.path for step in draft.steps):
+                    draft.steps.append(Make(target, MakeRecord(target.path)))
+        draft.steps.append(Sort(self._files, branches, SortRecord(folder, plan.moves)))
+
+
+class _File(NamedTuple):
+    name: bytes
+    info: os.stat_result
+
+
+class _Planning:
+    """One look at a folder."""
+
+    def __init__(self, files: Filesystem, top: int, real: Place, asked: Place, check: Callable[[], None]) -> None:
+        self._files, self._top, self._real, self._asked, self._check = files, top, real, asked, check
+        self._device = os.fstat(top).st_dev
+        self._stays: dict[str, list[bytes]] = {}
+        self._taken: dict[str, set[bytes]] = {}
+        self._folders: dict[str, tuple[str, bool]] = {}
+
+    def plan(self) -> Plan:
+        present = self._scan()
+        by_kind: dict[str, list[_File]] = {}
+        for file in self._movable(present):
+            by_kind.setdefault(_KIND_OF.get(_ending(file.name), _OTHER), []).append(file)
+        groups: list[Group] = []
+        moves: list[tuple[str, str, str]] = []
+        renamed: list[tuple[str, str]] = []
+        for wanted, files in _split_by_year(by_kind):
+            folder, is_new = self._folder(wanted)
+            groups.append(Group(folder, len(files), sum(f.info.st_size for f in files), is_new, _examples(files)))
+            for file in files:
+                name = self._free_name(folder, file.name)
+                shown, target = names.show(file.name), f"{folder}/{names.show(name)}"
+                moves.append((shown, target, targets.identity(file.info)))
+                if name != file.name:
+                    renamed.append((shown, target))
+        stays = [
+            Stay(reason, len(found), [names.show(name) for name in sorted(found)[:_EXAMPLES]])
+            for reason, found in sorted(self._stays.items(), key=lambda row: -len(row[1]))
+        ]
+        return Plan(self._asked, groups, stays, moves, renamed)
+
+    def _scan(self) -> dict[bytes, os.stat_result]:
+        present: dict[bytes, os.stat_result] = {}
+        with os.scandir(self._top) as found:
+            for number, entry in enumerate(found):
+                if not number % 512:
+                    self._check()
+                try:
+                    present[os.fsencode(entry.name)] = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+        if any(os.fsencode(marker) in present for marker in _PROJECT):
+            raise InvalidArgument(
+                f"{self._asked.asked}: looks like a project, whose files belong together",
+                hint="Name a folder of loose files.",
+            )
+        return present
+
+    def _movable(self, present: dict[bytes, os.stat_result]) -> Iterator[_File]:
+        """Files in the order of their names; what stays is noted with its reason."""
+        count = asked = 0
+        for name in sorted(present):
+            info = present[name]
+            reason = self._reason(name, info, present)
+            if reason == "folder" and asked < _LOOKED_INTO:
+                asked += 1
+                reason = "project folder" if self._is_project(name) else reason
+            if reason is None and count >= _MOST_MOVES:
+                reason = f"beyond {_MOST_MOVES:,} files, the most for one change: run it again"
+            if reason is not None:
+                self._stays.setdefault(reason, []).append(name)
+                continue
+            count += 1
+            yield _File(name, info)
+
+    def _reason(self, name: bytes, info: os.stat_result, present: dict[bytes, os.stat_result]) -> str | None:
+        kind = kind_of(info.st_mode)
+        if name.startswith(b"."):
+            return "hidden"
+        if kind != "file":
+            return {"dir": "folder", "symlink": "link"}.get(kind, "no regular file")
+        if _UNFINISHED.search(name) or any(
+            name + ending in present for ending in (b".part", b".aria2", b".crdownload")
+        ):
+            return "download under way"
+        path = f"{self._real.real}/{names.show(name)}"
+        if self._files.is_secret(path):
+            return "its name says it holds a secret"
+        if self._files.is_protected(path):
+            return "protected"
+        return "on another file system" if info.st_dev != self._device else None
+
+    def _is_project(self, name: bytes) -> bool:
+        for marker in _PROJECT:
+            try:
+                os.stat(os.path.join(name, os.fsencode(marker)), dir_fd=self._top, follow_symlinks=False)
+            except OSError:
+                continue
+            return True
+        return False
+
+    def _folder(self, wanted: str) -> tuple[str, bool]:
+        """A folder to use as `wanted`, and whether it must be made: `Images-2` where `Images` is a file."""
+        if wanted in self._folders:
+            return self._folders[wanted]
+        above, slash, last = wanted.rpartition("/")
+        parent, _ = self._folder(above) if above else ("", True)
+        number = 1
+        while True:
+            name = f"{parent}{slash}{last}" + (f"-{number}" if number > 1 else "")
+            is_new = self._usable(name)
+            if is_new is not None:
+                self._folders[wanted] = (name, is_new)
+                return name, is_new
+            number += 1
+
+    def _usable(self, name: str) -> bool | None:
+        """True for a name that is free, False for a folder that is there, None for anything else."""
+        try:
+            info = os.stat(name, dir_fd=self._top, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        if kind_of(info.st_mode) != "dir" or info.st_dev != self._device:
+            return None
+        return False if os.access(name, os.W_OK | os.X_OK, dir_fd=self._top, follow_symlinks=False) else None
+
+    def _free_name(self, folder: str, name: bytes) -> bytes:
+        """The name, or `name (2).ext` where it is taken in the folder already or by another file of this plan."""
+        if folder not in self._taken:
+            self._taken[folder] = self._names_in(folder)
+        taken = self._taken[folder]
+        stem, ending = _parts(name)
+        free, number = name, 1
+        while free in taken:
+            number += 1
+            mark = b" (%d)" % number
+            free = stem[: names.MAX_NAME_BYTES - len(mark) - len(ending)] + mark + ending
+        taken.add(free)
+        return free
+
+    def _names_in(self, folder: str) -> set[bytes]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(folder, flags, dir_fd=self._top)
+        except OSError:
+            return set()
+        try:
+            return {os.fsencode(name) for name in os.listdir(fd)}
+        finally:
+            os.close(fd)
+
+
+def downloads_folder() -> str:
+    """Where the user's downloads are: as his desktop says in its own language, else ~/Downloads."""
+    settings = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    try:
+        with open(os.path.join(settings, "user-dirs.dirs"), encoding="utf-8", errors="replace") as file:
+            found = re.search(r'^XDG_DOWNLOAD_DIR="(\$HOME/|/)([^"\n]+)"', file.read(1 << 16), re.MULTILINE)
+    except OSError:
+        found = None
+    if found is None:
+        return os.path.expanduser("~/Downloads")
+    return os.path.join(os.path.expanduser("~") if found[1] != "/" else "/", found[2])
+
+
+def _split_by_year(by_kind: dict[str, list[_File]]) -> Iterator[tuple[str, list[_File]]]:
+    for kind in (*_KINDS, _OTHER):
+        files = by_kind.get(kind, [])
+        years: dict[str, list[_File]] = {}
+        for file in files:
+            years.setdefault(time.strftime("%Y", time.localtime(file.info.st_mtime)), []).append(file)
+        if len(files) >= _BY_YEAR_FROM and len(years) > 1:
+            yield from ((f"{kind}/{year}", years[year]) for year in sorted(years))
+        elif files:
+            yield kind, files
+
+
+def _ending(name: bytes) -> bytes:
+    return os.path.splitext(name)[1][1:].lower()
+
+
+def _parts(name: bytes) -> tuple[bytes, bytes]:
+    """A name without its ending, and the ending; `.tar.gz` is one."""
+    stem, ending = os.path.splitext(name)
+    if stem.lower().endswith(b".tar"):
+        return stem[:-4], stem[-4:] + ending
+    return (stem, ending) if len(ending) <= 20 else (name, b"")
+
+
+def _examples(files: list[_File]) -> list[str]:
+    return [names.show(file.name) for file in files[:_EXAMPLES]]
+
+
+def _refuse_homes(real: Place) -> None:
+    path = os.path.join(real.root.real, real.below) if real.below != b"." else real.root.real
+    if path in (b"/", os.fsencode(os.path.realpath(os.path.expanduser("~")))):
+        raise InvalidArgument(
+            f"{real.asked}: not a folder of downloads; programs look for their files there",
+            hint="Name a folder of loose files.",
+        )

@@ -1,0 +1,313 @@
+"""The machine's processes: who runs, what they use, and signals to those that may get one.
+
+Whose processes are seen, and may be signalled, is the operator's choice: those of the server's own user, unless the
+configuration says otherwise. A signal goes through a pidfd that was opened before anything was checked, so it
+reaches the process that was checked or none: a number that was given away again meanwhile is never hit.
+"""
+
+import os
+import pwd
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import psutil
+
+from ..config.schema import Config
+from ..errors import FeatureUnavailable, InvalidArgument, KillForbidden, PermissionDenied, ProcessNotFound
+
+Sort = Literal["cpu", "mem", "pid"]
+SignalName = Literal["TERM", "KILL", "INT", "HUP"]
+
+_SAMPLE_S = 0.04  # the shortest time over which CPU use is measured; the kernel counts in steps of 10 ms
+_SAMPLE_AGE_S = 30.0  # an earlier look this old says nothing about now
+_SETTLE_S = 0.2  # how long a signalled process is watched, to tell whether it ended
+_COMMAND_CHARS = 200
+_TICKS = os.sysconf("SC_CLK_TCK")
+_KERNEL_THREADS = 2  # kthreadd: the parent of every thread of the kernel
+
+
+class Visible(NamedTuple):
+    """Whose processes are seen and signalled; `users` are the own ones."""
+
+    users: frozenset[int]
+    list_others: bool
+    kill_others: bool
+
+
+def visible_from(config: Config) -> Visible:
+    """The operator's choice. Commands may run as another user: then what they start is our own too."""
+    users = {os.getuid()}
+    if name := config.sandbox.run_as:
+        try:
+            users.add(int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            pass  # the sandbox refuses to start anything as him
+    limits = config.linux_ops.process_limits
+    return Visible(
+        frozenset(users), limits.list_all_users or limits.allow_kill_other_users, limits.allow_kill_other_users
+    )
+
+
+class ProcessRow(NamedTuple):
+    """A process as `ps` would show it; CPU is of one core, so a busy pool of threads has more than 100."""
+
+    pid: int
+    user: str
+    cpu_percent: float
+    mem_percent: float
+    command: str
+
+
+class Branch(NamedTuple):
+    """A process in the tree."""
+
+    pid: int
+    parent: int
+    command: str
+
+
+class _Seen(NamedTuple):
+    process: psutil.Process
+    uid: int
+    rss: int
+    command: str
+
+
+class Processes:
+    """Lists and signals; made once per server, because CPU use is what changed since the last look."""
+
+    def __init__(self, visible: Visible) -> None:
+        self._visible = visible
+        self._lock = threading.Lock()
+        self._sampled_at = float("-inf")
+        self._sample: dict[tuple[int, int], int] = {}
+        self._names: dict[int, str] = {}
+        try:
+            self._memory = psutil.virtual_memory().total
+        except OSError as exc:
+            raise FeatureUnavailable(f"/proc can't be read here ({exc.strerror})") from None
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def rows(self, *, user: str | None, name: str | None, sort: Sort, check: Callable[[], None]) -> list[ProcessRow]:
+        """Every visible process that fits, in order."""
+        wanted = self._wanted(user)
+        with self._lock:
+            before, began = self._recent_sample()
+            seen = list(self._look(wanted, name))  # takes as long as half of the sample
+            check()
+            time.sleep(max(_SAMPLE_S - (time.monotonic() - began), 0.0))
+            used = self._sample = _cpu_ticks()
+            self._sampled_at = time.monotonic()
+            elapsed = self._sampled_at - began
+        shares = {pid: (ticks - before.get((pid, born), 0)) / _TICKS / elapsed for (pid, born), ticks in used.items()}
+        rows: list[ProcessRow] = []
+        for process, uid, rss, command in seen:
+            cpu, memory = round(shares.get(process.pid, 0.0) * 100, 1), round(rss / self._memory * 100, 1)
+            rows.append(ProcessRow(process.pid, self._user_name(uid), cpu, memory, _cut(command)))
+        return sorted(rows, key=_order(sort))
+
+    def _wanted(self, user: str | None) -> frozenset[int] | None:
+        """The users whose processes are listed; None for all."""
+        if user is None:
+            return None if self._visible.list_others else self._visible.users
+        try:
+            uid = int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
+        except (KeyError, ValueError):  # nobody, or no name at all: a NUL, a lone surrogate
+            raise InvalidArgument(f"there is no user {user!r}") from None
+        if uid not in self._visible.users and not self._visible.list_others:
+            raise PermissionDenied(
+                f"processes of {user} are not shown", hint="Setting: linux_ops.process_limits.list_all_users."
+            )
+        return frozenset({uid})
+
+    def _recent_sample(self) -> tuple[dict[tuple[int, int], int], float]:
+        """CPU use is a difference: what it was a moment ago, or what it is now, if nobody has looked."""
+        if time.monotonic() - self._sampled_at > _SAMPLE_AGE_S:
+            self._sample, self._sampled_at = _cpu_ticks(), time.monotonic()
+        return self._sample, self._sampled_at
+
+    def _look(self, users: frozenset[int] | None, name: str | None) -> Iterator[_Seen]:
+        """The processes that are asked for; whether one is takes less than what it uses, so that comes first."""
+        for process in psutil.process_iter():
+            try:
+                with process.oneshot():
+                    uid, command = process.uids().real, _command(process)
+                    if (users is not None and uid not in users) or command is None:
+                        continue
+                    if name is None or name.casefold() in command.casefold():
+                        yield _Seen(process, uid, process.memory_info().rss, command)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+
+    def _user_name(self, uid: int) -> str:
+        if uid not in self._names:
+            try:
+                self._names[uid] = pwd.getpwuid(uid).pw_name
+            except KeyError:
+                self._names[uid] = str(uid)
+        return self._names[uid]
+
+    def tree(self, top: int | None) -> list[Branch]:
+        """The visible processes, parents before children; with `top`, that one and what is below it."""
+        found: dict[int, Branch] = {}
+        for process in psutil.process_iter():
+            try:
+                with process.oneshot():
+                    parent = process.ppid()
+                    if _KERNEL_THREADS in (process.pid, parent) or not self._may_see(process.uids().real):
+                        continue
+                    command = _command(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+            if command is not None:
+                found[process.pid] = Branch(process.pid, parent, _cut(command))
+        if top is None:
+            return list(found.values())
+        if top not in found:
+            raise ProcessNotFound(f"there is no process {top}, or it is not shown")
+        below, todo = [found[top]._replace(parent=0)], [top]
+        children: dict[int, list[Branch]] = {}
+        for branch in found.values():
+            children.setdefault(branch.parent, []).append(branch)
+        while todo:
+            mine = children.get(todo.pop(), [])
+            below += mine
+            todo += [branch.pid for branch in mine]
+        return below
+
+    def zombies(self) -> list[tuple[int, str]]:
+        """The parent, by number and name, of every visible process that ended and was not collected."""
+        found: list[tuple[int, str]] = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() == psutil.STATUS_ZOMBIE and self._may_see(process.uids().real):
+                    parent = process.parent()
+                    found.append((parent.pid, parent.name()) if parent else (0, "gone"))
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def _may_see(self, uid: int) -> bool:
+        return self._visible.list_others or uid in self._visible.users
+
+    # --- signalling ------------------------------------------------------------------------------
+
+    def kill(self, pid: int, name: SignalName, check: Callable[[], None]) -> str:
+        """Send a signal; returns what came of it in a sentence."""
+        self._refuse_untouchable(pid)
+        try:
+            handle = os.pidfd_open(pid)
+        except (ProcessLookupError, OverflowError):
+            raise ProcessNotFound(f"there is no process {pid}") from None
+        except OSError as exc:  # EINVAL: the number of a thread
+            raise ProcessNotFound(f"{pid} is not a process ({exc.strerror})") from None
+        try:
+            self._refuse_foreign(pid)
+            self._refuse_machinery(pid)
+            return _signal(handle, pid, name, check)
+        finally:
+            os.close(handle)
+
+    def _refuse_untouchable(self, pid: int) -> None:
+        if pid <= 0:
+            raise KillForbidden(f"{pid} means a group of processes; a signal goes to one", hint="Give a process id.")
+        if pid == 1:
+            raise KillForbidden("process 1 is the system itself")
+        if pid == os.getpid():
+            raise KillForbidden("that is this server")
+        if pid in _ancestors():
+            raise KillForbidden(f"process {pid} is an ancestor of this server and would take it along")
+
+    def _refuse_foreign(self, pid: int) -> None:
+        try:
+            uids = psutil.Process(pid).uids()
+        except psutil.NoSuchProcess:
+            raise ProcessNotFound(f"there is no process {pid}") from None
+        except psutil.AccessDenied:
+            raise PermissionDenied(f"process {pid} belongs to somebody else") from None
+        if {uids.real, uids.effective} <= self._visible.users or self._visible.kill_others:
+            return
+        raise PermissionDenied(
+            f"process {pid} belongs to {self._user_name(uids.real)}",
+            hint="Setting: linux_ops.process_limits.allow_kill_other_users.",
+        )
+
+    def _refuse_machinery(self, pid: int) -> None:
+        """A direct child of the server starts and confines all others; a thread of the kernel takes no signal."""
+        try:
+            parent = psutil.Process(pid).ppid()
+        except psutil.NoSuchProcess:
+            raise ProcessNotFound(f"there is no process {pid}") from None
+        if parent == os.getpid():
+            raise KillForbidden(f"process {pid} is a part of this server")
+        if _KERNEL_THREADS in (pid, parent) and not psutil.Process(pid).cmdline():
+            raise KillForbidden(f"process {pid} is a part of the kernel")
+
+
+def _signal(handle: int, pid: int, name: SignalName, check: Callable[[], None]) -> str:
+    number = signal.Signals[f"SIG{name}"]
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    if poll.poll(0):  # it ended before or while it was checked
+        raise ProcessNotFound(f"process {pid} has ended already")
+    try:
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        raise ProcessNotFound(f"process {pid} has ended already") from None
+    except PermissionError:
+        raise PermissionDenied(f"the system does not let this server signal process {pid}") from None
+    check()
+    ended = bool(poll.poll(_SETTLE_S * 1000))
+    return f"Sent {number.name} to pid {pid}; it {'has ended' if ended else 'still runs'}"
+
+
+def _ancestors() -> set[int]:
+    return {process.pid for process in psutil.Process().parents()}
+
+
+def _cpu_ticks() -> dict[tuple[int, int], int]:
+    """CPU time of every process by pid and start, in ticks. Not by psutil: two looks have to fit in one call."""
+    found: dict[tuple[int, int], int] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                fields = file.read().rpartition(b")")[2].split()  # the name before it may hold anything
+        except OSError:
+            continue  # it ended
+        found[int(name), int(fields[19])] = int(fields[11]) + int(fields[12])
+    return found
+
+
+def _order(sort: Sort) -> Callable[[ProcessRow], tuple[float, float, int]]:
+    if sort == "pid":
+        return lambda row: (0.0, 0.0, row.pid)
+    if sort == "mem":
+        return lambda row: (-row.mem_percent, -row.cpu_percent, row.pid)
+    return lambda row: (-row.cpu_percent, -row.mem_percent, row.pid)
+
+
+def _command(process: psutil.Process) -> str | None:
+    """The command line without the folder of its program, which says little and costs much; None if it ended."""
+    try:
+        words = process.cmdline()
+        if not words:
+            return f"[{process.name()}]"
+    except psutil.ZombieProcess:
+        return f"[{process.name()}] <defunct>"
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied:
+        return f"[{process.name()}]"
+    program = words[0].rsplit("/", 1)[-1] if words[0].startswith("/") else words[0]
+    return " ".join([program or words[0], *words[1:]]).replace("\n", " ").strip()
+
+
+def _cut(command: str) -> str:
+    return command if len(command) <= _COMMAND_CHARS else f"{command[: _COMMAND_CHARS - 1]}…"

@@ -1,0 +1,396 @@
+"""The process that keeps one index: builds it, follows the changes of its root, answers requests on its pipes.
+
+It reads hostile files with grammars written in C, so it runs confined: it can read the root and write the folder of the
+index, nothing else. Requests are lines of JSON on stdin, what it tells are lines on stdout; when stdin closes, it ends.
+"""
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from ..store import embed
+from ..store.index import Damaged, Writer
+from ..store.layout import Home
+from .parser_pool import Job, Workers
+from .walk import Rules, Seen, Walk
+from .watch import Watch
+
+_QUIET_S, _LONGEST_S = 0.5, 2.0  # changes come in bursts: act when it is quiet, no later than that, or when asked
+_WALK_EVERY_S = 60.0  # a watched root is walked that often all the same: an empty folder has no watch
+_WALK_UNWATCHED_S = 3.0
+_WALK_SHARE = 20  # the time between walks is so many times what a walk takes
+_COMMIT_FILES = 2_000
+_TELL_S = 0.1
+_NICE = 5
+_ALONE = 3  # so many files are looked at by one worker
+_CLOCK_NS = 20_000_000  # the time of a folder's last change may be that much behind
+_REMEMBERED = 10_000  # names of ignored files
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The first line on stdin."""
+
+    home: str
+    rules: Rules
+    ripgrep: str
+    embedding: str = "none"
+    workers: int = 2
+    idle_s: float = 600.0
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A line on stdin: `refresh` walks and compares, or looks at `paths` only; `full` builds anew.
+
+    `stop` takes the request of that id back. `ping` is done when all changes before it are in the index.
+    """
+
+    id: int
+    do: Literal["refresh", "stop", "ping"]
+    full: bool = False
+    paths: list[bytes] = []
+    why: str = ""
+
+
+class News(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line on stdout: what it is doing, and for which request; `done` tells that it is through with it."""
+
+    id: int = 0
+    busy: bool = False
+    done: bool = False
+    building: bool = False
+    files_done: int = 0
+    files_total: int = 0
+    changed: int = 0
+    removed: int = 0
+    rebuilt: str = ""  # why the whole index was built
+    failed: str = ""
+    hint: str = ""
+    walks: str = ""  # why changes are found by walking
+    past_limit: int = 0
+    ignore_files: str = ""  # what is said of those that are too large
+
+
+class _Stopped(Exception):
+    """Nobody wants the answer any more."""
+
+
+class Keeper:
+    """The main loop."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup, self._home = setup, Home(setup.home)
+        root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._walk = Walk(root, setup.rules, setup.ripgrep, setup.home)
+        self._watch = Watch()
+        self._embedding = embed.load(setup.embedding)
+        self._workers = Workers(self._walk, self._embedding)
+        self._decoder = msgspec.json.Decoder(Request)
+        self._rest = b""
+        self._requests: list[Request] = []
+        self._now = News()
+        self._told = 0.0
+        self._asked = time.monotonic()
+        self._walked, self._walk_took = 0.0, 0.0
+        self._closed = False
+        self._walk_wanted = False  # something changed of which only a walk can tell what it means
+        self._unsure: set[bytes] = set()  # names that are new since the last walk: it will tell if they are ignored
+        self._ignored: set[bytes] = set()  # files that changed and that a walk did not find: no reason for another one
+        self._waiting: list[Request] = []  # who waits for the changes that are being taken in
+
+    def run(self) -> None:
+        """Until stdin closes or nobody has asked for a long time."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        if self._watch.fd >= 0:
+            poll.register(self._watch.fd, select.POLLIN)
+        while not self._closed:
+            ready = {fd for fd, _ in poll.poll(self._patience() * 1000)}
+            self._hear(ready=0 in ready)
+            now = time.monotonic()
+            if self._requests:
+                self._asked = now
+                self._answer(self._requests.pop(0))
+            elif self._watch.fd in ready:
+                self._follow()
+            elif self._walk_due(now):
+                self._do(self._idle(), lambda: self._update(None))
+            elif now - self._asked > self._setup.idle_s:
+                break
+        self._workers.close()
+
+    # --- the line to the server ------------------------------------------------------------------
+
+    def _tell(self, news: News) -> None:
+        self._now, self._told = news, time.monotonic()
+        try:
+            os.write(1, msgspec.json.encode(news) + b"\n")
+        except BrokenPipeError:
+            self._closed = True
+
+    def _hear(self, *, ready: bool) -> None:
+        if not ready:
+            return
+        data = os.read(0, 1 << 16)
+        self._closed = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._requests += map(self._decoder.decode, lines)
+
+    def _taken_back(self, number: int) -> bool:
+        """Whether somebody asked to stop this; whatever else was asked for is done all the same."""
+        stops = [request for request in self._requests if request.do == "stop" and request.id == number]
+        for request in stops:
+            self._requests.remove(request)
+        return bool(stops and number)
+
+    def _tick(self) -> None:
+        """Called often while something takes long."""
+        self._hear(ready=bool(select.select([0], [], [], 0)[0]))
+        if self._closed or self._taken_back(self._now.id):
+            raise _Stopped
+        if time.monotonic() - self._told > _TELL_S:
+            self._tell(self._now)
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        ends = [self._asked + self._setup.idle_s, self._next_walk()]
+        return 0.0 if self._requests else max(min(ends) - now, 0.0) + 0.001
+
+    def _next_walk(self) -> float:
+        if not self._walked:
+            return float("inf")
+        every = 0.0 if self._walk_wanted else _WALK_UNWATCHED_S if self._watch.reason else _WALK_EVERY_S
+        return self._walked + max(every, _WALK_SHARE * self._walk_took)
+
+    def _walk_due(self, now: float) -> bool:
+        return now >= self._next_walk()
+
+    # --- what is asked ---------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> None:
+        if request.do == "ping":
+            self._catch_up(request)
+            return
+        if request.do == "stop":  # what it meant is over
+            return
+        start = msgspec.structs.replace(self._idle(), id=request.id)
+        if self._taken_back(request.id):
+            self._tell(msgspec.structs.replace(start, done=True, failed="stopped"))
+            return
+        if request.full:
+            self._do(start, lambda: self._build(request.why))
+        else:
+            self._do(start, lambda: self._update(request.paths or None, sure=True))
+
+    def _do(self, start: News, work: Callable[[], None]) -> None:
+        """Run something, and tell how it ended."""
+        self._tell(msgspec.structs.replace(start, busy=True))
+        try:
+            with self._home.writing(self._tick):
+                try:
+                    work()
+                except Damaged as exc:
+                    self._build(f"it was damaged ({exc})")
+            end = {"busy": False, "done": True}
+            lost = False
+        except _Stopped:
+            end = {"busy": False, "done": True, "failed": "stopped"}
+            lost = True
+        except (OSError, ValueError) as exc:  # a full disk, most likely
+            end = {"busy": False, "done": True, "failed": f"{type(exc).__name__}: {exc}"[:300]}
+            lost = True
+        self._walk_wanted |= lost  # what was not taken in, only a walk finds again
+        self._workers.keep(1)
+        self._tell(msgspec.structs.replace(self._now, **end))
+
+    def _catch_up(self, ping: Request) -> None:
+        """Take in what changed until now, and tell all who asked for that."""
+        self._waiting = [ping, *(request for request in self._requests if request.do == "ping")]
+        self._requests = [request for request in self._requests if request.do != "ping"]
+        if not self._walked:  # nothing is watched before that
+            self._tell_waiting("not compared with the files yet")
+            return
+        paths = self._changes(0.0)
+        if self._watch.reason and not self._walk_wanted:
+            ago = time.monotonic() - self._walked
+            self._walk_wanted = self._may_walk(time.monotonic())
+            if not self._walk_wanted:
+                self._tell_waiting(f"files are walked now and then, the last time {ago:.0f} s ago")
+                return
+        if paths or self._walk_wanted:
+            whole = self._walk_wanted
+            self._unsure |= paths if whole else set()
+            self._do(self._idle(), lambda: self._update(None if whole else sorted(paths), sure=True))
+        self._tell_waiting(self._now.failed)
+
+    def _tell_waiting(self, failed: str) -> None:
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            self._tell(msgspec.structs.replace(self._idle(), id=request.id, done=True, failed=failed))
+
+    def _idle(self) -> News:
+        """What there is to tell while nothing is done."""
+        walk = self._walk
+        return News(walks=self._watch.reason, past_limit=walk.past_limit, ignore_files=walk.ignore_files)
+
+    def _follow(self) -> None:
+        """Take in what changed, once it is quiet."""
+        self._tell(msgspec.structs.replace(self._idle(), busy=True))
+        paths = self._changes(_QUIET_S)
+        walk = self._walk_wanted and self._may_walk(time.monotonic())
+        self._unsure |= paths if walk else set()
+        if paths or walk:
+            self._do(self._idle(), lambda: self._update(None if walk else sorted(paths)))
+        else:
+            self._tell(self._idle())
+
+    def _changes(self, quiet: float) -> set[bytes]:
+        """Files that changed, once there was no further change for so long, or once somebody asks."""
+        paths: set[bytes] = set()
+        until = time.monotonic() + _LONGEST_S
+        heard = [self._watch.fd, 0] if quiet else [self._watch.fd]
+        while self._watch.fd >= 0:
+            ready = select.select(heard, [], [], quiet)[0]
+            if self._watch.fd in ready:
+                more, walk = self._watch.changes()
+                paths |= more
+                self._walk_wanted |= walk
+            if self._watch.fd not in ready or 0 in ready or time.monotonic() > until:
+                break
+        return paths
+
+    def _may_walk(self, now: float) -> bool:
+        """Whether a walk for the sake of some new names is not too much."""
+        return now >= self._walked + _WALK_SHARE * self._walk_took
+
+    # --- the work --------------------------------------------------------------------------------
+
+    def _files(self) -> list[Seen]:
+        started, since = time.monotonic(), time.time_ns() - _CLOCK_NS
+        self._walk_wanted = False
+        seen = self._walk.files(self._tick)
+        self._walk_wanted |= self._watch.follow((file.path for file in seen), since)
+        self._walked = time.monotonic()
+        self._walk_took = self._walked - started
+        walk = self._walk
+        self._note(past_limit=walk.past_limit, ignore_files=walk.ignore_files, walks=self._watch.reason)
+        return seen
+
+    def _note(self, **what: object) -> None:
+        self._now = msgspec.structs.replace(self._now, **what)
+
+    def _update(self, paths: Sequence[bytes] | None, *, sure: bool = False) -> None:
+        """Bring the index up to date, wholly or for some files; `sure` for those who can't wait for the next walk."""
+        if not self._walked:
+            paths = None
+        build = self._home.current()
+        if build is None:
+            self._build("")
+            return
+        writer = Writer(build)
+        if writer.embedding != (self._embedding.name if self._embedding else ""):
+            writer.close()
+            self._build("it was made for another embedding")
+            return
+        try:
+            again, gone = writer.behind()
+            for file in gone:
+                writer.forget_text(file)
+            jobs, dropped = self._some(paths, writer, sure) if paths is not None and not again else (None, [])
+            if jobs is None:
+                jobs, dropped = self._all(again, writer)
+            for file in dropped:
+                writer.drop(file)
+            self._note(files_total=len(jobs), removed=len(dropped))
+            self._look(writer, jobs)
+            writer.commit()
+            self._note(changed=len(jobs))
+            self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # what follows is tidying
+            self._tell_waiting("")
+        finally:
+            writer.close()
+
+    def _some(self, paths: Sequence[bytes], writer: Writer, sure: bool) -> tuple[list[Job] | None, list[int]]:
+        """What to look at and what is gone, of some files; no list where a walk has to tell now what is ignored."""
+        known = writer.known(paths)
+        jobs: list[Job] = []
+        dropped: list[int] = []
+        for path in paths:
+            file, old = self._walk.look(path), known.get(path)
+            if file is None and old is not None:
+                dropped.append(old.id)
+            elif file is not None and old is not None:
+                jobs.append(Job(old.id, path, file.size, old.sha256))
+            elif file is not None and path not in self._ignored:
+                self._unsure.add(path)
+        if self._unsure:
+            self._walk_wanted = True
+            if sure or self._may_walk(time.monotonic()):
+                return None, []
+        return jobs, dropped
+
+    def _all(self, again: set[bytes], writer: Writer) -> tuple[list[Job], list[int]]:
+        """The same for the whole root."""
+        files, known = self._files(), writer.known()
+        there = {file.path for file in files}
+        self._ignored = (self._ignored | self._unsure) - there
+        self._unsure = set()
+        if len(self._ignored) > _REMEMBERED:
+            self._ignored = set()
+        jobs: list[Job] = []
+        for file in files:
+            old = known.get(file.path)
+            if old is None:
+                jobs.append(Job(writer.new_id(), file.path, file.size))
+            elif file.path in again:
+                jobs.append(Job(old.id, file.path, file.size))
+            elif (file.size, file.mtime_ns) != (old.size, old.mtime_ns):
+                jobs.append(Job(old.id, file.path, file.size, old.sha256))
+        return jobs, [old.id for path, old in known.items() if path not in there]
+
+    def _build(self, why: str) -> None:
+        """A new index beside the old one, put in its place when it is complete."""
+        self._note(building=True, rebuilt=why)
+        folder = self._home.new_build()
+        writer = Writer(folder, fresh=True)
+        try:
+            files = self._files()
+            self._note(files_total=len(files))
+            self._look(writer, [Job(writer.new_id(), file.path, file.size) for file in files], commit_every=0)
+            writer.set_meta("embedding", self._embedding.name if self._embedding else "")
+            writer.commit()
+            writer.close()
+        except BaseException:
+            writer.close()
+            self._home.discard(folder)
+            raise
+        self._home.put_in_force(folder)
+        self._note(building=False, changed=len(files))
+
+    def _look(self, writer: Writer, jobs: list[Job], commit_every: int = _COMMIT_FILES) -> None:
+        count = 1 if len(jobs) <= _ALONE else self._setup.workers
+        for done, looked in enumerate(self._workers.look_at(jobs, count, self._tick), 1):
+            writer.put(looked)
+            self._note(files_done=done)
+            if commit_every and done % commit_every == 0:
+                writer.commit()
+
+
+def main() -> None:
+    """Read the setup, then serve; whoever calls the server comes first."""
+    os.nice(_NICE)
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            sys.exit(0)
+        line += piece
+    Keeper(msgspec.json.decode(line, type=Setup)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,361 @@
+"""The server's end of the line to the process that keeps an index: starts it, asks, and knows what it told last."""
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ...errors import Cancelled, FeatureUnavailable, LlmcError
+from ...files.filesystem import Root
+from ...files.ripgrep import find_ripgrep, needed_to_run
+from ...kernel import confine, landlock, syscalls
+from ...kernel.launcher import ConfinementError, Launcher, Started
+from ...session import Session
+from ...store.leases import CRIT_DB, Key, Leases
+from ..parse.grammars import CACHE, unpack
+from ..store.layout import home_of
+from .keeper import News, Request, Setup
+from .walk import Rules
+
+_POLL_S = 0.05
+_FOREVER_S = 1e9
+_LAST_WORDS = 2_000
+_MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
+_KEPT = 100  # outcomes are remembered for those who ask late
+_DEAF_S = 5.0  # a process that reads nothing for so long, while its line is full, is given up
+_SILENT_S = 300.0  # so is one that is at work and says nothing for so long
+
+
+class Wanted(NamedTuple):
+    """What an index should hold."""
+
+    rules: Rules
+    embedding: str
+
+
+class Builder:
+    """One index's keeper; safe from any thread. The first request starts its process, and the first after its end."""
+
+    def __init__(self, launcher: Launcher, root: Root, data_dir: str, wanted: Wanted, leases: Leases) -> None:
+        self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
+        self._home = home = home_of(data_dir, root.real)
+        self._setup = Setup(home.folder, wanted.rules, os.fsdecode(find_ripgrep()), wanted.embedding)
+        self._changed = threading.Condition()
+        self._child: Started | None = None
+        self._stdin = -1
+        self._last_id = 0
+        self._whole = 0  # the id of the request for the whole index that is under way
+        self._waiters: dict[int, int] = {}  # how many wait for what came of a request
+        self._goes_on: set[int] = set()  # requests of which somebody was told that they go on without him
+        self._stopped: set[int] = set()  # requests that nobody wants any more
+        self._pending: dict[int, Started] = {}  # whom a request was handed to
+        self._outcomes: dict[int, News] = {}
+        self._news = News()
+        self._heard = 0.0
+        self._closed = False
+        self._leading: list[threading.Thread] = []
+
+    @property
+    def news(self) -> News:
+        """What it told last."""
+        return self._news
+
+    @property
+    def running(self) -> bool:
+        """Whether it watches the root right now."""
+        return self._child is not None
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def refresh(self, who: Session, *, full: bool = False, why: str = "") -> int:
+        """Ask for the whole index to be brought up to date, or to be built anew; returns what to wait for, once."""
+        with self._changed:
+            if self._whole and not full:
+                return self._join(self._whole)
+            self._last_id += 1
+            request = Request(self._last_id, "refresh", full, why=why)
+            self._whole = request.id
+            leader = threading.Thread(target=self._lead, args=(request, who), name="index", daemon=True)
+            self._leading = [thread for thread in self._leading if thread.is_alive()]
+            self._leading.append(leader)
+            leader.start()
+            return self._join(request.id)
+
+    def look_at(self, paths: Sequence[bytes]) -> int:
+        """Ask for some files to be looked at again."""
+        with self._changed:
+            self._last_id += 1
+            self._send(Request(self._last_id, "refresh", paths=list(paths)))
+            return self._join(self._last_id)
+
+    def ping(self) -> int:
+        """The index is used: it should hold all changes so far. Returns what to wait for; 0 if nobody keeps it."""
+        with self._changed:
+            if self._child is None:
+                return 0
+            self._last_id += 1
+            try:
+                self._write(Request(self._last_id, "ping"), self._child)
+            except BrokenPipeError:  # whoever listens will notice, too
+                self._hang_up()
+                return 0
+            return self._join(self._last_id)
+
+    def stop(self, ticket: int) -> None:
+        """Give up a request that its last waiter took back; the index stays as it was."""
+        with self._changed:
+            if self._waiters.get(ticket) or ticket in self._goes_on or ticket in self._outcomes:
+                return
+            self._stopped.add(ticket)
+            if ticket == self._whole:  # whoever comes now starts anew
+                self._whole = 0
+            child = self._pending.get(ticket)
+            if child is not None and child is self._child:
+                try:
+                    self._write(Request(ticket, "stop"), child)
+                except BrokenPipeError:
+                    self._hang_up()
+            self._changed.notify_all()
+
+    def wait(self, ticket: int, until: float, check: Callable[[], None]) -> News | None:
+        """What came of a request; None while it is under way and time is up: then it goes on."""
+        with self._changed:
+            try:
+                while ticket not in self._outcomes:
+                    left = min(until - time.monotonic(), _POLL_S)
+                    if left <= 0:
+                        self._goes_on.add(ticket)
+                        return None
+                    self._changed.wait(left)
+                    check()
+                return self._outcomes[ticket]
+            finally:
+                self._leave(ticket)
+
+    def _join(self, ticket: int) -> int:
+        self._waiters[ticket] = self._waiters.get(ticket, 0) + 1
+        return ticket
+
+    def _leave(self, ticket: int) -> None:
+        self._waiters[ticket] = self._waiters.get(ticket, 1) - 1
+        if not self._waiters[ticket]:
+            del self._waiters[ticket]
+
+    def close(self) -> None:
+        """Let it end."""
+        with self._changed:
+            self._closed = True
+            self._hang_up()
+            leading = self._leading
+        for thread in leading:
+            thread.join(2.0)
+
+    # --- a request for the whole index holds a lease ------------------------------------------------
+
+    def _lead(self, request: Request, who: Session) -> None:
+        key = Key(f"index:{self._root.shown}")
+
+        def check() -> None:
+            self._still_wanted()
+            if request.id in self._stopped:
+                raise Cancelled("stopped")
+
+        try:
+            with self._leases.held(CRIT_DB, [key], who, wait_s=_FOREVER_S, check=check) as tokens:
+                self._see_through(request, tokens, check)
+        except LlmcError as exc:
+            self._settle(request.id, News(id=request.id, done=True, failed=exc.message, hint=exc.hint or ""))
+        except Exception as exc:  # noqa: BLE001 - whatever it was, somebody waits for this request
+            why = f"{type(exc).__name__}: {exc}"[:300]
+            self._settle(request.id, News(id=request.id, done=True, failed=why))
+
+    def _see_through(self, request: Request, tokens: Sequence[int], check: Callable[[], None]) -> None:
+        grammars = self._prepared()
+        with self._changed:
+            check()
+            self._send(request, grammars)
+        renewed = self._heard = time.monotonic()
+        while not self._over(request.id):
+            now = time.monotonic()
+            if now - self._heard > _SILENT_S:
+                self._give_up(request.id)
+            if now - renewed > self._leases.ttl_s / 3:
+                renewed = now
+                self._leases.renew(tokens)
+
+    def _over(self, ticket: int) -> bool:
+        """Whether a request is settled, or nobody will settle it any more; takes a moment."""
+        with self._changed:
+            if ticket in self._pending and not self._closed:
+                self._changed.wait(_POLL_S)
+            return ticket not in self._pending or self._closed
+
+    def _give_up(self, ticket: int) -> None:
+        """End a process that hangs."""
+        with self._changed:
+            child = self._pending.get(ticket)
+            if child is not None:
+                self._launcher.signal(child, signal.SIGKILL)
+            if child is self._child:
+                self._hang_up()
+        raise FeatureUnavailable(f"the indexing process said nothing for {_SILENT_S:.0f} s and was ended")
+
+    def _still_wanted(self) -> None:
+        if self._closed:
+            raise FeatureUnavailable("the server is closing")
+
+    def _settle(self, ticket: int, news: News) -> None:
+        with self._changed:
+            self._outcomes[ticket] = news
+            self._pending.pop(ticket, None)
+            if ticket == self._whole:
+                self._whole = 0
+            self._goes_on.discard(ticket)
+            self._stopped.discard(ticket)
+            for old in [old for old in sorted(self._outcomes)[:-_KEPT] if old not in self._waiters]:
+                del self._outcomes[old]
+            self._changed.notify_all()
+
+    # --- the line --------------------------------------------------------------------------------
+
+    def _send(self, request: Request, grammars: bytes | None = None) -> None:
+        """Hand over a request, to a new process where the old one has ended."""
+        for _ in range(2):
+            try:
+                child = self._child or self._start(grammars or self._prepared())
+                self._write(request, child)
+                return
+            except BrokenPipeError:
+                self._hang_up()
+        raise FeatureUnavailable(f"the indexing process ended at once: {self._last_words()}")
+
+    def _write(self, request: Request, child: Started) -> None:
+        """A line, whole; BrokenPipeError where nobody reads it."""
+        _write_all(self._stdin, msgspec.json.encode(request) + b"\n")
+        if request.do != "stop":
+            self._pending[request.id] = child
+
+    def _prepared(self) -> bytes:
+        """Where the grammars are, once there is a folder for the index too; may take long the first time."""
+        self._still_wanted()
+        try:
+            self._home.prepare(self._root.shown)
+            return os.fsencode(unpack(self._data_dir))
+        except OSError as exc:
+            raise _unavailable(self._home.folder, exc) from None
+
+    def _start(self, grammars: bytes) -> Started:
+        self._still_wanted()
+        try:
+            log = os.open(
+                os.path.join(self._home.folder, "log"), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+            )
+        except OSError as exc:
+            raise _unavailable(self._home.folder, exc) from None
+        try:
+            ruleset = self._confinement(grammars)
+        except BaseException:
+            os.close(log)
+            raise
+        in_read, in_write = os.pipe2(os.O_CLOEXEC)
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            child = self._launcher.start(
+                confine.command("llmc_mcp.rag.build.keeper"),
+                {os.fsencode(CACHE): grammars},
+                [self._root.fd, in_read, out_write, log, ruleset],
+                confine.plan(4, memory=_MEMORY),
+            )
+        except OSError as exc:
+            os.close(in_write)
+            os.close(out_read)
+            reason = "it could not be confined" if isinstance(exc, ConfinementError) else exc.strerror
+            raise FeatureUnavailable(f"the indexing process did not start: {reason}") from None
+        finally:
+            for fd in (in_read, out_write, log, ruleset):
+                os.close(fd)
+        os.set_blocking(in_write, False)
+        self._stdin, self._child = in_write, child
+        self._news = News(busy=True)
+        threading.Thread(target=self._listen, args=(out_read, child), name="index-news", daemon=True).start()
+        _write_all(in_write, msgspec.json.encode(self._setup) + b"\n")
+        return child
+
+    def _listen(self, fd: int, child: Started) -> None:
+        decoder = msgspec.json.Decoder(News)
+        with os.fdopen(fd, "rb") as lines:
+            for line in lines:
+                try:
+                    news = decoder.decode(line)
+                except msgspec.DecodeError:  # it parses hostile files: one that talks nonsense is not listened to
+                    self._launcher.signal(child, signal.SIGKILL)
+                    break
+                with self._changed:
+                    self._heard = time.monotonic()
+                    self._news = news
+                    if news.done and news.id:
+                        self._settle(news.id, news)
+                    self._changed.notify_all()
+        code = self._launcher.wait(child)
+        with self._changed:
+            why = f"the indexing process ended (exit {code}): {self._last_words()}"
+            for ticket in [ticket for ticket, whose in self._pending.items() if whose is child]:
+                self._settle(ticket, News(id=ticket, done=True, failed=why))
+            if self._child is child:
+                self._hang_up()
+                self._news = News(failed=why if code else "")
+            self._changed.notify_all()
+
+    def _hang_up(self) -> None:
+        if self._stdin >= 0:
+            os.close(self._stdin)
+        self._stdin, self._child = -1, None
+
+    def _last_words(self) -> str:
+        try:
+            with open(os.path.join(self._home.folder, "log"), encoding="utf-8", errors="replace") as log:
+                return log.read()[-_LAST_WORDS:].strip().rpartition("\n")[2]
+        except OSError:
+            return ""
+
+    def _confinement(self, grammars: bytes) -> int:
+        """Read the root, write the index, run Python and ripgrep: nothing else."""
+        if syscalls.landlock_abi() == 0:
+            raise FeatureUnavailable(
+                "the code index needs Landlock, which this kernel lacks or has switched off",
+                hint="Linux 5.13+ with landlock in the lsm= list; linux_fs_list and read_file work without.",
+            )
+        allowed = [(os.fsencode(self._home.folder), syscalls.EVERYTHING), *confine.needed(grammars)]
+        try:
+            return landlock.ruleset(
+                [*allowed, *needed_to_run(find_ripgrep())], [(self._root.fd, syscalls.READ_ONLY, True)]
+            )
+        except OSError as exc:
+            raise _unavailable(self._home.folder, exc) from None
+
+
+def _unavailable(folder: str, exc: OSError) -> FeatureUnavailable:
+    return FeatureUnavailable(
+        f"the code index can't be kept in {folder}: {exc.strerror}",
+        hint="Make it writable, or set LLMC_DATA_DIR to another folder.",
+    )
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    """Into a pipe that does not block; BrokenPipeError also where nobody reads it."""
+    until = time.monotonic() + _DEAF_S
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise BrokenPipeError("nobody reads it") from None
+            poll.poll(left * 1000)

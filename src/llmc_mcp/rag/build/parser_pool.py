@@ -1,0 +1,259 @@
+"""Processes that look at files: they read, parse and take words apart, so that the one that writes need not.
+
+Grammars are C code that meets whatever lies in a repository. One that crashes or never ends takes a worker with it, not
+the index: the file is noted as one that can't be parsed, and a new worker goes on with the rest.
+"""
+
+import gc
+import hashlib
+import os
+import resource
+import select
+import signal
+import socket
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from ..parse import outline
+from ..parse.types import Parsed
+from ..store import rank
+from ..store.embed import Embedding
+from ..store.index import GONE, SAME, Content, Looked
+from .walk import Skip, Walk
+
+_BATCH_FILES, _BATCH_BYTES = 24, 256 << 10
+_PATIENCE_S = 30.0  # for a batch; one file of a megabyte takes a fraction of a second
+_TICK_S = 0.05
+_MEMORY = 1 << 30
+_FRAME = 8
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    """A file to look at; with the hash of its known content, an equal one is not parsed again."""
+
+    id: int
+    path: bytes
+    size: int
+    known: bytes = b""
+
+
+class _Worker(NamedTuple):
+    pid: int
+    line: socket.socket
+
+
+class Workers:
+    """A few processes, forked when they are needed and kept for the next time."""
+
+    def __init__(self, walk: Walk, embedding: Embedding | None = None) -> None:
+        self._walk, self._embedding = walk, embedding
+        self._free: list[_Worker] = []
+        self._all: list[_Worker] = []
+
+    def warm(self, count: int) -> None:
+        """Have as many ready."""
+        while len(self._all) < count:
+            self._free.append(self._fork())
+
+    def look_at(self, jobs: Iterable[Job], count: int, tick: Callable[[], None]) -> Iterator[Looked]:
+        """What looks at files found, in any order; `tick` is called often and may raise to give up."""
+        self.warm(count)
+        batches = deque(_batches(jobs))
+        running: dict[int, tuple[_Worker, list[Job], float]] = {}
+        poll = select.poll()
+        try:
+            while batches or running:
+                while batches and self._free and len(running) < count:
+                    worker, batch = self._free.pop(), batches.popleft()
+                    if not _send(worker.line, msgspec.msgpack.encode(batch)):
+                        self._bury(worker)
+                        batches.appendleft(batch)
+                        self.warm(count)
+                        continue
+                    running[worker.line.fileno()] = worker, batch, time.monotonic() + _PATIENCE_S
+                    poll.register(worker.line, select.POLLIN)
+                ready = {fd for fd, _ in poll.poll(_TICK_S * 1000)}
+                tick()
+                now = time.monotonic()
+                for fd, (worker, batch, until) in list(running.items()):
+                    if fd not in ready and now < until:
+                        continue
+                    poll.unregister(fd)
+                    del running[fd]
+                    answer = _receive(worker.line) if fd in ready else b""
+                    if answer:
+                        self._free.append(worker)
+                        yield from msgspec.msgpack.decode(answer, type=list[Looked])
+                        continue
+                    self._bury(worker)
+                    self.warm(count)
+                    if len(batch) > 1:
+                        batches.extend([job] for job in batch)
+                    else:
+                        why = "its parser failed" if fd in ready else "parsing it took too long"
+                        yield _unparsable(batch[0], why)
+        finally:
+            for worker, _, _ in running.values():  # whoever is still at work has nobody to tell
+                self._bury(worker)
+
+    def _fork(self) -> _Worker:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _keep_only(theirs.fileno(), self._walk.root)
+                _serve(theirs, self._walk, self._embedding)
+            finally:
+                os._exit(1)
+        theirs.close()
+        worker = _Worker(pid, ours)
+        self._all.append(worker)
+        return worker
+
+    def _bury(self, worker: _Worker) -> None:
+        worker.line.close()
+        os.kill(worker.pid, signal.SIGKILL)
+        os.waitpid(worker.pid, 0)
+        self._all.remove(worker)
+        if worker in self._free:
+            self._free.remove(worker)
+
+    def keep(self, count: int) -> None:
+        """End all but as many: what they imported and cached is worth keeping, but not twice."""
+        for worker in self._free[count:]:
+            self._bury(worker)
+
+    def close(self) -> None:
+        """End all."""
+        for worker in list(self._all):
+            self._bury(worker)
+
+
+def _batches(jobs: Iterable[Job]) -> Iterator[list[Job]]:
+    batch: list[Job] = []
+    size = 0
+    for job in jobs:
+        batch.append(job)
+        size += job.size
+        if len(batch) >= _BATCH_FILES or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _unparsable(job: Job, why: str) -> Looked:
+    return Looked(job.id, job.path, job.size, 0, b"", why)
+
+
+# --- the line --------------------------------------------------------------------------------------
+
+
+def _send(line: socket.socket, data: bytes) -> bool:
+    try:
+        line.sendall(len(data).to_bytes(_FRAME, "little") + data)
+    except OSError:
+        return False
+    return True
+
+
+def _receive(line: socket.socket) -> bytes:
+    """One frame; empty when the other end is gone."""
+    size = int.from_bytes(_exactly(line, _FRAME), "little")
+    return _exactly(line, size) if size else b""
+
+
+def _exactly(line: socket.socket, size: int) -> bytes:
+    buffer = bytearray(size)
+    view, at = memoryview(buffer), 0
+    while at < size:
+        try:
+            got = line.recv_into(view[at:])
+        except OSError:
+            got = 0
+        if not got:
+            return b""
+        at += got
+    return bytes(buffer)
+
+
+# --- in the worker ---------------------------------------------------------------------------------
+
+
+def _keep_only(*kept: int) -> None:
+    """Close what a fork inherits: the lock of the index, most of all, would be held for as long as a worker lives."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    edges = [2, *sorted(kept), 1 << 16]
+    for low, high in pairwise(edges):
+        os.closerange(low + 1, high)
+
+
+def _serve(line: socket.socket, walk: Walk, embedding: Embedding | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY if hard < 0 else min(_MEMORY, hard), hard))
+    gc.freeze()
+    gc.disable()  # what parsing leaves behind is freed by counting; a batch later a collection gets the rest
+    while frame := _receive(line):
+        jobs = msgspec.msgpack.decode(frame, type=list[Job])
+        if not _send(line, msgspec.msgpack.encode([_look(walk, job, embedding) for job in jobs])):
+            return
+        gc.collect(1)
+
+
+def _look(walk: Walk, job: Job, embedding: Embedding | None) -> Looked:
+    try:
+        data, info = walk.read(job.path)
+    except FileNotFoundError:
+        return Looked(job.id, job.path, 0, 0, b"", GONE)
+    except OSError as exc:
+        return Looked(job.id, job.path, *_stat(walk, job), b"", f"unreadable: {os.strerror(exc.errno or 5).lower()}")
+    except Skip as exc:
+        return Looked(job.id, job.path, *_stat(walk, job), b"", str(exc))
+    seen = (job.id, job.path, info.st_size, info.st_mtime_ns, hashlib.sha256(data).digest())
+    if b"\0" in data:
+        return Looked(*seen, "binary")
+    if seen[-1] == job.known:
+        return Looked(*seen, SAME)
+    return _parsed(seen, data, embedding)
+
+
+def _stat(walk: Walk, job: Job) -> tuple[int, int]:
+    seen = walk.look(job.path)
+    return (seen.size, seen.mtime_ns) if seen else (job.size, 0)
+
+
+def _content(file: int, parsed: Parsed, data: bytes, embedding: Embedding | None) -> Content:
+    documents = rank.documents(file, parsed, data)
+    return Content(
+        parsed.language,
+        parsed.broken_line,
+        len(parsed.chunks),
+        msgspec.msgpack.encode(parsed.chunks),
+        outline.pack(parsed.definitions),
+        [one.name for one in parsed.definitions],
+        parsed.references,
+        documents,
+        rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
+    )
+
+
+def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None) -> Looked:
+    from ..parse import parse
+
+    try:
+        parsed = parse.look(os.fsdecode(seen[1]), data)
+        looked = Looked(*seen, "", _content(seen[0], parsed, data, embedding))
+        msgspec.msgpack.encode(looked)
+    except Exception as exc:  # noqa: BLE001
+        traceback.print_exc(limit=-4)  # into the log: whatever a file holds, this is a bug of ours
+        return Looked(*seen, f"unparsable: {type(exc).__name__}")
+    return looked

@@ -1,0 +1,169 @@
+"""Does a file that was just changed still parse? Asked after each edit, so never in its way.
+
+Grammars are written in C and what they read may be meant to hurt, so a confined process of its own does it. Starting
+that takes a while, and so does unpacking a grammar for the first time on a machine: an edit waits a moment and no
+longer, and the next one finds it ready.
+"""
+
+import os
+import resource
+import select
+import signal
+import threading
+import time
+from collections import Counter
+
+import msgspec
+
+from ...errors import LlmcError
+from ...kernel import syscalls
+from ...kernel.launcher import Launcher, Started
+from ..parse.detect import language_of
+from ..parse.types import Wrong
+from .syntax_child import Answer, Question, receive, send
+
+PATIENCE_S = 0.25  # an edit waits no longer than this
+LARGEST_BYTES = 512 * 1024
+_LONGEST_S = 5.0  # a process that takes longer is ended
+_MEMORY = 1 << 30
+_SHOWN = 80
+_EMBEDDING = ("markdown", "rst")  # anything is a document
+_DATA = ("json", "toml", "yaml", "css")
+_UNSURE = ("c", "cpp", "csharp", "swift", "sql", "yaml")  # macros, dialects, templates: their grammars err in real code
+
+
+class Checker:
+    """Says what is wrong with a text; safe from any thread."""
+
+    def __init__(self, launcher: Launcher, data_dir: str, patience_s: float = PATIENCE_S) -> None:
+        self._launcher, self._data_dir, self._patience_s = launcher, data_dir, patience_s
+        self._free = threading.Lock()
+        self._child: Started | None = None
+        self._stdin = self._stdout = -1
+        self._unpacked: set[str] = set()
+        self._closed = False
+
+    def may_know(self, path: str) -> bool:
+        """Whether a file of this name may be in a language that can be checked."""
+        return bool(language_of(path, b"")) or "." not in path.rpartition("/")[2]
+
+    def check(self, path: str, before: bytes | None, after: bytes) -> str | None:
+        """`ok`, or where the first error is; None where that can't be said, or not soon enough."""
+        from ..parse.languages import LANGUAGES
+
+        language = language_of(path, after[:4096])
+        if language in _EMBEDDING or (language not in LANGUAGES and language not in _DATA):
+            return None
+        if max(len(after), len(before or b"")) > LARGEST_BYTES or self._closed or syscalls.landlock_abi() == 0:
+            return None
+        until = time.monotonic() + self._patience_s
+        if not self._free.acquire(timeout=self._patience_s):
+            return None
+        asked = _Asked(Question(language, [after] if before is None else [after, before]))
+        threading.Thread(target=self._answer, args=(asked,), name="syntax", daemon=True).start()
+        if not asked.done.wait(max(0.0, until - time.monotonic())) or asked.answer is None:
+            return None
+        now, then = asked.answer[0], asked.answer[1] if before is not None else None
+        if now is None or (then is None and before is not None):
+            return None
+        return _told(after, now, before, then, sure=language not in _UNSURE)
+
+    def close(self) -> None:
+        """Let the process end."""
+        self._closed = True
+        if self._free.acquire(timeout=1.0):
+            self._hang_up()
+            self._free.release()
+
+    def _answer(self, asked: "_Asked") -> None:
+        try:
+            self._ready(asked.question.language)
+            send(self._stdin, msgspec.msgpack.encode(asked.question))
+            frame = receive(self._stdout) if select.select([self._stdout], [], [], _LONGEST_S)[0] else None
+            if frame is None:
+                self._hang_up()
+            else:
+                asked.answer = msgspec.msgpack.decode(frame, type=Answer).errors
+        except (OSError, LlmcError, msgspec.MsgspecError):
+            self._hang_up()
+        finally:
+            self._free.release()
+            asked.done.set()
+
+    def _ready(self, language: str) -> None:
+        from ..parse.grammars import unpack
+
+        if self._closed:
+            raise BrokenPipeError(32, "the server is closing")
+        place = unpack(self._data_dir, [language]) if language not in self._unpacked else ""
+        self._unpacked.add(language)
+        if self._child is not None and self._launcher.wait(self._child, 0) is None:
+            return
+        self._hang_up()
+        self._start(os.fsencode(place or unpack(self._data_dir, [language])))
+
+    def _start(self, grammars: bytes) -> None:
+        from ...kernel.confine import command, needed, plan
+        from ...kernel.landlock import ruleset
+        from ..parse.grammars import CACHE
+
+        opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC)]
+        opened += [os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)]
+        folder, in_read, in_write, out_read, out_write, nothing = opened
+        try:
+            opened.append(ruleset(needed(grammars)))
+            self._child = self._launcher.start(
+                command("llmc_mcp.rag.build.syntax_child"),
+                {os.fsencode(CACHE): grammars},
+                [folder, in_read, out_write, nothing, opened[-1]],
+                plan(4, (resource.RLIMIT_AS, _MEMORY)),
+            )
+            self._stdin, self._stdout = in_write, out_read
+        finally:
+            for fd in opened:
+                if self._child is None or fd not in (in_write, out_read):
+                    os.close(fd)
+
+    def _hang_up(self) -> None:
+        child, self._child = self._child, None
+        for fd in (self._stdin, self._stdout):
+            if fd >= 0:
+                os.close(fd)
+        self._stdin = self._stdout = -1
+        if child is not None:
+            self._launcher.signal(child, signal.SIGKILL)
+            self._launcher.forget(child)
+
+
+class _Asked:
+    """A question on its way."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.done = threading.Event()
+        self.answer: list[list[Wrong] | None] | None = None
+
+
+def _told(after: bytes, now: list[Wrong], before: bytes | None, then: list[Wrong] | None, *, sure: bool) -> str | None:
+    """What to say of the errors that are in a text now, and were in it before it was changed."""
+    if not now:
+        return "ok"
+    if before is None or not before.strip():
+        return _described(after, now[0]) if sure else None
+    known = Counter(_line(before, one) for one in then or ())
+    for one in now:
+        if known[_line(after, one)] == 0:
+            return _described(after, one)
+        known[_line(after, one)] -= 1
+    return f"line {now[0].line}, as before this change"
+
+
+def _described(text: bytes, one: Wrong) -> str:
+    shown = _line(text, one).decode(errors="replace").strip()
+    shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
+    return f"line {one.line}: {f'missing {one.missing} in ' if one.missing else ''}{shown}"
+
+
+def _line(text: bytes, one: Wrong) -> bytes:
+    lines = text.split(b"\n", one.line)
+    return lines[one.line - 1] if one.line <= len(lines) else b""

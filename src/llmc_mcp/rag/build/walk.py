@@ -1,0 +1,233 @@
+"""Which files of a root are indexed, and reading one of them so that nothing leads out of the root.
+
+ripgrep lists the files: it knows .gitignore, .ignore and .rgignore by heart. A `.ragignore` is written like a
+.gitignore and may lie in any folder; ripgrep takes one file of such rules, so those of nested folders are spelled out
+from the top. Symbolic links are never followed, and every file is opened below the root by the kernel's rules.
+"""
+
+import errno
+import os
+import select
+import signal
+import stat as stat_bits
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ...kernel import syscalls
+from ...kernel.limits import OWN_MEMORY, limit_own_memory
+from ...policy import NameRules, name_rules
+
+RAG_IGNORE = b".ragignore"
+IGNORE_FILES = frozenset({RAG_IGNORE, b".gitignore", b".ignore", b".rgignore"})
+
+_QUIET = ["--no-config", "--no-ignore-global", "--no-messages", "--color=never", "--no-require-git"]
+_NO_LINKS = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS | syscalls.RESOLVE_NO_SYMLINKS
+_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+_READ = 1 << 18
+_TICK_S, _TICK_EVERY = 0.05, 256
+# Rules cost ripgrep some hundred times their length. What is past these limits keeps its whole folder from the index:
+# the rules that are not read may be there to keep something out of it.
+_IGNORE_BYTES = 64 << 10  # of one .ragignore
+_RULE_BYTES = 1 << 10  # of one line
+_RULES = 5_000  # of all .ragignore files of a root
+_IGNORE_FILES_NAMED = 3
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the operator wants indexed; it travels to the process that builds."""
+
+    secret_names: tuple[str, ...] = ()
+    secret_exceptions: tuple[str, ...] = ()
+    refuse_foreign_links: bool = True
+    cross_mounts: bool = True
+    leave_out: str = ""  # a folder of the server's own, below the root
+    max_file_bytes: int = 1 << 20
+    max_files: int = 200_000
+
+
+class Seen(NamedTuple):
+    """A file as a walk saw it."""
+
+    path: bytes
+    size: int
+    mtime_ns: int
+
+
+class Skip(Exception):
+    """A file is not indexed; the message is the reason."""
+
+
+class Walk:
+    """The files below one root; used in the building process, whose working directory the root is."""
+
+    def __init__(self, root: int, rules: Rules, ripgrep: str, scratch: str) -> None:
+        self.root, self._rules, self._ripgrep, self._scratch = root, rules, ripgrep, scratch
+        self._secrets: NameRules = name_rules(rules.secret_names, rules.secret_exceptions)
+        self._at = os.readlink(f"/proc/self/fd/{root}")  # a folder above may be what makes a name secret: ~/.ssh/*
+        self._resolve = _NO_LINKS | (0 if rules.cross_mounts else syscalls.RESOLVE_NO_XDEV)
+        self._left_out = os.fsencode(rules.leave_out) + b"/" if rules.leave_out else b""
+        self.ignore_files = ""  # what the last walk says of ignore files that are too large
+        self.past_limit = 0  # files that the last walk left out because there are too many
+
+    def files(self, tick: Callable[[], None]) -> list[Seen]:
+        """Every file that is to be indexed, by path: the first ones where there are too many. Calls `tick` often."""
+        most = self._rules.max_files
+        paths: list[bytes] = []
+        count = 0
+        for path in self._listed(tick):
+            if self._wanted(path):
+                paths.append(path)
+                count += 1
+            if len(paths) >= 2 * most + _TICK_EVERY:
+                paths.sort()
+                del paths[most:]
+        paths.sort()
+        self.past_limit = max(count - most, 0)
+        found: list[Seen] = []
+        for number, path in enumerate(paths[:most]):
+            if number % _TICK_EVERY == 0:
+                tick()
+            if (file := self.look(path)) is not None:
+                found.append(file)
+        return found
+
+    def look(self, path: bytes) -> Seen | None:
+        """A regular file's size and time; None for what is gone or something else."""
+        try:
+            info = os.stat(path, dir_fd=self.root, follow_symlinks=False)
+        except OSError:
+            return None
+        return Seen(path, info.st_size, info.st_mtime_ns) if stat_bits.S_ISREG(info.st_mode) else None
+
+    def _wanted(self, path: bytes) -> bool:
+        if self._left_out and path.startswith(self._left_out):
+            return False
+        return not self._secrets.covers(f"{self._at}/{os.fsdecode(path)}")
+
+    def _listed(self, tick: Callable[[], None]) -> Iterator[bytes]:
+        flags = ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
+        own_rules = self._own_rules(flags, tick)
+        with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="ignore-") as spelled:
+            spelled.write(own_rules)
+            spelled.flush()
+            ignore = ["--ignore-file", spelled.name] if own_rules else []
+            yield from self._ask(tick, *flags, *ignore)
+
+    def _own_rules(self, flags: list[str], tick: Callable[[], None]) -> bytes:
+        """The rules of every .ragignore, from the top down: of two that speak of a file, the deeper one decides."""
+        found = sorted(self._ask(tick, *flags, "--glob", RAG_IGNORE.decode()), key=lambda path: path.count(b"/"))
+        rules: list[bytes] = []
+        refused: list[bytes] = []
+        for path in found:
+            tick()
+            folder = path.rpartition(b"/")[0]
+            try:
+                own = self._rules_in(path, folder)
+            except FileNotFoundError:
+                continue
+            except (OSError, Skip):
+                own = None
+            if own is None or len(rules) + len(own) > _RULES:
+                refused.append(path)
+                own = [spell_out(b"*", folder)]
+            rules += own
+            if len(rules) > 2 * _RULES:  # so many folders that even to leave them out is too much
+                rules = [b"*"]
+                break
+        self.ignore_files = _refused_words(refused)
+        return b"\n".join(rules) + b"\n" if rules else b""
+
+    def _rules_in(self, path: bytes, folder: bytes) -> list[bytes] | None:
+        """The rules of one file; None where they are too many or too long."""
+        data = self.read(path)[0]
+        lines = data.splitlines() if len(data) <= _IGNORE_BYTES else [data]
+        if any(len(line) > _RULE_BYTES for line in lines):
+            return None
+        return [rule for line in lines if (rule := spell_out(line, folder))]
+
+    def _ask(self, tick: Callable[[], None], *arguments: str) -> Iterator[bytes]:
+        """Paths that ripgrep prints, as they come; it ends with whoever stops listening."""
+        command = [self._ripgrep, *_QUIET, *arguments, "--", "./"]
+        read, write = os.pipe()
+        try:
+            listing = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                env={},
+                preexec_fn=limit_own_memory,  # noqa: PLW1509 - no other thread of this process holds a Python lock
+            )
+        finally:
+            os.close(write)
+        try:
+            rest = b""
+            while True:
+                while not select.select([read], [], [], _TICK_S)[0]:
+                    tick()
+                if not (piece := os.read(read, _READ)):
+                    self._refuse_dead(listing.wait())
+                    break
+                tick()
+                *whole, rest = (rest + piece).split(b"\0")
+                yield from (path.removeprefix(b"./") for path in whole)
+        finally:
+            os.close(read)
+            listing.kill()
+            listing.wait()
+
+    @staticmethod
+    def _refuse_dead(code: int) -> None:
+        """A list that ends because ripgrep died is not the list of all files."""
+        if code < 0:
+            raise OSError(
+                errno.ENOMEM,
+                f"ripgrep was ended ({signal.Signals(-code).name}) while it listed the files: an ignore file may be "
+                f"too large for {OWN_MEMORY >> 20:,} MiB",
+            )
+
+    def read(self, path: bytes) -> tuple[bytes, os.stat_result]:
+        """A file's content, opened below the root without following a link; Skip says why it is not for the index."""
+        fd = syscalls.openat2(self.root, path, _OPEN_FILE, self._resolve)
+        try:
+            info = os.fstat(fd)
+            if not stat_bits.S_ISREG(info.st_mode):
+                raise Skip("not a regular file")
+            if self._rules.refuse_foreign_links and info.st_nlink > 1 and info.st_uid != os.geteuid():
+                raise Skip("a hard link to another user's file")
+            if info.st_size > self._rules.max_file_bytes:
+                raise Skip("too large")
+            pieces: list[bytes] = []
+            room = self._rules.max_file_bytes + 1
+            while room > 0 and (piece := os.read(fd, min(room, _READ))):
+                pieces.append(piece)
+                room -= len(piece)
+        finally:
+            os.close(fd)
+        if room <= 0:
+            raise Skip("too large")
+        return b"".join(pieces), info
+
+
+def _refused_words(paths: list[bytes]) -> str:
+    if not paths:
+        return ""
+    named = ", ".join(os.fsdecode(path) for path in paths[:_IGNORE_FILES_NAMED])
+    more = f" and {len(paths) - _IGNORE_FILES_NAMED:,} more" if len(paths) > _IGNORE_FILES_NAMED else ""
+    return f"ignore file too large: {named}{more}; nothing below its folder is indexed"
+
+
+def spell_out(line: bytes, folder: bytes) -> bytes:
+    """A rule of a folder's ignore file as it would be written at the top; empty for what is no rule."""
+    line = line.rstrip() if not line.endswith(b"\\ ") else line
+    if not line or line.startswith(b"#") or not folder:
+        return line if not line.startswith(b"#") else b""
+    negated = b"!" if line.startswith(b"!") else b""
+    pattern = line.removeprefix(b"!")
+    prefix = b"/" + b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\!# " else bytes([byte]) for byte in folder) + b"/"
+    if pattern.startswith(b"/"):
+        return negated + prefix + pattern[1:]
+    return negated + prefix + (b"" if b"/" in pattern.rstrip(b"/") else b"**/") + pattern

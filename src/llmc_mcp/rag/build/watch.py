@@ -1,0 +1,102 @@
+"""Which files changed, told by the kernel (inotify).
+
+Only folders that hold indexed files, and those on the way to them, are watched: what is ignored makes no noise. A
+folder that appears is watched at once. Where the kernel has no watch left for us, files are walked from time to time.
+"""
+
+import errno
+import os
+from collections.abc import Iterable
+
+from ...kernel import syscalls
+from .walk import IGNORE_FILES
+
+_BUFFER = 1 << 18
+_NEW_FOLDERS = 64  # one with more was unpacked or installed: the walk that follows knows which of it matters
+
+
+class Watch:
+    """Changes below the working directory since the last time somebody asked."""
+
+    def __init__(self) -> None:
+        self.reason = ""  # why files are walked instead; empty while the kernel tells
+        self._folders: dict[int, bytes] = {}
+        self._watched: dict[bytes, int] = {}
+        try:
+            self.fd = syscalls.inotify()
+        except OSError as exc:
+            self.fd, self.reason = -1, f"inotify: {exc.strerror}"
+
+    def follow(self, files: Iterable[bytes], since_ns: int) -> bool:
+        """Watch the folders of these files, and those above them; whether one changed since, unwatched."""
+        wanted = {b"."}
+        for path in files:
+            folder = path.rpartition(b"/")[0]
+            while folder and folder not in wanted:
+                wanted.add(folder)
+                folder = folder.rpartition(b"/")[0]
+        fresh = wanted - self._watched.keys()
+        for folder in fresh:
+            self._add(folder)
+        return any(_changed(folder) >= since_ns for folder in fresh)
+
+    def _add(self, folder: bytes) -> None:
+        if self.fd < 0 or self.reason:
+            return
+        try:
+            number = syscalls.inotify_watch(self.fd, folder)
+        except OSError as exc:
+            if exc.errno in (errno.ENOSPC, errno.ENOMEM, errno.EMFILE):
+                self.reason = "the kernel's limit of watched folders is reached (fs.inotify.max_user_watches)"
+            return  # gone, or no longer a folder: whoever walks will see
+        self._folders[number] = folder
+        self._watched[folder] = number
+
+    def changes(self) -> tuple[set[bytes], bool]:
+        """Files that changed, came or went, and whether only a walk can tell the rest."""
+        paths: set[bytes] = set()
+        walk = False
+        try:
+            events = syscalls.inotify_events(os.read(self.fd, _BUFFER))
+        except BlockingIOError:
+            return paths, walk
+        for number, mask, name in events:
+            if mask & syscalls.IN_Q_OVERFLOW:
+                walk = True
+                continue
+            folder = self._folders.get(number)
+            if folder is None:
+                continue
+            if mask & syscalls.IN_IGNORED:
+                self._watched.pop(self._folders.pop(number), None)
+                continue
+            path = name if folder == b"." else folder + b"/" + name
+            if name in IGNORE_FILES:
+                walk = True
+            elif name.startswith(b"."):
+                continue
+            elif mask & syscalls.IN_ISDIR:
+                walk = True
+                self._follow_new(path)
+            else:
+                paths.add(path)
+        return paths, walk
+
+    def _follow_new(self, folder: bytes) -> None:
+        """Watch a folder that appeared, and what it holds already, within reason; the walk finds what came before."""
+        todo, room = [folder], _NEW_FOLDERS
+        while todo and room:
+            folder, room = todo.pop(0), room - 1
+            self._add(folder)
+            try:
+                with os.scandir(folder) as found:
+                    todo += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+            except OSError:
+                continue
+
+
+def _changed(folder: bytes) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0  # gone: so are its files

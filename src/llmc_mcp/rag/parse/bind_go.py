@@ -1,0 +1,133 @@
+"""Go: imports, receivers, struct fields, variables and their types."""
+
+from tree_sitter import Node
+
+from .facts import Captures, Facts, expression, returns, type_name, typed
+from .scan import UNKNOWN
+from .scopes import BASE, STAR, Expression, Scopes, Value, Written
+
+QUERY = """
+(comment) @blank
+(interpreted_string_literal) @text
+(raw_string_literal) @text
+(rune_literal) @text
+(keyed_element . (literal_element (identifier) @blank))
+(import_spec) @import
+(package_clause) @blank
+(field_declaration) @field
+(parameter_declaration) @parameter
+(short_var_declaration) @short
+(range_clause left: (_) @unknown)
+(var_spec) @spec
+(const_spec) @spec
+(function_declaration) @function
+(method_declaration) @function
+"""
+BUILT_IN = frozenset(
+    {"string", "int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64", "float32"}
+    | {"float64", "bool", "byte", "rune", "error", "any", "make", "new", "len", "cap", "append", "copy", "delete"}
+    | {
+        "panic",
+        "recover",
+        "print",
+        "println",
+        "close",
+        "nil",
+        "true",
+        "false",
+        "iota",
+        "min",
+        "max",
+        "clear",
+        "uintptr",
+    }
+)
+
+_CHAINS = frozenset({"identifier", "selector_expression", "call_expression", "index_expression"})
+
+
+def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
+    """Fill `facts` from what the query found."""
+    for node in captures.get("import", ()):
+        _import(node, facts)
+    for node in captures.get("field", ()):
+        _field(node, scopes, facts)
+    for node in captures.get("parameter", ()):
+        kind = typed(facts.text(node.child_by_field_name("type")))
+        for name in node.children_by_field_name("name"):
+            facts.bind(node.start_byte, facts.text(name), kind)
+    for node in captures.get("short", ()):
+        _assigned(node.child_by_field_name("left"), node.child_by_field_name("right"), node.end_byte - 1, facts)
+    for node in captures.get("unknown", ()):
+        for name in node.named_children:
+            if name.type == "identifier":
+                facts.bind(node.start_byte, facts.text(name), UNKNOWN)
+    for node in captures.get("spec", ()):
+        kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
+        for name in node.children_by_field_name("name"):
+            first = value.named_children[0] if value is not None and value.named_children else None
+            facts.bind(
+                node.end_byte - 1,
+                facts.text(name),
+                typed(facts.text(kind)) if kind is not None else _value(first, facts),
+            )
+    for node in captures.get("function", ()):
+        _function(node, scopes, facts)
+
+
+def _value(node: Node | None, facts: Facts) -> Value:
+    while node is not None and node.type in ("unary_expression", "parenthesized_expression") and node.named_children:
+        node = node.named_children[0]
+    if node is not None and node.type == "composite_literal":
+        return typed(facts.text(node.child_by_field_name("type")))
+    if node is not None and node.type == "type_assertion_expression":
+        return typed(facts.text(node.child_by_field_name("type")))
+    return expression(node, _CHAINS, frozenset())
+
+
+def _import(node: Node, facts: Facts) -> None:
+    facts.blank(node)
+    path = facts.text(node.child_by_field_name("path"))[1:-1]
+    alias = facts.text(node.child_by_field_name("name"))
+    last = path.rpartition("/")[2]
+    if last[:1] == "v" and last[1:].isdigit():
+        last = path.split("/")[-2] if "/" in path else last
+    facts.imported(last, f"<{path}>", node.start_byte)
+    if alias == ".":
+        facts.bind(node.start_byte, STAR, f"<{path}>")
+    elif alias != "_":
+        facts.bind(node.start_byte, alias or last.removeprefix("go-"), f"<{path}>")
+
+
+def _field(node: Node, scopes: Scopes, facts: Facts) -> None:
+    owner = scopes.class_around(scopes.inside(node.start_byte))
+    if owner < 0:
+        return
+    names, kind = node.children_by_field_name("name"), facts.text(node.child_by_field_name("type"))
+    for name in names:
+        facts.own(node.end_byte, owner, facts.text(name), typed(kind))
+    if not names and (base := type_name(kind)):  # embedded: its methods are the struct's own
+        facts.own(node.end_byte, owner, BASE, Written(base))
+        facts.own(node.end_byte, owner, base.rpartition(".")[2], typed(kind))
+        facts.inherited.add(node.end_byte)
+
+
+def _assigned(left: Node | None, right: Node | None, at: int, facts: Facts) -> None:
+    if left is None or right is None:
+        return
+    names, values = left.named_children, right.named_children
+    for place, name in enumerate(names):
+        value = _value(values[place], facts) if place < len(values) else UNKNOWN
+        if len(values) == 1 and place == 0 and len(names) > 1 and not isinstance(value, Expression):
+            value = UNKNOWN
+        if name.type == "identifier":
+            facts.bind(at, facts.text(name), value)
+
+
+def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
+    parameters, result = node.child_by_field_name("parameters"), node.child_by_field_name("result")
+    if parameters is None or result is None:
+        return
+    if result.type == "parameter_list" and result.named_children:  # (*Foo, error): the first one counts
+        result = result.named_children[0].child_by_field_name("type") or result
+    returns(facts, scopes.inside(parameters.start_byte), result, scopes)

@@ -1,0 +1,147 @@
+"""A file's text to its syntax tree: which language it is in, its grammar, and where it stops being that language.
+
+Grammars come with the `semble-grammars` wheel and never from the network. It unpacks the one that is asked for, once,
+into `grammars/` of the data directory (SEMBLE_GRAMMARS_CACHE_DIR moves that); where nothing can be written there, into
+a folder of this process that is gone when it ends.
+"""
+
+import atexit
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from itertools import islice
+
+import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
+from tree_sitter import Language, Node, Parser, Tree
+
+from ...store.data_dir import data_directory
+from .detect import language_of as language_of
+from .types import Definition, Packed, Parsed, Wrong
+
+PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0.5 s a megabyte
+_SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
+_NESTED_GENERICS = 3_000  # `a<a<a<…`: the time some grammars take is quadratic in it, and no clock stops them
+_DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
+_RUBBLE = 10_000
+_CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"
+
+
+class Syntax:
+    """The tree of one text. Shared by everything that looks at the file, so that it is parsed once."""
+
+    __slots__ = ("complete", "language", "root", "source", "tree")
+
+    def __init__(self, language: str, source: bytes, tree: Tree, complete: bool) -> None:
+        self.language = language
+        self.source = source
+        self.tree = tree
+        self.root: Node = tree.root_node
+        self.complete = complete  # False: it takes too long to read, and nothing should be asked of the tree
+
+    def text(self, node: Node) -> str:
+        """What the file has there. `Node.text` is not used: it calls back for texts that are read in slices."""
+        return self.source[node.start_byte : node.end_byte].decode(errors="replace")
+
+
+def look(path: str, source: bytes) -> Parsed:
+    """Everything that the index wants to know about a file. Never raises because of what is in it."""
+    from .chunk import chunks
+    from .languages import LANGUAGES
+    from .record import packed
+    from .references import find
+    from .symbols import definitions
+
+    language = language_of(path, source[:4096])
+    found, broken, references = [], 0, Packed()
+    if language in LANGUAGES and not _is_minified(source):
+        parsed = syntax(language, source)
+        found, broken = definitions(parsed), first_error(parsed)
+        if parsed.complete and _depth(found) <= _DEEPEST:
+            references = packed(*find(parsed, found))
+    sha256 = hashlib.sha256(source).digest()
+    return Parsed(path, language, sha256, found, chunks(source, found), references, broken)
+
+
+def syntax(language: str, source: bytes) -> Syntax:
+    """Parse a text. Takes about PARSE_SECONDS at most; its tree is `complete` if that was enough."""
+    if source.count(b"<") - source.count(b">") > _NESTED_GENERICS:
+        return Syntax(language, source, Parser(grammar(language)).parse(b""), complete=False)
+    deadline = time.thread_time() + PARSE_SECONDS
+    in_time = True
+
+    def read(offset: int, _: object) -> bytes:
+        nonlocal in_time
+        if in_time and time.thread_time() > deadline:
+            in_time = False
+        # Past its time the parser sees blanks: a text that ends earlier than it once did crashes tree-sitter.
+        return source[offset : offset + _SLICE] if in_time else b" " * min(_SLICE, max(0, len(source) - offset))
+
+    tree = Parser(grammar(language)).parse(read)
+    return Syntax(language, source, tree, complete=in_time and not _is_rubble(tree.root_node))
+
+
+def first_error(syntax: Syntax) -> int:
+    """The line of the first syntax error, 0 for none. Some grammars report one in valid code: compare two texts."""
+    found = errors(syntax, most=1)
+    return found[0].line if found else 0
+
+
+def errors(syntax: Syntax, most: int = 50) -> list[Wrong] | None:
+    """The first syntax errors, in order; None where the text could not be read in time."""
+    if not syntax.complete:
+        return None
+    found = islice(_broken(syntax.root), most)
+    return [Wrong(node.start_point[0] + 1, node.type if node.is_missing else "") for node in found]
+
+
+def _broken(root: Node) -> Iterator[Node]:
+    open_nodes = [root]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node.is_missing or node.is_error:
+            yield node
+        elif node.has_error:
+            open_nodes += reversed(node.children)
+
+
+def _is_rubble(root: Node) -> bool:
+    """Whether the parser gave up on a long stretch: queries take quadratic time on what is left, and find nothing."""
+    return root.has_error and any(node.child_count > _RUBBLE for node in _broken(root))
+
+
+@functools.cache
+def grammar(language: str) -> Language:
+    """A language's grammar: 150 ms the first time on a machine, then 1 ms a process."""
+    if _CACHE not in os.environ:
+        os.environ[_CACHE] = _where_grammars_go()
+    return semble_grammars.get_language(language)
+
+
+def _where_grammars_go() -> str:
+    place = os.path.join(data_directory(), "grammars", version("semble-grammars"))
+    try:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+    except OSError:
+        place = ""
+    if place and os.access(place, os.W_OK):
+        return place
+    place = tempfile.mkdtemp(prefix="llmc-grammars-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return place
+
+
+def _is_minified(source: bytes) -> bool:
+    """Such a file has names of one letter and no lines: nothing in it is worth a definition."""
+    return len(source) > 5_000 and len(source) > 500 * (source.count(b"\n") + 1)
+
+
+def _depth(found: list[Definition]) -> int:
+    depths: list[int] = []
+    for one in found:
+        depths.append(depths[one.parent] + 1 if one.parent >= 0 else 1)
+    return max(depths, default=0)

@@ -1,0 +1,127 @@
+"""References and bindings of a file as the index keeps them: columns of small numbers, strings once, compressed.
+
+Beside it lies a list of the names that the file mentions, as hashes: enough to tell in a scan over a few hundred
+kilobytes which files of a repository can have anything to do with a name. It has no entry of its own per name, so a
+changed file is one row to write.
+"""
+
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from .columns import steps, sums
+from .types import Binding, Packed, Reference, ReferenceKind
+
+KINDS: tuple[ReferenceKind, ...] = ("call", "import", "inherit", "use")
+_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+_HASH_BYTES = 4
+
+_Columns = tuple[str, list[int], list[int], list[int], list[int], list[int], list[int], list[int], list[int]]
+_decoder = msgspec.msgpack.Decoder(_Columns)
+
+
+def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
+    """Both lists as bytes; nothing at all for a file that has neither."""
+    if not references and not bindings:
+        return b""
+    strings: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return strings.setdefault(text, len(strings))
+
+    names = [number(one.name) for one in references]
+    receivers = [number(one.receiver) for one in references]
+    kinds = [_NUMBER[one.kind] for one in references]
+    lines = list(steps(one.line for one in references))
+    insides = list(steps(one.inside for one in references))
+    owners = [one.owner for one in bindings]
+    bound = [number(one.name) for one in bindings]
+    paths = [number(one.path) for one in bindings]
+    columns = ("\n".join(strings), names, receivers, kinds, lines, insides, owners, bound, paths)
+    return zlib.compress(msgspec.msgpack.encode(columns), 6)
+
+
+def packed(references: Sequence[Reference], bindings: Sequence[Binding]) -> Packed:
+    """Everything of a file that the graph keeps."""
+    return Packed(pack(references, bindings), hashes(references), len(references))
+
+
+class Record:
+    """What `pack` kept of a file."""
+
+    def __init__(self, data: bytes) -> None:
+        if not data:
+            self._strings: list[str] = []
+            self.names: list[int] = []
+            self._receivers = self._kinds = self._lines = self._insides = self.names
+            self.bindings: dict[tuple[int, str], list[str]] = {}
+            return
+        text, self.names, self._receivers, self._kinds, lines, insides, owners, bound, paths = _decoder.decode(
+            zlib.decompress(data)
+        )
+        self._strings = strings = text.split("\n")
+        self._lines, self._insides = list(sums(lines)), list(sums(insides))
+        self.bindings = {}
+        for owner, name, path in zip(owners, bound, paths, strict=True):
+            self.bindings.setdefault((owner, strings[name]), []).append(strings[path])
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def reference(self, place: int) -> Reference:
+        """One reference by its place."""
+        strings = self._strings
+        return Reference(
+            strings[self.names[place]],
+            strings[self._receivers[place]],
+            KINDS[self._kinds[place]],
+            self._lines[place],
+            self._insides[place],
+        )
+
+    def named(self, wanted: Iterable[str]) -> Iterator[Reference]:
+        """The references to these names."""
+        strings = self._strings
+        numbers = {strings.index(name) for name in wanted if name in strings}
+        return (self.reference(place) for place, number in enumerate(self.names) if number in numbers)
+
+    def inside(self, places: "set[int] | range") -> Iterator[Reference]:
+        """The references that stand in these definitions."""
+        return (self.reference(at) for at, inside in enumerate(self._insides) if inside in places)
+
+    def distinct(self) -> Iterator[tuple[Reference, int]]:
+        """References that say the same once, with how often they do; their lines are of the first."""
+        seen: dict[tuple[int, int], list[int]] = {}
+        for place, key in enumerate(zip(self.names, self._receivers, strict=True)):
+            known = seen.get(key)
+            if known is None:
+                seen[key] = [place, 1]
+            else:
+                known[1] += 1
+        return ((self.reference(place), count) for place, count in seen.values())
+
+    def all(self) -> Iterator[Reference]:
+        """Every reference, in the order of the file: imports first."""
+        return map(self.reference, range(len(self.names)))
+
+
+def hashes(references: Iterable[Reference]) -> bytes:
+    """The names that a file mentions, for `mentions`."""
+    return array("I", sorted({_hash(one.name) for one in references})).tobytes()
+
+
+def mentions(hashed: bytes, name: str) -> bool:
+    """Whether a file mentions a name; once in a billion it says yes and is wrong."""
+    needle = _hash(name).to_bytes(_HASH_BYTES, "little")
+    at = hashed.find(needle)
+    while at >= 0:
+        if at % _HASH_BYTES == 0:
+            return True
+        at = hashed.find(needle, at + 1)
+    return False
+
+
+def _hash(name: str) -> int:
+    return zlib.crc32(name.encode("utf-8", "replace"))

@@ -1,0 +1,205 @@
+"""What a file says about other definitions: who is called, imported, inherited, used; and what its names stand for."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import lru_cache
+from types import ModuleType
+from typing import NamedTuple
+
+from tree_sitter import Language, Node, Query, QueryCursor
+
+from . import bind_c, bind_go, bind_java, bind_python, bind_rust, bind_script
+from .facts import Facts
+from .lines import line_starts
+from .parse import Syntax, grammar
+from .scan import LITERAL, Mention, scan
+from .scopes import CLASSES, FUNCTIONS, Scopes
+from .types import Binding, Definition, Reference
+
+_NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
+# Words in a document or in data are no uses of what they name.
+_NO_CODE = frozenset(
+    {"markdown", "markdown_inline", "rst", "asciidoc", "org", "latex", "typst", "html", "xml", "dtd", "css", "scss"}
+    | {"json", "json5", "jsonc", "yaml", "toml", "ini", "properties", "gitignore", "kdl", "sql", "dockerfile", "jinja2"}
+    | {"make", "cmake", "batch", "gotmpl", "heex", "embedded_template", "graphql", "proto", "wat"}
+)
+_MOST = 40_000  # references of one file; more has only a machine written
+
+
+class Found(NamedTuple):
+    """What `find` makes of a file."""
+
+    references: list[Reference]
+    bindings: list[Binding]
+
+
+class Tongue(NamedTuple):
+    """How a language is read."""
+
+    query: Query | None
+    keywords: frozenset[str]
+    bind: Callable[[dict[str, list[Node]], Scopes, Facts], None] | None
+    built_in: frozenset[str]
+    open_classes: bool  # methods see their class's names without a receiver
+    definers: bool  # the scan leaves out the names of functions and classes
+    selves: dict[str, str]
+
+
+_BINDERS: dict[str, ModuleType] = {
+    "python": bind_python,
+    "javascript": bind_script,
+    "typescript": bind_script,
+    "tsx": bind_script,
+    "go": bind_go,
+    "rust": bind_rust,
+    "java": bind_java,
+    "c": bind_c,
+    "cpp": bind_c,
+}
+
+
+@lru_cache(maxsize=64)
+def _tongue(language: str) -> Tongue:
+    tongue = grammar(language)
+    kinds = {tongue.node_kind_for_id(place) or "" for place in range(tongue.node_kind_count)}
+    keywords = frozenset(kind for kind in kinds if kind.isidentifier()) - _NOT_KEYWORDS
+    named = {
+        kind
+        for place in range(tongue.node_kind_count)
+        if tongue.node_kind_is_named(place) and (kind := tongue.node_kind_for_id(place))
+    }
+    binder = _BINDERS.get(language)
+    if binder is None:
+        return Tongue(_blanking(tongue), keywords - named, None, frozenset(), True, False, {"this": "()", "self": "()"})
+    queries: dict[str, str] = getattr(binder, "QUERIES", {})
+    return Tongue(
+        Query(tongue, queries[language] if queries else binder.QUERY),
+        keywords - named,
+        binder.bind,
+        binder.BUILT_IN,
+        getattr(binder, "OPEN_CLASSES", False),
+        language == "python",
+        getattr(binder, "SELVES", {}),
+    )
+
+
+def _blanking(tongue: Language) -> Query | None:
+    """A query for what is no code in a language of which we know nothing else."""
+    parts: list[str] = []
+    for place in range(tongue.node_kind_count):
+        kind = tongue.node_kind_for_id(place) or ""
+        if tongue.node_kind_is_named(place) and tongue.node_kind_is_visible(place):
+            if "comment" in kind:
+                parts.append(f"({kind}) @blank")
+            elif "string" in kind or kind in ("char_literal", "character_literal", "regex", "heredoc_body"):
+                parts.append(f"({kind}) @text")
+            elif "interpolation" in kind or kind.endswith("substitution"):
+                parts.append(f"({kind}) @code")
+    return Query(tongue, "\n".join(dict.fromkeys(parts))) if parts else None
+
+
+def find(syntax: Syntax, definitions: list[Definition]) -> Found:
+    """References and bindings of a file; none of a document, or of a text that could not be read in time."""
+    if not syntax.complete or syntax.language in _NO_CODE:
+        return Found([], [])
+    try:
+        return _find(syntax, definitions)
+    except RecursionError:  # patterns nested a thousand deep: the file can still be searched
+        return Found([], [])
+
+
+def _find(syntax: Syntax, definitions: list[Definition]) -> Found:
+    tongue = _tongue(syntax.language)
+    captures = QueryCursor(tongue.query).captures(syntax.root) if tongue.query is not None else {}
+    facts = Facts(syntax.source)
+    scopes = Scopes(definitions, class_scope_is_open=tongue.open_classes, selves=tongue.selves)
+    if tongue.bind is not None:
+        tongue.bind(captures, scopes, facts)
+    scanned = scan(_only_code(syntax.source, captures, facts), syntax.language, tongue.keywords, facts.wanted())
+    scopes.bind(facts.bounds, scanned.ends)
+    lines = line_starts(syntax.source)
+    references = [
+        Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
+    ]
+    mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
+    references += _references(mentions, tongue, scopes, facts, lines)
+    return Found(references, [Binding(*one) for one in scopes.bindings()])
+
+
+def _references(
+    mentions: list[Mention], tongue: Tongue, scopes: Scopes, facts: Facts, lines: list[int]
+) -> list[Reference]:
+    found: list[Reference] = []
+    waiting = _own_names(scopes.definitions, tongue.definers)
+    bare: dict[tuple[int, str], tuple[str, str]] = {}
+    reads_in, since, until = -1, 0, 0  # between two bytes names are read in the scope of one definition
+    for written, receiver, called, at in mentions:
+        if not since <= at < until:
+            reads_in, since, until = scopes.stretch(at)
+        if receiver is None:
+            known = bare.get((reads_in, written))
+            if known is None:
+                known = bare[reads_in, written] = _bare(written, reads_in, scopes, tongue.built_in)
+            name, path = known
+        else:
+            name, path = written, scopes.path(receiver, at, reads_in)
+        if path == LITERAL:
+            continue
+        inside = scopes.inside(at)
+        if written in waiting and _is_definition(waiting[written], scopes.definitions, at, inside):
+            continue
+        inherits = at + len(written) in facts.inherited
+        kind = "inherit" if inherits else "call" if called else "use"
+        found.append(Reference(name, path, kind, bisect_right(lines, at), inside))
+    return found
+
+
+def _own_names(definitions: list[Definition], but: bool) -> dict[str, set[int]]:
+    """Definitions by name, those whose own name the scan has still to come by."""
+    waiting: dict[str, set[int]] = {}
+    for place, one in enumerate(definitions):
+        if not but or one.kind not in CLASSES | FUNCTIONS:
+            waiting.setdefault(one.name, set()).add(place)
+    return waiting
+
+
+def _is_definition(places: set[int], definitions: list[Definition], at: int, inside: int) -> bool:
+    """Whether a mention is the definition's own name: the first one in its span."""
+    while inside >= 0:
+        if inside in places and definitions[inside].span.start <= at:
+            places.remove(inside)
+            return True
+        inside = definitions[inside].parent
+    return False
+
+
+def _bare(name: str, inside: int, scopes: Scopes, built_in: frozenset[str]) -> tuple[str, str]:
+    """What a name without a receiver refers to, as name and path; LITERAL for what nobody would look for."""
+    found = scopes.meaning(name, inside)
+    if isinstance(found, int):
+        return name, f"=#{found}"
+    if found is None:
+        return name, LITERAL if name in built_in else ""
+    if found[0] == "<":
+        module, _, attribute = found.rpartition(".")
+        if module.endswith(">") and attribute.isidentifier():
+            return attribute, module
+    return name, LITERAL
+
+
+def _only_code(source: bytes, captures: dict[str, list[Node]], facts: Facts) -> bytes:
+    """The file with spaces where no code is; texts keep their quotes, code inside of them comes back."""
+    pieces = [
+        (node.start_byte, node.end_byte, kind) for kind in ("blank", "text", "code") for node in captures.get(kind, ())
+    ]
+    pieces += [(start, end, "blank") for start, end in facts.blanks]
+    pieces.sort()
+    code = bytearray(source)
+    for start, end, kind in pieces:
+        if kind == "code":
+            code[start:end] = source[start:end]
+        elif kind == "blank":
+            code[start:end] = b" " * (end - start)
+        else:
+            code[start:end] = b'"' * (end - start)
+    return bytes(code)

@@ -1,0 +1,327 @@
+"""Questions to the graph of symbols: what does a name mean, who uses it, whom does it use.
+
+Edges are graded. `exact`: imports, scopes and types lead there and nowhere else. `likely`: they lead there among
+others, or an override may be called, or nothing else in the repository has that name. `name_only`: the name is the
+same and nothing speaks against it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from ..parse.record import Record, mentions
+from ..parse.scopes import CLASSES, FUNCTIONS
+from ..parse.types import Confidence, Reference, ReferenceKind
+from .modules import Modules
+from .resolve import Resolver, Source, Symbol, Target, Value
+
+_GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
+_OWN = re.compile(r"~?#\d+")
+_MODULES_ARE_NAMED = frozenset({"python", "go", "rust", "java"})  # who uses a module says its name
+_FAMILIES = (frozenset({"c", "cpp", "objc"}), frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"}))
+
+
+class Files(Source, Protocol):
+    """What the graph asks of an index."""
+
+    def files(self) -> list[tuple[int, str, str]]: ...
+    def hashes(self) -> Iterable[tuple[int, bytes]]: ...
+    def named(self, name: str) -> list[Target]: ...
+    def record(self, file: int) -> Record: ...
+    def symbols(self, file: int) -> list[Symbol]: ...
+
+
+class Use(NamedTuple):
+    """A place where a symbol is used, and how sure that is."""
+
+    file: int
+    line: int
+    kind: ReferenceKind
+    confidence: Confidence
+    inside: int  # the definition that it stands in; -1 for none
+    of: Target | None = None  # which of the wanted definitions; None where only the name is known
+
+
+class Edge(NamedTuple):
+    """From a place to what it uses."""
+
+    line: int
+    kind: ReferenceKind
+    confidence: Confidence
+    target: Target
+
+
+class Graph:
+    """The graph of one state of an index."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.modules = Modules(files.files())
+        self.resolver = Resolver(files, self.modules)
+        self._hashes: list[tuple[int, bytes]] | None = None
+
+    def symbol(self, target: Target) -> Symbol:
+        """A definition by its place."""
+        return self._files.symbols(target.file)[target.place]
+
+    def symbols(self, file: int) -> list[Symbol]:
+        """All definitions of a file."""
+        return self._files.symbols(file)
+
+    def path(self, file: int) -> str:
+        """Where a file lies, below the root."""
+        return self.modules.path(file)
+
+    # --- what a text means -------------------------------------------------------------------------
+
+    def find(self, text: str) -> list[Target]:
+        """The definitions that `name`, `Class.method`, `path:Class.method` or `module.Class.method` means."""
+        where, colon, what = text.rpartition(":")
+        what = what.replace("::", ".").replace("#", ".").strip().removesuffix("()")
+        if colon and not where.endswith(":"):
+            there = [one for one in self._ends_with(what) if self._lies_at(one.file, where)]
+            return [one for one in there if self.symbol(one).qualname == what] or there
+        what = text.replace("::", ".").replace("#", ".").strip().removesuffix("()")
+        return self._ends_with(what) or self._in_module(what) or self._inherited(what)
+
+    def _inherited(self, what: str) -> list[Target]:
+        """`Class.method` where the class has the method of a base."""
+        holder, _, name = what.rpartition(".")
+        found: dict[Target, None] = {}
+        for one in self.find(holder) if holder else ():
+            if self.symbol(one).kind in CLASSES:
+                for value in self.resolver.attribute(Value("definition", *one), name):
+                    if value.what == "definition":
+                        found[value.target] = None
+        return list(found)
+
+    def _ends_with(self, what: str) -> list[Target]:
+        """Definitions whose qualified name ends like this."""
+        named = self._files.named(what.rpartition(".")[2])
+        return [one for one in named if _same_end(self.symbol(one).qualname, what)]
+
+    def _lies_at(self, file: int, where: str) -> bool:
+        path, where = f"/{self.path(file)}", where.strip("/").removeprefix("./")
+        return path.endswith(f"/{where}") or path.rpartition(".")[0].endswith(f"/{where}")
+
+    def _in_module(self, what: str) -> list[Target]:
+        """`package.module.Class.method`: as much of its beginning as is the path of a file, also through re-exports."""
+        parts = what.split(".")
+        if len(parts) < 2:
+            return []
+        found: dict[Target, None] = {}
+        for one in self._files.named(parts[-1]):
+            qualname = self.symbol(one).qualname
+            module = what[: -len(qualname) - 1] if what.endswith(f".{qualname}") else ""
+            if module and self._module_ends_with(one.file, module):
+                found[one] = None
+        if found:
+            return list(found)
+        for file, path, language in self._files.files():
+            if language == "python" and path.endswith("__init__.py"):
+                for cut in range(len(parts) - 1, 0, -1):
+                    if self._module_ends_with(file, ".".join(parts[:cut])):
+                        for value in self.resolver.evaluate(file, f"<.>.{'.'.join(parts[cut:])}"):
+                            if value.what == "definition":
+                                found[value.target] = None
+        return list(found)
+
+    def _module_ends_with(self, file: int, module: str) -> bool:
+        stem = self.path(file).rpartition(".")[0].removesuffix("/__init__").removesuffix("/index").removesuffix("/mod")
+        return f".{stem.replace('/', '.')}".endswith(f".{module}")
+
+    # --- who uses it -------------------------------------------------------------------------------
+
+    def uses(self, targets: Iterable[Target], check: Callable[[], None] = lambda: None) -> list[Use]:
+        """Every place that uses one of these definitions, the surest first, then by file and line."""
+        wanted = {one for target in targets for one in self._versions(target)}
+        names = {self.symbol(one).name for one in wanted}
+        alone = {name: self._is_alone(name, wanted) for name in names}
+        found: dict[tuple[int, int, str, int], Use] = {}
+        todo, seen = set(names), set(names)
+        while todo:
+            name = todo.pop()
+            for file in self.mentioning(name):
+                check()
+                record = self._files.record(file)
+                for alias in self._aliases(file, record, name, wanted) - seen:
+                    seen.add(alias)
+                    todo.add(alias)
+                for reference in record.named((name,)):
+                    grade = self._grade(file, reference, wanted, alone=alone.get(name, False), alias=name not in names)
+                    if grade is not None:
+                        use = Use(file, reference.line, reference.kind, grade[0], reference.inside, grade[1])
+                        key = (file, reference.line, reference.kind, reference.inside)
+                        if key not in found or _GRADES[use.confidence] < _GRADES[found[key].confidence]:
+                            found[key] = use
+        return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
+
+    def _versions(self, target: Target) -> list[Target]:
+        """A definition and what its file defines under the same name: overloads, a setter, one for each branch."""
+        symbols = self._files.symbols(target.file)
+        qualname = symbols[target.place].qualname
+        return [Target(target.file, place) for place, one in enumerate(symbols) if one.qualname == qualname]
+
+    def _is_alone(self, name: str, wanted: set[Target]) -> bool:
+        """Whether nothing else that is written in the same language has this name."""
+        rivals = [one for one in self._rivals(name) if one not in wanted]
+        return not any(self._same_language(one.file, other.file) for one in rivals for other in wanted)
+
+    def _rivals(self, name: str) -> list[Target]:
+        """Everything that could be meant by a name."""
+        return [one for one in self._files.named(name) if self.symbol(one).kind in CLASSES | FUNCTIONS | {"constant"}]
+
+    def mentioning(self, name: str) -> list[int]:
+        """The files that mention a name."""
+        if self._hashes is None:
+            self._hashes = list(self._files.hashes())
+        return [file for file, hashed in self._hashes if mentions(hashed, name)]
+
+    def _aliases(self, file: int, record: Record, name: str, wanted: set[Target]) -> set[str]:
+        """Other names under which a file passes a definition on."""
+        found: set[str] = set()
+        for (owner, alias), paths in record.bindings.items():
+            if alias != name and owner == -1 and alias.isidentifier():
+                for path in paths:
+                    if path.endswith(f".{name}") or _OWN.fullmatch(path):
+                        values = self.resolver.evaluate(file, path)
+                        if any(value.what == "definition" and value.target in wanted for value in values):
+                            found.add(alias)
+        return found
+
+    def _grade(
+        self, file: int, reference: Reference, wanted: set[Target], *, alone: bool, alias: bool
+    ) -> tuple[Confidence, Target | None] | None:
+        """How sure it is that a reference means one of the wanted, and which; None if it means something else."""
+        values = self.resolver.resolve(file, reference)
+        hits = [value for value in values if value.what == "definition" and value.target in wanted]
+        if hits:
+            sure = hits[0].certain and (len(values) == len(hits) or _same_thing(values))
+            return "exact" if sure else "likely", hits[0].target
+        if alias or any(value.what == "elsewhere" for value in values):
+            return None
+        if any(value.what == "unknown" or not value.certain for value in values):
+            grade = self._by_name(file, reference, wanted, alone)
+            return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
+        if reference.receiver.startswith("^"):  # super() is the one call that no override can catch
+            return None
+        overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
+        return ("likely", overridden) if overridden is not None else None
+
+    def _by_name(self, file: int, reference: Reference, wanted: set[Target], alone: bool) -> Confidence | None:
+        """Nothing is known of the receiver: the name has to do."""
+        if any(self._same_language(file, one.file) for one in wanted):
+            if alone:
+                return "likely"
+            holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
+            if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
+                return "likely"
+            # An unknown value's attribute is hardly ever a function of a module where methods have that name, too.
+            of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
+            return None if of_modules and self.modules.language(file) in _MODULES_ARE_NAMED else "name_only"
+        return None
+
+    def _same_language(self, one: int, other: int) -> bool:
+        first, second = self.modules.language(one), self.modules.language(other)
+        return first == second or any({first, second} <= family for family in _FAMILIES)
+
+    def _may_be_overridden(self, value: Value, wanted: Target) -> bool:
+        """Whether a call of this method may land in the wanted one, which overrides it."""
+        if value.what != "definition":
+            return False
+        asked = value.holder or Target(value.file, self.symbol(value.target).parent)
+        return asked.place >= 0 and self._inherits(wanted, asked)
+
+    def _may_be_inherited(self, value: Value, wanted: set[Target]) -> bool:
+        return any(self._inherits(one, value.target) for one in wanted)
+
+    def _inherits(self, method: Target, base: Target) -> bool:
+        parent = self.symbol(method).parent
+        if parent < 0 or self.symbol(Target(method.file, parent)).kind not in CLASSES:
+            return False
+        return base in self.resolver.order(Target(method.file, parent))[0]
+
+    # --- whom it uses ------------------------------------------------------------------------------
+
+    def within(self, target: Target) -> set[int]:
+        """The place of a definition and of everything inside it."""
+        symbols, places = self._files.symbols(target.file), {target.place}
+        for place, one in enumerate(symbols):
+            if one.parent in places:
+                places.add(place)
+        return places
+
+    def on_call(self, target: Target) -> set[int]:
+        """What a call of a definition runs: of a class, only what makes an instance."""
+        symbols = self._files.symbols(target.file)
+        if symbols[target.place].kind not in CLASSES:
+            return self.within(target)
+        makers = {"__init__", "__new__", "__post_init__", "constructor", symbols[target.place].name}
+        places = {target.place}
+        for place, one in enumerate(symbols):
+            if one.parent == target.place and one.name in makers:
+                places |= self.within(Target(target.file, place))
+        return places
+
+    def edges(
+        self, target: Target, check: Callable[[], None] = lambda: None, places: set[int] | None = None
+    ) -> list[Edge]:
+        """What a definition, with everything inside it, uses of the repository; guesses by name are left out.
+
+        `places` are the definitions whose uses count, if not all inside of it.
+        """
+        places = self.within(target) if places is None else places
+        found: dict[tuple[Target, ReferenceKind], Edge] = {}
+        for reference in self._files.record(target.file).inside(places):
+            check()
+            for edge in self.edge(target.file, reference):
+                if not (edge.target.file == target.file and edge.target.place in places):
+                    key = (edge.target, edge.kind)
+                    if key not in found:
+                        found[key] = edge
+        return sorted(found.values(), key=lambda edge: (_GRADES[edge.confidence], edge.line))
+
+    def edge(self, file: int, reference: Reference) -> Iterator[Edge]:
+        """What one reference leads to."""
+        values = self.resolver.resolve(file, reference)
+        known = [value for value in values if value.what == "definition"]
+        for value in known:
+            sure = value.certain and _same_thing(known)
+            yield Edge(reference.line, reference.kind, "exact" if sure else "likely", value.target)
+        if not known and any(value.what == "unknown" for value in values):
+            rivals = self._rivals(reference.name)
+            if len(rivals) == 1 and self._same_language(file, rivals[0].file):
+                yield Edge(reference.line, reference.kind, "likely", rivals[0])
+
+    def importers(self, file: int, check: Callable[[], None] = lambda: None) -> list[Use]:
+        """The places that import a file, or something from it."""
+        found: dict[tuple[int, int], Use] = {}
+        stem = self.path(file).rpartition("/")[2].partition(".")[0]
+        if stem in ("__init__", "index", "mod"):
+            stem = self.path(file).rpartition("/")[0].rpartition("/")[2]
+        names = {stem, "*", *(one.name for one in self._files.symbols(file) if one.parent < 0)}
+        for other in sorted({one for name in names for one in self.mentioning(name)} - {file}):
+            check()
+            for reference in self._files.record(other).named(names):
+                if reference.kind == "import" and self._comes_from(other, reference, file):
+                    found.setdefault((other, reference.line), Use(other, reference.line, "import", "exact", -1))
+        return sorted(found.values(), key=lambda use: (self.path(use.file), use.line))
+
+    def _comes_from(self, importer: int, reference: Reference, file: int) -> bool:
+        """Whether an import takes a file itself, or something that it defines."""
+        holders = self.resolver.evaluate(importer, reference.receiver) if reference.receiver != "<>" else []
+        if any(value.what == "module" and value.file == file for value in holders):
+            return True
+        if reference.receiver == "<>":
+            return file in self.modules.find(importer, reference.name)
+        return any(value.file == file for value in self.resolver.resolve(importer, reference) if value.what == "module")
+
+
+def _same_thing(values: list[Value]) -> bool:
+    """Whether several definitions are one: overloads, or one per branch of an `if`."""
+    first = values[0]
+    return all(value.file == first.file for value in values)
+
+
+def _same_end(qualname: str, what: str) -> bool:
+    return qualname == what or qualname.endswith(f".{what}")

@@ -1,0 +1,104 @@
+"""The graph on an index: its tables as the graph reads them, each file once."""
+
+import os
+from collections import OrderedDict
+from typing import NamedTuple
+
+from ..parse.record import Record
+from ..parse.types import Definition
+from ..store.index import Reader
+from .graph import Graph
+from .resolve import Symbol, Target
+
+_KEPT = 4_000  # files whose records are kept in memory: a few tens of kilobytes each
+
+
+State = tuple[str, int]  # which build of an index, and how often it has changed
+
+
+class Completeness(NamedTuple):
+    """How much of a root the graph has seen."""
+
+    files_parsed: int
+    files_skipped: int  # no code, too large, binary: nothing to parse
+    files_failed: int  # code that could not be read or parsed, or only in part
+
+
+class IndexedFiles:
+    """What one generation of an index says; safe to use from one thread at a time."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.state: State = (reader.build, reader.generation)
+        self._records: OrderedDict[int, Record] = OrderedDict()
+        self._symbols: dict[int, list[Symbol]] = {}
+        self._named: dict[str, list[Target]] = {}
+
+    def files(self) -> list[tuple[int, str, str]]:
+        """Every indexed file: id, path, language."""
+        rows = self._reader.rows("SELECT id, path, language FROM files WHERE state='' ORDER BY path")
+        return [(number, os.fsdecode(path), language) for number, path, language in rows]
+
+    def hashes(self) -> list[tuple[int, bytes]]:
+        """Which names each file mentions, as hashes."""
+        return [(row[0], row[1]) for row in self._reader.rows("SELECT file, mentioned FROM mentions")]
+
+    def named(self, name: str) -> list[Target]:
+        """Every definition of a name."""
+        if name not in self._named:
+            self._named[name] = [Target(*row) for row in self._reader.defining(name)]
+        return self._named[name]
+
+    def names_beginning(self, prefix: str, limit: int = -1) -> list[str]:
+        """Names of definitions that begin so, in their order; all of them without a limit."""
+        return self._reader.names(prefix, limit)
+
+    def record(self, file: int) -> Record:
+        """What a file says of definitions."""
+        found = self._records.get(file)
+        if found is None:
+            found = self._records[file] = self._read(file)
+            if len(self._records) > _KEPT:
+                self._records.popitem(last=False)
+        return found
+
+    def passing(self, file: int) -> Record:
+        """The same for one who goes over all files: it is not kept for the next question."""
+        return self._records.get(file) or self._read(file)
+
+    def _read(self, file: int) -> Record:
+        rows = self._reader.rows("SELECT record FROM records WHERE file=?", (file,))
+        return Record(rows[0][0] if rows else b"")
+
+    def apart(self) -> "IndexedFiles":
+        """The same files for a question after which nothing of it is to be remembered."""
+        return IndexedFiles(self._reader)
+
+    def symbols(self, file: int) -> list[Symbol]:
+        """The definitions of a file, by their places."""
+        found = self._symbols.get(file)
+        if found is None:
+            found = self._symbols[file] = _symbols(self._reader.outline(file))
+        return found
+
+    def completeness(self) -> Completeness:
+        """How much of the root is in the graph."""
+        rows = self._reader.rows("SELECT language!='', state, broken_line>0, count(*) FROM files GROUP BY 1, 2, 3")
+        parsed = sum(count for code, state, _, count in rows if code and not state)
+        broken = sum(count for code, state, is_broken, count in rows if code and not state and is_broken)
+        failed = sum(count for _, state, _, count in rows if state.startswith(("un", "its parser", "parsing")))
+        total = sum(count for *_, count in rows)
+        return Completeness(parsed - broken, total - parsed - failed, failed + broken)
+
+
+def _symbols(outline: list[Definition]) -> list[Symbol]:
+    return [
+        Symbol(one.name, one.qualname, one.kind, one.parent, one.span.first_line, one.span.last_line, one.signature)
+        for one in outline
+    ]
+
+
+def graph_of(reader: Reader) -> tuple[Graph, IndexedFiles]:
+    """The graph of an index as it is now."""
+    files = IndexedFiles(reader)
+    return Graph(files), files

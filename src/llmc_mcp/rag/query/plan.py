@@ -1,0 +1,143 @@
+"""Where to look for a task: its intent, the symbols that it names, and the places that matter, each with its reason.
+
+Nothing here guesses with a model: the same words and the same index give the same plan.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from ...files.filesystem import Root
+from ..parse import words
+from ..parse.scopes import CLASSES, FUNCTIONS
+from .questions import TESTS, Site, find, where_used
+from .search import Asked, Caller, Hit, Known, Rag, check_query
+
+Intent = Literal["fix", "add", "change", "remove", "optimise", "test", "document", "understand"]
+
+_INTENTS: dict[Intent, frozenset[str]] = {
+    "fix": frozenset(
+        {"fix", "bug", "error", "fail", "fails", "failing", "broken", "crash", "wrong", "regression", "leak"}
+    ),
+    "optimise": frozenset(
+        {"slow", "fast", "faster", "performance", "optimize", "optimise", "speed", "memory", "latency"}
+    ),
+    "remove": frozenset({"remove", "delete", "drop", "deprecate", "retire"}),
+    "test": frozenset({"test", "tests", "coverage", "pytest", "unittest"}),
+    "document": frozenset({"document", "docs", "docstring", "readme", "changelog", "documentation"}),
+    "change": frozenset(
+        {"refactor", "rename", "move", "extract", "split", "change", "replace", "migrate", "update", "port"}
+    ),
+    "add": frozenset({"add", "implement", "create", "support", "introduce", "new", "allow", "enable", "build"}),
+    "understand": frozenset(
+        {"how", "why", "what", "where", "who", "which", "explain", "understand", "does", "show", "find"}
+    ),
+}
+_SIGNS = frozenset(word for signs in _INTENTS.values() for word in signs)
+_NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*(?:\(\))?")
+_PLAIN = re.compile(r"[a-z]+")  # a word of English may be a name by accident
+_MOST_NAMES = 40  # of one task that are looked up
+_FEW = 4  # definitions of a plain word; one that more things are called is no name here
+_SPANS = {"summary": 6, "full": 16}
+_USERS = {"summary": 2, "full": 5}
+
+
+class Span(NamedTuple):
+    """A place to look at, and why."""
+
+    path: bytes
+    root: Root
+    first_line: int
+    last_line: int
+    score: float
+    rationale: str
+
+
+class Plan(NamedTuple):
+    """Where a task takes place."""
+
+    intent: Intent
+    symbols: list[str]
+    spans: list[Span]
+    confidence: float
+    freshness: str
+
+
+def intent_of(query: str) -> Intent:
+    """What a task wants, by the words that such tasks are put in; questions want to understand."""
+    said = re.findall(r"[a-z]+", query.lower())
+    for word in said:  # what is said first is what is wanted
+        for intent, signs in _INTENTS.items():
+            if word in signs:
+                return intent
+    return "understand"
+
+
+def make(rag: Rag, query: str, detail: Literal["summary", "full"], caller: Caller) -> Plan:
+    """The plan for a task in words."""
+    check_query(query)
+    named = rag.ask(lambda known: _named(known, query, _USERS[detail], caller.check), caller)
+    spans = [span for (found, _), _ in named for span in found]
+    symbols = [name for (_, found), _ in named for name in found]
+    answer = rag.search(Asked(query, "both", _SPANS[detail], 4_000), caller)
+    told = {(span.path, span.first_line) for span in spans}
+    for rank, hit in enumerate(answer.hits):
+        if not any(path == hit.path and first in hit.numbers for path, first in told):
+            spans.append(_of_hit(hit, query, rank))
+    spans.sort(key=lambda span: -span.score)
+    notes = [note for _, note in named if note] or ([answer.freshness] if answer.freshness != "fresh" else [])
+    confidence = _confidence(query, bool(symbols), answer.hits)
+    return Plan(intent_of(query), symbols, spans[: _SPANS[detail]], confidence, "; ".join(notes) or "fresh")
+
+
+def _named(known: Known, query: str, users: int, check: Callable[[], None]) -> tuple[list[Span], list[str]]:
+    """The definitions that a task calls by their names, and those who use them."""
+    spans: list[Span] = []
+    symbols: list[str] = []
+    for written in list(dict.fromkeys(_NAMES.findall(query)))[:_MOST_NAMES]:
+        targets = [one for one in find(known, written) if known.graph.symbol(one).kind in CLASSES | FUNCTIONS]
+        if _PLAIN.fullmatch(written):
+            targets = [one for one in targets if known.graph.symbol(one).parent < 0 and written not in _SIGNS]
+        if not targets or (_PLAIN.fullmatch(written) and (len(targets) > _FEW or len(written) < 5)):
+            continue
+        for one in targets[:_FEW]:
+            symbol = known.graph.symbol(one)
+            path = os.fsencode(known.graph.path(one.file))
+            score = 1.0 if len(targets) == 1 else 0.9
+            spans.append(
+                Span(path, known.root, symbol.first_line, symbol.last_line, score, f"defines {symbol.qualname}")
+            )
+            symbols.append(symbol.qualname)
+        answer = where_used(known, written, targets[:_FEW], 40, check)
+        spans += _users(known, answer.sites, targets[0].file, users)
+    return spans, symbols
+
+
+def _users(known: Known, sites: list[Site], own: int, most: int) -> list[Span]:
+    sure = [site for site in sites if site.confidence != "name_only" and site.kind != "import"]
+    home = os.fsencode(known.graph.path(own))
+    found: dict[bytes, Span] = {}
+    for site in sure:
+        if site.path not in found and site.path != home and len(found) < most:
+            test = TESTS.search(site.path.decode("utf-8", "replace"))
+            verb = "tests it" if test else "inherits from it" if site.kind == "inherit" else "uses it"
+            why = f"{site.inside or 'the file'} {verb}: {site.snippet}"
+            found[site.path] = Span(site.path, known.root, site.line, site.line, 0.6 if test else 0.7, why[:120])
+    return list(found.values())
+
+
+def _of_hit(hit: Hit, query: str, rank: int) -> Span:
+    text = hit.text.lower()
+    shared = [word for word in dict.fromkeys(re.findall(r"\w{3,}", query.lower())) if word in text]
+    what = f"{hit.kind or 'text'} {hit.symbol}" if hit.symbol else "text"
+    why = f"{what} matches: {', '.join(shared[:6])}" if shared else f"{what} is close in meaning"
+    return Span(hit.path, hit.root, hit.numbers[0], hit.numbers[-1], round(0.65 / (1 + 0.25 * rank), 3), why)
+
+
+def _confidence(query: str, named: bool, hits: list[Hit]) -> float:
+    """How much of what was asked the index knows at all."""
+    asked = [term for term in dict.fromkeys(re.findall(r"[a-z]{3,}", query.lower())) if term not in words.STOP]
+    text = " ".join(f"{hit.symbol or ''} {hit.text}" for hit in hits).lower()
+    known = sum(term in text for term in asked) / len(asked) if asked else 0.0
+    return round(min(0.3 * named + 0.65 * known, 0.95), 2) if hits or named else 0.0

@@ -1,0 +1,405 @@
+"""What the tools ask of a repository's graph: where is it used, what leads to it, what is it."""
+
+import itertools
+import os
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from ..parse import words
+from ..parse.doc import doc_of
+from ..parse.scopes import CLASSES, FUNCTIONS
+from ..parse.types import Confidence, ReferenceKind
+from .graph import Use
+from .resolve import Symbol, Target
+from .search import Known
+
+Direction = Literal["callers", "callees", "upstream", "downstream"]
+
+TESTS = re.compile(r"(?:^|/)(?:tests?|__tests__|spec|testing)/|(?:^|/)(?:test_[^/]*|conftest\.py$)|[._]test\.|\.spec\.")
+_OPENING_QUOTE = re.compile(r"""[rR]?(?:\"\"\"|''')""")
+_END_OF_DOC = re.compile(r"""\"\"\"|'''|\n[ \t\r]*\n""")
+_OPENING_COMMENT = re.compile(r"[ \t]*(?:#|//|\*|/\*)")
+_COMMENT_MARK = re.compile(r"^[ \t]*(?:#+|//+|/?\*+/?)", re.M)
+_HEAD = 20_000  # characters of a file in which its opening comment ends
+_COPIED = re.compile(r"(?:^|/)(?:vendor|vendored|_vendor|third_party|node_modules|dist|site-packages)/|\.min\.")
+_LINE = 160  # characters of a line that are shown
+_WIDEST = 300  # definitions that one step of a lineage goes on from
+_CHOICES = 12  # definitions of one name that are answered for together
+_NEAREST = 6
+_CALLS: frozenset[ReferenceKind] = frozenset({"call"})
+_ALL: frozenset[ReferenceKind] = frozenset({"call", "inherit", "use", "import"})
+
+
+class Site(NamedTuple):
+    """A place of the code that an answer names."""
+
+    path: bytes  # below the root
+    line: int
+    snippet: str
+    confidence: Confidence
+    kind: str
+    inside: str  # the definition that it stands in, or that it is
+    of: str  # which definition it is about, where there are several
+    depth: int = 0  # steps of a lineage
+
+
+class Named(NamedTuple):
+    """A definition: where it lies below the root, and what it is there."""
+
+    path: bytes
+    what: str
+
+
+class Answer(NamedTuple):
+    """What one root says."""
+
+    symbol: str
+    definitions: list[Named]
+    sites: list[Site]
+    total: int
+    counts: dict[str, int]
+
+
+def choices(known: Known, targets: list[Target], most: int = _CHOICES) -> list[Named]:
+    """Definitions by where they are, for somebody to choose from."""
+    found: list[Named] = []
+    for one in targets[:most]:
+        symbol = known.graph.symbol(one)
+        what = f"{symbol.qualname} ({symbol.kind}, line {symbol.first_line})"
+        found.append(Named(os.fsencode(known.graph.path(one.file)), what))
+    return found
+
+
+def find(known: Known, symbol: str) -> list[Target]:
+    """The definitions that a symbol means; declarations of what is defined elsewhere count with it."""
+    found = known.graph.find(symbol)
+    return sorted(
+        found, key=lambda one: (_of_others(known.graph.path(one.file)), known.graph.path(one.file), one.place)
+    )
+
+
+def _of_others(path: str) -> bool:
+    """Whether a file is somebody else's that was copied in; what is one's own comes first."""
+    return _COPIED.search(path) is not None
+
+
+def defined_in(known: Known, path: str, first: int, last: int, qualname: str | None) -> list[Target]:
+    """The functions and classes that some lines of a file define; the one of a name, where that is known."""
+    file = next((number for number, own, _ in known.files.files() if own == path), None)
+    if file is None:
+        return []
+    found: list[Target] = []
+    for place, one in enumerate(known.graph.symbols(file)):
+        fits = one.qualname == qualname if qualname else first <= one.first_line and one.last_line <= last
+        if fits and one.kind in CLASSES | FUNCTIONS:
+            found.append(Target(file, place))
+    return found
+
+
+def too_many(known: Known, targets: list[Target]) -> bool:
+    """Whether so many things have that name that an answer about all of them would say nothing."""
+    real = [one for one in targets if known.graph.symbol(one).kind != "prototype"]
+    return len(real) > _CHOICES
+
+
+def nearest(known: Known, symbol: str) -> list[str]:
+    """Names that somebody may have meant."""
+    import difflib
+
+    last = symbol.replace("::", ".").rpartition(":")[2].rpartition(".")[2].removesuffix("()")
+    every = known.files.names_beginning("")
+    low = last.lower()
+    same = [name for name in every if name.lower() == low]
+    parts = [name for name in every if low and low in name.lower() and name not in same]
+    close = difflib.get_close_matches(last, [name for name in every if name[:1].lower() == low[:1]], _NEAREST, 0.75)
+    return list(dict.fromkeys([*same, *close, *sorted(parts, key=len)]))[:_NEAREST]
+
+
+# --- where used ------------------------------------------------------------------------------------
+
+
+def where_used(known: Known, symbol: str, targets: list[Target], limit: int, check: Callable[[], None]) -> Answer:
+    """Every use of these definitions, the surest first; calls before imports of the same grade and file."""
+    uses = known.graph.uses(targets, check)
+    counts: dict[str, int] = {}
+    for use in uses:
+        counts[use.confidence] = counts.get(use.confidence, 0) + 1
+    several = len({known.graph.symbol(one).qualname for one in targets}) > 1
+    sites = _sites(known, uses[:limit], several)
+    return Answer(_name(known, symbol, targets), _places(known, targets), sites, len(uses), counts)
+
+
+def _name(known: Known, asked: str, targets: list[Target]) -> str:
+    names_of = {known.graph.symbol(one).qualname for one in targets}
+    return names_of.pop() if len(names_of) == 1 else asked
+
+
+def _places(known: Known, targets: list[Target]) -> list[Named]:
+    found: list[Named] = []
+    for one in targets:
+        symbol = known.graph.symbol(one)
+        found.append(Named(os.fsencode(known.graph.path(one.file)), f"{symbol.first_line} {symbol.qualname}"))
+    return found
+
+
+def _sites(known: Known, uses: list[Use], several: bool) -> list[Site]:
+    lines = _Lines(known)
+    sites: list[Site] = []
+    for use in uses:
+        text = lines.at(use.file, use.line)
+        if text is not None:
+            inside = known.graph.symbol(Target(use.file, use.inside)).qualname if use.inside >= 0 else ""
+            of = known.graph.symbol(use.of).qualname if several and use.of is not None else ""
+            path = lines.path(use.file)
+            sites.append(Site(path, use.line, text, use.confidence, use.kind, inside, of))
+    return sites
+
+
+class _Lines:
+    """Lines of files, each read once."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._files: dict[int, list[str] | None] = {}
+
+    def of(self, file: int) -> list[str] | None:
+        if file not in self._files:
+            source = self._known.read(file)
+            self._files[file] = source.decode("utf-8", "replace").split("\n") if source is not None else None
+        return self._files[file]
+
+    def at(self, file: int, line: int) -> str | None:
+        """A line; None where the file is not what was indexed."""
+        lines = self.of(file)
+        if lines is None or not 0 < line <= len(lines):
+            return None
+        text = lines[line - 1].strip()
+        return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
+
+    def path(self, file: int) -> bytes:
+        return os.fsencode(self._known.graph.path(file))
+
+    def head(self, target: Target) -> tuple[int, str]:
+        """The line on which a definition has its name, below its comments and decorators."""
+        symbol = self._known.graph.symbol(target)
+        lines = self.of(target.file) or []
+        name = re.compile(rf"(?<![\w$]){re.escape(symbol.name)}(?![\w$])")
+        for number in range(symbol.first_line, min(symbol.last_line, len(lines)) + 1):
+            text = lines[number - 1].strip()
+            if name.search(text) and not text.startswith(("#", "//", "*", "/*", "@")):
+                return number, text if len(text) <= _LINE else text[: _LINE - 1] + "…"
+        return symbol.first_line, symbol.signature[:_LINE]
+
+
+# --- lineage ---------------------------------------------------------------------------------------
+
+
+def lineage(
+    known: Known, symbol: str, targets: list[Target], direction: Direction, depth: int, check: Callable[[], None]
+) -> Answer:
+    """What leads to these definitions, or where they lead to, step by step.
+
+    callers and callees follow calls; upstream and downstream follow every kind of use.
+    """
+    back = direction in ("callers", "upstream")
+    kinds = _CALLS if direction in ("callers", "callees") else _ALL
+    step = _users if back else _used
+    lines = _Lines(known)
+    seen, front = set(targets), list(targets)
+    sites: list[Site] = []
+    for level in range(1, depth + 1):
+        found: list[Target] = []
+        for site, target in step(known, front, kinds, level, lines, check):
+            sites.append(site)
+            if target is not None and target not in seen:
+                seen.add(target)
+                found.append(target)
+        front = found[:_WIDEST]
+    counts: dict[str, int] = {}
+    for site in sites:
+        counts[site.confidence] = counts.get(site.confidence, 0) + 1
+    return Answer(_name(known, symbol, targets), _places(known, targets), sites, len(sites), counts)
+
+
+def _users(
+    known: Known, front: list[Target], kinds: frozenset[str], level: int, lines: _Lines, check: Callable[[], None]
+) -> list[tuple[Site, Target | None]]:
+    found: list[tuple[Site, Target | None]] = []
+    told: set[tuple[int, int, Target]] = set()
+    for target in front:
+        for use in known.graph.uses([target], check):
+            if use.kind not in kinds or (level > 1 and use.confidence == "name_only"):
+                continue  # what follows from a guess is no longer worth a guess
+            key = (use.file, use.inside if use.inside >= 0 else -use.line, target)
+            text = lines.at(use.file, use.line) if key not in told else None
+            if text is None:
+                continue
+            told.add(key)
+            inside = Target(use.file, use.inside) if use.inside >= 0 else None
+            name = known.graph.symbol(inside).qualname if inside is not None else ""
+            of = known.graph.symbol(target).qualname
+            sure = use.confidence != "name_only"
+            site = Site(lines.path(use.file), use.line, text, use.confidence, use.kind, name, of, level)
+            found.append((site, inside if sure else None))
+    return found
+
+
+def _used(
+    known: Known, front: list[Target], kinds: frozenset[str], level: int, lines: _Lines, check: Callable[[], None]
+) -> list[tuple[Site, Target | None]]:
+    found: list[tuple[Site, Target | None]] = []
+    for target in front:
+        of = known.graph.symbol(target).qualname
+        places = known.graph.on_call(target) if level > 1 else None
+        for edge in known.graph.edges(target, check, places):
+            if edge.kind in kinds and lines.of(edge.target.file) is not None:
+                line, text = lines.head(edge.target)
+                name = known.graph.symbol(edge.target).qualname
+                site = Site(lines.path(edge.target.file), line, text, edge.confidence, edge.kind, name, of, level)
+                found.append((site, edge.target))
+    return found
+
+
+def most_like(known: Known, targets: list[Target], query: str) -> list[Target]:
+    """Definitions, those first whose names share most words with a question; one that it names is alone."""
+    asked = set(re.findall(r"[a-z0-9]+", query.lower()))
+    named = [one for one in targets if known.graph.symbol(one).name in query]
+    if named:
+        return named
+
+    def shared(one: Target) -> int:
+        return len(asked & {part.lower() for part in words.split(known.graph.symbol(one).name)})
+
+    return sorted(targets, key=lambda one: -shared(one))
+
+
+def most_used(known: Known, targets: list[Target], check: Callable[[], None]) -> Target:
+    """Of several definitions the one that most others use for sure; the first of equals."""
+    if len(targets) == 1:
+        return targets[0]
+    counts: dict[Target, int] = dict.fromkeys(targets, 0)
+    for use in known.graph.uses(targets, check):
+        if use.of is not None and use.confidence == "exact":
+            counts[use.of] = counts.get(use.of, 0) + 1
+    return max(targets, key=lambda one: counts[one])
+
+
+# --- what is it ------------------------------------------------------------------------------------
+
+
+class Portrait(NamedTuple):
+    """Everything about one definition, or one file."""
+
+    path: bytes
+    first_line: int
+    last_line: int
+    kind: str
+    qualname: str
+    signature: str
+    docstring: str
+    source: str
+    defined: list[str]
+    incoming: list[Site]
+    outgoing: list[Site]
+    tests: list[Site]
+    incoming_total: int
+
+
+def portrait(known: Known, target: Target, most: int, check: Callable[[], None]) -> Portrait | None:
+    """What a definition is, who uses it, what it uses; None where its file is not what was indexed."""
+    lines = _Lines(known)
+    source = known.read(target.file)
+    if source is None:
+        return None
+    symbol = known.graph.symbol(target)
+    uses = [use for use in known.graph.uses([target], check) if use.kind != "import"]
+    tests = [use for use in uses if TESTS.search(known.graph.path(use.file))]
+    others = [use for use in uses if not TESTS.search(known.graph.path(use.file))]
+    sure = [use for use in others if use.confidence != "name_only"] or others
+    outgoing = [site for site, _ in _used(known, [target], _CALLS | {"inherit"}, 1, lines, check)]
+    text = "\n".join(source.decode("utf-8", "replace").split("\n")[symbol.first_line - 1 : symbol.last_line])
+    return Portrait(
+        lines.path(target.file),
+        symbol.first_line,
+        symbol.last_line,
+        symbol.kind,
+        symbol.qualname,
+        symbol.signature,
+        doc_of(known.graph.modules.language(target.file), text),
+        text,
+        _members(known, target),
+        _sites(known, sure[:most], several=False),
+        outgoing[:most],
+        _sites(known, tests[:most], several=False),
+        len(others),
+    )
+
+
+def _members(known: Known, target: Target) -> list[str]:
+    symbols = known.graph.symbols(target.file)
+    own = [one for place, one in enumerate(symbols) if one.parent == target.place and place != target.place]
+    return [_member(one) for one in own if one.kind in CLASSES | FUNCTIONS] if own else []
+
+
+def _member(symbol: Symbol) -> str:
+    return f"{symbol.first_line} {symbol.kind} {symbol.qualname}"
+
+
+def portrait_of_file(known: Known, path: str, most: int, check: Callable[[], None]) -> Portrait | None:
+    """What a file defines, who imports it, what it imports."""
+    file = next((number for number, own, _ in known.files.files() if own == path), None)
+    source = known.read(file) if file is not None else None
+    if file is None or source is None:
+        return None
+    lines = _Lines(known)
+    symbols = known.graph.symbols(file)
+    importers = known.graph.importers(file, check)
+    text = source.decode("utf-8", "replace")
+    outside = [one for one in symbols if one.parent < 0 or symbols[one.parent].kind in CLASSES]
+    tests = [use for use in importers if TESTS.search(known.graph.path(use.file))]
+    others = [use for use in importers if use not in tests]
+    return Portrait(
+        lines.path(file),
+        1,
+        text.count("\n") + (not text.endswith("\n")),
+        "file",
+        path,
+        "",
+        _head_of_file(text),
+        text,
+        [_member(one) for one in outside],
+        _sites(known, others[:most], several=False),
+        _imported(known, file, lines, most),
+        _sites(known, tests[:most], several=False),
+        len(others),
+    )
+
+
+def _head_of_file(text: str) -> str:
+    """A file's own words about itself: its docstring or the comment that it begins with."""
+    text = text.lstrip()
+    if text.startswith("#!"):
+        text = text.partition("\n")[2].lstrip()
+    if quote := _OPENING_QUOTE.match(text):
+        end = _END_OF_DOC.search(text, quote.end())
+        said = text[quote.end() : end.start()] if end else ""
+    else:
+        said = "\n".join(itertools.takewhile(_OPENING_COMMENT.match, text[:_HEAD].split("\n")))
+    return " ".join(_COMMENT_MARK.sub("", said).split())[:600]
+
+
+def _imported(known: Known, file: int, lines: _Lines, most: int) -> list[Site]:
+    found: dict[Target, Site] = {}
+    for reference in known.files.record(file).all():
+        if reference.kind == "import":
+            for edge in known.graph.edge(file, reference):
+                if edge.target not in found and edge.target.file != file and lines.of(edge.target.file) is not None:
+                    line, text = lines.head(edge.target)
+                    name = known.graph.symbol(edge.target).qualname
+                    found[edge.target] = Site(
+                        lines.path(edge.target.file), line, text, edge.confidence, "import", name, ""
+                    )
+        if len(found) >= most:
+            break
+    return list(found.values())

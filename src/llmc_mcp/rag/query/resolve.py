@@ -1,0 +1,414 @@
+"""From a path of one file to the definitions of others: imports, aliases, receivers, inheritance.
+
+Everything is linked when somebody asks, over the records of the files that the question touches, and remembered as
+long as the index stays as it is. That keeps the graph right after each change of a single file: nothing that was
+linked before has to be found and undone.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from ..parse.record import Record
+from ..parse.scopes import BASE, CLASSES, FUNCTIONS, PROPERTY, RETURNS, STAR
+from ..parse.types import Reference
+from .modules import Modules
+
+_ROOT = re.compile(r"~?(?:#(?P<own>\d+)|\^(?P<above>\d+)|<(?P<module>[^>]*)>|(?P<name>[^.(\[]*))")
+_STEP = re.compile(r"\.([^.()\[\]]+)|(\(\))|(\[\])")
+_DEEPEST = 24
+_MOST_BASES = 64
+_HIGHEST = 40  # bases of bases of bases; only a machine, or somebody who means harm, builds higher
+_PRIVATE = "_"
+_OPEN = frozenset({"java", "cpp", "csharp", "kotlin"})
+_SPREAD = frozenset({"go", "rust"})  # languages in which a type's methods may stand in other files of its folder
+# Languages in which a name that nothing binds is of the language or of another project; elsewhere it can be anybody's.
+_STRICT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java"})
+
+
+class Symbol(NamedTuple):
+    """A definition as the graph needs it."""
+
+    name: str
+    qualname: str
+    kind: str
+    parent: int
+    first_line: int
+    last_line: int
+    signature: str
+
+
+class Source(Protocol):
+    """Where records come from: the index, or a test's dictionary."""
+
+    def record(self, file: int) -> Record: ...
+    def symbols(self, file: int) -> list[Symbol]: ...
+
+
+class Target(NamedTuple):
+    """A definition by its file and its place there."""
+
+    file: int
+    place: int
+
+
+class Value(NamedTuple):
+    """What a path may stand for."""
+
+    what: str  # module, definition, instance, elsewhere, unknown
+    file: int = -1
+    place: int = -1
+    certain: bool = True
+    holder: "Target | None" = None  # whose attribute it was: the class of the instance that was asked
+
+    @property
+    def target(self) -> Target:
+        """The definition that it is, or is an instance of."""
+        return Target(self.file, self.place)
+
+
+ELSEWHERE = Value("elsewhere")  # of the language or of another project
+MADE_ELSEWHERE = Value(
+    "elsewhere", -2
+)  # what such a thing made: its methods may return anything, also what it was given
+UNKNOWN = Value("unknown")
+
+
+class Resolver:
+    """Links paths over the records of one state of an index."""
+
+    def __init__(self, source: Source, modules: Modules) -> None:
+        self._source, self.modules = source, modules
+        self._members: dict[int, dict[tuple[str, str], list[int]]] = {}
+        self._values: dict[tuple[int, str], list[Value]] = {}
+        self._orders: dict[Target, tuple[list[Target], bool]] = {}
+        self._climbing = 0  # classes whose bases are being looked for right now
+
+    def symbol(self, target: Target) -> Symbol:
+        """A definition."""
+        return self._source.symbols(target.file)[target.place]
+
+    def resolve(self, file: int, reference: Reference) -> list[Value]:
+        """What a reference means: definitions where it can be told."""
+        receiver, name = reference.receiver, reference.name
+        if receiver.startswith("=#"):
+            return [Value("definition", file, int(receiver[2:]))]
+        if not receiver:
+            return self._implicit(file, reference) or self._global(file, name, 0)
+        return self._attributes(self.evaluate(file, receiver), name, 0)
+
+    def _implicit(self, file: int, reference: Reference) -> list[Value]:
+        """Where a method sees its class's names without a receiver, also those that the class inherits."""
+        if reference.inside < 0 or self.modules.language(file) not in _OPEN:
+            return []
+        symbols = self._source.symbols(file)
+        owner = symbols[reference.inside].qualname
+        while "." in owner:
+            owner = owner.rpartition(".")[0]
+            for place in self._class_places(file, owner):
+                order, _ = self.order(Target(file, place))
+                found = self._class_member(order, reference.name, Target(file, place), 0)
+                if found[0].what != "unknown":
+                    return found
+        return []
+
+    def evaluate(self, file: int, path: str, asked: Value | None = None, depth: int = 0) -> list[Value]:
+        """What a path of a file may stand for; `asked` is whose method returned it."""
+        key = (file, path)
+        if asked is None and key in self._values:
+            return self._values[key]
+        if depth > _DEEPEST:
+            return [UNKNOWN]
+        if asked is None:
+            self._values[key] = [UNKNOWN]  # what needs itself to be known is not known
+        values, rest = self._root(file, path, asked, depth)
+        for step in _STEP.finditer(path, rest):
+            if step[1]:
+                values = self._attributes(values, step[1], depth + 1)
+            elif step[2]:
+                values = _merge(self._call(value, depth + 1) for value in values)
+            else:
+                values = [ELSEWHERE if value.what == "elsewhere" else UNKNOWN for value in values][:1]
+        if path.startswith("~"):
+            values = [value._replace(certain=False) for value in values]
+        if asked is None:
+            self._values[key] = values
+        return values
+
+    def _root(self, file: int, path: str, asked: Value | None, depth: int) -> tuple[list[Value], int]:
+        """What a path begins with, and where the rest of it begins."""
+        root = _ROOT.match(path)
+        return ([UNKNOWN], len(path)) if root is None else (self._beginning(file, root, asked, depth), root.end())
+
+    def _beginning(self, file: int, root: "re.Match[str]", asked: Value | None, depth: int) -> list[Value]:
+        if root["own"]:
+            return [Value("definition", file, int(root["own"]))]
+        if root["above"]:
+            return [Value("above", file, int(root["above"]))]
+        if root["module"] is not None:
+            return self._module(file, root["module"])
+        name = root["name"]
+        if name == "$":
+            return [asked] if asked is not None else [UNKNOWN]
+        if name in ("?", ""):
+            return [UNKNOWN]
+        if name in ("crate", "super", "self") and self.modules.language(file) == "rust":
+            return self._module(file, name)
+        return [ELSEWHERE] if name == "'" else self._global(file, name, depth)
+
+    def _module(self, file: int, name: str) -> list[Value]:
+        if not name:
+            return [UNKNOWN]
+        found = self.modules.find(file, name)
+        return [Value("module", one) for one in found] or [ELSEWHERE]
+
+    def _global(self, file: int, name: str, depth: int) -> list[Value]:
+        """A name that its file does not bind: of a star import, of the package, or built in."""
+        found: list[Value] = []
+        for path in self._source.record(file).bindings.get((-1, STAR), ()):
+            for module in self.evaluate(file, path, depth=depth + 1):
+                if module.what == "module" and not name.startswith(_PRIVATE):
+                    found += self._exported(module.file, name, depth + 1)
+                elif module.what != "module":
+                    found.append(UNKNOWN)
+        known = [value for value in found if value.what != "unknown"]
+        if known:
+            return known
+        for sibling in self.modules.siblings(file):
+            found += self._definitions(sibling, self._own_members(sibling, -1, name))
+        return found or [ELSEWHERE if self.modules.language(file) in _STRICT else UNKNOWN]
+
+    def _exported(self, file: int, name: str, depth: int) -> list[Value]:
+        """What a module has under a name, without the files below it; unknown ones are left out."""
+        return [value for value in self._module_member(file, name, depth) if value.what != "unknown"]
+
+    def _own_members(self, file: int, owner: int, name: str) -> list[int]:
+        """What a definition (or the file, as -1) has under a name, by qualified names: methods may stand outside."""
+        around = self._source.symbols(file)[owner].qualname if owner >= 0 else ""
+        return self._members_of(file).get((around, name), [])
+
+    def _definitions(self, file: int, places: list[int]) -> list[Value]:
+        """Definitions of one name; the parts of a class, such as impl blocks, are one."""
+        symbols = self._source.symbols(file)
+        if len(places) > 1 and all(symbols[place].kind in CLASSES for place in places):
+            places = places[:1]
+        return [Value("definition", file, place) for place in places]
+
+    def _members_of(self, file: int) -> dict[tuple[str, str], list[int]]:
+        members = self._members.get(file)
+        if members is None:
+            members = self._members[file] = {}
+            symbols = self._source.symbols(file)
+            for place, one in enumerate(symbols):
+                owner = one.qualname[: -len(one.name)].rstrip(".")
+                members.setdefault((owner, one.name), []).append(place)
+                if owner and _only_namespaces(symbols, one.parent):
+                    members.setdefault(("", one.name), []).append(place)
+        return members
+
+    def _class_places(self, file: int, qualname: str) -> list[int]:
+        """The definitions of a file that together are a class: a struct and its impl blocks, say."""
+        owner, _, name = qualname.rpartition(".")
+        places = self._members_of(file).get((owner, name), [])
+        return [place for place in places if self._source.symbols(file)[place].kind in CLASSES]
+
+    def _module_member(self, file: int, name: str, depth: int) -> list[Value]:
+        if depth > _DEEPEST:
+            return [UNKNOWN]
+        if own := self._own_members(file, -1, name):
+            return self._definitions(file, own)
+        bindings = self._source.record(file).bindings
+        if paths := bindings.get((-1, name)):
+            return _merge(self.evaluate(file, path, depth=depth + 1) for path in paths)
+        if below := self.modules.submodule(file, name):
+            return [Value("module", one) for one in below]
+        if name == "default":  # a module that exports nothing by default is its own
+            return [Value("module", file)]
+        if (-1, STAR) in bindings:
+            found = self._global(file, name, depth + 1)
+            return [value for value in found if value.what != "elsewhere"] or [UNKNOWN]
+        return [UNKNOWN]
+
+    def _attributes(self, values: list[Value], name: str, depth: int) -> list[Value]:
+        found = [self._attribute(value, name, depth) for value in values]
+        if len(values) > 1 and all(value.what == "module" for value in values):  # one package in several files
+            known = [part for part in found if part and part[0].what != "unknown"]
+            return _merge(known or found)
+        return _merge(found)
+
+    def attribute(self, value: Value, name: str) -> list[Value]:
+        """What a value has under a name."""
+        return self._attribute(value, name, 0)
+
+    def _attribute(self, value: Value, name: str, depth: int) -> list[Value]:
+        if depth > _DEEPEST:
+            return [UNKNOWN]
+        if value.what == "module":
+            found = self._module_member(value.file, name, depth + 1)
+        elif value.what == "above":
+            order, _ = self.order(value.target)
+            found = self._class_member(order[1:], name, value.target, depth)
+        elif value.what in ("definition", "instance"):
+            found = self._attribute_of_definition(value, name, depth)
+        else:
+            return [value]
+        return found if value.certain else [one._replace(certain=False) for one in found]
+
+    def _attribute_of_definition(self, value: Value, name: str, depth: int) -> list[Value]:
+        symbol = self.symbol(value.target)
+        if symbol.kind in CLASSES:
+            if name == "__class__":
+                return [value._replace(what="definition")]
+            order, _ = self.order(value.target)
+            return self._class_member(order, name, value.target, depth)
+        if value.what == "instance":
+            return [UNKNOWN]
+        if symbol.kind in FUNCTIONS:
+            if not self._is_property(value.target):
+                return [UNKNOWN]
+            inner = self._call(value, depth + 1)
+        else:
+            inner = self._constant(value.target, symbol, depth)
+        return _merge(self._attribute(one, name, depth + 1) for one in inner)
+
+    def _is_property(self, target: Target) -> bool:
+        return (target.place, PROPERTY) in self._source.record(target.file).bindings
+
+    def _constant(self, target: Target, symbol: Symbol, depth: int) -> list[Value]:
+        """What a named value is."""
+        paths = self._source.record(target.file).bindings.get((symbol.parent, symbol.name), ())
+        return _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths) or [UNKNOWN]
+
+    def _class_member(self, order: list[Target], name: str, holder: Target, depth: int) -> list[Value]:
+        for target in order:
+            if own := self._own_members(target.file, target.place, name):
+                return [Value("definition", target.file, place, holder=holder) for place in own]
+            if paths := self._bound(target, name):
+                values = _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths)
+                return values if len(values) == 1 else [value._replace(certain=False) for value in values]
+            if self.modules.language(target.file) in _SPREAD and (spread := self._spread_members(target, name)):
+                return [value._replace(holder=holder) for value in spread]
+        return [UNKNOWN]
+
+    def _bound(self, target: Target, name: str) -> list[str]:
+        """What a class's attribute may be; in some languages a class has several parts."""
+        bindings = self._source.record(target.file).bindings
+        if (paths := bindings.get((target.place, name))) or self.modules.language(target.file) not in _SPREAD:
+            return paths or []
+        parts = self._class_places(target.file, self.symbol(target).qualname)
+        return [path for place in parts for path in bindings.get((place, name), ())]
+
+    def _spread_members(self, target: Target, name: str) -> list[Value]:
+        """Methods that stand in other files than their type."""
+        qualname = self.symbol(target).qualname
+        files = [file for file in self.modules.neighbours(target.file) if file != target.file]
+        return [
+            Value("definition", file, place)
+            for file in files
+            for place in self._members_of(file).get((qualname, name), ())
+        ]
+
+    def _call(self, value: Value, depth: int) -> list[Value]:
+        if depth > _DEEPEST:
+            return [UNKNOWN]
+        if value.what == "above":
+            return [value]
+        if value.what not in ("definition", "instance"):
+            return [MADE_ELSEWHERE] if value == ELSEWHERE else [UNKNOWN]
+        symbol = self.symbol(value.target)
+        if symbol.kind in CLASSES:
+            return [value._replace(what="instance")] if value.what == "definition" else [UNKNOWN]
+        if symbol.kind not in FUNCTIONS:
+            inner = self._constant(value.target, symbol, depth)
+            return _merge(self._call(one, depth + 1) for one in inner if one.what != "unknown") or [UNKNOWN]
+        paths = self._source.record(value.file).bindings.get((value.place, RETURNS), ())
+        asked = Value("instance", *value.holder) if value.holder is not None else self._own_instance(value)
+        found = _merge(self.evaluate(value.file, path, asked, depth + 1) for path in paths) or [UNKNOWN]
+        return found if len(found) == 1 and value.certain else [one._replace(certain=False) for one in found]
+
+    def _own_instance(self, value: Value) -> Value | None:
+        parent = self.symbol(value.target).parent
+        return Value("instance", value.file, parent) if parent >= 0 else None
+
+    # --- inheritance -------------------------------------------------------------------------------
+
+    def order(self, target: Target) -> tuple[list[Target], bool]:
+        """A class and its bases in the order in which names are looked up; and whether some of them are not known."""
+        known = self._orders.get(target)
+        if known is None:
+            if self._climbing >= _HIGHEST:
+                return [target], True
+            self._orders[target] = ([target], True)  # a class that inherits from itself ends here
+            self._climbing += 1
+            try:
+                known = self._orders[target] = self._linearize(target)
+            finally:
+                self._climbing -= 1
+        return known
+
+    def bases(self, target: Target) -> tuple[list[Target], bool]:
+        """The classes that a class names as its bases; and whether there are others that are not known."""
+        found: list[Target] = []
+        is_open = False
+        bindings = self._source.record(target.file).bindings
+        for place in self._class_places(target.file, self.symbol(target).qualname) or [target.place]:
+            for path in bindings.get((place, BASE), ()):
+                values = self._classes(self.evaluate(target.file, path), 0)
+                found += [one for one in values if one not in found]
+                is_open = is_open or not values
+        return found[:_MOST_BASES], is_open
+
+    def _classes(self, values: Iterable[Value], depth: int) -> list[Target]:
+        """The classes among values; a named value may be one: `Base = make_base()`."""
+        found: list[Target] = []
+        for value in values:
+            if value.what == "definition" and depth < 4:
+                symbol = self.symbol(value.target)
+                if symbol.kind in CLASSES:
+                    found.append(value.target)
+                elif symbol.kind not in FUNCTIONS:
+                    found += self._classes(self._constant(value.target, symbol, depth), depth + 1)
+        return found
+
+    def _linearize(self, target: Target) -> tuple[list[Target], bool]:
+        bases, is_open = self.bases(target)
+        orders: list[list[Target]] = []
+        for base in bases:
+            order, base_is_open = self.order(base)
+            orders.append(list(order))
+            is_open = is_open or base_is_open
+        orders.append(list(bases))
+        return [target, *_merged([one for one in orders if one])], is_open
+
+
+def _only_namespaces(symbols: list[Symbol], place: int) -> bool:
+    while place >= 0 and symbols[place].kind == "namespace":
+        place = symbols[place].parent
+    return place < 0
+
+
+def _merged(orders: list[list[Target]]) -> list[Target]:
+    """C3: a class comes before its bases, and bases in the order in which they are named; as near as can be."""
+    result: list[Target] = []
+    while orders:
+        tails = {one for order in orders for one in order[1:]}
+        head = next((order[0] for order in orders if order[0] not in tails), orders[0][0])
+        result.append(head)
+        orders = [rest for order in orders if (rest := [one for one in order if one != head])]
+    return result
+
+
+def _merge(parts: Iterable[list[Value]]) -> list[Value]:
+    """All values once; what is not known counts only where nothing is known, and makes the rest less certain."""
+    found: dict[Value, None] = {}
+    for part in parts:
+        for value in part:
+            found[value] = None
+    if len(found) < 2:
+        return list(found)
+    known = [value for value in found if value.what not in ("unknown", "elsewhere")]
+    if not known:
+        return [ELSEWHERE if all(value.what == "elsewhere" for value in found) else UNKNOWN]
+    if len(known) < len(found):
+        known = [value._replace(certain=False) for value in known]
+    return known

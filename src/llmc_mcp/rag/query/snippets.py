@@ -1,0 +1,123 @@
+"""What of a hit is shown: all of it where that is affordable, else its head and lines that match, in whole words."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...tokens import estimate
+from ..parse import words
+
+GAP = "…"
+_LEAST = 40  # tokens; a snippet of fewer tells nothing
+_LONGEST_LINE = 400  # characters of a line that are shown
+_HEAD_LINES = 2  # of what is not shown whole
+
+
+class Piece(NamedTuple):
+    """A hit's lines as they are in the file now, and the number of the first one."""
+
+    first_line: int
+    lines: list[str]
+
+
+class Shown(NamedTuple):
+    """A text, and the numbers of the file's lines that it shows; a gap between them is a line of its own."""
+
+    text: str
+    numbers: list[int]
+
+
+def piece_of(source: bytes, start: int, end: int, first_line: int) -> Piece:
+    """The whole lines of a span."""
+    start = source.rfind(b"\n", 0, start) + 1
+    text = source[start:end].decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
+    return Piece(first_line, [_short(line) for line in text.split("\n")])
+
+
+def fit(pieces: Sequence[Piece], asked: words.Question, budget: int, around: int) -> list[Shown]:
+    """The first pieces, as many as the budget of tokens allows; `around` is what each costs beside its text."""
+    count = min(len(pieces), max(budget // (_LEAST + around), 1))
+    whole = [estimate("\n".join(piece.lines)) + around for piece in pieces[:count]]
+    shares = share_out(whole, budget)
+    return [
+        _whole(piece) if cost <= share else _degraded(piece, asked, share - around)
+        for piece, cost, share in zip(pieces, whole, shares, strict=False)
+    ]
+
+
+def share_out(wanted: Sequence[int], budget: int) -> list[int]:
+    """Who wants little gets it; the others share what is left, the first with twice the claim of the rest."""
+    shares = [0] * len(wanted)
+    open_places = list(range(len(wanted)))
+    left = budget
+    while open_places:
+        claims = len(open_places) + (1 if 0 in open_places else 0)
+        each = left / claims
+        content = [place for place in open_places if wanted[place] <= each * (2 if place == 0 else 1)]
+        if not content:
+            for place in open_places:
+                shares[place] = int(each * (2 if place == 0 else 1))
+            break
+        for place in content:
+            shares[place] = wanted[place]
+            left -= wanted[place]
+            open_places.remove(place)
+    return shares
+
+
+def _whole(piece: Piece) -> Shown:
+    return Shown("\n".join(piece.lines), list(range(piece.first_line, piece.first_line + len(piece.lines))))
+
+
+def _degraded(piece: Piece, asked: words.Question, room: int) -> Shown:
+    """The head and the lines that match best, in their order, with gaps marked."""
+    wanted = set(asked.words)
+    scored = sorted(
+        range(len(piece.lines)),
+        key=lambda at: (at >= _HEAD_LINES, -len(wanted.intersection(words.terms(piece.lines[at]).split())), at),
+    )
+    costs = _costs(piece)
+    chosen: list[int] = []
+    spent = 0
+    for at in scored:
+        gap = 2 if chosen and at - 1 not in chosen else 0
+        if spent + costs[at] + gap > room:
+            if at == 0:
+                return _first_words(piece, room)
+            continue
+        chosen.append(at)
+        spent += costs[at] + gap
+    while estimate((shown := _lines(piece, sorted(chosen))).text) > room and len(chosen) > 1:
+        chosen.pop()
+    return shown
+
+
+def _costs(piece: Piece) -> list[int]:
+    """Tokens of each line: its share of all, a little too high rather than too low; estimating each takes too long."""
+    text = "\n".join(piece.lines)
+    rate = estimate(text) / max(len(text), 1)
+    return [2 + int(1.2 * rate * len(line)) for line in piece.lines]
+
+
+def _lines(piece: Piece, chosen: Sequence[int]) -> Shown:
+    text: list[str] = []
+    for before, at in zip([-1, *chosen], chosen, strict=False):
+        if before >= 0 and at != before + 1:
+            text.append(GAP)
+        text.append(piece.lines[at])
+    return Shown("\n".join(text), [piece.first_line + at for at in chosen])
+
+
+def _first_words(piece: Piece, room: int) -> Shown:
+    """As many words of the first line as fit."""
+    line = piece.lines[0]
+    while line and estimate(f"{line} {GAP}") > room:
+        line = line.rpartition(" ")[0]
+    return Shown(f"{line} {GAP}" if line else "", [piece.first_line])
+
+
+def _short(line: str) -> str:
+    """A line that is too long to be read by anybody is shown up to a space."""
+    if len(line) <= _LONGEST_LINE:
+        return line
+    head = line[:_LONGEST_LINE]
+    return (head.rpartition(" ")[0] or head) + f" {GAP}"

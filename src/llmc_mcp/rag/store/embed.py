@@ -1,0 +1,110 @@
+"""Vectors for what words mean, so that a question finds code that says it in other words. Optional: it needs numpy.
+
+The vectors of `meaning.npz` were learned from docstrings and the code below them (benchmarks/retrieval/meaning.py
+says how): what is said of code and what the code says lie near each other. A text's vector is the sum of its words',
+so nothing has to be computed but sums; identifiers are split and stemmed before, as everywhere in the index.
+"""
+
+import importlib.util
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files as package_files
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_SCALE = 400.0  # of a vector of length 1 in int8; a component above 0.32 does not occur in 128 dimensions
+
+
+class Embedding(Protocol):
+    """Makes the vectors of files, and tells how near they are to a question."""
+
+    setting: str  # what it is called in the configuration, and its weights in weights.json
+    name: str  # … in an index: another name means other vectors
+
+    def of_file(self, names: str, chunks: Sequence[str]) -> bytes:
+        """The vectors of a file, given the terms of its names and of its chunks."""
+        ...
+
+    def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> dict[int, tuple[float, float, list[float]]]:
+        """For each file the cosines with its names, with all of it, and with each chunk."""
+        ...
+
+
+def load(setting: str) -> Embedding | None:
+    """The embedding that `rag.embedding` asks for; `auto` takes what this installation has."""
+    if setting == "none":
+        return None
+    if setting not in ("auto", Words.setting):
+        raise InvalidArgument(f"unknown embedding: {setting}", hint=f"Use auto, none or {Words.setting}.")
+    if importlib.util.find_spec("numpy") is None:
+        if setting == "auto":
+            return None
+        raise InvalidArgument("this embedding needs numpy", hint="Install llmc-mcp[embedding], or use auto.")
+    return _words()
+
+
+@cache
+def _words() -> "Words":
+    return Words()
+
+
+class Words:
+    """Sums of word vectors."""
+
+    setting = "words"
+    name = "words-3"
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        with package_files("llmc_mcp.rag.store").joinpath("meaning.npz").open("rb") as file, np.load(file) as data:
+            self._vectors: NDArray[np.float32] = data["vectors"].astype(np.float32) * data["scales"][:, None]
+            self._row = {word: row for row, word in enumerate(bytes(data["words"]).decode().split())}
+
+    def of_file(self, names: str, chunks: Sequence[str]) -> bytes:
+        import numpy as np
+
+        each = np.stack([self._sum(text.split()) for text in (names, *chunks)])
+        mean = each[1:].sum(axis=0) if len(each) > 1 else each[0]
+        rows = _unit(np.concatenate([each[:1], mean[None, :], each[1:]]))
+        return np.clip(np.rint(rows * _SCALE), -127, 127).astype(np.int8).tobytes()
+
+    def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> dict[int, tuple[float, float, list[float]]]:
+        import numpy as np
+
+        if not files:
+            return {}
+        width = self._vectors.shape[1]
+        rows = np.frombuffer(b"".join(files.values()), np.int8).reshape(-1, width)
+        cosines: list[float] = (rows.astype(np.float32) @ self._sum(stems) / _SCALE).tolist()
+        found: dict[int, tuple[float, float, list[float]]] = {}
+        at = 0
+        for file, blob in files.items():
+            end = at + len(blob) // width
+            found[file] = cosines[at], cosines[at + 1], cosines[at + 2 : end]
+            at = end
+        return found
+
+    def _sum(self, terms: Iterable[str]) -> "NDArray[np.float32]":
+        """The direction of some words; a word that is there often counts more, but not as much more."""
+        import numpy as np
+
+        counts = Counter(term for term in terms if term in self._row)
+        if not counts:
+            return np.zeros_like(self._vectors[0])
+        weights = np.array([1 + math.log(count) for count in counts.values()], np.float32)
+        return _unit(weights @ self._vectors[[self._row[term] for term in counts]])
+
+
+def _unit(vectors: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    import numpy as np
+
+    length = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
+    return vectors / np.maximum(length, 1e-9)

@@ -1,0 +1,208 @@
+"""What the index holds of a file for searching, and how the answers to a question are ordered.
+
+Every chunk and every file is a tantivy document with fields of its own, so that what a whole file is about is not
+drowned by its many chunks. A question is asked of each field; a linear ranker with learned weights (weights.json) adds
+up what fields, path and names say about a file, and a second one picks the chunk. A question that is nothing but a
+name has weights of its own.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from importlib.resources import files as package_files
+from operator import mul
+from typing import Literal, Protocol
+
+import msgspec
+import tantivy
+
+from ..parse import words
+from ..parse.types import Parsed
+from .embed import Embedding
+from .features import CHUNK_FEATURES, FILE_FEATURES, Seen, look_up
+
+Scope = Literal["repo", "docs", "both"]
+Fields = dict[str, list[str | int]]  # a tantivy document that can travel between processes
+
+_DOCS = frozenset({"markdown", "rst", "asciidoc", "org", "tex"})
+_DOC_ENDINGS = frozenset({"md", "mdx", "markdown", "rst", "txt", "adoc", "asciidoc", "org", "tex", "textile", "rdoc"})
+
+
+class Lookup(Protocol):
+    """What ranking asks the index's store for."""
+
+    def paths(self, files: Collection[int]) -> Mapping[int, str]:
+        """Where these files lie, below the root."""
+        ...
+
+    def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
+        """What `embed` made of these files."""
+        ...
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """A chunk that may answer the question, named by its file and its place in the file's list of chunks."""
+
+    file: int
+    chunk: int
+    score: float  # only comparable within one answer
+
+
+class Found(msgspec.Struct, frozen=True):
+    """An answer's chunks, best first: one of each file, then the files' next ones."""
+
+    chunks: list[Scored]
+    candidates: int
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """What was learned: a weight for each feature."""
+
+    file: dict[str, float]
+    chunk: dict[str, float]
+
+
+# --- what is indexed -------------------------------------------------------------------------------
+
+
+def schema() -> tantivy.Schema:
+    """The fields: `file` and `chunk` name a document; the others hold terms of `words`, separated by spaces."""
+    builder = tantivy.SchemaBuilder()
+    builder.add_unsigned_field("file", indexed=True, fast=True)
+    builder.add_unsigned_field("chunk", fast=True)
+    builder.add_text_field("scope", tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("text", tokenizer_name="whitespace", index_option="position")
+    for name in ("whole", "name", "file_text", "file_path"):
+        builder.add_text_field(name, tokenizer_name="whitespace", index_option="freq")
+    for name in ("defines", "file_defines"):
+        builder.add_text_field(name, tokenizer_name="whitespace", index_option="basic")
+    return builder.build()
+
+
+SCHEMA = schema()
+
+
+def scope_of(path: str, language: str) -> Literal["repo", "docs"]:
+    """Whether a file is documentation."""
+    return "docs" if language in _DOCS or path.rpartition(".")[2].lower() in _DOC_ENDINGS else "repo"
+
+
+def documents(file: int, parsed: Parsed, source: bytes) -> list[Fields]:
+    """The documents of one file: one for each chunk, then one for the file."""
+    scope = scope_of(parsed.path, parsed.language)
+    names, defines = _names(parsed)
+    made: list[Fields] = []
+    texts: list[str] = []
+    for at, chunk in enumerate(parsed.chunks):
+        text, whole = words.take_apart(source[chunk.span.start : chunk.span.end].decode(errors="replace"))
+        texts.append(text)
+        fields: Fields = {"file": [file], "chunk": [at], "scope": [scope], "text": [text]}
+        if whole:
+            fields["whole"] = [whole]
+        if names[at]:
+            fields["name"] = [words.terms(" ".join(dict.fromkeys(names[at])))]
+        if defines[at]:
+            fields["defines"] = [" ".join(dict.fromkeys(defines[at]))]
+        made.append(fields)
+    defined = dict.fromkeys(name for chunk in defines for name in chunk)
+    path = words.terms(parsed.path.rpartition(".")[0] or parsed.path)
+    made.append(
+        {
+            "file": [file],
+            "scope": [f"file:{scope}"],
+            "file_text": [" ".join(texts)],
+            "file_path": [path],
+            "file_defines": [" ".join(defined)],
+        }
+    )
+    return made
+
+
+def vectors(made: Sequence[Fields], embedding: Embedding) -> bytes:
+    """The vectors of a file, from its documents."""
+    *chunks, whole = made
+    names = " ".join(str(chunk.get("name", [""])[0]) for chunk in chunks)
+    path = str(whole["file_path"][0])
+    return embedding.of_file(f"{path} {path} {path} {names}", [str(chunk["text"][0]) for chunk in chunks])
+
+
+def _names(parsed: Parsed) -> tuple[list[list[str]], list[list[str]]]:
+    """For each chunk the names that it is found by: of what it lies in and defines; and, as terms, what it defines."""
+    starts = [chunk.span.start for chunk in parsed.chunks]
+    names: list[list[str]] = [[] for _ in starts]
+    defines: list[list[str]] = [[] for _ in starts]
+    for at, chunk in enumerate(parsed.chunks):
+        if chunk.definition >= 0:
+            names[at].append(parsed.definitions[chunk.definition].qualname)
+    for one in parsed.definitions:
+        at = max(bisect_right(starts, one.span.start) - 1, 0)
+        if starts and (term := words.name_term(one.name)):
+            names[at].append(one.name)
+            defines[at].append(term)
+    return names, defines
+
+
+def delete(writer: tantivy.IndexWriter, file: int) -> None:
+    """Removes all documents of a file; by query, for deleting by the term of an unsigned field deletes nothing."""
+    writer.delete_documents_by_query(tantivy.Query.term_query(SCHEMA, "file", file))
+
+
+# --- searching -------------------------------------------------------------------------------------
+
+
+def search(
+    searcher: tantivy.Searcher,
+    lookup: Lookup,
+    text: str,
+    *,
+    scope: Scope = "repo",
+    files: Collection[int] | None = None,
+    limit: int = 10,
+    embedding: Embedding | None = None,
+) -> Found:
+    """The best chunks for a question; `files` restricts it to those files, `embedding` made the index's vectors."""
+    asked = words.question(text)
+    if not asked.words and not asked.names:
+        return Found([], 0)
+    seen = look_up(searcher, SCHEMA, lookup, asked, scope, files, embedding)
+    weights = weights_for(asked, embedding)
+    by_file = [weights.file.get(name, 0.0) for name in FILE_FEATURES]
+    by_chunk = [weights.chunk.get(name, 0.0) for name in CHUNK_FEATURES]
+    file_scores = {file: _dot(by_file, vector) for file, vector in seen.files.items()}
+    chunk_scores = {place: _dot(by_chunk, vector) for place, vector in seen.chunks.items()}
+    return Found(in_order(seen, file_scores, chunk_scores, limit), len(seen.chunks))
+
+
+def in_order(
+    seen: Seen, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
+) -> list[Scored]:
+    """The best chunk of each file by the files' scores, then the second of each, and so on."""
+    by_file: dict[int, list[tuple[float, int]]] = {file: [] for file in seen.files}
+    for (file, chunk), score in chunk_scores.items():
+        by_file[file].append((-score, chunk))
+    for places in by_file.values():
+        places.sort()
+        places.extend([(0.0, 0)] if not places else ())  # only the file as a whole matches: its beginning stands for it
+    order = sorted(by_file, key=lambda file: (-file_scores[file], file))
+    made: list[Scored] = []
+    nth = 0
+    while len(made) < limit and (row := [file for file in order if len(by_file[file]) > nth]):
+        made += [Scored(file, by_file[file][nth][1], file_scores[file]) for file in row[: limit - len(made)]]
+        nth += 1
+    return made
+
+
+def weights_for(asked: words.Question, embedding: Embedding | None) -> Weights:
+    """The weights for a question: names have their own, and so has each embedding."""
+    kind = "name" if asked.symbol else "none" if embedding is None else embedding.setting
+    return _weights()[kind]
+
+
+@cache
+def _weights() -> dict[str, Weights]:
+    data = package_files("llmc_mcp.rag.store").joinpath("weights.json").read_bytes()
+    return msgspec.json.decode(data, type=dict[str, Weights])
+
+
+def _dot(weights: Sequence[float], vector: Sequence[float]) -> float:
+    return sum(map(mul, weights, vector))

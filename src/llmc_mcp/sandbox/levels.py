@@ -1,0 +1,318 @@
+"""The levels of confinement: Landlock, bubblewrap, and none. Each turns a command into what the launcher starts."""
+
+import os
+import stat as stat_bits
+import tempfile
+
+from ..errors import BadArgs, FeatureUnavailable
+from ..files.off_limits import is_below, outermost
+from ..kernel import seccomp, syscalls
+from ..kernel.exec_status import ExecStatus
+from ..kernel.scratch import Scratch
+from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Ground, Launch, Level, pinned, place_of, user_name
+
+# What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
+# mount at every start of bubblewrap, so only what tools of a developer's day miss.
+_ETC = (
+    "alternatives", "crypto-policies", "gitconfig", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
+    "ld.so.cache", "localtime", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust/extracted",
+    "pki/tls/certs", "services", "ssl/certs", "ssl/openssl.cnf", "timezone",
+)  # fmt: skip
+_ETC_FOR_NETWORK = ("resolv.conf", "hosts")
+_ETC_REAL_USERS = ("passwd", "group", "hosts")  # where /etc is the real one
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_PROC_FILES = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version")
+# Under uid 0 these answer to the uid alone, capabilities or not.
+_PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
+_PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
+
+_HOME_INSIDE = "/tmp/home"  # noqa: S108 - made anew, private
+_NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
+_BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
+
+
+# --- Landlock ----------------------------------------------------------------------------------------
+
+
+class LandlockLevel:
+    """Landlock and seccomp, put on by the launcher between fork and exec."""
+
+    name = "landlock"
+    free_fd = 3
+
+    def __init__(self, ground: Ground) -> None:
+        if syscalls.landlock_abi() < 3:
+            raise FeatureUnavailable(
+                "the kernel's Landlock is missing or too old to hold a command",
+                hint="Linux 6.2 or newer with landlock in its lsm= list.",
+            )
+        if ground.uid == 0:
+            raise FeatureUnavailable(
+                "Landlock does not hold root: its commands could change the modes and owners of root's files anywhere",
+                hint="Set mcp.sandbox.run_as to an ordinary user, or run the server as one.",
+            )
+        if ground.hidden:
+            raise FeatureUnavailable(
+                f"Landlock can't hide what lies inside a root: {', '.join(ground.hidden)}",
+                hint="Choose a narrower root, or a data directory elsewhere (LLMC_DATA_DIR).",
+            )
+        if own := ground.own_inside():
+            raise FeatureUnavailable(
+                f"Landlock can't keep the server's own code from changes inside a root: {', '.join(own)}",
+                hint="Choose a root without it, or install the server elsewhere (pipx install, uv tool install).",
+            )
+        _need_filter()
+        network = ground.settings.network
+        self.blocks_network = not network
+        self._ground = ground
+        self._scratch = Scratch("run", ground.user)
+        self._tmp = self._scratch.path
+        self._ruleset = self._rules(network)
+        families = seccomp.INTERNET if network else ()
+        self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(ground), shared=True)
+        self._env = ground.environment(self._tmp, self._tmp)
+        if ground.git_config:
+            path = os.path.join(self._tmp, ".gitconfig")
+            with open(path, "wb") as file:
+                file.write(ground.git_config)
+            if ground.user:
+                os.chown(path, *ground.user)
+
+    def launch(self, argv: list[bytes], cwd: int) -> Launch:
+        del cwd
+        plan = self._ground.plan()
+        plan |= {"seccomp": self._seccomp, "ruleset": 4}
+        return Launch(argv, self._env, plan, [os.dup(self._ruleset)])
+
+    def close(self) -> None:
+        os.close(self._ruleset)
+        self._scratch.close()
+
+    def _rules(self, network: bool) -> int:
+        ground = self._ground
+        read_only = syscalls.READ_ONLY | syscalls.FS_EXECUTE
+        read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
+        etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
+        wanted: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *ground.read_only)]
+        wanted += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
+        wanted += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
+        wanted += [(path, read_write) for path in _DEVICES]
+        wanted.append(("/dev/tty", read_write | syscalls.FS_IOCTL_DEV))  # whatever terminal a program has; mostly none
+        wanted += [(path, syscalls.EVERYTHING) for path in (self._tmp, *ground.writable)]
+        rules = [(root.fd, syscalls.EVERYTHING, True) for root in ground.roots]
+        opened: list[int] = []
+        try:
+            for path, rights in wanted:
+                try:
+                    fd = os.open(path, syscalls.O_PATH | os.O_CLOEXEC)
+                except OSError:
+                    continue  # not every system has all of them
+                opened.append(fd)
+                rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
+            return syscalls.landlock_ruleset(rules, network=network)
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+
+def _need_filter() -> None:
+    if not seccomp.supported():
+        raise FeatureUnavailable(f"there is no seccomp filter for {os.uname().machine} yet")
+
+
+def _set_ids(ground: Ground) -> int:
+    """Bits of a mode that commands can't set. A folder's group may be inherited, but not where the group is root's."""
+    return seccomp.SET_USER_ID | (seccomp.SET_GROUP_ID if ground.uid == 0 else 0)
+
+
+# --- bubblewrap --------------------------------------------------------------------------------------
+
+
+class WorkspaceLevel:
+    """bubblewrap: the command sees nothing but what it is given."""
+
+    name = "workspace"
+
+    def __init__(self, ground: Ground) -> None:
+        self.binary = find_bubblewrap()
+        _need_filter()
+        self.blocks_network = not ground.settings.network
+        self._ground = ground
+        self._scope = syscalls.landlock_scope()
+        families = (*seccomp.INTERNET, seccomp.LOCAL)
+        filter_program = seccomp.command_filter(families=families, set_ids=_set_ids(ground), shared=False)
+        inside = _NOBODY_INSIDE if ground.uid == 0 else ground.uid
+        self._files = {
+            "seccomp": _in_memory(filter_program),
+            "/etc/passwd": _in_memory(_passwd(ground, inside)),
+            "/etc/group": _in_memory(f"root:x:0:\nllmc:x:{inside}:\nnogroup:x:65534:\n".encode()),
+            "/etc/hosts": _in_memory(b"127.0.0.1 localhost\n::1 localhost\n"),
+        }
+        if ground.git_config:
+            self._files[f"{_HOME_INSIDE}/.gitconfig"] = _in_memory(ground.git_config)
+        self._status_fd = 3 + len(self._files)
+        self.free_fd = self._status_fd + 1
+        self._env = ground.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
+        self._places = _places_to_cover(ground)
+        self._options = [*_namespaces(ground, inside), *_mounts(ground)]
+
+    def launch(self, argv: list[bytes], cwd: int) -> Launch:
+        for path, place in self._places.items():
+            if place_of(path) != place:
+                raise FeatureUnavailable(
+                    f"{path} was replaced since the sandbox was set up around it, so the command was not run",
+                    hint="Try again: the sandbox is set up anew.",
+                )
+        options = [*self._options, "--seccomp", "3"]
+        network = not self.blocks_network
+        for number, target in enumerate(self._files, 3):
+            if target.startswith("/") and not (network and target == "/etc/hosts"):
+                options += ["--file", str(number), target]
+        # A read-only /proc, or a command could put itself last among those that go when memory runs out.
+        options += ["--remount-ro", "/proc", "--remount-ro", "/", "--json-status-fd", str(self._status_fd)]
+        options += ["--chdir", os.readlink(f"/proc/self/fd/{cwd}"), "--"]
+        if len(options) + len(argv) > _BWRAP_WORDS:
+            raise BadArgs(f"the command has {len(argv):,} words; here {_BWRAP_WORDS - len(options):,} are possible")
+        fds = [os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC) for fd in self._files.values()]
+        status = ExecStatus()
+        fds.append(status.writing_end())
+        plan = self._ground.plan()
+        plan |= {"wrapped": True, "keep": list(range(4, 4 + len(fds)))}
+        if self._scope is not None:
+            plan["ruleset"] = 4 + len(fds)
+            fds.append(os.dup(self._scope))
+        words = [os.fsencode(word) for word in (self.binary, *options)]
+        return Launch(words + argv, self._env, plan, fds, status)
+
+    def close(self) -> None:
+        for fd in self._files.values():
+            os.close(fd)
+        if self._scope is not None:
+            os.close(self._scope)
+
+
+def find_bubblewrap() -> str:
+    """The system's bwrap."""
+    for folder in SYSTEM_PATH:
+        candidate = os.path.join(folder, "bwrap")
+        if os.access(candidate, os.X_OK):
+            return candidate
+    raise FeatureUnavailable("bubblewrap (bwrap) is not installed", hint="Install the package bubblewrap.")
+
+
+def _in_memory(content: bytes) -> int:
+    fd = os.memfd_create("llmc")
+    os.write(fd, content)
+    return fd
+
+
+def _passwd(ground: Ground, inside: int) -> bytes:
+    user = "llmc" if ground.uid == 0 else user_name(ground.uid)
+    return (
+        f"root:x:0:0::/nonexistent:/usr/sbin/nologin\n{user}:x:{inside}:{inside}::/tmp/home:/bin/bash\n"
+        "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"
+    ).encode()
+
+
+def _namespaces(ground: Ground, inside: int) -> list[str]:
+    options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if not ground.settings.network:
+        options.append("--unshare-net")
+    return [*options, "--uid", str(inside), "--gid", str(inside), "--hostname", "sandbox", "--die-with-parent",
+            "--new-session", "--cap-drop", "ALL"]  # fmt: skip
+
+
+def _mounts(ground: Ground) -> list[str]:
+    """The file system, outermost folders first.
+
+    Below a folder that commands can change, bubblewrap before 0.12 follows a symbolic link to wherever it leads, and
+    makes folders there (CVE-2026-87766). So the only mounts in there are on `_places_to_cover`, each a mount
+    point in every sandbox, which no command can rename or remove, with nothing but such above it up to the root.
+    """
+    options: list[str] = []
+    for path in SYSTEM_FOLDERS:
+        options += _same_as_outside(path)
+    for name in (*_ETC, *(_ETC_FOR_NETWORK if ground.settings.network else ())):
+        options += _same_as_outside(f"/etc/{name}")
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    if ground.uid == 0:
+        options += _proc_for_root()
+    size = str(ground.settings.bounds.tmp_mb << 20)
+    for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - made anew, private
+        options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
+    options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+    writable = outermost(ground.changeable)
+    readable = [path for path in outermost(ground.read_only) if not _covered(path, writable)]
+    binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]
+    for path, how in sorted(binds):
+        options += [how, path, path]
+    for path, read_only in pinned(ground).items():
+        options += ["--ro-bind" if read_only else "--bind", path, path]
+    for path in ground.hidden:
+        options += ["--size", "65536", "--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
+    for root in ground.roots:
+        if root.path != root.real and not _covered(os.fsdecode(root.path), [path for path, _ in binds]):
+            options += ["--symlink", os.fsdecode(root.real), os.fsdecode(root.path)]
+    return options
+
+
+def _places_to_cover(ground: Ground) -> dict[str, object]:
+    """What is mounted on inside the roots, and what is there now: each start looks whether it still is."""
+    places: dict[str, object] = {}
+    for path in (*ground.hidden, *pinned(ground)):
+        place = place_of(path)
+        if place is None or stat_bits.S_ISLNK(place[2]):
+            raise FeatureUnavailable(f"{path} is being replaced while the sandbox is set up", hint="Try again.")
+        places[path] = place
+    return places
+
+
+def _same_as_outside(path: str) -> list[str]:
+    """A system file or folder, read-only; a link into /usr stays a link, which costs no mount."""
+    if os.path.islink(path) and is_below(os.path.realpath(path), "/usr"):
+        return ["--symlink", os.readlink(path), path]
+    return ["--ro-bind", os.path.realpath(path), path] if os.path.exists(path) else []
+
+
+def _proc_for_root() -> list[str]:
+    options: list[str] = []
+    for name in _PROC_OF_ROOT:
+        if os.path.exists(f"/proc/{name}"):
+            options += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
+    for name in _PROC_HIDDEN:
+        if os.path.exists(f"/proc/{name}"):
+            options += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return options
+
+
+def _covered(path: str, folders: list[str]) -> bool:
+    return any(is_below(path, folder) for folder in (*folders, "/usr"))
+
+
+# --- off ---------------------------------------------------------------------------------------------
+
+
+class OffLevel:
+    """No confinement but the bounds and a clean environment: the operator vouches for what runs."""
+
+    name = "off"
+    free_fd = 3
+    blocks_network = False
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._env = ground.environment(os.path.expanduser("~"), tempfile.gettempdir())
+
+    def launch(self, argv: list[bytes], cwd: int) -> Launch:
+        del cwd
+        return Launch(argv, self._env, self._ground.plan(), [])
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def make_level(name: str, ground: Ground) -> Level:
+    """A level by its name."""
+    if name == "workspace":
+        return WorkspaceLevel(ground)
+    return LandlockLevel(ground) if name == "landlock" else OffLevel(ground)

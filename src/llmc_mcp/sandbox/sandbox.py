@@ -1,0 +1,255 @@
+"""Where commands run: the choice among the levels of confinement.
+
+`workspace` is bubblewrap: a file system in which only the roots, a private /tmp and read-only system folders
+exist, in namespaces of its own. `landlock` needs nothing but the kernel: the same files are out of reach, though
+their names can still be seen and their modes changed. `off` is for an operator who confines the whole server.
+No level is taken on trust: each passes a self-test here, on this machine, before the first command (`selftest`).
+
+`auto` chooses once. What was seen to hold is never exchanged for less until the machine is started again: whoever
+could make the stronger level fail, or its test take too long, would choose his own walls.
+"""
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, NotFound, ResourceBusy
+from ..files.filesystem import Root
+from ..kernel.child import Child
+from ..kernel.launcher import ConfinementError, Launcher
+from ..kernel.limits import ControlGroup
+from . import selftest
+from .git_identity import identity_file
+from .levels import find_bubblewrap, make_level
+from .profile import LEVELS, Ground, Level, Settings, covered_now, make_ground
+
+_NOTHING_WEAKER = (
+    "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
+)
+
+
+class Report(NamedTuple):
+    """How commands are confined here: the level in force, or why there is none, and what each test found."""
+
+    level: str
+    reasons: dict[str, str]  # level → why not
+    held: dict[str, list[str]]  # level → what it was seen to prevent
+    not_held: dict[str, list[str]]  # level → what it does not prevent
+
+
+class Sandbox:
+    """Starts commands at the strongest level that was seen to work; made once per server."""
+
+    def __init__(self, launcher: Launcher, settings: Settings, roots: tuple[Root, ...], data_dir: str) -> None:
+        if settings.level not in LEVELS:
+            raise InvalidArgument(f"mcp.sandbox.level is none of {', '.join(LEVELS)}")
+        self._settings, self._roots, self._data_dir = settings, roots, data_dir
+        # Resource limits do not count root's processes; a control group does, with a launcher of its own in it.
+        self._group = ControlGroup(settings.bounds) if os.getuid() == 0 and not settings.run_as else None
+        self._own_launcher = Launcher(self._group.procs) if self._group and self._group.procs else None
+        self._launcher = self._own_launcher or launcher
+        self._lock = threading.Lock()
+        self._level: Level | None = None
+        self._ground: Ground | None = None
+        self._stamp: object = None
+        self._report: Report | None = None
+        self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
+        self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
+
+    def level(self) -> Level:
+        """The level in force; FEATURE_UNAVAILABLE with the reason where nothing holds."""
+        with self._lock:
+            if self._level is None or self._stamp != self._now():
+                self._forget()
+                self._choose()
+            if self._level is None:
+                raise self._untested or self._unavailable()
+            return self._level
+
+    def start(
+        self,
+        argv: list[bytes],
+        cwd: int,
+        stdin: bytes | None = None,
+        keep: tuple[int, ...] = (),
+        env: Mapping[bytes, bytes] | None = None,
+        level: Level | None = None,
+    ) -> Child:
+        """Start a command in the directory `cwd`; `keep` stay open in it, from the level's `free_fd` on.
+
+        `env` comes on top of the environment that every command gets; `level` is one from `another`.
+        """
+        launch = (level or self.level()).launch(argv, cwd)
+        plan = launch.plan
+        first = 4 + len(launch.fds)
+        plan["keep"] = [*plan.get("keep", ()), *range(first, first + len(keep))]
+        more_fds = (*launch.fds, *keep)
+        try:
+            return Child(
+                self._launcher,
+                launch.argv,
+                cwd=cwd,
+                env={**launch.env, **(env or {})},
+                plan=plan,
+                more_fds=more_fds,
+                stdin=stdin,
+                status=launch.status,
+            )
+        except ConfinementError as exc:
+            raise self.broke(f"{exc.strerror}") from None
+        finally:
+            for fd in launch.fds:
+                os.close(fd)
+
+    def another(self, *, read_only: bool = False) -> Level:
+        """A level like the one in force, with a temporary folder of its own; who asks for it closes it.
+
+        With `read_only` nothing outside of that folder can be changed, and there is no network.
+        """
+        name, ground = self.level().name, self._made_ground()
+        return make_level(name, _without_writing(ground) if read_only else ground)
+
+    @property
+    def user(self) -> tuple[int, int] | None:
+        """Whom commands run as, if not as the server."""
+        return self._made_ground().user
+
+    def _made_ground(self) -> Ground:
+        if self._ground is None:
+            raise self._unavailable()
+        return self._ground
+
+    @property
+    def launcher(self) -> Launcher:
+        """What starts commands here."""
+        return self._launcher
+
+    def broke(self, reason: str) -> FeatureUnavailable:
+        """The sandbox failed where it had worked: the same level is tested anew before the next command."""
+        with self._lock:
+            self._forget()
+            selftest.forget(self._data_dir)
+        return FeatureUnavailable(
+            f"the sandbox could not be set up, so the command was not run: {reason[:300]}",
+            hint="llmc doctor tells what is missing.",
+        )
+
+    def not_executed(self, word: str, said: bytes) -> LlmcError:
+        """Why a command never ran; `said` is bubblewrap's, since nobody else was there to print anything."""
+        message = said.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
+        if message.startswith("execvp"):
+            return NotFound(f"{word}: can't be executed ({message.rpartition(': ')[2]})")
+        if message.startswith("Can't chdir"):
+            return NotFound("the working directory is gone")
+        return self.broke(message)
+
+    @property
+    def has_held(self) -> bool:
+        """Whether a level was ever seen to hold, here or by another server since the machine was started."""
+        return bool(self._held)
+
+    def report(self) -> Report:
+        """What `llmc doctor` and `health` tell."""
+        with self._lock:
+            if self._report is None or self._untested is not None:
+                self._choose()
+            return cast(Report, self._report)
+
+    @property
+    def counts_processes(self) -> bool:
+        """Whether anything bounds the number of a command's processes."""
+        return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
+
+    def close(self) -> None:
+        with self._lock:
+            self._forget()
+            if self._own_launcher is not None:
+                self._own_launcher.close()
+            if self._group is not None:
+                self._group.close()
+
+    def _now(self) -> object:
+        """What the level in force depends on and can change while the server runs."""
+        return _stamp(), covered_now(self._settings, self._roots, self._data_dir)
+
+    def _forget(self) -> None:
+        if self._level is not None:
+            self._level.close()
+        self._level = self._report = self._untested = None
+
+    def _choose(self) -> None:
+        wanted = self._settings.level
+        report = Report("", {}, {}, {})
+        self._untested = None
+        if wanted == "read_only":
+            report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
+        self._stamp = self._now()
+        try:
+            ground = make_ground(self._settings, self._roots, self._data_dir)
+            if self._roots:  # without them there is nothing to commit
+                ground = ground._replace(git_config=identity_file(self._launcher, ground))
+            self._ground = ground
+        except LlmcError as exc:
+            report.reasons["every level"] = _why(exc)
+            self._report = report
+            return
+        for name in self._order(ground):
+            try:
+                self._level = self._verified(name, ground, report)
+            except ResourceBusy as exc:  # it may hold, so nothing weaker is tried
+                self._untested = exc
+                report.reasons[name] = _why(exc)
+                break
+            except LlmcError as exc:
+                report.reasons[name] = _why(exc)
+                if self._held:
+                    report.reasons[name] += f" {_NOTHING_WEAKER}"
+                continue
+            report = report._replace(level=name)
+            self._held = name
+            break
+        self._report = report
+
+    def _order(self, ground: Ground) -> tuple[str, ...]:
+        """The levels to try, the strongest first."""
+        wanted = self._settings.level
+        if wanted != "auto":
+            return () if wanted == "read_only" else (wanted,)
+        if not self._held and selftest.held_before("workspace", ground, self._data_dir):
+            self._held = "workspace"
+        return (self._held,) if self._held else ("workspace", "landlock")
+
+    def _verified(self, name: str, ground: Ground, report: Report) -> Level:
+        if name != "off":
+            outcome = selftest.run(self._launcher, name, ground, self._data_dir)
+            report.held[name], report.not_held[name] = outcome.held, outcome.not_held
+            if broken := outcome.broken(name, network=self._settings.network):
+                raise FeatureUnavailable(f"its self-test failed: {', '.join(broken)}")
+        return make_level(name, ground)
+
+    def _unavailable(self) -> FeatureUnavailable:
+        reasons = self._report.reasons if self._report else {}
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        return FeatureUnavailable(
+            f"commands are not available, because nothing would confine them. {told}",
+            hint="llmc doctor tells what is missing and how to get it.",
+        )
+
+
+def _without_writing(ground: Ground) -> Ground:
+    readable = (*ground.read_only, *ground.writable, *(os.fsdecode(root.real) for root in ground.roots))
+    settings = ground.settings._replace(network=False)
+    return ground._replace(settings=settings, roots=(), writable=(), read_only=readable)
+
+
+def _why(exc: LlmcError) -> str:
+    return f"{exc.message}. {exc.hint or ''}".strip()
+
+
+def _stamp() -> object:
+    """What a self-test's outcome depends on and can change while the server runs: the program it tested."""
+    try:
+        return selftest.identity(find_bubblewrap())
+    except (LlmcError, OSError):
+        return None

@@ -1,0 +1,299 @@
+"""Whether a level of confinement holds on this machine: tried, not assumed.
+
+A small program (probe.py) runs inside the very level that commands would get and tries to get out, at
+files and listeners that are the test's own. What it managed is the outcome. A good outcome is remembered for this
+boot, kernel, bubblewrap, user, version of ours, and what confines the server itself; a bad one is found anew at
+every start. A test that could not be finished, for want of time or memory, has no outcome at all.
+"""
+
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import __version__
+from ..errors import FeatureUnavailable, ResourceBusy
+from ..files.filesystem import Root
+from ..kernel.child import Child
+from ..kernel.launcher import ConfinementError, Launcher
+from ..kernel.scratch import Scratch
+
+if TYPE_CHECKING:
+    from .profile import Ground, Launch
+
+_CACHE = "sandbox.json"
+_PATIENCE_S = 20.0
+_SYSTEM_PYTHON = "/usr/bin/python3"
+# The machine's state, not the sandbox's: under load they come and go.
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+NETWORK = ("connect_tcp", "send_udp")
+# Landlock knows neither modes nor, before Linux 6.12, signals: it does not claim them.
+NOT_CLAIMED = {"landlock": ("change_mode_outside", "signal_server"), "workspace": ()}
+
+
+class Outcome(NamedTuple):
+    """The names of the attempts that failed, as they should, and of those that did not."""
+
+    held: list[str]
+    not_held: list[str]
+
+    def broken(self, level: str, *, network: bool) -> list[str]:
+        """What the level claims to prevent and does not."""
+        excused = {*NOT_CLAIMED[level], *(NETWORK if network else ())}
+        return [name for name in self.not_held if name not in excused]
+
+
+def run(launcher: Launcher, name: str, ground: "Ground", data_dir: str) -> Outcome:
+    """The outcome for a level, from the cache or from a run of the probe."""
+    key = _key(name, ground)
+    known = _cached(data_dir).get(key)
+    if known is not None:
+        return Outcome(*known)
+    scratch = Scratch("selftest")
+    try:
+        outcome = _try(launcher, name, ground, scratch.path)
+    finally:
+        scratch.close()
+    if not outcome.broken(name, network=ground.settings.network):
+        _remember(data_dir, key, outcome)
+    return outcome
+
+
+def identity(path: str) -> list[int]:
+    """Of a program: another file or another content gives another one."""
+    info = os.stat(path)
+    return [info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size]
+
+
+def forget(data_dir: str) -> None:
+    """Test anew the next time; that a level has held is not forgotten."""
+    known = _cached(data_dir)
+    if known:
+        _write(data_dir, dict.fromkeys(known))
+
+
+def held_before(name: str, ground: "Ground", data_dir: str) -> bool:
+    """Whether a level has held since this machine was started, for the same users inside the same walls."""
+    wanted = [name, _boot(), _surroundings(ground)]
+    return any(json.loads(key)[1:4] == wanted for key in _cached(data_dir))
+
+
+# --- the test ----------------------------------------------------------------------------------------
+
+
+def _try(launcher: Launcher, name: str, ground: "Ground", base: str) -> Outcome:
+    from .levels import make_level
+
+    facts = _lay_out(base, ground)
+    root = os.fsencode(facts["root"])
+    root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    listeners = {
+        "connect_tcp": _listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+        "send_udp": _listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+        "connect_unix": _listener(socket.AF_UNIX, socket.SOCK_STREAM, os.path.join(facts["outside"], "socket")),
+        "connect_abstract": _listener(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + facts["abstract"]),
+    }
+    ports = {
+        "tcp": listeners["connect_tcp"].getsockname()[1],
+        "udp": listeners["send_udp"].getsockname()[1],
+    }
+    try:
+        level = make_level(name, ground._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
+        try:
+            told = {**facts, **ports, **_who_we_are()}
+            succeeded = _inside(launcher, level.launch, interpreter(ground.user), told, root_fd)
+        finally:
+            level.close()
+        # Inside a network namespace a message may be sent and go nowhere: only what arrives here has got out.
+        succeeded = (succeeded - listeners.keys()) | {name for name, end in listeners.items() if _was_reached(end)}
+    finally:
+        os.close(root_fd)
+        for listener in listeners.values():
+            listener.close()
+    return _judge(succeeded, facts["outside"])
+
+
+def _lay_out(base: str, ground: "Ground") -> dict[str, str]:
+    """A root, and outside of it things that are the user's own, so that only the sandbox stands before them."""
+    root, outside = os.path.join(base, "root"), os.path.join(base, "outside")
+    for folder in (root, outside):
+        os.mkdir(folder)
+    for name in ("secret", "mode"):
+        with open(os.path.join(outside, name), "w") as file:
+            file.write("secret")
+    os.chmod(os.path.join(outside, "mode"), 0o640)
+    if ground.user is not None:
+        os.chmod(base, 0o711)  # noqa: S103 - the other user has to get to his own folders below
+        for path in (root, outside, os.path.join(outside, "secret"), os.path.join(outside, "mode")):
+            os.chown(path, *ground.user)
+    return {"root": root, "outside": outside, "abstract": f"llmc-selftest-{os.urandom(8).hex()}"}
+
+
+def _who_we_are() -> dict[str, object]:
+    """By what the probe knows this process; a number alone means somebody else in another namespace."""
+    import hashlib
+
+    with open("/proc/self/environ", "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    return {"server": os.getpid(), "environment": digest, "pid_namespace": os.stat("/proc/self/ns/pid").st_ino}
+
+
+def _listener(family: int, kind: int, address: object) -> socket.socket:
+    listener = socket.socket(family, kind)
+    listener.bind(address)  # pyright: ignore[reportArgumentType] - what fits the family
+    if kind == socket.SOCK_STREAM:
+        listener.listen(8)
+    return listener
+
+
+def _was_reached(listener: socket.socket) -> bool:
+    listener.setblocking(False)
+    try:
+        if listener.type == socket.SOCK_DGRAM:
+            listener.recv(16)
+        else:
+            listener.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _inside(
+    launcher: Launcher,
+    launch: "Callable[[list[bytes], int], Launch]",
+    python: str,
+    facts: Mapping[str, object],
+    cwd: int,
+) -> set[str]:
+    with open(os.path.join(os.path.dirname(__file__), "probe.py")) as file:
+        source = file.read()
+    words = [python, "-I", "-S", "-c", source, json.dumps(facts)]
+    start = launch([os.fsencode(word) for word in words], cwd)
+    printed: list[bytes] = []
+    try:
+        with Child(
+            launcher,
+            start.argv,
+            cwd=cwd,
+            env=start.env,
+            plan=start.plan,
+            more_fds=tuple(start.fds),
+            status=start.status,
+        ) as child:
+            printed += child.output(_deadline())
+    except OSError as exc:
+        what = "confined" if isinstance(exc, ConfinementError) else "started"
+        if exc.errno in _SHORTAGES:
+            raise _not_now(f"a test command could not be {what} ({exc.strerror})") from None
+        raise FeatureUnavailable(f"a test command could not be {what} ({exc.strerror})") from None
+    finally:
+        for fd in start.fds:
+            os.close(fd)
+    try:
+        return set(json.loads(b"".join(printed)))
+    except ValueError:
+        said = child.stderr.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
+        code = child.exit_code or 0
+        message = f"a test command failed inside (exit {code}): {said[:200]}"
+        if code < 0 or code > 128 or any(os.strerror(number) in said for number in _SHORTAGES):
+            raise _not_now(message) from None
+        raise FeatureUnavailable(message) from None
+
+
+def _not_now(reason: str) -> ResourceBusy:
+    return ResourceBusy(
+        f"whether commands can be confined could not be tested now: {reason}",
+        hint="Try again; the machine may be busy. llmc doctor tells more.",
+    )
+
+
+def interpreter(user: tuple[int, int] | None) -> str:
+    """Our own Python or, where another user runs the commands and can't get to it, the system's."""
+    from .profile import reachable
+
+    return sys.executable if reachable(os.path.realpath(sys.executable), user) else _SYSTEM_PYTHON
+
+
+def _deadline() -> Callable[[], None]:
+    ends = time.monotonic() + _PATIENCE_S
+
+    def check() -> None:
+        if time.monotonic() > ends:
+            raise _not_now(f"a test command did not end within {_PATIENCE_S:g} s")
+
+    return check
+
+
+def _judge(succeeded: set[str], outside: str) -> Outcome:
+    """The probe's word counts for its successes; what can be seen from here is looked at as well."""
+    from .probe import NAMES
+
+    if os.path.exists(os.path.join(outside, "marker")):
+        succeeded.add("write_outside")
+    if os.path.getsize(os.path.join(outside, "secret")) == 0:
+        succeeded.add("truncate_outside")
+    return Outcome([name for name in NAMES if name not in succeeded], [name for name in NAMES if name in succeeded])
+
+
+# --- the cache ---------------------------------------------------------------------------------------
+
+
+def _key(name: str, ground: "Ground") -> str:
+    from .levels import find_bubblewrap
+
+    tested = identity(find_bubblewrap()) if name == "workspace" else []
+    uname = os.uname()
+    what = [uname.release, uname.version, tested, ground.settings.network, identity(sys.executable)]
+    return json.dumps([__version__, name, _boot(), _surroundings(ground), what])
+
+
+def _boot() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def _surroundings(ground: "Ground") -> list[object]:
+    return [os.getuid(), ground.uid, walls()]
+
+
+def walls() -> list[str]:
+    """What a container or a service manager has put around this process, and may put up differently next time."""
+    told = ("NoNewPrivs:", "Seccomp:", "Seccomp_filters:", "CapBnd:", "CapEff:")
+    with open("/proc/self/status") as file:
+        found = [line.split()[1] for line in file if line.startswith(told)]
+    with open("/proc/self/mountinfo") as file:
+        points = [line.split()[4] for line in file]
+    return [*found, *sorted(point for point in points if point.startswith("/proc/"))]
+
+
+def _cached(data_dir: str) -> dict[str, list[list[str]] | None]:
+    """Outcomes by what they depend on; None is one that has to be seen again."""
+    try:
+        with open(os.path.join(data_dir, _CACHE)) as file:
+            if os.fstat(file.fileno()).st_uid != os.getuid():
+                return {}
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def _remember(data_dir: str, key: str, outcome: Outcome) -> None:
+    known = {**_cached(data_dir), key: [outcome.held, outcome.not_held]}
+    boot = json.loads(key)[2]
+    _write(data_dir, {other: value for other, value in known.items() if json.loads(other)[2] == boot})
+
+
+def _write(data_dir: str, known: Mapping[str, list[list[str]] | None]) -> None:
+    path = os.path.join(data_dir, _CACHE)
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(data_dir, mode=0o700, exist_ok=True)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            json.dump(known, file)
+        os.rename(temporary, path)
+    except OSError:
+        pass  # it is only tested again

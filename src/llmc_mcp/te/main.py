@@ -1,0 +1,106 @@
+"""`te COMMAND ARGS…`: a command in an agent's shell, its output ranked, grouped and cut to what a model can use.
+
+On a person's terminal `te` becomes the command. For an agent it enriches what it understands; all else passes
+through byte by byte. Exit code and signals are always the command's. The way through imports next to nothing.
+"""
+
+import os
+import sys
+
+_ENRICHED = frozenset(
+    {
+        *("grep", "egrep", "fgrep", "rg", "cat", "head", "tail", "find", "fd", "fdfind", "ls", "git"),
+        *("pytest", "py.test", "python", "python3", "cargo", "go", "npm", "yarn", "pnpm"),
+    }
+)
+USAGE = """\
+usage: te [--json] [--raw] COMMAND [ARGS...]    run a command; for an agent, with its output enriched
+       te --handle ID [--chunk N | --grep P]    what an earlier reply left out
+       te --list-handles                        what can be asked for that way
+       te --stats [--json]                      commands, agents, what was slow, what was saved
+       te init bash|zsh|fish                    wrappers for an agent's shell: eval "$(te init bash)"
+       te -- COMMAND                            where a command is called like one of the above
+"""
+
+
+def main() -> None:
+    """Run the command, or answer about earlier ones."""
+    flags, words = set[str](), sys.argv[1:]
+    while words and words[0] in ("--json", "--raw", "--shell"):
+        if words[0] == "--shell" and (len(words) < 2 or not _same_stdout(words.pop(1))):
+            flags.add("become")  # a wrapper in a part of a pipeline: nobody reads this but a program
+        flags.add(words.pop(0))
+    if not words or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
+        from .queries import answer
+
+        raise SystemExit(answer([*(flags & {"--json", "--raw"}), *words]))
+    command = words[1:] if words[0] == "--" else words
+    if not command:
+        os.write(2, USAGE.encode())
+        raise SystemExit(2)
+    _run(command, flags)
+
+
+def _run(command: list[str], flags: set[str]) -> None:
+    as_json, raw = "--json" in flags, "--raw" in flags
+    if "become" in flags or not _stdout_is_open():
+        _become(command)
+    if not (as_json or raw or os.environ.get("TE_AGENT_ID")) and os.isatty(1):
+        _become(command)
+    if as_json or (not raw and os.path.basename(command[0]) in _ENRICHED):
+        from .run import run
+
+        run(command, as_json=as_json, raw=raw)
+    pass_through(command, "raw" if raw else "passthrough")
+
+
+def _stdout_is_open() -> bool:
+    try:
+        os.fstat(1)
+    except OSError:
+        return False
+    return True
+
+
+def _same_stdout(pid: str) -> bool:
+    """Whether we print where that shell prints."""
+    try:
+        theirs = os.stat(f"/proc/{int(pid)}/fd/1")
+    except (OSError, ValueError):
+        return False
+    ours = os.fstat(1)
+    return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+
+
+def _become(command: list[str]) -> None:
+    """Be the command from here on."""
+    from .child import NotStarted
+
+    try:
+        os.execvp(command[0], command)
+    except OSError as exc:
+        refused = NotStarted(command[0], exc)
+    _refuse(str(refused), refused.code)
+
+
+def _refuse(message: str, code: int) -> None:
+    os.write(2, f"{message}\n".encode("utf-8", "surrogateescape"))
+    raise SystemExit(code)
+
+
+def pass_through(command: list[str], mode: str) -> None:
+    """Run the command as it is, and note that it ran."""
+    from ..envelope import records
+    from . import child, folder
+
+    noted = records.Command(command, records.identity(), folder.root_set())
+    noted.mode = mode
+    try:
+        code, printed = child.run_through(command, counted=mode != "raw")
+    except child.NotStarted as exc:
+        noted.record(exc.code)
+        _refuse(str(exc), exc.code)
+        return
+    noted.printed(printed)
+    noted.record(code)
+    child.end_like(code)

@@ -1,0 +1,155 @@
+"""What `te` answers when it is asked about earlier commands: handles, statistics, help."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from .. import __version__
+from ..config.load import load
+from ..envelope.families import Budget, Room, clip, lines_of, share_of
+from ..envelope.records import Command, identity, tokens_used
+from ..errors import LlmcError
+from ..files.handles import Handle, Handles, policy_from
+from ..printing import print_line, print_lines
+from ..store.sqlite import Store
+from ..tokens import estimate
+from ..visible import visible
+from . import child as wrapped
+from .folder import reader, root_set
+
+_CHUNK = 100  # lines
+_LONGEST = 600  # bytes of a line that are shown
+_LISTED = 50
+
+
+def answer(words: list[str]) -> int:
+    """Answer one question; returns the exit code."""
+    from .main import USAGE
+
+    as_json = "--json" in words
+    match [word for word in words if word != "--json"]:
+        case ["--help" | "-h"]:
+            print(USAGE, end="")
+            return 0
+        case ["--version"]:
+            print(f"te {__version__}")
+            return 0
+        case ["--list-handles"]:
+            return _guarded(lambda: _list_handles(as_json))
+        case ["--stats"]:
+            from .stats import show
+
+            return _guarded(lambda: show(as_json))
+        case ["--handle", handle]:
+            return _guarded(lambda: _print_chunk(handle, 1))
+        case ["--handle", handle, "--chunk", number] if number.isdigit() and int(number) > 0:
+            return _guarded(lambda: _print_chunk(handle, int(number)))
+        case ["--handle", handle, "--grep", pattern]:
+            return _guarded(lambda: _print_matches(handle, pattern))
+        case ["init", shell]:
+            from .init import init
+
+            return init(shell)
+        case _:
+            print(USAGE, end="", file=sys.stderr)
+            return 2
+
+
+def _guarded(action: Callable[[], int]) -> int:
+    try:
+        code = action()
+        sys.stdout.flush()
+    except LlmcError as exc:
+        print_lines(f"te: {exc.message}", sys.stderr)
+        if exc.hint:
+            print(f"hint: {exc.hint}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    return code
+
+
+def open_handles() -> tuple[Handles, str]:
+    """The user's handles as far as they may be seen from this folder, and the name that they are kept under."""
+    loaded = load()
+    return Handles(Store(loaded.data_dir), policy_from(loaded.config), reader()), f"uid:{os.getuid()}"
+
+
+def _list_handles(as_json: bool) -> int:
+    handles, principal = open_handles()
+    found = handles.list(principal)[:_LISTED]
+    for handle in found:
+        source = handle.meta.get("command") or handle.meta.get("path") or handle.meta.get("root") or ""
+        made = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(handle.created_at))
+        if as_json:
+            row = {"handle": handle.id, "kind": handle.kind, "source": source, "lines": handle.lines}
+            print(json.dumps({**row, "bytes": handle.size, "created_iso": made}))
+        else:
+            size = f"{handle.lines:>8,} lines  {handle.size:>12,} bytes"
+            print_line(f"{handle.id}  {made}  {size}  {handle.kind} {source}")
+    if not found:
+        print("te: no handles", file=sys.stderr)
+    return 0
+
+
+def _find(handle_id: str) -> tuple[Handles, Handle]:
+    handles, principal = open_handles()
+    handle = handles.find(principal, handle_id)
+    if handle.payload is None:
+        print_line(f"te: {handle.id} refers to {handle.meta['path']}: read that", sys.stderr)
+        raise SystemExit(1)
+    return handles, handle
+
+
+def _print_chunk(handle_id: str, number: int) -> int:
+    """A hundred lines, however long the text is."""
+    handles, handle = _find(handle_id)
+    chunks = max(-(-handle.lines // _CHUNK), 1)
+    if number > chunks:
+        print(f"te: {handle.id} has {chunks} chunks", file=sys.stderr)
+        return 1
+    page = handles.lines(handle, (number - 1) * _CHUNK, _CHUNK)
+    lines = [clip(line, _LONGEST) for line in lines_of(page.data)]
+    more = [f"chunk {number + 1}: te --handle {handle.id} --chunk {number + 1}"] if number < chunks else []
+    _print_lines(handle, {"chunk": number, "chunks": chunks, "lines": handle.lines}, lines, more)
+    return 0
+
+
+def _print_matches(handle_id: str, pattern: str) -> int:
+    """The lines that match, with their numbers, as grep finds them."""
+    handles, handle = _find(handle_id)
+    path = os.path.join(handles.folder, handle.payload or "")
+    source, end = wrapped.pipe()
+    child = wrapped.Wrapped(["grep", "-anh", "-e", pattern, "--", path], stdout=end)
+    os.close(end)
+    who, settings = identity(), load().config.te
+    tokens, _ = share_of(settings.default_budget, tokens_used(who), settings.reply_tokens)
+    room, shown, total, rest, full = Room(Budget(tokens)), list[bytes](), 0, b"", False
+    for _, piece in wrapped.pieces({source: "stdout"}, os.pidfd_open(child.pid)):
+        *lines, rest = (rest + piece).split(b"\n")
+        total += len(lines)
+        for line in () if full else lines:
+            full = not room.take(clip(line, _LONGEST))
+            if full:
+                break
+            shown.append(clip(line, _LONGEST))
+    more = [f"{total - len(shown):,} more lines match"] if total > len(shown) else []
+    _print_lines(handle, {"matches": total, "lines": handle.lines}, shown, more)
+    return child.wait()
+
+
+def _print_lines(handle: Handle, counts: dict[str, int], lines: list[bytes], more: list[str]) -> None:
+    body = b"".join(line + b"\n" for line in lines)
+    meta = {"v": 1, "handle": handle.id, **counts, "body_lines": len(lines), "tokens_estimate": estimate(body)}
+    crumbs = "".join(f"# TE: {crumb}\n" for crumb in more)
+    sys.stdout.flush()
+    noted = Command(["te --handle"], identity(), root_set())
+    noted.mode, noted.bytes_out, noted.tokens_out = "enriched", len(body), estimate(body)
+    noted.record(0)
+    header = f"# TE_BEGIN_META\n{json.dumps(meta, separators=(',', ':'))}\n# TE_END_META\n"
+    if os.isatty(1):
+        body = visible(body.decode("utf-8", "replace"), keep="\n\t").encode()
+    wrapped.write(1, header.encode() + body + crumbs.encode())

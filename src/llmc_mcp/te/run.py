@@ -1,0 +1,266 @@
+"""`te` in front of a command whose output it understands, and `te --json` in front of any.
+
+The command starts first; what is needed to make sense of its output is imported while it runs.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from ..envelope.families import Budget, Enriched, Envelope, Plan, recognise, share_of
+from ..envelope.records import Command, identity, tokens_used
+from . import child
+from .folder import root_set
+
+if TYPE_CHECKING:
+    from ..config.schema import Config
+    from ..envelope.families import Sink
+
+_OUT, _ERR = "stdout", "stderr"
+_STDERR_KEPT = 16_000
+
+
+def run(command: list[str], *, as_json: bool, raw: bool) -> None:
+    """Run a command and print what a model should see of it; returns where it should pass through instead."""
+    plan = recognise(command)
+    config = _config() if _is_configured() else None
+    off = raw or (config is not None and not config.te.enabled)
+    if as_json:
+        from ..envelope.text import Ends
+
+        chosen = plan if plan is not None and not off else Plan(command, Ends(), any_bytes=True)
+        _Run(command, chosen, config).answer_json("raw" if raw else "enriched" if chosen is plan else "passthrough")
+    if plan is not None and not off:
+        _Run(command, plan, config).print_text()
+
+
+class _Run:
+    """One command, from its start to our end."""
+
+    def __init__(self, command: list[str], plan: Plan, config: "Config | None") -> None:
+        self._command, self._plan = command, plan
+        self._noted = Command(command, identity(), root_set())
+        self._stderr = b""
+        self._config = config
+
+    def _start(self, *, with_stderr: bool) -> None:
+        out, out_end = child.pipe()
+        err, err_end = child.pipe() if with_stderr else (-1, 2)
+        try:
+            self._child = self._spawn(out_end, err_end)
+        except child.NotStarted as exc:
+            self._noted.record(exc.code)
+            os.write(2, f"{exc}\n".encode("utf-8", "surrogateescape"))
+            os._exit(exc.code)
+        for fd in (out_end, err_end):
+            if fd > 2:
+                os.close(fd)
+        self._sources = {out: _OUT, err: _ERR} if with_stderr else {out: _OUT}
+        self._out = out
+        self._ended = os.pidfd_open(self._child.pid)
+        self._config = self._config or _config()
+        self._envelope = Envelope(self._plan, self._open_sink)
+
+    def _spawn(self, out: int, err: int) -> child.Wrapped:
+        try:
+            return child.Wrapped(self._plan.argv, stdout=out, stderr=err)
+        except child.NotStarted as exc:
+            if self._plan.argv[0] != "rg" or exc.code != child.NOT_FOUND:
+                raise
+            bundled = _bundled_ripgrep()
+            if not bundled:
+                raise
+            return child.Wrapped([bundled, *self._plan.argv[1:]], stdout=out, stderr=err)
+
+    def _budget(self) -> tuple[Budget, int]:
+        who, te = self._noted.who, _of(self._config).te
+        whole = te.budgets.get(who.agent_id, te.default_budget)
+        tokens, left = share_of(whole, tokens_used(who), te.reply_tokens)
+        return Budget(tokens), left
+
+    def _open_sink(self) -> "Sink | None":
+        from ..errors import LlmcError
+        from ..files.handles import Handles, Policy
+        from ..store.data_dir import data_directory
+        from ..store.sqlite import Store
+
+        limits = _of(self._config).limits
+        policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
+        try:
+            handles = Handles(Store(data_directory()), policy, self._noted.roots)
+            return _Careful(handles.spool(self._noted.who.principal, "command_output", {"command": self._noted.name}))
+        except LlmcError:
+            return None
+
+    # --- text -------------------------------------------------------------------------------------
+
+    def print_text(self) -> NoReturn:
+        self._start(with_stderr=False)
+        for _, piece in child.pieces(self._sources, self._ended):
+            self._envelope.feed(piece)
+            if self._envelope.binary and self._envelope.held is not None:
+                self._go_through()
+        code = self._child.wait()
+        budget, _ = self._budget()
+        done = self._envelope.finish(budget)
+        if done is None:
+            self._give_up(code)
+        from ..envelope.reply import as_text
+
+        self._note(code, "enriched", done)
+        self._end(code, as_text(self._noted.name, done))
+
+    def _go_through(self) -> NoReturn:
+        """It is not text: give what came and let the rest pass."""
+        held = self._envelope.held or b""
+        try:
+            child.write(1, held)
+        except BrokenPipeError:
+            os.close(self._out)
+            child.end_like(self._child.wait())
+        moved, _ = child.pump(self._out, 1, self._ended)
+        code = self._child.wait()
+        self._noted.printed(len(held) + moved)
+        self._noted.record(code)
+        child.end_like(code)
+
+    def _give_up(self, code: int) -> NoReturn:
+        """Nothing could be made of it: a mistake of ours, or something binary far down in it."""
+        wanted = self._envelope.binary or _of(self._config).te.passthrough_on_failure
+        if not wanted:
+            handle = self._envelope.keep()
+            self._noted.record(code)
+            why = f"te: {self._noted.name}: the output could not be enriched ({self._envelope.failure!r})"
+            os.write(2, f"{why}; it is kept: te --handle {handle}\n".encode("utf-8", "replace"))
+            child.end_like(code)
+        held = self._envelope.held
+        if held is None:
+            held = self._stored(self._envelope.keep())
+        self._noted.printed(len(held))
+        self._noted.record(code)
+        self._end(code, held)
+
+    def _stored(self, handle: str | None) -> bytes:
+        if handle is None:
+            return b"# TE: the output could be neither enriched nor kept; te --raw prints it\n"
+        from .queries import open_handles
+
+        handles, principal = open_handles()
+        found = handles.find(principal, handle)
+        return handles.read(found, 0, found.size).data
+
+    def _note(self, code: int, mode: str, done: Enriched) -> None:
+        self._noted.mode = mode
+        self._noted.shown(done.body(), done.raw_tokens)
+        self._noted.record(code)
+
+    def _end(self, code: int, text: bytes) -> NoReturn:
+        try:
+            child.write(1, text)
+        except BrokenPipeError:
+            pass  # whoever read has seen enough
+        except OSError as exc:
+            os.write(2, f"te: {exc.strerror}\n".encode())
+        child.end_like(code)
+
+    # --- JSON -------------------------------------------------------------------------------------
+
+    def answer_json(self, mode: str) -> NoReturn:
+        self._start(with_stderr=True)
+        for stream, piece in child.pieces(self._sources, self._ended):
+            if stream == _OUT:
+                self._envelope.feed(piece)
+            else:
+                self._stderr = (self._stderr + piece)[-_STDERR_KEPT:]
+        code = self._child.wait()
+        budget, left = self._budget()
+        done = self._envelope.finish(budget)
+        if done is None:
+            mode, done = "passthrough", self._envelope.as_it_is(budget)
+        self._note(code, mode, done)
+        import msgspec
+
+        self._end(code, msgspec.json.encode(self._answer(mode, code, done, left)) + b"\n")
+
+    def _answer(self, mode: str, code: int, done: Enriched, left: int) -> object:
+        import shlex
+
+        from ..envelope.reply import TeOutput, Told, enrichment_of, stderr_text
+
+        noted, body = self._noted, done.body()
+        return TeOutput(
+            code == 0,
+            mode,
+            shlex.join(self._command).encode("utf-8", "replace").decode(),
+            body.decode("utf-8", "replace"),
+            stderr_text(self._stderr),
+            code if code >= 0 else 128 - code,
+            enrichment_of(done),
+            Told(round(noted.latency_ms, 1), noted.who.agent_id, max(left - noted.tokens_out, 0)),
+        )
+
+
+class _Careful:
+    """A sink that fails silently: without it there is no handle, but the command's output is all the same."""
+
+    def __init__(self, sink: "Sink") -> None:
+        self._sink = sink
+
+    def write(self, data: bytes) -> None:
+        self._sink.write(data)
+
+    def finish(self) -> str:
+        from ..errors import LlmcError
+
+        try:
+            return self._sink.finish()
+        except (LlmcError, OSError):
+            return ""
+
+    def discard(self) -> None:
+        self._sink.discard()
+
+
+def _bundled_ripgrep() -> str:
+    from ..errors import LlmcError
+    from ..files.ripgrep import find_ripgrep
+
+    try:
+        return os.fsdecode(find_ripgrep())
+    except LlmcError:
+        return ""
+
+
+def _of(config: "Config | None") -> "Config":
+    if config is None:
+        raise ValueError("the configuration is loaded once the command runs")
+    return config
+
+
+def _is_configured() -> bool:
+    """Whether anybody may have said anything: then it is read before the command starts."""
+    environ = os.environ
+    home = environ.get("XDG_CONFIG_HOME", "")
+    home = home if os.path.isabs(home) else os.path.join(os.path.expanduser("~"), ".config")
+    return (
+        "LLMC_CONFIG" in environ
+        or any(name.startswith("LLMC_MCP_") for name in environ)
+        or os.path.exists("llmc.toml")
+        or os.path.exists(os.path.join(home, "llmc", "llmc.toml"))
+    )
+
+
+def _config() -> "Config":
+    """The configuration in force, or the defaults where it has mistakes: those are the server's to report."""
+    from ..config.schema import Config
+    from ..errors import LlmcError
+
+    if not _is_configured():
+        return Config()
+    from ..config.load import load
+
+    try:
+        return load().config
+    except LlmcError as exc:
+        print(f"te: the configuration is ignored: {exc.message.splitlines()[0]}", file=sys.stderr)
+        return Config()

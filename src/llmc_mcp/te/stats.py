@@ -1,0 +1,78 @@
+"""`te --stats`: what ran behind te, for whom, how slow, what was saved, and what could be saved next."""
+
+import json
+from typing import cast
+
+from ..store.data_dir import data_directory
+from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.sqlite import Store
+from ..visible import visible
+from .folder import reader
+
+_SHOWN = 15
+
+# Title, the columns' names, and where they come from; te_run's commands have rows of their own.
+_FROM = f"FROM calls WHERE source IN ('te', 'te_run') AND {VISIBLE.format(parameter='?1')}"
+_TABLES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "commands",
+        ("command", "runs", "failed", "mean ms", "tokens shown", "tokens saved"),
+        "SELECT substr(tool, 4), count(*), sum(status<>'ok'), round(avg(duration_ms)), sum(tokens_out),"
+        f" sum(tokens_saved) {_FROM} GROUP BY tool ORDER BY 2 DESC, 1 LIMIT ?2",
+    ),
+    (
+        "agents",
+        ("agent", "sessions", "runs", "tokens shown", "tokens saved"),
+        "SELECT agent_id, count(DISTINCT session_id), count(*), sum(tokens_out), sum(tokens_saved)"
+        f" {_FROM} GROUP BY agent_id ORDER BY 3 DESC, 1 LIMIT ?2",
+    ),
+    (
+        "slow",
+        ("command", "when", "ms", "status", "agent"),
+        "SELECT substr(tool, 4), strftime('%Y-%m-%dT%H:%M:%SZ', at, 'unixepoch'), round(duration_ms), status,"
+        f" agent_id {_FROM} ORDER BY duration_ms DESC LIMIT ?2",
+    ),
+    (
+        "enrich next",
+        ("command", "runs", "tokens shown", "mode"),
+        f"SELECT substr(tool, 4), count(*), sum(tokens_out), mode {_FROM} AND mode IN ('passthrough', 'raw')"
+        " GROUP BY tool, mode HAVING sum(tokens_out)>0 ORDER BY 3 DESC LIMIT ?2",
+    ),
+)
+
+
+def tables(store: Store, reader: RootSet | None) -> dict[str, tuple[tuple[str, ...], list[tuple[object, ...]]]]:
+    """Every table by its title: the names of its columns, and its rows."""
+    visible = visible_to(store, reader)
+    return {title: (names, store.query(sql, (visible, _SHOWN))) for title, names, sql in _TABLES}
+
+
+def show(as_json: bool) -> int:
+    """Print the tables."""
+    found = tables(Store(data_directory()), reader())
+    if as_json:
+        rows = {
+            title.replace(" ", "_"): [dict(zip((n.replace(" ", "_") for n in names), row, strict=True)) for row in rows]
+            for title, (names, rows) in found.items()
+        }
+        print(json.dumps(rows, indent=2))
+        return 0
+    for title, (names, rows) in found.items():
+        print(f"{title}\n{_table(names, rows)}\n")
+    return 0
+
+
+def _table(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+    if not rows:
+        return "  nothing yet"
+    cells = [names, *(tuple(_cell(value) for value in row) for row in rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(names))]
+    return "\n".join("  " + "  ".join(_aligned(row, widths)) for row in cells)
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+
+
+def _cell(value: object) -> str:
+    return f"{int(value):,}" if isinstance(value, int | float) else visible(cast(str, value))

@@ -1,0 +1,273 @@
+"""The REST surface: each tool's own object as JSON, one envelope for everything that goes wrong."""
+
+import json
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from .. import __version__
+from ..app import Context
+from ..errors import BadArgs, FeatureDisabled, Forbidden, Internal, LlmcError, NotFound
+from ..gate.dispatch import Gate
+from ..protocol.methods import Methods
+from .auth import Tokens, kept_secret
+from .guard import Caller, Guard, Receive, Scope, Send
+from .mcp import McpEndpoint, SessionIds
+from .metrics import CONTENT_TYPE, Metrics
+from .pages import docs_page, sign_in_routes
+from .replies import error_reply, refusal
+from .threads import Running, Workers
+
+API_VERSION = "v0"
+_MCP = "/mcp"
+_DEFAULT_SESSION = "http"
+_SESSION_KEY = "session.key"
+_SEARCHED = 2_000  # characters of a message that context is searched for: a query may have no more
+
+SessionId = Annotated[str, Field(max_length=128, description="the conversation that processes and changes belong to")]
+
+
+class Body(BaseModel):
+    """A request body: nothing but what is declared, nothing converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ToolRequest(Body):
+    session_id: SessionId = _DEFAULT_SESSION
+    name: Annotated[str, Field(max_length=128)]
+    args: dict[str, Any] = {}
+
+
+class AgentRequest(Body):
+    session_id: SessionId = _DEFAULT_SESSION
+    role: Literal["Beatrice", "Otto", "Rem", "Grace"] | None = None
+    user_msg: str
+    inject_context: str = ""
+
+
+class AgentReply(BaseModel):
+    text: str
+    context: str | None = Field(None, description="what a model call about this message should be given")
+
+
+class SearchRequest(Body):
+    q: Annotated[str, Field(min_length=1)]
+    scope: Literal["repo", "docs", "both"] | None = None
+    k: Annotated[int, Field(ge=1)] | None = None
+    budget_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class BootloadRequest(Body):
+    session_id: SessionId
+    task_id: Annotated[str, Field(max_length=256)]
+
+
+class Health(BaseModel):
+    ok: bool
+    version: str
+
+
+class ErrorEnvelope(BaseModel):
+    code: str
+    message: str
+    hint: str | None = None
+    correlation_id: str
+
+
+_FAILURES: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorEnvelope}, "5XX": {"model": ErrorEnvelope}}
+
+
+class _StrictRequest(Request):
+    """JSON as the standard has it: no NaN, no lone surrogates, no number that nothing can hold."""
+
+    async def json(self) -> Any:
+        try:
+            return msgspec.json.decode(await self.body())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise json.JSONDecodeError(str(exc)[:200], "", 0) from None
+
+
+class _StrictRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def strictly(request: Request) -> Response:
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strictly
+
+
+def _caller(request: Request) -> Caller:
+    return request.scope["state"]["caller"]
+
+
+async def _who(request: Request) -> Caller:  # async: anything else takes a thread
+    return _caller(request)
+
+
+Who = Annotated[Caller, Depends(_who)]
+
+
+class _Rest:
+    """The routes, with what they need."""
+
+    def __init__(self, gate: Gate, workers: Workers, metrics: Metrics) -> None:
+        self._gate, self._workers, self._metrics = gate, workers, metrics
+        self._rag = gate.app.config.rag
+
+    async def health(self) -> Health:
+        return Health(ok=True, version=API_VERSION)
+
+    async def tool(self, body: ToolRequest, caller: Who, request: Request) -> Response:
+        """Call a tool by its name; the reply is the tool's own object."""
+        return _json(await self._call(caller, request, body.session_id, body.name, body.args))
+
+    async def invoke_agent(self, body: AgentRequest, caller: Who, request: Request) -> AgentReply:
+        """Take note of a message for an agent; the model itself is called elsewhere, with the context of this reply."""
+        self._gate.limits.take(caller.session(body.session_id))
+        parts = [body.inject_context] if body.inject_context else []
+        if self._rag.jit_context_enabled and "rag_search" in self._gate.catalog.tools:
+            asked = body.user_msg[:_SEARCHED]
+            arguments = self._search_arguments(asked, None, None, None)
+            found = msgspec.json.decode(await self._call(caller, request, body.session_id, "rag_search", arguments))
+            parts += [f"{snippet['src']}\n{snippet['text']}" for snippet in found["snippets"]]
+        text = f"[MCP {API_VERSION}] received; use /rag/search for pre-call context"
+        return AgentReply(text=text, context="\n\n".join(parts) or None)
+
+    async def search(self, body: SearchRequest, caller: Who, request: Request) -> Response:
+        """Search the code index."""
+        arguments = self._search_arguments(body.q, body.scope, body.k, body.budget_tokens)
+        return _json(await self._call(caller, request, _DEFAULT_SESSION, "rag_search", arguments))
+
+    async def bootload(self, body: BootloadRequest, caller: Who, request: Request) -> Response:
+        """Plan and scope of a task, from the repository's own notes."""
+        arguments = {"session_id": body.session_id, "task_id": body.task_id}
+        return _json(await self._call(caller, request, body.session_id, "rag_bootload", arguments))
+
+    async def metrics(self, caller: Who) -> Response:
+        """Prometheus metrics."""
+        if caller.principal is None or not caller.principal.scopes & {"read", "admin"}:
+            raise Forbidden("metrics need the scope 'read'")
+        if not self._gate.app.config.observability.metrics_prometheus_enabled or not self._metrics.enabled:
+            raise FeatureDisabled(
+                "metrics are switched off",
+                hint="Settings: observability.metrics_enabled and observability.metrics_prometheus_enabled.",
+            )
+        return Response(self._metrics.page(), media_type=CONTENT_TYPE)
+
+    def _search_arguments(self, query: str, scope: str | None, k: int | None, budget: int | None) -> dict[str, Any]:
+        rag = self._rag
+        return {
+            "query": query,
+            "scope": scope or rag.default_scope,
+            "limit": min(k or rag.top_k, rag.top_k),
+            "budget_tokens": min(budget or rag.token_budget, rag.token_budget),
+        }
+
+    async def _call(
+        self, caller: Caller, request: Request, session_id: str, name: str, arguments: dict[str, Any]
+    ) -> bytes:
+        """Run a tool in a thread; a client that hangs up takes its call back."""
+        session, running = caller.session(session_id), Running()
+
+        def run() -> bytes:
+            context = Context(self._gate.app, session, correlation_id=caller.correlation_id)
+            running.attach(context)
+            return self._gate.reply_json(context, name, arguments)
+
+        return await self._workers.run_while(request.receive, session.principal, run, running)
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Guard:
+    """One application for one port: MCP at /mcp, REST around it, the guard in front of both."""
+    config = gate.app.config
+    metrics = Metrics(gate)
+    workers = Workers(config.limits.concurrency_per_token)
+    mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
+    api = _rest_app(gate, _Rest(gate, workers, metrics), tokens, mcp.run)
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        await (mcp if scope["type"] == "http" and scope["path"] == _MCP else api)(scope, receive, send)
+
+    known = [route.path for route in api.routes if isinstance(route, APIRoute)]
+    return Guard(route, gate, tokens, metrics, [_MCP, *known])
+
+
+def _rest_app(
+    gate: Gate, rest: _Rest, tokens: Tokens, background: Callable[[], AbstractAsyncContextManager[None]]
+) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        async with background():
+            yield
+
+    api = FastAPI(
+        title="LLMC MCP", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan, redirect_slashes=False
+    )
+    api.router.route_class = _StrictRoute
+    settings = gate.app.config.observability
+    api.get("/health", response_model=Health)(rest.health)
+    api.post("/tool", responses=_FAILURES)(rest.tool)
+    api.post("/invoke_agent", response_model=AgentReply, response_model_exclude_none=True, responses=_FAILURES)(
+        rest.invoke_agent
+    )
+    api.post("/rag/search", responses=_FAILURES)(rest.search)
+    api.post("/rag/bootload", responses=_FAILURES)(rest.bootload)
+    api.get(settings.metrics_path, response_class=PlainTextResponse, responses=_FAILURES)(rest.metrics)
+    api.include_router(sign_in_routes(tokens))
+
+    @api.get("/docs", include_in_schema=False, response_class=HTMLResponse)
+    async def docs() -> str:  # pyright: ignore[reportUnusedFunction]
+        return docs_page(api.openapi(), gate.catalog)
+
+    _envelopes(api, gate)
+    return api
+
+
+def _envelopes(api: FastAPI, gate: Gate) -> None:
+    """Whatever goes wrong behind the guard, in the one shape."""
+
+    def respond(request: Request, error: LlmcError, extra: dict[str, str] | None = None) -> Response:
+        status, headers, body = error_reply(error, _caller(request).correlation_id, extra)
+        return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+
+    async def known(request: Request, error: Exception) -> Response:
+        return respond(request, error if isinstance(error, LlmcError) else Internal("the request failed unexpectedly"))
+
+    async def by_http(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        extra = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+        if status == 404:
+            return respond(request, NotFound("there is no such route", hint="GET /docs lists them."), extra)
+        words = {405: "this route takes another method", 400: "the body is not valid JSON"}
+        return respond(request, refusal(status, words.get(status, "the request cannot be served")), extra)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        first: dict[str, Any] = error.errors()[0] if isinstance(error, RequestValidationError) else {}
+        if first.get("type") == "json_invalid":
+            return respond(request, refusal(400, "the body is not valid JSON"))
+        where = ".".join(str(part) for part in first.get("loc", ())[1:])[:100]
+        return respond(request, BadArgs(f"{where or 'body'}: {str(first.get('msg', 'invalid')).lower()[:300]}"))
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        del error  # the guard logs it
+        return respond(request, Internal("the request failed unexpectedly"))
+
+    del gate
+    api.add_exception_handler(LlmcError, known)
+    api.add_exception_handler(HTTPException, by_http)
+    api.add_exception_handler(RequestValidationError, invalid)
+    api.add_exception_handler(Exception, unexpected)

@@ -1,0 +1,306 @@
+"""What every HTTP request passes before anything looks at it, and what every reply leaves through.
+
+Host and Origin (a web page that the user happens to visit must not reach us), the token, the kind of content, and only
+then the body: its size while it is being read, and the time the client takes for it. Then the correlation id, a log
+line, metrics, and the one error envelope. The routes behind it see only requests that were allowed in.
+"""
+
+import asyncio
+import ipaddress
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ..config.schema import Config
+from ..errors import AuthFailed, Cancelled, Forbidden, Internal, LlmcError, Timeout, TooLarge
+from ..gate.dispatch import Gate
+from ..gate.log import correlation_id
+from ..session import Session
+from .auth import COOKIE, Principal, Tokens, is_loopback
+from .metrics import Metrics
+from .replies import error_reply, refusal
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN_ROUTES = frozenset({"/health", "/login"})
+_OPEN_BODY = 4 << 10  # bytes of a body there: room for a token; anybody may send it
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORM = "application/x-www-form-urlencoded"
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_STAMPS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'"),
+]
+
+
+class Caller(NamedTuple):
+    """Who sent a request, for the routes: in `scope["state"]`."""
+
+    principal: Principal | None
+    correlation_id: str
+    config: Config
+
+    def session(self, session_id: str) -> Session:
+        """The session of a call that this request makes."""
+        if self.principal is None:
+            raise AuthFailed("no token")
+        defaults = self.config.session
+        return Session(
+            self.principal.name,
+            session_id,
+            defaults.default_agent_id,
+            defaults.default_model,
+            self.principal.scopes,
+            limited=True,
+            budget_profile=defaults.default_budget_profile,
+        )
+
+
+class Guard:
+    """The outermost application."""
+
+    def __init__(self, app: App, gate: Gate, tokens: Tokens, metrics: Metrics, routes: Iterable[str]) -> None:
+        config = gate.app.config
+        self._app, self._gate, self._tokens, self._metrics = app, gate, tokens, metrics
+        self._config = config
+        self._hosts = Hosts(config.server.host, config.server.allowed_hosts, config.server.allowed_origins)
+        self._token_header = config.auth.header.lower().encode("latin-1", "replace")
+        self._routes = frozenset(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._handle(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name, value)
+        exchange = _Exchange(scope, send, _chosen_id(headers.get(b"x-correlation-id")))
+        principal: Principal | None = None
+        try:
+            principal = self._admit(scope, headers)
+            scope.setdefault("state", {})["caller"] = Caller(principal, exchange.correlation_id, self._config)
+            body = await self._body(scope, headers, receive)
+            scope["state"]["body"] = body
+            await self._app(scope, _replay(body, receive), exchange.send)
+        except LlmcError as exc:
+            if isinstance(exc, AuthFailed):
+                self._metrics.auth_failed()
+            await exchange.fail(exc)
+        except asyncio.CancelledError:  # the server stops, and has waited long enough
+            await exchange.fail(Timeout("the server is stopping, and the call took too long to wait for"))
+        except ConnectionError:
+            pass  # the client went away while it was sending
+        except Exception:
+            self._gate.log.exception("request_failed", route=self._route(scope), cid=exchange.correlation_id)
+            await exchange.fail(Internal("the request failed unexpectedly"))
+        finally:
+            self._observe(scope, exchange, principal, time.perf_counter() - started)
+
+    def _observe(self, scope: Scope, exchange: "_Exchange", principal: Principal | None, seconds: float) -> None:
+        route = self._route(scope)
+        status = exchange.status or Cancelled.http_status
+        self._metrics.requested(route, scope["method"], status, seconds)
+        self._gate.log.info(
+            "http",
+            route=route,
+            method=scope["method"][:16],
+            status=status,
+            ms=round(seconds * 1000, 2),
+            principal=principal.name if principal else None,
+            cid=exchange.correlation_id,
+        )
+
+    def _route(self, scope: Scope) -> str:
+        """A path that we know: what a client made up goes into no log and no metric."""
+        return scope["path"] if scope["path"] in self._routes else "other"
+
+    # --- who may come in -------------------------------------------------------------------------
+
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
+        own_page = self._hosts.check(headers.get(b"host"), headers.get(b"origin"))
+        principal = self._principal(headers)
+        if principal is None and scope["path"] not in OPEN_ROUTES:
+            raise AuthFailed(
+                "this needs a token, and the right one",
+                hint=f"Send it in {self._config.auth.header}, or as Authorization: Bearer.",
+            )
+        if scope["method"] in _BODILESS:
+            return principal
+        if principal is not None and principal.by_cookie and not own_page:
+            raise Forbidden("a signed-in browser may only send what its own page asks for")
+        _check_content(headers, form=scope["path"] == "/login" and own_page)
+        return principal
+
+    def _principal(self, headers: dict[bytes, bytes]) -> Principal | None:
+        presented = headers.get(self._token_header)
+        if presented is None:
+            scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
+            presented = rest.strip() if scheme.lower() == b"bearer" else None
+        if presented is None and (cookie := _cookie(headers.get(b"cookie"))) is not None:
+            return self._tokens.signed_in(cookie)
+        return self._tokens.principal(None if presented is None else presented.decode("latin-1"))
+
+    # --- the body --------------------------------------------------------------------------------
+
+    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        limits = self._config.limits
+        is_open = scope["path"] in OPEN_ROUTES
+        most = min(_OPEN_BODY, limits.max_request_bytes) if is_open else limits.max_request_bytes
+        if not headers.get(b"content-length", b"0").isdigit():
+            raise refusal(400, "Content-Length must be a number")
+        if int(headers.get(b"content-length", b"0")) > most:
+            raise _too_large(most, is_open)
+        if scope["method"] in _BODILESS and b"transfer-encoding" not in headers and b"content-length" not in headers:
+            return b""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(limits.receive_timeout):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ConnectionError
+                    size += len(message.get("body", b""))
+                    if size > most:
+                        raise _too_large(most, is_open)
+                    parts.append(message.get("body", b""))
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            error = Timeout(f"the body did not arrive within {limits.receive_timeout:g} s")
+            error.http_status = 408
+            raise error from None
+        return b"".join(parts)
+
+
+class _Exchange:
+    """A reply on its way out: stamped, watched, and never sent twice."""
+
+    def __init__(self, scope: Scope, send: Send, correlation_id: str) -> None:
+        self._scope, self._send, self.correlation_id = scope, send, correlation_id
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = {name.lower() for name, _ in message.get("headers", [])}
+            stamps = [(name, value) for name, value in _STAMPS if name not in own]
+            message["headers"] = [
+                *message.get("headers", []),
+                (b"x-correlation-id", self.correlation_id.encode()),
+                *stamps,
+            ]
+        await self._send(message)
+
+    async def fail(self, error: LlmcError) -> None:
+        if self.status:  # something is on the wire already; the connection is all that can be taken back
+            return
+        # What is left of the body is not worth reading.
+        announced = {name for name, _ in self._scope["headers"]} & {b"content-length", b"transfer-encoding"}
+        has_body = announced or self._scope["method"] not in _BODILESS
+        close = {"connection": "close"} if has_body else {}
+        status, headers, body = error_reply(error, self.correlation_id, close)
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+class Hosts:
+    """Which names the server answers to, and which web pages may call it."""
+
+    def __init__(self, host: str, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]) -> None:
+        self._loopback = is_loopback(host)
+        self._names = {"localhost", host.lower(), *(name.lower() for name in allowed_hosts)}
+        self._origins = {origin.lower().rstrip("/") for origin in allowed_origins}
+
+    def check(self, host: bytes | None, origin: bytes | None) -> bool:
+        """Refuse what another site made a browser send; returns whether a page of our own, or an allowed one, asks."""
+        named = (host or b"").decode("latin-1").lower()
+        name = _without_port(named)
+        if not name or not (name in self._names or self._is_address(name)):
+            raise Forbidden(
+                "the Host header names another server", hint="The operator may allow it: mcp.server.allowed_hosts."
+            )
+        if origin is None:
+            return False
+        page = origin.decode("latin-1").lower()
+        if page not in self._origins and urlsplit(page).netloc != named:
+            raise Forbidden(
+                "a page of another site may not call this server",
+                hint="The operator may allow it: mcp.server.allowed_origins.",
+            )
+        return True
+
+    def _is_address(self, name: str) -> bool:
+        """An address cannot be rebound as a name can; on loopback only loopback ones make sense."""
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not self._loopback
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _check_content(headers: dict[bytes, bytes], *, form: bool) -> None:
+    kind, _, parameters = headers.get(b"content-type", b"").decode("latin-1").lower().partition(";")
+    if kind.strip() != "application/json" and not (form and kind.strip() == _FORM):
+        raise refusal(415, "the body must be JSON", "Send Content-Type: application/json.")
+    charset = re.search(r'charset\s*=\s*"?([^\s";]+)', parameters)
+    if charset is not None and charset[1] not in ("utf-8", "utf8", "us-ascii"):
+        raise refusal(415, "the body must be UTF-8")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise refusal(415, "the body must not be compressed")
+
+
+def _cookie(header: bytes | None) -> str | None:
+    if header is None:
+        return None
+    try:
+        found = SimpleCookie(header.decode("latin-1")).get(COOKIE)
+    except CookieError:
+        return None
+    return found.value if found is not None else None
+
+
+def _chosen_id(header: bytes | None) -> str:
+    asked = (header or b"").decode("latin-1")
+    return asked if _SANE_ID.fullmatch(asked) else correlation_id()
+
+
+def _too_large(limit: int, is_open: bool) -> TooLarge:
+    hint = "More is read only behind a token." if is_open else "The limit is mcp.limits.max_request_bytes."
+    return TooLarge(f"the request is longer than {limit:,} bytes", hint=hint)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body that was read, once; after it whatever the connection has to say."""
+    told = False
+
+    async def replay() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

@@ -1,0 +1,223 @@
+"""MCP over Streamable HTTP: the official SDK carries, `methods` answers.
+
+Both eras are served without state: the SDK makes a fresh transport for every request, and no reply depends on an
+earlier one. A handshake-era client is given a session id all the same: it names the conversation that processes and
+changes belong to, it carries the name that the client gave itself, and it is what a cancellation refers to. It is
+signed for the principal, so it needs no memory here, outlives a restart, and is worth nothing with another token.
+
+Replies are JSON. They come as a stream only where the client asked for progress (and, in the stateless era, there is
+some to report).
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+from mcp_types import RequestParams
+
+from .. import __version__
+from ..errors import NotFound
+from ..gate.dispatch import Gate
+from ..protocol.methods import (
+    HANDSHAKE_VERSIONS,
+    INTERNAL_ERROR,
+    Methods,
+    ProtocolError,
+    Request,
+    client_name,
+    introduced,
+)
+from ..tools.introduction import instructions
+from .guard import Caller, Message, Receive, Scope, Send
+from .replies import refusal
+from .threads import Running, Workers
+
+_SESSION = b"mcp-session-id"
+_VERSION = b"mcp-protocol-version"
+_BY_SDK = frozenset({"initialize", "ping"})
+
+Params = dict[str, Any]
+
+
+class SessionIds:
+    """Makes and checks the ids of handshake-era conversations."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+
+    def make(self, principal: str, agent: str = "") -> str:
+        nonce, said = secrets.token_hex(12), base64.urlsafe_b64encode(agent.encode()).decode()
+        return f"{nonce}{self._signature(nonce, principal, said)}" + (f".{said}" if said else "")
+
+    def read(self, session_id: str, principal: str) -> tuple[str, str] | None:
+        """The id by which a conversation is known, and the name its client gave; None for another's or a forged one."""
+        known, _, said = session_id.partition(".")
+        signature = self._signature(known[:24], principal, said)
+        if not hmac.compare_digest(known[24:].encode(), signature.encode()):
+            return None
+        return known, base64.urlsafe_b64decode(said).decode()
+
+    def _signature(self, nonce: str, principal: str, said: str) -> str:
+        return hmac.new(self._key, f"{nonce}:{principal}:{said}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+class McpEndpoint:
+    """The ASGI application at /mcp; the guard has let the request in and read its body."""
+
+    def __init__(self, gate: Gate, workers: Workers, session_ids: SessionIds, methods: Methods) -> None:
+        self._gate, self._workers, self._session_ids = gate, workers, session_ids
+        self._methods = methods
+        self._running: dict[tuple[str, str], Running] = {}  # by session and request id, for cancellation
+        self._server = self._make_server()
+        self._replying = self._manager(json_response=True)
+        self._streaming = self._manager(json_response=False)
+
+    def _make_server(self) -> Server[Any]:
+        server: Server[Any] = Server(
+            "llmc-mcp",
+            version=__version__,
+            instructions=instructions(self._gate.app),
+            # Without it the SDK would list all tools on every call, to learn about headers that no tool of ours has.
+            get_tool_input_schema=self._methods.input_schema,
+        )
+        for method in self._methods.names:
+            if method not in _BY_SDK:
+                server.add_request_handler(method, RequestParams, self._answer)
+        return server
+
+    def _manager(self, *, json_response: bool) -> StreamableHTTPSessionManager:
+        return StreamableHTTPSessionManager(
+            self._server,
+            json_response=json_response,
+            stateless=True,
+            max_request_body_size=self._gate.app.config.limits.max_request_bytes,
+        )
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """For as long as requests are served."""
+        async with self._replying.run(), self._streaming.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            raise refusal(405, "there is nothing to stream or to end here: requests are POSTs")
+        caller: Caller = scope["state"]["caller"]
+        headers = dict(scope["headers"])
+        asked = _Asked(scope["state"]["body"])
+        handshake = headers.get(_VERSION, b"").decode("latin-1") in ("", *HANDSHAKE_VERSIONS)
+        session_id = headers.get(_SESSION, b"").decode("latin-1")
+        principal = caller.principal.name if caller.principal else ""
+        agent = ""
+        if not handshake:
+            session_id = ""
+        elif session_id:
+            known = self._session_ids.read(session_id, principal)
+            if known is None:
+                raise NotFound("there is no such session", hint="Initialize again.")
+            session_id, agent = known
+        scope["state"]["session_id"], scope["state"]["agent"] = session_id, agent
+        if asked.method == "notifications/cancelled" and session_id:
+            self._cancel(session_id, asked.params.get("requestId"))
+        if asked.method == "initialize" and handshake:
+            send = _with_session(send, self._session_ids.make(principal, client_name(asked.params.get("clientInfo"))))
+        takes_stream = b"text/event-stream" in headers.get(b"accept", b"")
+        stream = takes_stream and (asked.wants_progress if handshake else True)
+        manager = self._streaming if stream else self._replying
+        await manager.handle_request(scope, receive, send)
+
+    def _cancel(self, session_id: str, request_id: object) -> None:
+        running = self._running.get((session_id, repr(request_id)))
+        if running is not None:
+            running.cancel()
+
+    async def _answer(self, ctx: ServerRequestContext[Any, Any], params: RequestParams) -> Params:
+        """Every request but those that the SDK answers itself."""
+        del params  # parsed again by what reads it
+        if ctx.request is None:
+            raise MCPError(INTERNAL_ERROR, "the request has no HTTP request")
+        state = ctx.request.scope["state"]
+        caller: Caller = state["caller"]
+        session_id: str = state["session_id"]
+        session = caller.session(session_id or f"mcp-{caller.principal.name if caller.principal else ''}")
+        session = introduced(session, {"name": state["agent"]})
+        running, progress = Running(), _Progress(ctx)
+        request = Request(
+            ctx.method, dict(ctx.params or {}), session, progress.report, running.attach, caller.correlation_id
+        )
+        key = (session_id, repr(ctx.request_id))
+
+        def answer() -> Params:
+            return cast(Params, msgspec.to_builtins(self._methods.answer(request)))
+
+        try:
+            if self._methods.is_quick(ctx.method):
+                return answer()
+            if session_id:
+                self._running[key] = running
+            result = await self._workers.run(session.principal, answer, running)
+            await progress.sent()
+            return result
+        except ProtocolError as exc:
+            raise MCPError(exc.code, exc.message, exc.data) from None
+        finally:
+            self._running.pop(key, None)
+
+
+class _Progress:
+    """Tells the client how far a call is: from the call's thread, which never waits for the client."""
+
+    def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        self._ctx, self._loop = ctx, asyncio.get_running_loop()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def report(self, params: Params) -> None:
+        self._loop.call_soon_threadsafe(self._start, params)
+
+    def _start(self, params: Params) -> None:
+        report = self._ctx.session.report_progress(params["progress"], params.get("total"), params.get("message"))
+        task = self._loop.create_task(report)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def sent(self) -> None:
+        """Progress comes before the result that ends it."""
+        if self._sending:
+            await asyncio.wait(self._sending)
+
+
+class _Asked:
+    """The little that has to be known of a message before the SDK gets it; whatever is wrong with it, the SDK says."""
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            message: object = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            message = None
+        fields = cast(Params, message) if isinstance(message, dict) else {}
+        self.method: object = fields.get("method")
+        params: object = fields.get("params")
+        self.params: Params = cast(Params, params) if isinstance(params, dict) else {}
+        meta: object = self.params.get("_meta")
+        self.wants_progress = isinstance(meta, dict) and "progressToken" in meta
+
+
+def _with_session(send: Send, session_id: str) -> Send:
+    """Put a session id on a reply that succeeded."""
+
+    async def stamped(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            message["headers"] = [*message.get("headers", []), (_SESSION, session_id.encode())]
+        await send(message)
+
+    return stamped

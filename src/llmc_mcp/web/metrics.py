@@ -1,0 +1,151 @@
+"""Prometheus metrics of an HTTP server: what its calls did, what its clients met, what it holds.
+
+Counters grow with the calls of this process; what is in the store (handles, te) is read when somebody asks. Labels
+come from short lists of ours, never from a request, so that a client cannot make the page grow.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from .. import __version__
+from ..errors import FeatureUnavailable
+from ..gate.dispatch import Gate
+from ..gate.usage import Usage
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_ASKED = frozenset({"resources/read", "prompts/get", "completion/complete"})  # what is no tool and is counted like one
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Metrics:
+    """Counts; `page` is what Prometheus reads."""
+
+    def __init__(self, gate: Gate) -> None:
+        settings = gate.app.config.observability
+        self.enabled = settings.metrics_enabled
+        self._settle = gate.app.settle
+        self._is_tool = gate.catalog.known
+        disable_created_metrics()  # one more line per counter that nobody looks at
+        self._registry = CollectorRegistry()
+        registry: Any = self._registry
+        self._calls = Counter("llmc_calls", "Tool calls by outcome", ("tool", "status"), registry=registry)
+        self._call_seconds = Histogram(
+            "llmc_call_seconds", "Time of tool calls", ("tool",), buckets=_SECONDS, registry=registry
+        )
+        self._tokens = Counter(
+            "llmc_tokens", "Estimated tokens: in and out of a model, and kept from it", ("kind",), registry=registry
+        )
+        self._by_kind = [self._tokens.labels(kind) for kind in ("in", "out", "saved")]
+        self._agent_calls = Counter("llmc_agent_calls", "Calls by agent", ("agent",), registry=registry)
+        self._agent_tokens = Counter(
+            "llmc_agent_tokens", "Estimated tokens out by agent", ("agent",), registry=registry
+        )
+        config = gate.app.config
+        self._agents = frozenset({config.session.default_agent_id, *config.te.budgets})  # those the operator names
+        self._requests = Counter(
+            "llmc_http_requests", "HTTP requests by outcome", ("route", "method", "status"), registry=registry
+        )
+        self._request_seconds = Histogram(
+            "llmc_http_request_seconds", "Time of HTTP requests", ("route",), buckets=_SECONDS, registry=registry
+        )
+        self._auth_failures = Counter("llmc_auth_failures", "Requests without a right token", registry=registry)
+        if self.enabled:
+            registry.register(_Held(gate))
+            ProcessCollector(namespace="llmc", registry=registry)
+            gate.listeners.append(self.called)
+
+    def called(self, row: Usage) -> None:
+        """A tool call is over."""
+        tool = row.tool if row.tool in _ASKED or self._is_tool(row.tool) else "unknown"
+        agent = row.agent_id if row.agent_id in self._agents else "other"
+        self._agent_calls.labels(agent).inc()
+        self._agent_tokens.labels(agent).inc(row.tokens_out)
+        self._calls.labels(tool, row.status).inc()
+        self._call_seconds.labels(tool).observe(row.duration_ms / 1000)
+        for counter, tokens in zip(self._by_kind, (row.tokens_in, row.tokens_out, row.tokens_saved), strict=True):
+            counter.inc(tokens)
+
+    def requested(self, route: str, method: str, status: int, seconds: float) -> None:
+        """An HTTP request is over."""
+        if self.enabled:
+            self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
+            self._request_seconds.labels(route).observe(seconds)
+
+    def auth_failed(self) -> None:
+        """Somebody came without a right token."""
+        if self.enabled:
+            self._auth_failures.inc()
+
+    def page(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        self._settle()
+        return generate_latest(self._registry)
+
+
+class _Held(Collector):
+    """What is counted elsewhere, read when the page is made."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def collect(self) -> Iterator[Any]:
+        gate = self._gate
+        info = GaugeMetricFamily("llmc_info", "The server", labels=("version", "mode"))
+        info.add_metric((__version__, gate.app.config.mode), 1)
+        yield info
+        dropped = CounterMetricFamily("llmc_dropped", "What was refused or lost, by reason", labels=("reason",))
+        for reason, count in gate.limits.dropped.items():
+            dropped.add_metric((reason,), count)
+        dropped.add_metric(("log",), gate.log.dropped)
+        dropped.add_metric(("usage",), gate.recorder.dropped if gate.recorder else 0)
+        yield dropped
+        yield GaugeMetricFamily("llmc_calls_under_way", "Tool calls that run now", gate.limits.under_way())
+        yield GaugeMetricFamily("llmc_processes", "Processes below this server", descendants(os.getpid()))
+        yield from self._stored()
+
+    def _stored(self) -> Iterator[Any]:
+        try:
+            store = self._gate.app.store
+            ((handles, size),) = store.query("SELECT count(*), coalesce(sum(bytes), 0) FROM handles")
+            ((runs, seconds),) = store.query(
+                "SELECT count(*), coalesce(sum(duration_ms), 0) / 1000.0 FROM calls WHERE source = 'te'"
+            )
+        except FeatureUnavailable:
+            return
+        yield GaugeMetricFamily("llmc_handles", "Handles in the store", float(str(handles)))
+        yield GaugeMetricFamily("llmc_handle_bytes", "Bytes of the handles in the store", float(str(size)))
+        yield SummaryMetricFamily(
+            "llmc_te_seconds", "Time of te runs in the store", count_value=int(str(runs)), sum_value=float(str(seconds))
+        )
+
+
+def descendants(pid: int) -> int:
+    """How many processes there are below one."""
+    found, todo = 0, [pid]
+    while todo:
+        try:
+            tasks = os.listdir(folder := f"/proc/{todo.pop()}/task")
+        except OSError:
+            continue
+        for task in tasks:
+            try:
+                with open(f"{folder}/{task}/children") as file:
+                    below = [int(word) for word in file.read().split()]
+            except OSError:
+                continue
+            found += len(below)
+            todo += below
+    return found

@@ -1,0 +1,75 @@
+"""A span per call for OpenTelemetry, where the extra `otel` is installed and the environment names a collector.
+
+The settings are OpenTelemetry's own (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME …). Spans carry what the log
+carries: no arguments, no contents.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from ..gate.usage import Usage
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def wanted(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the environment names somewhere to send spans to."""
+    environ = os.environ if environ is None else environ
+    return any(environ.get(name) for name in _ENDPOINTS)
+
+
+def installed() -> bool:
+    """Whether the extra is there."""
+    try:
+        import_module("opentelemetry.sdk.trace")
+        import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    except ImportError:
+        return False
+    return True
+
+
+def over_http() -> tuple[Callable[[Usage], None], Callable[[], None]]:
+    """A listener that sends spans by OTLP in the background, and how to end it."""
+    exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter()
+    processor = import_module("opentelemetry.sdk.trace.export").BatchSpanProcessor(exporter)
+    return spans(processor)
+
+
+def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
+    """A listener that makes a span of every call and gives it to a processor, and how to end it."""
+    sdk = import_module("opentelemetry.sdk.trace")
+    status = import_module("opentelemetry.trace.status")
+    resource = import_module("opentelemetry.sdk.resources").Resource.create({"service.name": "llmc-mcp"})
+    provider = sdk.TracerProvider(resource=resource)
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("llmc_mcp")
+
+    def called(row: Usage) -> None:
+        begun = int((row.at - row.duration_ms / 1000) * 1e9)
+        name = row.tool if _method(row) == row.tool else f"tools/call {row.tool}"
+        span = tracer.start_span(name, start_time=begun, attributes=_attributes(row))
+        if row.status != "ok":
+            span.set_status(status.Status(status.StatusCode.ERROR, row.status))
+        span.end(int(row.at * 1e9))
+
+    return called, provider.shutdown
+
+
+def _method(row: Usage) -> str:
+    """What is no tool (a resource, a prompt) is recorded by its method; no tool has a slash in its name."""
+    return row.tool if "/" in row.tool else "tools/call"
+
+
+def _attributes(row: Usage) -> dict[str, str | int]:
+    return {
+        "mcp.method.name": _method(row),
+        "gen_ai.tool.name": row.tool,
+        "llmc.status": row.status,
+        "llmc.principal": row.principal,
+        "llmc.session_id": row.session_id,
+        "llmc.correlation_id": row.correlation_id,
+        "llmc.tokens_out": row.tokens_out,
+        "llmc.tokens_saved": row.tokens_saved,
+    }

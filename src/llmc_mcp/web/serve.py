@@ -1,0 +1,170 @@
+"""`--transport http`: one port, served until the process is told to stop, then drained."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import uvicorn
+import uvloop
+
+from ..errors import InvalidArgument
+from ..gate.dispatch import Gate
+from ..gate.log import Log
+from ..protocol.methods import Methods
+from . import otel
+from .app import create_app
+from .auth import Issued, issue
+from .wire import LimitedProtocol, Patience
+
+_SWITCH_S = 0.0005  # how long one busy thread may keep the others, and the event loop, waiting
+_BACKLOG = 2_048
+
+
+class Listening(NamedTuple):
+    """A server that can be reached."""
+
+    url: str
+    issued: Issued
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with signals left to us: told to stop, it ends with 0 and not by the signal."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+
+    def _stop(self) -> None:
+        """The first signal drains, the second one does not wait."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+class _Forward(logging.Handler):
+    """What libraries log goes into our log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._log.exception("library", logger=record.name, message=record.getMessage()[:500])
+        else:
+            self._log.warning("library", logger=record.name, message=record.getMessage()[:500])
+
+
+def serve(gate: Gate, ready: Callable[[Listening], None], methods: Methods | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; calls under way get a while to finish."""
+    config = gate.app.config
+    issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ)
+    for notice in issued.notices:
+        gate.log.warning("auth", notice=notice)
+    _forward_logs(gate.log)
+    end_tracing = _trace(gate)
+    _more_files()
+    sys.setswitchinterval(_SWITCH_S)
+    with _bound(config.server.host, config.server.port) as listener:
+        server = _Server(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)))
+        listening = Listening(_url(listener, config.server.host), issued)
+        _settle_memory()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(server, listener, partial(ready, listening)))
+    end_tracing()
+
+
+async def _run(server: _Server, listener: socket.socket, ready: Callable[[], None]) -> None:
+    serving = asyncio.ensure_future(server.serve([listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if server.started:
+        ready()
+    await serving
+
+
+def _uvicorn_config(gate: Gate, app: Any) -> uvicorn.Config:
+    limits, tools = gate.app.config.limits, gate.app.config.tools
+    patience = Patience(limits.max_header_bytes, limits.receive_timeout, tools.idle_timeout, limits.max_connections)
+    return uvicorn.Config(
+        app,
+        http=cast(type[asyncio.Protocol], partial(LimitedProtocol, patience)),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=int(tools.idle_timeout) + 1,
+        timeout_graceful_shutdown=max(round(limits.drain_timeout), 1),
+    )
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    address = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((address, port), family=family, backlog=_BACKLOG)
+    except OSError as exc:
+        raise InvalidArgument(
+            f"can't listen on {host}:{port}: {(exc.strerror or str(exc)).lower()}",
+            hint="Choose another one with --port; 0 takes any that is free.",
+        ) from None
+
+
+def _url(listener: socket.socket, host: str) -> str:
+    name = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else host  # noqa: S104 -- not bound here
+    if ":" in name and not name.startswith("["):
+        name = f"[{name}]"
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
+def _forward_logs(log: Log) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [_Forward(log)]
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+
+
+def _trace(gate: Gate) -> Callable[[], None]:
+    """Send spans where OpenTelemetry's own settings say; returns how to end it."""
+    if not gate.app.config.observability.otel_enabled or not otel.wanted():
+        return lambda: None
+    if not otel.installed():
+        gate.log.warning("otel", notice="a collector is configured, but not the extra: pip install 'llmc-mcp[otel]'")
+        return lambda: None
+    listener, end = otel.over_http()
+    gate.listeners.append(listener)
+    return end
+
+
+def _settle_memory() -> None:
+    """What is there by now stays to the end: 100,000 objects that no collection has to look at again.
+
+    Each time it did, all requests waited 50 ms and more.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _more_files() -> None:
+    """A connection is an open file; the usual soft limit is lower than the connections that we promise."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 16_384 if hard == resource.RLIM_INFINITY else min(hard, 16_384)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

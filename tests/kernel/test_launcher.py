@@ -1,0 +1,337 @@
+"""Children: started clean, reported truthfully, confined, and never left behind."""
+
+import errno
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmc_mcp.kernel import syscalls
+from llmc_mcp.kernel.child import Child
+from llmc_mcp.kernel.launcher import Launcher, Started, last_word
+
+from ..conftest import SECRET, Workspace, require
+from ..support.client import PATIENCE
+
+SH = b"/bin/sh"
+LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
+
+
+@pytest.fixture
+def launcher() -> Iterator[Launcher]:
+    launcher = Launcher()
+    yield launcher
+    launcher.close()
+
+
+def run(
+    launcher: Launcher,
+    *argv: bytes,
+    cwd: Path = Path("/"),
+    env: dict[bytes, bytes] | None = None,
+    rules: int | None = None,
+) -> tuple[int, bytes, bytes]:
+    """A child's exit code, output and errors."""
+    folder = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with Child(launcher, list(argv), cwd=folder, env=env or {}, ruleset=rules) as child:
+            output = b"".join(child.output(lambda: None))
+        assert child.exit_code is not None
+        return child.exit_code, output, child.stderr
+    finally:
+        os.close(folder)
+
+
+def start(launcher: Launcher, *argv: bytes) -> Started:
+    """A child that nobody listens to."""
+    null = os.open(os.devnull, os.O_RDWR)
+    root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return launcher.start(list(argv), {}, [root, null, null, null], {})
+    finally:
+        os.close(null)
+        os.close(root)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(word) for word in (task / "children").read_text().split()]
+    return found
+
+
+def gone(watch: int) -> bool:
+    """Whether the process behind a pidfd ends."""
+    try:
+        return bool(select.select([watch], [], [], PATIENCE)[0])
+    finally:
+        os.close(watch)
+
+
+# --- what a child gets -----------------------------------------------------------------------------------
+
+
+def test_a_child_has_three_descriptors_and_no_more(launcher: Launcher) -> None:
+    leaky = os.open("/etc", os.O_RDONLY)
+    os.set_inheritable(leaky, True)
+    try:
+        code, output, _ = run(launcher, b"/bin/ls", b"/proc/self/fd")
+    finally:
+        os.close(leaky)
+    assert code == 0
+    assert output.split() == [b"0", b"1", b"2", b"3"]  # the fourth is ls looking at the folder
+
+
+def test_a_child_has_the_environment_it_was_given_and_no_more(launcher: Launcher) -> None:
+    assert run(launcher, b"/usr/bin/env")[1] == b""
+    assert run(launcher, b"/usr/bin/env", env={b"A": b"1 \xff"})[1] == b"A=1 \xff\n"
+
+
+def test_a_child_works_where_it_was_told_and_reads_nothing(launcher: Launcher, tmp_path: Path) -> None:
+    code, output, _ = run(launcher, SH, b"-c", b"pwd; cat; echo end", cwd=tmp_path)
+    assert (code, output) == (0, os.fsencode(tmp_path) + b"\nend\n")
+
+
+def test_arguments_are_bytes_and_no_shell_reads_them(launcher: Launcher) -> None:
+    odd = [b"a b", b"", b"$HOME", b"\xff\xfe", b"*"]
+    assert run(launcher, b"/usr/bin/printf", b"%s|", *odd)[1] == b"|".join(odd) + b"|"
+
+
+def test_a_child_is_its_own_session_and_obeys_signals_again(launcher: Launcher) -> None:
+    code, output, _ = run(launcher, SH, b"-c", b"cut -d' ' -f1,6 /proc/$$/stat; grep SigIgn /proc/self/status")
+    numbers, ignored = output.splitlines()
+    pid, session = numbers.split()
+    assert (code, pid) == (0, session)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ):
+        assert not int(ignored.split()[1], 16) >> (number - 1) & 1, number
+
+
+# --- what is reported ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_exit_codes_are_reported(launcher: Launcher, code: int) -> None:
+    assert run(launcher, SH, b"-c", b"exit %d" % code)[0] == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_deaths_by_signal_are_reported(launcher: Launcher, number: signal.Signals) -> None:
+    assert run(launcher, SH, b"-c", b"kill -%d $$" % number)[0] == -number
+
+
+def test_output_and_errors_come_apart_and_whole(launcher: Launcher) -> None:
+    script = b"i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done; echo oops >&2"
+    code, output, errors = run(launcher, SH, b"-c", script)
+    assert (code, output, errors) == (0, b"0123456789\n" * 20_000, b"oops\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "number"),
+    [
+        ([b"/no/such/binary"], errno.ENOENT),
+        ([b"/etc/passwd"], errno.EACCES),
+        ([b"/bin/true", b"x" * 200_000], errno.E2BIG),
+        ([b"/bin/true", b"x" * (5 << 20)], errno.E2BIG),
+    ],
+)
+def test_what_cannot_start_says_why(launcher: Launcher, argv: list[bytes], number: int) -> None:
+    with pytest.raises(OSError) as caught:  # noqa: PT011
+        start(launcher, *argv)
+    assert caught.value.errno == number
+    assert run(launcher, b"/bin/true")[0] == 0
+
+
+def test_a_signal_reaches_the_whole_family(launcher: Launcher, tmp_path: Path) -> None:
+    fifo = tmp_path / "ready"
+    os.mkfifo(fifo)
+    script = b"sleep 1000 & (trap '' TERM; sleep 1000) & echo $! > ready; wait"
+    folder = os.open(tmp_path, os.O_RDONLY)
+    with Child(launcher, [SH, b"-c", script], cwd=folder, env={}) as child:
+        os.close(folder)
+        stubborn = int(fifo.read_text())
+        family = [stubborn, *children_of(parent_of(stubborn))]
+        watches = [os.pidfd_open(pid) for pid in dict.fromkeys(family)]
+    assert child.exit_code == -signal.SIGKILL
+    assert all(gone(watch) for watch in watches)
+
+
+# --- nothing stays -----------------------------------------------------------------------------------------
+
+
+def test_a_thousand_children_leave_neither_zombies_nor_descriptors(launcher: Launcher) -> None:
+    assert run(launcher, b"/bin/true")[0] == 0
+    (process,) = children_of(os.getpid())
+
+    def descriptors() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{process}/fd"))
+
+    before = descriptors()
+    for _ in range(1_000):
+        child = start(launcher, b"/bin/true")
+        assert launcher.wait(child) == 0
+    assert children_of(process) == []
+    assert descriptors() == before
+    assert children_of(os.getpid()) == [process]
+
+
+def test_many_children_at_once_are_told_apart(launcher: Launcher) -> None:
+    started = {start(launcher, SH, b"-c", b"exit %d" % code): code for code in range(100)}
+    for child, code in started.items():
+        assert launcher.wait(child) == code
+
+
+def test_a_signal_to_a_command_that_is_just_ending_costs_neither_its_exit_code_nor_the_launcher() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            ours.send(b"\x09")  # a signal that the supervisor never read …
+            theirs.send((7).to_bytes(4, "little"))  # … because it had told its outcome and left
+        assert last_word(ours) == (7).to_bytes(4, "little")
+        assert last_word(ours) == b""
+
+
+def test_closing_ends_every_child_and_the_launcher() -> None:
+    launcher = Launcher()
+    watches = [os.pidfd_open(start(launcher, b"/bin/sleep", b"1000").pid) for _ in range(3)]
+    (process,) = children_of(os.getpid())
+    watches.append(os.pidfd_open(process))
+    launcher.close()
+    assert all(gone(watch) for watch in watches)
+    assert children_of(os.getpid()) == []
+    launcher.close()
+
+
+OWNER = """
+import os, sys
+from llmc_mcp.kernel.launcher import Launcher
+launcher = Launcher()
+null, root = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY)
+script = b"setsid sleep 1000 & (sleep 1000 &) ; sleep 1000"
+for _ in range(3):
+    launcher.start([b"/bin/sh", b"-c", script], {}, [root, null, null, null], {})
+print(launcher.start([b"/bin/sleep", b"1000"], {}, [root, null, null, null], {}).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def family_of(pid: int) -> list[int]:
+    below = children_of(pid)
+    return below + [pid for child in below for pid in family_of(child)]
+
+
+def test_killing_the_owner_leaves_nobody_alive() -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdin
+    assert owner.stdout
+    last = int(owner.stdout.readline())
+    launcher = parent_of(last)
+    assert parent_of(launcher) == owner.pid
+    while len(family := family_of(launcher)) < 3 * 4 + 1:  # each shell with its three, and the last one
+        assert owner.poll() is None
+    watches = [os.pidfd_open(pid) for pid in (launcher, *family)]
+    owner.kill()
+    assert all(gone(watch) for watch in watches)
+    owner.wait()
+    owner.stdin.close()
+    owner.stdout.close()
+
+
+def test_a_launcher_that_was_killed_is_replaced(launcher: Launcher) -> None:
+    for _ in range(3):
+        child = start(launcher, b"/bin/sleep", b"1000")
+        (process,) = children_of(os.getpid())
+        watches = [os.pidfd_open(process), os.pidfd_open(child.pid)]
+        os.kill(process, signal.SIGKILL)
+        assert all(gone(watch) for watch in watches)
+        assert run(launcher, SH, b"-c", b"echo again")[1] == b"again\n"
+        assert launcher.wait(child) == -signal.SIGKILL
+        assert process not in children_of(os.getpid())
+
+
+def test_a_start_that_is_first_to_notice_a_dead_launcher_makes_a_new_one(launcher: Launcher) -> None:
+    assert run(launcher, b"/bin/true")[0] == 0
+    (process,) = children_of(os.getpid())
+    watch = os.pidfd_open(process)
+    news: threading.Condition = vars(launcher)["_news"]
+    with news:  # while it is held the listener can't tell anybody that the launcher died
+        os.kill(process, signal.SIGKILL)
+        assert gone(watch)
+        child = start(launcher, SH, b"-c", b"exit 7")
+    assert launcher.wait(child) == 7
+
+
+# --- confinement -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read_only(workspace: Workspace) -> Iterator[int]:
+    """A rule set: read below the workspace's root, run what the system has."""
+    require(syscalls.landlock_abi() > 0, "a kernel with Landlock")
+    programs = ("/bin", "/usr/bin", *LIBRARIES)
+    fds = {path: os.open(path, syscalls.O_PATH) for path in programs if os.path.exists(path)}
+    root = os.open(workspace.root, syscalls.O_PATH)
+    rights = syscalls.EXECUTABLE | syscalls.READ_ONLY
+    rules = [(fd, rights, os.path.isdir(path)) for path, fd in fds.items()]
+    ruleset = syscalls.landlock_ruleset([*rules, (root, syscalls.READ_ONLY, True)])
+    for fd in (*fds.values(), root):
+        os.close(fd)
+    yield ruleset
+    os.close(ruleset)
+
+
+def test_a_confined_child_reads_what_it_may(launcher: Launcher, workspace: Workspace, read_only: int) -> None:
+    file = workspace.file("sub/a.txt", "inside\n")
+    assert run(launcher, b"/bin/cat", os.fsencode(file), rules=read_only)[:2] == (0, b"inside\n")
+
+
+def test_a_confined_child_reads_nothing_else(launcher: Launcher, workspace: Workspace, read_only: int) -> None:
+    (workspace.root / "link").symlink_to(workspace.outside / "secret.txt")
+    for path in (workspace.outside / "secret.txt", workspace.root / "link", workspace.root / "../outside/secret.txt"):
+        code, output, errors = run(launcher, b"/bin/cat", os.fsencode(path), rules=read_only)
+        assert code != 0
+        assert SECRET.encode() not in output
+        assert b"Permission denied" in errors
+    assert run(launcher, b"/bin/cat", os.fsencode(workspace.outside / "secret.txt"))[0] == 0
+
+
+def test_a_confined_child_writes_nothing_anywhere(launcher: Launcher, workspace: Workspace, read_only: int) -> None:
+    file = workspace.file("a.txt", "before\n")
+    (workspace.root / "sub").mkdir()
+    before = sorted(workspace.root.rglob("*"))
+    for command in (
+        b"echo after > a.txt",
+        b"echo new > new.txt",
+        b"rm -f a.txt; test ! -e a.txt",
+        b"mkdir new",
+        b"mv a.txt b.txt",
+        b"ln -s a.txt link",
+        b"rmdir sub",
+    ):
+        code, _, errors = run(launcher, SH, b"-c", command, cwd=workspace.root, rules=read_only)
+        assert code != 0, (command, errors)
+    assert file.read_text() == "before\n"
+    assert sorted(workspace.root.rglob("*")) == before
+
+
+def test_confinement_is_inherited_and_only_the_child_has_it(
+    launcher: Launcher, workspace: Workspace, read_only: int
+) -> None:
+    secret = os.fsencode(workspace.outside / "secret.txt")
+    nested = b"sh -c 'sh -c \"cat " + secret + b"\"'"
+    assert run(launcher, SH, b"-c", nested, rules=read_only, env={b"PATH": b"/bin:/usr/bin"})[0] != 0
+    assert run(launcher, b"/bin/cat", secret)[0] == 0
+
+
+def test_no_child_gains_privileges(launcher: Launcher) -> None:
+    assert run(launcher, b"/bin/grep", b"NoNewPrivs", b"/proc/self/status")[1].split() == [b"NoNewPrivs:", b"1"]

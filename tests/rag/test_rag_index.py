@@ -1,0 +1,713 @@
+"""The code index holds what is on the disk: built once, followed from then on, never half of something."""
+
+import importlib.util
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+import tantivy
+
+from llmc_mcp.config.schema import Config
+from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, LlmcError
+from llmc_mcp.files.ripgrep import find_ripgrep
+from llmc_mcp.kernel import confine, syscalls
+from llmc_mcp.rag.build import keeper_client
+from llmc_mcp.rag.build.keeper import News, Request, Setup
+from llmc_mcp.rag.build.parser_pool import Job, Workers
+from llmc_mcp.rag.build.walk import Rules, Walk
+from llmc_mcp.rag.build.watch import Watch
+from llmc_mcp.rag.query.search import Asked
+from llmc_mcp.rag.store import layout
+from llmc_mcp.rag.store.index import Damaged, Looked, Writer
+from llmc_mcp.store.leases import Leases
+
+from ..conftest import SECRET, Workspace, require
+from ..support.library import Library, library_on
+from ..support.talk import alive, eventually
+
+ZEBRA = "def paint_zebra(stripes):\n    return [black(stripe) for stripe in stripes]\n"
+
+
+@pytest.fixture(autouse=True)
+def landlock() -> None:
+    require(syscalls.landlock_abi() > 0, "Landlock")
+
+
+@pytest.fixture
+def library(workspace: Workspace, tmp_path: Path) -> Iterator[Library]:
+    workspace.file("zoo/zebra.py", ZEBRA)
+    workspace.file("zoo/lion.py", "def roar_loudly():\n    return 'roar'\n")
+    workspace.file("README.md", "# The zoo\n\nA zebra is painted by its stripes.\n")
+    with library_on(workspace.root, tmp_path / "data") as made:
+        yield made
+
+
+def children_of(library: Library) -> list[int]:
+    """Processes that keep this index."""
+    home = os.fsencode(library.home)
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                links = [os.readlink(path) for path in (entry / "fd").iterdir()]
+            except OSError:
+                continue
+            if any(os.fsencode(link) == home + b"/log" for link in links) and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+def kill_children(library: Library) -> None:
+    for pid in children_of(library):
+        with suppress(ProcessLookupError):  # a worker ends by itself once its keeper is gone
+            os.kill(pid, signal.SIGKILL)
+
+
+# --- building ------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_search_builds_the_index(library: Library) -> None:
+    assert library.stats().totals is None
+    answer = library.ask("paint zebra stripes")
+    assert (answer.hits[0].path, answer.hits[0].numbers, answer.freshness) == (b"zoo/zebra.py", [1, 2], "fresh")
+    assert answer.hits[0].text == ZEBRA.rstrip("\n")
+    totals = library.stats().totals
+    assert totals is not None
+    assert totals.files == 3
+
+
+def test_a_later_server_finds_the_index_and_only_looks_at_what_changed(library: Library, tmp_path: Path) -> None:
+    library.ask("zebra")
+    build = library.build
+    library.app.close()
+    (library.root / "zoo/ape.py").write_text("def swing():\n    pass\n")
+    (library.root / "zoo/lion.py").unlink()
+    with library_on(library.root, tmp_path / "data") as later:
+        answer = later.ask("swing")
+        assert (answer.hits[0].path, answer.freshness) == (b"zoo/ape.py", "updated 2 files")
+        assert later.build == build
+        assert later.found("roar loudly") == []
+
+
+def test_two_servers_at_once_build_one_index(library: Library, tmp_path: Path) -> None:
+    with library_on(library.root, tmp_path / "data") as other:
+        answers: list[list[str]] = []
+
+        def ask(one: Library) -> None:
+            answers.append(one.found("paint zebra"))
+
+        threads = [threading.Thread(target=ask, args=(one,)) for one in (library, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [paths[0] for paths in answers] == ["zoo/zebra.py"] * 2
+        assert [path.name for path in library.home.glob("b-*")] == [library.build.name]
+        assert generation(library) == 1
+        (library.root / "zoo/emu.py").write_text("def run_like_an_emu(): ...\n")
+        for one in (library, other):
+            assert eventually(lambda one=one: one.found("run like an emu")[:1] == ["zoo/emu.py"])
+
+
+def generation(library: Library) -> int:
+    connection = layout.connect(str(library.build))
+    try:
+        return layout.get_meta(connection, "generation")
+    finally:
+        connection.close()
+
+
+def test_a_full_build_replaces_the_index_in_one_step(library: Library) -> None:
+    library.ask("zebra")
+    old = library.build
+    news = library.refresh(full=True)
+    assert (news.rebuilt, news.changed) == ("it was asked for", 3)
+    assert library.build != old
+    assert not old.exists()
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+
+
+def test_a_killed_build_leaves_the_old_index_and_its_litter_is_swept(library: Library) -> None:
+    library.ask("zebra")
+    old = library.build
+    for number in range(800):
+        (library.root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n" * 5)
+    outcome: list[Exception] = []
+
+    def build() -> None:
+        try:
+            library.refresh(full=True)
+        except LlmcError as exc:
+            outcome.append(exc)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    assert eventually(lambda: len(list(library.home.glob("b-*"))) == 2)
+    kill_children(library)
+    thread.join()
+    assert len(outcome) == 1
+    assert "ended" in str(outcome[0])
+    assert library.build == old
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+    library.refresh(full=True)
+    assert list(library.home.glob("b-*")) == [library.build]
+
+
+def test_whoever_takes_a_build_back_stops_it(library: Library) -> None:
+    library.ask("zebra")
+    old = library.build
+    for number in range(800):
+        (library.root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
+
+    def check() -> None:
+        if len(list(library.home.glob("b-*"))) == 2:
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        library.rag.refresh(None, True, library.caller(check))
+    assert eventually(lambda: "being" not in library.rag.state())
+    assert library.build == old
+    assert list(library.home.glob("b-*")) == [old]
+
+
+def test_a_build_that_others_wait_for_is_not_stopped_by_one_who_gives_up(library: Library) -> None:
+    library.ask("zebra")
+    for number in range(400):
+        (library.root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
+    other_waits = threading.Event()
+    told: list[News | None] = []
+
+    def wait_too() -> None:
+        told.extend(library.rag.refresh(None, False, library.caller(other_waits.set)))
+
+    other = threading.Thread(target=wait_too)
+
+    def check() -> None:
+        if other.ident is None:
+            other.start()
+        if other_waits.is_set():
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        library.rag.refresh(None, True, library.caller(check))
+    other.join()
+    (news,) = told
+    assert news is not None
+    assert (news.failed, news.rebuilt) == ("", "it was asked for")
+
+
+def test_whatever_goes_wrong_at_the_start_is_said_and_the_next_call_tries_again(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(_: str) -> str:
+        raise tarfile.ReadError("unexpected end of data")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(keeper_client, "unpack", torn)
+        with pytest.raises(FeatureUnavailable, match="unexpected end of data"):
+            library.ask("zebra")
+    other = confine.command("llmc_mcp.rag.parse.lines")  # it ends before it reads anything
+
+    def start_other(_: str) -> list[bytes]:
+        return other
+
+    with monkeypatch.context() as broken:
+        broken.setattr(confine, "command", start_other)
+        with pytest.raises(FeatureUnavailable, match="ended"):
+            library.ask("zebra")
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+
+
+def test_an_indexing_process_that_talks_nonsense_is_ended(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = confine.command("this")  # it prints lines that are no news
+
+    def start_other(_: str) -> list[bytes]:
+        return other
+
+    with monkeypatch.context() as broken:
+        broken.setattr(confine, "command", start_other)
+        with pytest.raises(FeatureUnavailable, match="ended"):
+            library.ask("zebra")
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+
+
+def test_an_indexing_process_that_hangs_is_ended_and_its_lease_with_it(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = [*confine.command("time")[:-1], b"import time; time.sleep(600)"]
+
+    def start_other(_: str) -> list[bytes]:
+        return other
+
+    with monkeypatch.context() as broken:
+        broken.setattr(confine, "command", start_other)
+        broken.setattr(keeper_client, "_SILENT_S", 0.5)
+        with pytest.raises(FeatureUnavailable, match="said nothing"):
+            library.ask("zebra")
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+    assert eventually(lambda: Leases(library.app.store, 1.0).all() == [])
+
+
+def test_an_index_that_takes_longer_than_the_call_is_said_and_goes_on(library: Library) -> None:
+    with pytest.raises(LlmcError) as caught:
+        library.rag.search(Asked("zebra"), library.caller(seconds=0.0))
+    assert caught.value.code == "RESOURCE_BUSY"
+    assert eventually(lambda: library.stats().totals is not None)
+
+
+def test_what_reads_hostile_files_has_the_system_calls_of_a_command_only(library: Library) -> None:
+    library.ask("zebra")
+    pids = children_of(library)
+    assert pids
+    for pid in pids:
+        assert "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_nothing_keeps_running_when_the_server_ends(library: Library) -> None:
+    library.ask("zebra")
+    pids = children_of(library)
+    assert pids
+    library.app.close()
+    assert eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_an_indexing_process_that_dies_is_started_again(library: Library) -> None:
+    library.ask("zebra")
+    kill_children(library)
+    (library.root / "zoo/gnu.py").write_text("def graze_quietly(): ...\n")
+    assert eventually(lambda: library.found("graze quietly")[:1] == ["zoo/gnu.py"])
+
+
+# --- which files ---------------------------------------------------------------------------------------------------
+
+
+def test_ignored_hidden_and_secret_files_are_not_indexed(library: Library) -> None:
+    root = library.root
+    for name in ("kept.py", "ignored.py", "build/made.py", "sub/left_out.py", "sub/deep/left_out.py", "sub/own.py"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"def wombat_{path.stem}(): ...\n")
+    (root / ".hidden.py").write_text("def wombat_hidden(): ...\n")
+    (root / ".env").write_text("wombat=secret\n")
+    (root / "server.pem").write_text("wombat\n")
+    (root / ".gitignore").write_text("ignored.py\n")
+    (root / ".ragignore").write_text("# generated\n/build/\n")
+    (root / "sub/.ragignore").write_text("left_*.py\n!deep/left_out.py\n")
+    assert sorted(library.found("wombat", limit=20)) == ["kept.py", "sub/deep/left_out.py", "sub/own.py"]
+
+
+def test_an_ignore_file_that_changes_changes_the_index(library: Library) -> None:
+    assert library.found("paint zebra")[0] == "zoo/zebra.py"
+    (library.root / ".ragignore").write_text("zoo/\n")
+    assert eventually(lambda: library.found("paint zebra") == ["README.md"])
+    (library.root / ".ragignore").unlink()
+    assert eventually(lambda: library.found("paint zebra")[0] == "zoo/zebra.py")
+
+
+def test_what_is_no_text_or_leads_out_is_counted_and_left_out(library: Library, workspace: Workspace) -> None:
+    workspace.file("blob.py", b"zebra\0zebra\n" * 10)
+    workspace.file("huge.py", "# zebra\n" * 200_000)
+    workspace.file("latin.py", "# zebra caf\xe9\ndef latin_zebra(): ...\n".encode("latin-1"))
+    workspace.file("broken.py", "def broken_zebra(:\n   (((\n")
+    workspace.file("empty.py", "")
+    workspace.file("minified.js", "function zebra(){" + "var a=1;" * 20_000 + "}")
+    os.symlink(workspace.outside / "secret.txt", workspace.root / "link.txt")
+    os.symlink(workspace.outside, workspace.root / "folder")
+    os.mkfifo(workspace.root / "pipe.py")
+    name = os.fsencode(workspace.root) + b"/\xff\xfezebra.py"
+    with open(name, "wb") as file:
+        file.write(b"def odd_name_zebra(): ...\n")
+    found = set(library.found("zebra", limit=20))
+    assert {"latin.py", "broken.py", "\\xff\\xfezebra.py", "minified.js"} <= found
+    assert not found & {"blob.py", "huge.py", "pipe.py"}
+    assert library.found(SECRET.split("-")[0].lower()) == []
+    totals = library.stats().totals
+    assert totals is not None
+    assert totals.skipped == {"binary": 1, "too large": 1}
+
+
+def test_an_empty_folder_has_an_empty_index(workspace: Workspace, tmp_path: Path) -> None:
+    with library_on(workspace.root, tmp_path / "data") as library:
+        answer = library.ask("anything")
+        assert (answer.hits, answer.freshness, answer.candidates) == ([], "fresh", 0)
+        assert eventually(
+            lambda: workspace.file("late.py", "def late(): ...\n").exists() and library.found("late") != []
+        )
+
+
+def test_more_files_than_configured_are_left_out_and_that_is_said(library: Library, tmp_path: Path) -> None:
+    library.app.close()
+    config = Config()
+    config.rag.max_files = 2
+    with library_on(library.root, tmp_path / "other", config) as small:
+        small.ask("zebra")
+        stats = small.stats()
+        assert stats.totals is not None
+        assert stats.totals.files == 2
+        assert any("max_files" in note for note in stats.notes)
+
+
+def test_files_up_to_the_configured_size_are_indexed(library: Library, tmp_path: Path) -> None:
+    library.app.close()
+    config = Config()
+    config.rag.max_file_bytes = 60
+    with library_on(library.root, tmp_path / "other", config) as small:
+        assert small.found("zebra") == ["README.md"]
+
+
+def test_the_embedding_is_the_operators_choice_and_another_one_builds_the_index_anew(
+    library: Library, tmp_path: Path
+) -> None:
+    require(importlib.util.find_spec("numpy") is not None, "numpy")
+    library.ask("zebra")
+    assert library.stats().embedding.startswith("words")
+    library.app.close()
+    config = Config()
+    config.rag.embedding = "none"
+    with library_on(library.root, tmp_path / "data", config) as plain:
+        assert plain.ask("paint zebra").freshness == "rebuilt: it was made for another embedding"
+        assert plain.stats().embedding == ""
+    config.rag.embedding = "another"
+    with library_on(library.root, tmp_path / "data", config) as wrong, pytest.raises(InvalidArgument):
+        wrong.ask("zebra")
+
+
+# --- following changes ---------------------------------------------------------------------------------------------
+
+
+def test_a_hit_shows_the_file_as_it_is_now(library: Library) -> None:
+    library.ask("zebra")
+    path = library.root / "zoo/zebra.py"
+    for shift in range(1, 6):
+        path.write_text("# a line\n" * shift + ZEBRA)
+        hit = library.ask("paint_zebra").hits[0]
+        lines = path.read_text().split("\n")
+        assert [lines[number - 1] for number in hit.numbers if number > 0] == hit.text.split("\n")
+        assert "def paint_zebra(stripes):" in hit.text
+
+
+def test_a_file_that_vanished_is_no_hit(library: Library) -> None:
+    library.ask("zebra")
+    (library.root / "zoo/zebra.py").unlink()
+    assert library.found("paint zebra") == ["README.md"]
+
+
+def test_files_that_come_move_and_go_are_followed(library: Library) -> None:
+    library.ask("zebra")
+    nest = library.root / "new/nest"
+    nest.mkdir(parents=True)
+    (nest / "owl.py").write_text("def hoot_at_night(): ...\n")
+    assert eventually(lambda: library.found("hoot at night") == ["new/nest/owl.py"])
+    os.rename(library.root / "new", library.root / "moved")
+    assert eventually(lambda: library.found("hoot at night") == ["moved/nest/owl.py"])
+    (nest.parent.parent / "moved/nest/owl.py").unlink()
+    assert eventually(lambda: library.found("hoot at night") == [])
+
+
+def test_what_a_file_was_is_forgotten_when_it_changes_or_goes(library: Library) -> None:
+    library.ask("zebra")
+    before = documents(library)
+    for number in range(3):
+        (library.root / "zoo/zebra.py").write_text(f"# version {number}\n{ZEBRA}")
+        library.refresh()
+    assert documents(library) == before
+    (library.root / "zoo/zebra.py").unlink()
+    library.refresh()
+    assert documents(library) == before - 2  # its one chunk, and the file
+
+
+def documents(library: Library) -> int:
+    """How many documents tantivy has."""
+    return tantivy.Index.open(layout.text_of(str(library.build))).searcher().num_docs
+
+
+def test_a_touched_file_is_not_parsed_again(library: Library) -> None:
+    library.ask("zebra")
+    os.utime(library.root / "zoo/zebra.py", ns=(1, 1))
+    library.refresh()
+    connection = layout.connect(str(library.build))
+    rows = dict(connection.execute("SELECT CAST(path AS TEXT), generation FROM files").fetchall())
+    times = connection.execute("SELECT mtime_ns FROM files WHERE path=?", (b"zoo/zebra.py",)).fetchone()
+    connection.close()
+    assert rows["zoo/zebra.py"] == 1
+    assert times == (1,)
+
+
+def test_an_answer_is_called_fresh_only_if_it_knows_of_every_change_before_it(library: Library) -> None:
+    library.ask("zebra")
+    for number in range(12):
+        path = library.root / ("zoo/lion.py" if number % 2 else f"zoo/cub_{number}.py")
+        path.write_text(f"def quokka_{number}(): ...\n")
+        answer = library.ask(f"quokka_{number}")
+        assert answer.freshness != "fresh" or f"def quokka_{number}" in answer.hits[0].text
+
+
+def test_a_watch_says_when_the_kernel_has_none_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, folder: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(syscalls, "inotify_watch", full)
+    watch = Watch()
+    watch.follow([b"a/b.py"], since_ns=0)
+    assert "max_user_watches" in watch.reason
+    os.close(watch.fd)
+
+
+def test_a_folder_that_changed_before_it_was_watched_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    changed = (tmp_path / "a").stat().st_mtime_ns
+    os.utime(tmp_path, ns=(1, 1))
+    watch = Watch()
+    assert watch.follow([b"a/b.py"], changed)
+    assert not watch.follow([b"a/b.py"], changed)  # from now on, the kernel tells
+    os.close(watch.fd)
+
+
+# --- the process itself --------------------------------------------------------------------------------------------
+
+
+class Child:
+    """The process that keeps an index, at the other end of its pipes."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+
+    def send(self, *requests: Request) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(msgspec.json.encode(request) + b"\n" for request in requests))
+        self.process.stdin.flush()
+
+    def hear(self) -> News:
+        assert self.process.stdout is not None
+        return msgspec.json.decode(self.process.stdout.readline(), type=News)
+
+    def outcome(self, number: int) -> News:
+        while True:
+            news = self.hear()
+            if news.done and news.id == number:
+                return news
+
+
+@contextmanager
+def child_on(root: Path, home: Path, ripgrep: str) -> Generator[Child]:
+    home.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "llmc_mcp.rag.build.keeper"]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        child = Child(process)
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(Setup(str(home), Rules(), ripgrep)) + b"\n")
+        try:
+            yield child
+        finally:
+            process.stdin.close()
+            process.kill()
+
+
+def ripgrep_that(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "rg"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_only_the_request_that_is_taken_back_is_stopped(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.file("a.py", ZEBRA)
+    ripgrep = ripgrep_that(
+        tmp_path, f'[ -e "{tmp_path}/go" ] || exec sleep 600\nexec {os.fsdecode(find_ripgrep())} "$@"'
+    )
+    with child_on(workspace.root, tmp_path / "home", ripgrep) as child:
+        child.send(Request(1, "refresh"), Request(2, "refresh"), Request(3, "refresh"))
+        assert child.hear().id == 1  # it walks, and ripgrep hangs
+        (tmp_path / "go").touch()
+        child.send(Request(1, "stop"), Request(3, "stop"))
+        assert child.outcome(1).failed == "stopped"
+        second = child.outcome(2)
+        assert (second.failed, second.changed) == ("", 1)
+        assert child.outcome(3).failed == "stopped"
+
+
+def test_the_process_listens_while_another_one_writes(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.file("a.py", ZEBRA)
+    home = tmp_path / "home"
+    home.mkdir()
+    with (
+        layout.Home(str(home)).writing(lambda: None),
+        child_on(workspace.root, home, os.fsdecode(find_ripgrep())) as child,
+    ):
+        child.send(Request(1, "refresh"))
+        assert child.hear().busy
+        child.send(Request(1, "stop"))
+        assert child.outcome(1).failed == "stopped"
+
+
+def test_a_process_that_has_not_walked_yet_says_so_and_walks_whatever_it_is_asked_for(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.file("a.py", ZEBRA)
+    home, ripgrep = tmp_path / "home", os.fsdecode(find_ripgrep())
+    with child_on(workspace.root, home, ripgrep) as child:
+        child.send(Request(1, "refresh"))
+        child.outcome(1)
+    workspace.file("b.py", ZEBRA)
+    with child_on(workspace.root, home, ripgrep) as child:
+        child.send(Request(1, "ping"))
+        first = child.outcome(1)
+        assert (first.busy, first.failed) == (False, "not compared with the files yet")
+        child.send(Request(2, "refresh", paths=[b"a.py"]))
+        assert child.outcome(2).changed == 1  # b.py
+        workspace.file("c.py", ZEBRA)
+        child.send(Request(3, "ping"))
+        assert child.outcome(3).failed == ""
+    connection = layout.connect(str(home / os.readlink(home / "current")))
+    assert {row[0] for row in connection.execute("SELECT path FROM files")} == {b"a.py", b"b.py", b"c.py"}
+    connection.close()
+
+
+def test_new_names_of_ignored_files_are_not_each_a_reason_to_walk(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.file("a.py", ZEBRA)
+    workspace.file(".gitignore", "*.o\n")
+    log = tmp_path / "walks"
+    ripgrep = ripgrep_that(tmp_path, f'echo walk >> {log}\nexec {os.fsdecode(find_ripgrep())} "$@"')
+    with child_on(workspace.root, tmp_path / "home", ripgrep) as child:
+        child.send(Request(1, "refresh"))
+        child.outcome(1)
+        child.send(Request(2, "ping"))
+        child.outcome(2)
+        before = log.read_text().count("walk")
+        for number in range(60):
+            workspace.file(f"{number}.o", "")
+        child.send(Request(3, "ping"))
+        child.outcome(3)
+        assert log.read_text().count("walk") - before < 60  # a walk asks twice: 120 if each name were a reason
+
+
+def test_a_walk_keeps_the_first_files_and_is_heard_of_meanwhile(workspace: Workspace, tmp_path: Path) -> None:
+    for number in range(600):
+        workspace.file(f"f{number:03}.py", "")
+    root = os.open(workspace.root, os.O_RDONLY | os.O_DIRECTORY)
+    walk = Walk(root, Rules(max_files=3), os.fsdecode(find_ripgrep()), str(tmp_path))
+    ticks: list[int] = []
+    old = os.getcwd()
+    os.chdir(workspace.root)
+    try:
+        seen = walk.files(lambda: ticks.append(1))
+    finally:
+        os.chdir(old)
+        os.close(root)
+    assert [file.path for file in seen] == [b"f000.py", b"f001.py", b"f002.py"]
+    assert walk.past_limit == 597
+    assert ticks
+
+
+# --- damage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["index.db", "text/meta.json", "text segments", "everything"])
+def test_a_damaged_index_is_built_anew_and_that_is_said(library: Library, tmp_path: Path, what: str) -> None:
+    library.ask("zebra")
+    library.app.close()
+    build = library.build
+    files = {
+        "text segments": [path for path in (build / "text").iterdir() if path.suffix in (".idx", ".term", ".fast")],
+        "everything": [path for path in build.rglob("*") if path.is_file()],
+    }.get(what, [build / what])
+    for path in files:
+        path.write_bytes(b"\x00garbage\xff" * 100)
+    with library_on(library.root, tmp_path / "data") as later:
+        answer = later.ask("paint zebra")
+        assert answer.hits[0].path == b"zoo/zebra.py"
+        assert answer.freshness.startswith("rebuilt: it was damaged")
+        assert later.ask("paint zebra").freshness == "fresh"
+
+
+def test_an_index_of_another_format_is_built_anew(library: Library, tmp_path: Path) -> None:
+    library.ask("zebra")
+    library.app.close()
+    connection = sqlite3.connect(library.build / "index.db")
+    connection.execute("PRAGMA user_version=999")
+    connection.close()
+    with library_on(library.root, tmp_path / "data") as later:
+        answer = later.ask("paint zebra")
+        assert (answer.hits[0].path, "format 999" in answer.freshness) == (b"zoo/zebra.py", True)
+
+
+def test_where_nothing_can_be_kept_there_is_no_index(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.file("a.py", ZEBRA)
+    (tmp_path / "data").mkdir(exist_ok=True)
+    (tmp_path / "data/index").write_text("in the way")
+    with library_on(workspace.root, tmp_path / "data") as library, pytest.raises(FeatureUnavailable) as caught:
+        library.ask("zebra")
+    assert "LLMC_DATA_DIR" in (caught.value.hint or "")
+
+
+def test_a_crash_between_the_two_commits_is_made_good(library: Library, tmp_path: Path) -> None:
+    library.ask("zebra")
+    library.app.close()
+    writer = Writer(str(library.build))
+    known = writer.known()
+    writer.drop(known[b"zoo/lion.py"].id)
+    old = known[b"zoo/zebra.py"]
+    writer.put(Looked(old.id, b"zoo/zebra.py", old.size, old.mtime_ns, old.sha256, "binary"))
+    connection = sqlite_of(writer)
+    layout.put_meta(connection, "generation", writer.generation)
+    connection.execute("COMMIT")
+    connection.close()
+    del writer  # killed before tantivy's commit
+    with library_on(library.root, tmp_path / "data") as later:
+        assert later.found("paint zebra")[0] == "zoo/zebra.py"
+        assert later.found("roar loudly") == ["zoo/lion.py"]
+
+
+def sqlite_of(writer: Writer) -> sqlite3.Connection:
+    connection = getattr(writer, "_connection")  # noqa: B009
+    assert isinstance(connection, sqlite3.Connection)
+    return connection
+
+
+def test_a_text_index_that_is_ahead_is_no_index(library: Library) -> None:
+    library.ask("zebra")
+    library.app.close()
+    connection = layout.connect(str(library.build), write=True)
+    layout.put_meta(connection, "generation", 0)
+    connection.close()
+    with pytest.raises(Damaged):
+        Writer(str(library.build))
+
+
+# --- workers -------------------------------------------------------------------------------------------------------
+
+
+class Treacherous(Walk):
+    """A walk whose file `bomb` kills whoever reads it, as a crash in a grammar would."""
+
+    def read(self, path: bytes) -> tuple[bytes, os.stat_result]:
+        if path == b"bomb.py":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().read(path)
+
+
+def test_a_file_that_crashes_its_parser_costs_only_itself(workspace: Workspace, tmp_path: Path) -> None:
+    for name in ("a.py", "bomb.py", "c.py"):
+        workspace.file(name, ZEBRA)
+    root = os.open(workspace.root, os.O_RDONLY | os.O_DIRECTORY)
+    walk = Treacherous(root, Rules(), os.fsdecode(find_ripgrep()), str(tmp_path))
+    workers = Workers(walk)
+    jobs = [Job(number, name, 100) for number, name in enumerate((b"a.py", b"bomb.py", b"c.py"), 1)]
+    try:
+        looked = {one.path: one.state for one in workers.look_at(jobs, 1, lambda: None)}
+        again = [one.state for one in workers.look_at(jobs[:1], 1, lambda: None)]
+    finally:
+        workers.close()
+        os.close(root)
+    assert looked == {b"a.py": "", b"bomb.py": "its parser failed", b"c.py": ""}
+    assert again == [""]

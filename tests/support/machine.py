@@ -1,0 +1,76 @@
+"""A home, a cloned repository and a data directory, for tests about whose configuration counts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+from llmc_mcp.config.load import Loaded, load, parse_flags
+
+from .client import Client
+
+
+class Machine:
+    """Where configuration may come from, all below one folder."""
+
+    def __init__(self, base: Path) -> None:
+        self.home, self.repo, self.data = base / "home", base / "repo", base / "state"
+        for folder in (self.home, self.repo):
+            folder.mkdir()
+        self.environ = {
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
+            "LLMC_DATA_DIR": str(self.data),
+        }
+
+    def users_file(self, text: str) -> Path:
+        """The user's own configuration."""
+        path = self.home / ".config" / "llmc" / "llmc.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def repo_file(self, text: str) -> Path:
+        """The configuration that came with the repository."""
+        path = self.repo / "llmc.toml"
+        path.write_text(text)
+        return path
+
+    def named_file(self, text: str) -> Path:
+        """A configuration for --config."""
+        path = self.home / "named.toml"
+        path.write_text(text)
+        return path
+
+    def load(self, *arguments: str, **environ: str) -> Loaded:
+        """What a server started in the repository would load."""
+        flags, left = parse_flags(arguments)
+        assert not left
+        return load(flags, environ={**self.environ, **environ}, directory=str(self.repo))
+
+    def server(self, *arguments: str, **environ: str) -> Client:
+        """A server started in the repository."""
+        return Client(*arguments, env={**self.environ, **environ}, cwd=self.repo)
+
+    def llmc(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """`llmc` in the repository."""
+        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
+        environment = {**os.environ, **self.environ, **environ}
+        return subprocess.run(command, env=environment, cwd=self.repo, capture_output=True, text=True, check=False)
+
+
+def toml(value: object) -> str:
+    """A value as TOML writes it: all but tables as JSON does."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name} = {toml(item)}' for name, item in cast(dict[str, object], value).items())}}}"
+    return json.dumps(value)
+
+
+def one_setting(name: str, value: object) -> str:
+    """A file with the mode and one other key."""
+    section, _, field = f"mcp.{name}".rpartition(".")
+    if section == "mcp":
+        return f"[mcp]\n{field} = {toml(value)}\n" + ("" if field == "mode" else 'mode = "hybrid"\n')
+    return f'[mcp]\nmode = "hybrid"\n[{section}]\n{field} = {toml(value)}\n'

@@ -1,0 +1,109 @@
+"""execute_code's CPython engine, run without a server around it: a level, some functions, and what a run gave."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from llmc_mcp.errors import Timeout
+from llmc_mcp.interpreters.cpython import PythonEngine, settings_for_code
+from llmc_mcp.interpreters.engine import Functions, Limits, Outcome
+from llmc_mcp.kernel.launcher import Launcher
+from llmc_mcp.sandbox.profile import Settings
+
+from ..conftest import require, run_as_at
+
+LEVELS = ("workspace", "landlock")
+_MEMORY_MB = 128
+
+
+class Runs:
+    """An engine at one level."""
+
+    def __init__(self, level: str, *, vouched: bool = False, **settings: object) -> None:
+        require(level != "workspace" or shutil.which("bwrap") is not None, "bubblewrap")
+        self.level = level
+        self.launcher, self._data = Launcher(), tempfile.mkdtemp(prefix="llmc-test-")
+        settings.setdefault("run_as", run_as_at(level))
+        chosen = Settings(level=level, **settings)  # pyright: ignore[reportArgumentType] - real settings
+        self.engine = PythonEngine(self.launcher, settings_for_code(chosen, _MEMORY_MB), self._data, vouched=vouched)
+
+    def __call__(
+        self,
+        code: str,
+        functions: Functions | None = None,
+        *,
+        seconds: float = 20.0,
+        calls: int = 100,
+        output_bytes: int = 1 << 16,
+        check: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Run code; `check` comes on top of the time limit."""
+        ends = time.monotonic() + seconds
+
+        def still_wanted() -> None:
+            check()
+            if time.monotonic() > ends:
+                raise Timeout("too long")
+
+        limits = Limits(seconds, _MEMORY_MB << 20, output_bytes, calls)
+        return self.engine.run(code, functions or {}, limits, still_wanted)
+
+    def value(self, code: str, functions: Functions | None = None) -> object:
+        """What the last line gave; the run must not fail."""
+        outcome = self(code, functions)
+        assert outcome.failure is None, outcome
+        return outcome.value
+
+    def message(self, code: str, functions: Functions | None = None, **more: object) -> str:
+        """Why a run failed."""
+        outcome = self(code, functions, **more)  # pyright: ignore[reportArgumentType]
+        assert outcome.failure is not None, outcome
+        return outcome.failure.message
+
+    def close(self) -> None:
+        self.engine.close()
+        self.launcher.close()
+        shutil.rmtree(self._data)
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes whose command line holds a word."""
+    found: list[int] = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if word.encode() in file.read() and int(name) != os.getpid():
+                    found.append(int(name))
+        except OSError:
+            continue  # it ended
+    return found
+
+
+def processes_below(pid: int) -> set[int]:
+    """All descendants of a process, whichever of its threads started them."""
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        for listing in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            try:
+                below = {int(word) for word in listing.read_text().split()}
+            except OSError:
+                continue  # it ended
+            todo += below - found
+            found |= below
+    return found
+
+
+def interpreters(pid: int) -> set[int]:
+    """Monty's own processes below a server."""
+    return {one for one in processes_below(pid) if _program(one).endswith("/monty")}
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""  # it ended

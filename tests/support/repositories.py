@@ -1,0 +1,76 @@
+"""Small repositories in one text, with marks for what the graph should say of them.
+
+A line with `@exact` in a comment is a use of the symbol that is asked for, as sure as that; lines without a mark are
+none.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable
+
+from llmc_mcp.rag.parse import parse
+from llmc_mcp.rag.parse.record import Record
+from llmc_mcp.rag.parse.types import Parsed
+from llmc_mcp.rag.query.graph import Graph
+from llmc_mcp.rag.query.resolve import Symbol, Target
+
+MARK = re.compile(r"@(exact|likely|name_only)\b")
+
+
+class Repository:
+    """Parsed files in memory, as the graph asks for them."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self.parsed: list[Parsed] = [parse.look(path, text.encode()) for path, text in sources.items()]
+
+    def files(self) -> list[tuple[int, str, str]]:
+        return [(number, one.path, one.language) for number, one in enumerate(self.parsed)]
+
+    def hashes(self) -> Iterable[tuple[int, bytes]]:
+        return [(number, one.references.mentioned) for number, one in enumerate(self.parsed)]
+
+    def record(self, file: int) -> Record:
+        return Record(self.parsed[file].references.record)
+
+    def symbols(self, file: int) -> list[Symbol]:
+        return [
+            Symbol(one.name, one.qualname, one.kind, one.parent, one.span.first_line, one.span.last_line, one.signature)
+            for one in self.parsed[file].definitions
+        ]
+
+    def named(self, name: str) -> list[Target]:
+        return [
+            Target(file, place)
+            for file, one in enumerate(self.parsed)
+            for place, definition in enumerate(one.definitions)
+            if definition.name == name
+        ]
+
+
+def marked(sources: dict[str, str]) -> set[tuple[str, int, str]]:
+    """What the comments say."""
+    return {
+        (path, number, found[1])
+        for path, text in sources.items()
+        for number, line in enumerate(text.split("\n"), 1)
+        if (found := MARK.search(line))
+    }
+
+
+def found(sources: dict[str, str], symbol: str) -> set[tuple[str, int, str]]:
+    graph = Graph(Repository(sources))
+    targets = graph.find(symbol)
+    assert targets, symbol
+    return {(graph.path(use.file), use.line, use.confidence) for use in graph.uses(targets)}
+
+
+def files_of(repository: str) -> dict[str, str]:
+    """Files written below each other, each after a line with its path."""
+    parts = re.split(r"^--- (\S+)\n", textwrap.dedent(repository).lstrip("\n"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def expect(symbol: str, repository: str | dict[str, str]) -> None:
+    """Who uses the symbol is who is marked to."""
+    sources = files_of(repository) if isinstance(repository, str) else repository
+    assert found(sources, symbol) == marked(sources)

@@ -1,0 +1,101 @@
+"""Interactive processes as a caller has them, for tests that need no transport."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from llmc_mcp.app import Context
+from llmc_mcp.config.schema import Config
+from llmc_mcp.gate.dispatch import Gate
+from llmc_mcp.gate.log import correlation_id
+from llmc_mcp.session import Session
+from llmc_mcp.tools.linux_ops.proc import Printed, Sent, Sessions, Started, Stopped
+
+from ..conftest import hand_over, run_as_at
+from .client import PATIENCE
+from .gates import gate_on
+
+LONG_MS = int(PATIENCE * 1000)
+
+
+class Talk:
+    """A session's calls."""
+
+    def __init__(self, gate: Gate, session_id: str = "one", principal: str = "uid:0") -> None:
+        self.gate, self._session = gate, Session(principal=principal, session_id=session_id)
+
+    def _call(self, tool: str, **arguments: object) -> object:
+        context = Context(self.gate.app, self._session, correlation_id=correlation_id())
+        return self.gate.call(context, tool, arguments)
+
+    def start(self, command: str | list[str], **arguments: object) -> Started:
+        arguments.setdefault("wait_ms", LONG_MS)
+        result = self._call("linux_proc_start", command=command, **arguments)
+        assert isinstance(result, Started)
+        return result
+
+    def send(self, proc_id: str, text: str, wait_ms: int = LONG_MS) -> Sent:
+        result = self._call("linux_proc_send", proc_id=proc_id, input=text, read_timeout_ms=wait_ms)
+        assert isinstance(result, Sent)
+        return result
+
+    def read(self, proc_id: str, wait_ms: int = LONG_MS) -> Printed:
+        result = self._call("linux_proc_read", proc_id=proc_id, timeout_ms=wait_ms)
+        assert isinstance(result, Printed)
+        return result
+
+    def stop(self, proc_id: str, signal: str = "TERM") -> Stopped:
+        result = self._call("linux_proc_stop", proc_id=proc_id, signal=signal)
+        assert isinstance(result, Stopped)
+        return result
+
+    def sessions(self) -> Sessions:
+        result = self._call("linux_proc_sessions")
+        assert isinstance(result, Sessions)
+        return result
+
+    def python(self, script: str, **arguments: object) -> Started:
+        """A program of our own on a terminal."""
+        return self.start(["python3", "-u", "-c", script], **arguments)
+
+
+@contextmanager
+def talk_on(root: Path, config: Config | None = None, *, level: str = "auto") -> Generator[Talk]:
+    """A session on a folder."""
+    config = config or Config()
+    config.sandbox.level = level
+    if not config.sandbox.run_as and (user := run_as_at(level)):
+        config.sandbox.run_as = user
+        hand_over(root)
+    with gate_on(root, config) as gate:
+        yield Talk(gate)
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    """Whether something becomes true while a test is patient."""
+    until = time.monotonic() + PATIENCE
+    while not true():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def terminal_fds() -> int:
+    """Descriptors of this process that belong to programs on terminals."""
+    targets: list[str] = []
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            targets.append(str(entry.readlink()))
+        except OSError:
+            continue  # the one that listed them
+    return sum(any(kind in target for kind in ("ptmx", "/pts/", "pidfd", "eventfd")) for target in targets)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

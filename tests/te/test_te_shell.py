@@ -1,0 +1,84 @@
+"""`te init`: wrappers that act for an agent only, and only where the agent itself reads."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..conftest import require
+from ..support.envelope import Te
+
+SHELLS = {"bash": ["bash", "--norc", "-c"], "zsh": ["zsh", "-f", "-c"], "fish": ["fish", "--no-config", "-c"]}
+BIN = os.path.dirname(sys.executable)
+
+
+@pytest.fixture
+def te(tmp_path: Path) -> Te:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    made = Te(folder, tmp_path / "data")
+    made.env["PATH"] = f"{BIN}:{os.environ['PATH']}"
+    made.file("a.txt", "needle\nhay\n")
+    return made
+
+
+def run(te: Te, shell: str, script: str, *, agent: bool = True) -> str:
+    if shell != "bash":
+        require(shutil.which(shell) is not None, shell)
+    start = "te init fish | source" if shell == "fish" else f'eval "$(te init {shell})"'
+    env = te.env if agent else {name: value for name, value in te.env.items() if name != "TE_AGENT_ID"}
+    done = subprocess.run(
+        [*SHELLS[shell], f"{start}\n{script}"], env=env, cwd=te.folder, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_for_an_agent_commands_are_enriched(te: Te, shell: str) -> None:
+    assert run(te, shell, "grep -n needle a.txt").startswith("# TE_BEGIN_META\n")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_for_a_person_they_are_what_they_were(te: Te, shell: str) -> None:
+    assert run(te, shell, "grep -n needle a.txt", agent=False) == "1:needle\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "script",
+    [
+        "cat a.txt | tr a-z A-Z",
+        "cat a.txt > copy.txt; command cat copy.txt | tr a-z A-Z",
+        'x="$(cat a.txt)"; echo "$x" | tr a-z A-Z',
+    ],
+)
+def test_a_program_that_reads_gets_what_the_command_prints(te: Te, shell: str, script: str) -> None:
+    if shell == "fish":
+        script = script.replace('x="$(cat a.txt)"; echo "$x"', "set x (cat a.txt); printf '%s\\n' $x")
+    assert run(te, shell, script) == "NEEDLE\nHAY\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_exit_codes_come_through_a_wrapper(te: Te, shell: str) -> None:
+    status = "$status" if shell == "fish" else "$?"
+    assert run(te, shell, f"grep -n nowhere a.txt; echo {status}").endswith("\n1\n")
+
+
+def test_bash_completes_options_commands_and_handles(te: Te) -> None:
+    te.file("long.txt", "some words in a line\n" * 9_000)
+    handle = te("cat", "long.txt").meta["handle"]
+    words = 'COMP_WORDS=(te {}); COMP_CWORD={}; _te; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    assert "--list-handles" in run(te, "bash", words.format("--li", 1))
+    assert "grep" in run(te, "bash", words.format("gre", 1)).split()
+    assert run(te, "bash", words.format("init ''", 2)).split() == ["bash", "zsh", "fish"]
+    assert run(te, "bash", words.format("--handle H", 2)).split() == [handle]
+
+
+def test_another_shell_is_not_known(te: Te) -> None:
+    done = te("init", "tcsh")
+    assert (done.code, done.out) == (2, b"")
+    assert done.err == b"te: init knows bash, zsh and fish, not tcsh\n"

@@ -1,0 +1,298 @@
+"""The port itself: limits while reading, slow clients, crowds, and a polite end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from llmc_mcp.errors import RateLimited
+from llmc_mcp.gate.rate_limit import Bucket, Limiter
+from llmc_mcp.session import Session
+
+from ..conftest import Workspace
+from ..support.client import PATIENCE
+from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
+
+HEAD = f"POST /tool HTTP/1.1\r\nHost: localhost\r\nX-LLMC-Token: {TOKEN}\r\nContent-Type: application/json\r\n"
+STAT = {"name": "stat", "args": {"path": "."}}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("http"))
+
+
+TIGHT = (
+    *("--set", "limits.max_request_bytes=1000", "--set", "limits.max_header_bytes=2000"),
+    *("--set", "limits.receive_timeout=0.3", "--set", "tools.idle_timeout=1", "--set", "limits.max_connections=20"),
+)
+
+
+@pytest.fixture(scope="module")
+def tight(workspace: Workspace) -> Iterator[HttpServer]:
+    with HttpServer(workspace.root, *OPEN_HANDED, *TIGHT) as server:
+        yield server
+
+
+def code_in(answer: bytes) -> tuple[int, str]:
+    """Status and error code of a raw answer, which must be a whole one with our envelope."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    envelope = json.loads(body)
+    assert f"x-correlation-id: {envelope['correlation_id']}".encode() in head.lower()
+    return int(head.split()[1]), envelope["code"]
+
+
+# --- sizes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_is_announced_too_long_is_refused_before_it_is_sent(tight: HttpServer) -> None:
+    answer = tight.raw(f"{HEAD}Content-Length: 1001\r\n\r\n".encode())
+    assert code_in(answer) == (413, "TOO_LARGE")
+
+
+def test_a_body_that_grows_too_long_is_refused_while_it_is_read(tight: HttpServer) -> None:
+    chunk = b"200\r\n" + b"x" * 512 + b"\r\n"
+    answer = tight.raw(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode(), chunk, chunk)
+    assert code_in(answer) == (413, "TOO_LARGE")
+
+
+def test_a_body_up_to_the_limit_is_taken(tight: HttpServer) -> None:
+    body = json.dumps(STAT).encode().ljust(1000)
+    answer = tight.raw(f"{HEAD}Connection: close\r\nContent-Length: 1000\r\n\r\n".encode(), body)
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_headers_that_are_too_long_are_refused(tight: HttpServer, parts: int) -> None:
+    long = b"X-Long: " + b"y" * 900 + b"\r\n"
+    pieces = [HEAD.encode(), *[long] * 3, b"\r\n"]
+    sent = pieces if parts > 1 else [b"".join(pieces)]
+    with socket.create_connection(("127.0.0.1", tight.port), timeout=PATIENCE) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            for piece in sent:
+                connection.sendall(piece)
+            answer = connection.recv(65_536)
+        except ConnectionError:
+            return  # refused in mid-sentence
+    assert code_in(answer) == (413, "TOO_LARGE")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"hello\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET /health HTTP/1.1\r\nHost localhost\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /tool HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_gets_the_envelope_too(tight: HttpServer, request_bytes: bytes) -> None:
+    status, code = code_in(tight.raw(request_bytes))
+    assert (status, code) in ((400, "BAD_ARGS"), (401, "AUTH_FAILED"))
+
+
+def test_a_websocket_is_not_served(tight: HttpServer) -> None:
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+    request = f"GET /mcp HTTP/1.1\r\nHost: localhost\r\nX-LLMC-Token: {TOKEN}\r\n{upgrade}\r\n".encode()
+    with socket.create_connection(("127.0.0.1", tight.port), timeout=PATIENCE) as connection:
+        connection.sendall(request)
+        assert b" 405 " in connection.recv(4096).partition(b"\r\n")[0]
+
+
+# --- slow and idle clients -----------------------------------------------------------------------------------------
+
+
+def test_a_client_that_is_slow_with_its_headers_is_told_and_left(tight: HttpServer) -> None:
+    assert code_in(tight.raw(b"GET /health HTTP/1.1\r\nHost: loc")) == (408, "TIMEOUT")
+
+
+def test_a_client_that_is_slow_with_its_body_is_told_and_left(tight: HttpServer) -> None:
+    answer = tight.raw(f"{HEAD}Content-Length: 100\r\n\r\n".encode(), b"{")
+    assert code_in(answer) == (408, "TIMEOUT")
+
+
+def test_a_client_that_does_nothing_is_left(tight: HttpServer) -> None:
+    assert tight.raw() == b""
+    answer = tight.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")  # returns once the server hangs up
+    assert answer.endswith(b'{"ok":true,"version":"v0"}')
+    assert tight.raw(b"\r\n\r\n") == b""  # empty lines keep nothing alive
+
+
+def test_connections_are_counted(tight: HttpServer) -> None:
+    crowd = [socket.create_connection(("127.0.0.1", tight.port), timeout=PATIENCE) for _ in range(30)]
+    try:
+        refused = [connection for connection in crowd if connection.recv(4096)]
+        assert len(refused) >= 10
+    finally:
+        for connection in crowd:
+            connection.close()
+
+
+def test_slow_clients_do_not_keep_others_waiting(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, *OPEN_HANDED, "--set", "limits.receive_timeout=60") as server:
+        crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+        for connection in crowd:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: local")
+        assert server.tool("stat", path=".").status_code == 200
+        for connection in crowd:
+            connection.close()
+
+
+# --- rates ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_holds_a_burst_and_refills_with_time() -> None:
+    bucket = Bucket(10, 3, now=0.0)
+    assert [bucket.take(0.0) for _ in range(3)] == [0, 0, 0]
+    assert bucket.take(0.0) == pytest.approx(0.1)
+    assert bucket.take(0.05) == pytest.approx(0.05)
+    assert bucket.take(0.1) == 0
+    assert bucket.take(0.1) == pytest.approx(0.1)
+    assert [bucket.take(100.0) for _ in range(4)][:3] == [0, 0, 0]
+    assert bucket.take(50.0) > 0  # a clock that runs backwards gives nothing
+
+
+def test_principals_do_not_share_a_bucket_and_stdio_has_none() -> None:
+    limiter = Limiter(rps=1, burst=1, concurrency=1, total=100)
+    alice, bob = (Session(name, "s", limited=True) for name in ("alice", "bob"))
+    limiter.take(alice)
+    with pytest.raises(RateLimited) as refused:
+        limiter.take(alice)
+    assert 0 < refused.value.retry_after <= 1
+    limiter.take(bob)
+    for _ in range(100):
+        with limiter.admitted(Session("uid:0", "s")):
+            pass
+    assert limiter.dropped == {"rate": 1, "concurrency": 0, "total": 0}
+
+
+def test_so_many_calls_of_a_principal_run_at_once_and_no_more() -> None:
+    limiter = Limiter(rps=100, burst=100, concurrency=2, total=3)
+    alice, bob = (Session(name, "s", limited=True) for name in ("alice", "bob"))
+    with limiter.admitted(alice), limiter.admitted(alice):
+        with pytest.raises(RateLimited, match="2 calls of this token"), limiter.admitted(alice):
+            pass
+        with limiter.admitted(bob):
+            assert limiter.under_way() == 3
+            with pytest.raises(RateLimited, match="3 calls are under way"), limiter.admitted(bob):
+                pass
+    assert limiter.under_way() == 0
+    with limiter.admitted(alice):
+        pass
+
+
+def test_beyond_rate_and_burst_there_is_429_with_retry_after(workspace: Workspace) -> None:
+    settings = ("--set", "limits.rate_limit_rps=0.001", "--set", "limits.rate_limit_burst=3")
+    with HttpServer(workspace.root, *settings) as server, server.client() as client:
+        replies = [client.post("/tool", json=STAT) for _ in range(5)]
+        assert [reply.status_code for reply in replies] == [200, 200, 200, 429, 429]
+        assert replies[3].json()["code"] == "RATE_LIMITED"
+        assert 900 <= int(replies[3].headers["retry-after"]) <= 1000
+        mcp = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "stat", "arguments": {"path": "."}},
+        }
+        limited = client.post("/mcp", json=mcp, headers={"accept": "application/json"}).json()["result"]
+        assert limited["isError"]
+        assert "RATE_LIMITED" in limited["content"][0]["text"]
+        assert client.get("/health").status_code == 200
+
+
+def test_calls_made_by_code_count_once(workspace: Workspace) -> None:
+    settings = ("--set", "limits.rate_limit_rps=0.001", "--set", "limits.rate_limit_burst=2")
+    with HttpServer(workspace.root, *settings) as server:
+        made = server.tool("execute_code", code="[stat('.') for _ in range(20)]\n'done'").json()
+        assert (made["result"], made["tool_calls"]) == ("done", 20)
+        assert server.tool("stat", path=".").status_code == 200
+        assert server.tool("stat", path=".").status_code == 429
+
+
+def test_so_many_calls_of_a_token_run_at_once_over_http(workspace: Workspace) -> None:
+    settings = (*OPEN_HANDED, *UNHURRIED, "--set", "limits.concurrency_per_token=2")
+    arguments = endless(workspace.root)
+    with HttpServer(workspace.root, *settings) as server, ThreadPoolExecutor(2) as pool:
+        client = server.client()
+        busy = [pool.submit(client.post, "/tool", json={"name": "read_file", "args": arguments}) for _ in range(2)]
+        while server.tool("stat", path=".").status_code == 200:
+            pass
+        refused = server.tool("stat", path=".")
+        assert (refused.status_code, refused.json()["code"]) == (429, "RATE_LIMITED")
+        assert "2 calls of this token" in refused.json()["message"]
+        client.close()  # hangs up, which takes the calls back
+        assert all(one.exception(PATIENCE) is not None for one in busy)
+
+
+# --- the end -------------------------------------------------------------------------------------------------------
+
+
+def test_told_to_stop_the_server_finishes_what_is_under_way(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, "--set", "tools.read_timeout=2") as server:
+        replies: list[int] = []
+        arguments = endless(workspace.root)
+        caller = threading.Thread(
+            target=lambda: replies.append(server.tool("read_file", **arguments).status_code), daemon=True
+        )
+        caller.start()
+        with server.client() as client:
+            while b"llmc_calls_under_way 1" not in client.get("/metrics").content:
+                pass
+        assert server.stop() == 0
+        caller.join(PATIENCE)
+        assert replies == [504]  # its own time was up: nobody cut it off
+
+
+def test_what_does_not_finish_is_taken_back_and_the_exit_is_clean(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, *UNHURRIED, "--set", "limits.drain_timeout=1") as server:
+        arguments = endless(workspace.root)
+        replies: list[str] = []
+        caller = threading.Thread(target=lambda: replies.append(server.tool("read_file", **arguments).text))
+        caller.start()
+        with server.client() as client:
+            while b"llmc_calls_under_way 1" not in client.get("/metrics").content:
+                pass
+        assert server.stop() == 0
+        caller.join(PATIENCE)
+        assert "the server is stopping" in replies[0]
+
+
+def test_nothing_is_listening_where_something_listens(workspace: Workspace) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "llmc_mcp.server", "--transport", "http", "--port", port]
+        done = subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"can't listen on 127.0.0.1:{port}: address already in use" in done.stderr
+    assert "hint: Choose another one with --port" in done.stderr
+
+
+def test_llmc_run_prints_what_a_client_needs(workspace: Workspace, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"]
+    environment = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
+    process = subprocess.Popen(command, cwd=workspace.root, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    lines: list[str] = []
+    while "^C ends it." not in (line := process.stdout.readline()):
+        assert line, "it ended"
+        lines.append(line)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+    said = "".join(lines)
+    token = (tmp_path / "token").read_text().strip()
+    assert f'"X-LLMC-Token": "{token}"' in said
+    assert "claude mcp add --transport http llmc http://127.0.0.1:" in said
+    assert "sandbox  commands: " in said
+    assert str(workspace.root) in said
