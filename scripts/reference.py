@@ -19,7 +19,7 @@ from llmc_mcp.cli.completion import help_of
 from llmc_mcp.cli.install import clients
 from llmc_mcp.config.schema import Config
 from llmc_mcp.server import build
-from llmc_mcp.te.main import USAGE as TE_USAGE
+from llmc_mcp.te.usage import USAGE as TE_USAGE
 from llmc_mcp.web.metrics import Metrics
 from scripts import config_docs, tool_docs
 

@@ -17,7 +17,7 @@ from llmc_mcp.config.load import parse_flags
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.gate.catalog import Catalog
-from llmc_mcp.te.main import USAGE as TE_USAGE
+from llmc_mcp.te.usage import USAGE as TE_USAGE
 from scripts import reference, svg
 from scripts.readme import command_lines
 

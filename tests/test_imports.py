@@ -1,76 +1,45 @@
-"""Imports point down, and a start pays only for what it needs."""
+"""Imports point down, form no cycle, and a start pays only for what it needs."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 import llmc_mcp
 
 PACKAGE = Path(llmc_mcp.__file__).parent
 NAME = "llmc_mcp"
 
-# From the ground up. An entry covers the module of that name or, for a folder, everything in it.
+# Rooms from the ground up, as DOCS/architecture.md draws them. A module at the root that is not named here is ground.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    (
-        *(
-            "__init__",
-            "errors",
-            "session",
-            "config",
-            "config_load",
-            "config_trust",
-            "tool",
-            "tokens",
-            "policy",
-            "store",
-        ),
-        *("redaction", "visible"),
-    ),
-    ("te", "rag", "maasl"),
-    ("app",),
-    ("tools", "prompts"),
-    (
-        *("catalog", "dispatch", "output", "observability", "usage", "audit", "limits", "metrics", "otel"),
-        *("resources", "flow_prompts", "completion"),
-    ),
-    (
-        "protocol",
-        "api",
-        "server",
-        "cli",
-        "doctor",
-        "te_cli",
-        "te_asked",
-        "te_enriched",
-        "te_shell",
-        "te_stats",
-        "sample",
-        "smoke",
-        "calls_cli",
-        "stats_cli",
-        "config_cli",
-        "changes_cli",
-        "clients",
-        "command_line",
-        "completion_cli",
-        "config_docs",
-        "graph_cli",
-        "handles_cli",
-        "rag_cli",
-        "install_cli",
-        "onboard_cli",
-        "printing",
-        "jsonc",
-        "toml_tables",
-        "tool_docs",
-        "validate",
-    ),
+    ("ground", "config", "store", "kernel"),
+    ("files", "envelope", "rag.parse", "rag.store"),
+    ("changes", "sandbox", "rag.build"),
+    ("commands", "interpreters", "machine", "rag.query"),
+    ("app", "context"),
+    ("tools",),
+    ("gate",),
+    ("protocol",),
+    ("web",),
+    ("server", "te"),
+    ("cli",),
 )
-RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-TRANSPORTS = ("protocol", "api")
-ENGINES = LAYERS[1]
+RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+ENGINES = {room for rooms in LAYERS[1:4] for room in rooms}
+SURFACES = ("protocol", "web", "server", "cli")
+# Who reaches an engine past the gate, because no tool does it: a person's own journal, handles and index, the checks of
+# `llmc doctor`, and what a completion or a listing has to spell.
+PAST_THE_GATE: Mapping[str, set[str]] = {
+    "cli.changes": {"changes"},
+    "cli.doctor": {"files"},
+    "cli.handles": {"files"},
+    "cli.index": {"files", "rag.build", "rag.parse", "rag.query"},
+    "cli.onboard": {"machine"},
+    "protocol.completion": {"files", "rag.query"},
+}
 
 NOT_AT_START = (
     "argparse",
@@ -82,10 +51,10 @@ NOT_AT_START = (
     "http",
     "importlib.metadata",
     "json",
-    "llmc_mcp.rag",
-    "llmc_mcp.kernel.launcher",
-    "llmc_mcp.kernel.child",
     "llmc_mcp.files.ripgrep",
+    "llmc_mcp.kernel.child",
+    "llmc_mcp.kernel.launcher",
+    "llmc_mcp.rag",
     "logging",
     "mcp",
     "multiprocessing",
@@ -105,76 +74,138 @@ NOT_AT_START = (
     "urllib",
 )
 
-
-def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name below it."""
-    found = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
-    assert {"errors", "te.kernel", "protocol.stdio", "server"} <= found.keys()
-    return found
+Imports = Mapping[str, set[str]]
 
 
-def imported_by(name: str, path: Path) -> Iterator[str]:
+def modules(package: Path = PACKAGE) -> dict[str, Path]:
+    """Every module by its dotted name below the package; a folder's own page by the folder's name."""
+    found = {".".join(path.relative_to(package).with_suffix("").parts): path for path in package.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for name, path in found.items()}
+
+
+def imported_names(name: str, path: Path) -> Iterator[str]:
     """Absolute names of everything a module imports anywhere: at the top, in functions, for types only."""
-    package = f"{NAME}.{name}".split(".")[:-1]
+    package = f"{NAME}.{name}".split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *(node.module.split(".") if node.module else [])])
-            yield source
             yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
-def own(imported: str) -> str | None:
-    """The layer entry that an import belongs to; None for what is not ours."""
-    parts = imported.split(".")
-    if parts[0] != NAME:
-        return None
-    return parts[1] if len(parts) > 1 and parts[1] in RANKS else "__init__"
+def own_imports(package: Path = PACKAGE) -> dict[str, set[str]]:
+    """For every module of ours the modules of ours that it imports."""
+    ours = modules(package)
+
+    def module_of(imported: str) -> str | None:
+        parts = imported.split(".")[1:] if imported.split(".")[0] == NAME else []
+        while parts and ".".join(parts) not in ours:
+            parts.pop()
+        return ".".join(parts) or None
+
+    return {
+        name: {target for imported in imported_names(name, path) if (target := module_of(imported)) not in (None, name)}
+        for name, path in ours.items()
+    }  # pyright: ignore[reportReturnType] - None is left out above
 
 
-def test_every_module_has_a_layer() -> None:
-    assert sorted(name for name in modules() if name.split(".")[0] not in RANKS) == []
+def room_of(module: str) -> str:
+    """The folder that a module lies in; a module at the root that has no rank of its own is ground."""
+    parts = module.split(".")
+    if parts[0] == "rag" and len(parts) > 1:
+        return ".".join(parts[:2])
+    if module in RANKS or len(parts) > 1 or (PACKAGE / parts[0]).is_dir():
+        return parts[0]
+    return "ground"
+
+
+def cycle_in(graph: Imports) -> list[str]:
+    """The nodes of one cycle, or none."""
+    done: set[str] = set()
+
+    def visit(node: str, path: tuple[str, ...]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return []
+        for target in sorted(graph.get(node, ())):
+            if found := visit(target, (*path, node)):
+                return found
+        done.add(node)
+        return []
+
+    for node in sorted(graph):
+        if found := visit(node, ()):
+            return found
+    return []
+
+
+def test_every_room_has_a_rank() -> None:
+    assert sorted({room_of(module) for module in modules() if module not in ("rag", "__init__")} - RANKS.keys()) == []
 
 
 def test_imports_point_down() -> None:
     upward = [
-        f"{name} imports {imported}"
-        for name, path in modules().items()
-        for imported in imported_by(name, path)
-        if (target := own(imported)) is not None and RANKS[target] > RANKS.get(name.split(".")[0], -1)
+        f"{module} imports {target}"
+        for module, targets in own_imports().items()
+        for target in targets
+        if module not in ("rag", "__init__") and target != "rag" and RANKS[room_of(target)] > RANKS[room_of(module)]
     ]
     assert upward == []
 
 
-def test_an_upward_import_is_seen_wherever_it_hides(tmp_path: Path) -> None:
-    module = tmp_path / "kernel.py"
-    module.write_text(
-        "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from ..app import App\n"
-        "def later():\n    from .. import server\n    import llmc_mcp.protocol.stdio\n"
-    )
-    seen = {own(imported) for imported in imported_by("te.kernel", module)}
-    assert {"app", "server", "protocol"} <= seen
+def test_no_rooms_import_each_other() -> None:
+    rooms: dict[str, set[str]] = {}
+    for module, targets in own_imports().items():
+        rooms.setdefault(room_of(module), set()).update(room_of(target) for target in targets)
+    between = {room: {other for other in others if other != room} for room, others in rooms.items() if room != "ground"}
+    assert cycle_in(between) == []
 
 
-def test_transports_never_see_an_engine() -> None:
-    seen = [
-        f"{name} imports {imported}"
-        for name, path in modules().items()
-        if name.split(".")[0] in TRANSPORTS
-        for imported in imported_by(name, path)
-        if own(imported) in ENGINES
-    ]
-    assert seen == []
+def test_no_modules_import_each_other() -> None:
+    assert cycle_in(own_imports()) == []
 
 
-def test_only_the_kernel_module_uses_ctypes() -> None:
+@pytest.mark.parametrize(
+    ("files", "cycle"),
+    [
+        ({"one": "from . import two", "two": "def f():\n    from .one import x"}, ["one", "two", "one"]),
+        ({"one": "from . import two", "two": "from typing import Any"}, []),
+        ({"one": "if TYPE_CHECKING:\n    from .two import X", "two": "from . import one"}, ["one", "two", "one"]),
+    ],
+)
+def test_a_cycle_is_seen_wherever_it_hides(tmp_path: Path, files: dict[str, str], cycle: list[str]) -> None:
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert cycle_in(own_imports(tmp_path)) == cycle
+
+
+def test_a_room_holds_its_page_and_imports_nothing() -> None:
+    for path in PACKAGE.rglob("__init__.py"):
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree), f"{path} has no page"
+        if path.parent != PACKAGE:
+            assert len(tree.body) == 1, f"{path} holds more than its page"
+
+
+def test_surfaces_reach_an_engine_only_where_no_tool_does_it() -> None:
+    reached = {
+        module: {room_of(target) for target in targets} & ENGINES
+        for module, targets in own_imports().items()
+        if room_of(module) in SURFACES
+    }
+    assert {module: rooms for module, rooms in reached.items() if rooms} == PAST_THE_GATE
+
+
+def test_only_the_kernel_room_uses_ctypes() -> None:
     users = [
-        name for name, path in modules().items() if any(i.split(".")[0] == "ctypes" for i in imported_by(name, path))
+        name for name, path in modules().items() if any(i.split(".")[0] == "ctypes" for i in imported_names(name, path))
     ]
-    assert users == ["te.kernel"]
+    assert users == ["kernel.syscalls"]
 
 
 def loaded_by(code: str, *flags: str) -> set[str]:
@@ -212,6 +243,6 @@ def test_te_starts_without_msgspec_or_typing() -> None:
 def test_the_launcher_process_needs_the_standard_library_only() -> None:
     loaded = loaded_by(f"sys.path.append({str(PACKAGE.parent)!r})\nimport llmc_mcp.kernel.launcher", "-I", "-S")
     ours = {name for name in loaded if name.split(".")[0] == NAME}
-    assert ours == {NAME, f"{NAME}.te", f"{NAME}.te.kernel", f"{NAME}.te.launcher"}
+    assert ours == {NAME, f"{NAME}.kernel", f"{NAME}.kernel.syscalls", f"{NAME}.kernel.launcher"}
     assert {name.split(".")[0] for name in loaded} - {NAME} <= sys.stdlib_module_names
     assert "threading" not in loaded

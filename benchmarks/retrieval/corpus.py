@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tantivy
 
-from llmc_mcp.rag.parse import parse
+from llmc_mcp.rag.parse import file
 from llmc_mcp.rag.parse.types import Parsed
 from llmc_mcp.rag.store import rank
 from llmc_mcp.rag.store.embed import Embedding
@@ -34,7 +34,7 @@ class Corpus:
         index = tantivy.Index(rank.SCHEMA)
         writer = index.writer(_HEAP, 1)
         for number, source in enumerate(sources):
-            parsed = parse.look(source.path, source.data)
+            parsed = file.look(source.path, source.data)
             documents = rank.documents(number, parsed, source.data)
             for fields in documents:
                 writer.add_document(tantivy.Document.from_dict(fields, rank.SCHEMA))  # pyright: ignore[reportUnknownMemberType]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.envelope.families import Budget, Envelope, Plan, recognise
+from llmc_mcp.envelope.families import Envelope, recognise
+from llmc_mcp.envelope.family import Budget, Plan
 from llmc_mcp.envelope.text import Ends
 from llmc_mcp.tokens import estimate
 

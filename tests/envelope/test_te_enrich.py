@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tokens import count
-from llmc_mcp.envelope.families import Budget, Envelope, recognise
+from llmc_mcp.envelope.families import Envelope, recognise
+from llmc_mcp.envelope.family import Budget
 from llmc_mcp.tokens import estimate
 
 from ..support.envelope import Te

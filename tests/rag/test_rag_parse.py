@@ -10,9 +10,11 @@ import pytest
 
 from llmc_mcp.rag.parse import chunk
 from llmc_mcp.rag.parse.chunk import chunks
+from llmc_mcp.rag.parse.detect import language_of
+from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.parse.grammars import unpack
 from llmc_mcp.rag.parse.languages import LANGUAGES
-from llmc_mcp.rag.parse.parse import first_error, language_of, look, syntax
+from llmc_mcp.rag.parse.parse import first_error, syntax
 from llmc_mcp.rag.parse.symbols import definitions
 from llmc_mcp.rag.parse.types import Definition
 
@@ -615,7 +617,7 @@ def test_grammars_need_neither_a_network_nor_a_writable_home(tmp_path: Path, wri
         home.write_text("not a folder: root, too, can't write into it")
     code = (
         "import os, socket; socket.socket = None\n"
-        "from llmc_mcp.rag.parse.parse import look; print(look('a.py', b'def f(): pass').definitions[0].name)\n"
+        "from llmc_mcp.rag.parse.file import look; print(look('a.py', b'def f(): pass').definitions[0].name)\n"
         "print(os.environ['SEMBLE_GRAMMARS_CACHE_DIR'])"
     )
     environ = {

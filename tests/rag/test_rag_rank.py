@@ -7,7 +7,7 @@ import pytest
 import tantivy
 
 from llmc_mcp.errors import InvalidArgument
-from llmc_mcp.rag.parse import parse, words
+from llmc_mcp.rag.parse import words
 from llmc_mcp.rag.store import embed, features, rank
 
 from ..conftest import require
@@ -97,7 +97,7 @@ class Shelf:
         self.commit()
 
     def put(self, file: int, path: str, text: str) -> None:
-        self.parsed = parse.look(path, text.encode())
+        self.parsed = look(path, text.encode())
         documents = rank.documents(file, self.parsed, text.encode())
         for fields in documents:
             self.writer.add_document(tantivy.Document.from_dict(fields, rank.SCHEMA))  # pyright: ignore[reportUnknownMemberType]

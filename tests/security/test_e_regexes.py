@@ -11,7 +11,8 @@ import pytest
 
 from llmc_mcp.changes import diff_parse, edit, near_miss
 from llmc_mcp.commands.terminal import Screen
-from llmc_mcp.envelope.families import Budget, Envelope, recognise
+from llmc_mcp.envelope.families import Envelope, recognise
+from llmc_mcp.envelope.family import Budget
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.files import names
 from llmc_mcp.files.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]

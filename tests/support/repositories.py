@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from llmc_mcp.rag.parse import parse
+from llmc_mcp.rag.parse import file
 from llmc_mcp.rag.parse.record import Record
 from llmc_mcp.rag.parse.types import Parsed
 from llmc_mcp.rag.query.graph import Graph
@@ -21,7 +21,7 @@ class Repository:
     """Parsed files in memory, as the graph asks for them."""
 
     def __init__(self, sources: dict[str, str]) -> None:
-        self.parsed: list[Parsed] = [parse.look(path, text.encode()) for path, text in sources.items()]
+        self.parsed: list[Parsed] = [file.look(path, text.encode()) for path, text in sources.items()]
 
     def files(self) -> list[tuple[int, str, str]]:
         return [(number, one.path, one.language) for number, one in enumerate(self.parsed)]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .families import Budget, Family, Plan, Room, Shown, clip, fits, hot_zone, lines_of, readable
+from .family import Budget, Family, Plan, Room, Shown, clip, fits, hot_zone, lines_of, readable
 from .text import Ends
 
 _COMMITS = 50_000

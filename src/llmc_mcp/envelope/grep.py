@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .families import Budget, Plan, Room, Shown, clip, hot_zone, readable, zones
+from .family import Budget, Plan, Room, Shown, clip, hot_zone, readable, zones
 from .flags import Syntax
 
 _KEPT_HITS = 1_000  # more than any budget can show

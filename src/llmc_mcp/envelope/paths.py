@@ -11,7 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 
-from .families import Budget, Plan, Room, Shown, fits, hot_zone, lines_of, readable
+from .family import Budget, Plan, Room, Shown, fits, hot_zone, lines_of, readable
 from .flags import Syntax
 
 _NAMES = 400_000  # entries that are remembered

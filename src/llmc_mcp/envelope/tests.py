@@ -5,7 +5,7 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from .families import Budget, Plan, Room, Shown, clip, fits, lines_of
+from .family import Budget, Plan, Room, Shown, clip, fits, lines_of
 
 _FAILURES = 500
 _PER_FAILURE = 60  # lines of a failure that are remembered

@@ -8,7 +8,7 @@ import re
 from collections import deque
 
 from ..tokens import estimate
-from .families import Budget, Plan, Room, Shown, clip, fits, lines_of
+from .family import Budget, Plan, Room, Shown, clip, fits, lines_of
 from .flags import Syntax
 
 _HEAD, _TAIL = 60, 60  # lines

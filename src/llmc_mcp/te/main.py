@@ -7,20 +7,8 @@ through byte by byte. Exit code and signals are always the command's. The way th
 import os
 import sys
 
-_ENRICHED = frozenset(
-    {
-        *("grep", "egrep", "fgrep", "rg", "cat", "head", "tail", "find", "fd", "fdfind", "ls", "git"),
-        *("pytest", "py.test", "python", "python3", "cargo", "go", "npm", "yarn", "pnpm"),
-    }
-)
-USAGE = """\
-usage: te [--json] [--raw] COMMAND [ARGS...]    run a command; for an agent, with its output enriched
-       te --handle ID [--chunk N | --grep P]    what an earlier reply left out
-       te --list-handles                        what can be asked for that way
-       te --stats [--json]                      commands, agents, what was slow, what was saved
-       te init bash|zsh|fish                    wrappers for an agent's shell: eval "$(te init bash)"
-       te -- COMMAND                            where a command is called like one of the above
-"""
+from ..envelope.programs import FAMILY_OF
+from .usage import USAGE
 
 
 def main() -> None:
@@ -47,7 +35,7 @@ def _run(command: list[str], flags: set[str]) -> None:
         _become(command)
     if not (as_json or raw or os.environ.get("TE_AGENT_ID")) and os.isatty(1):
         _become(command)
-    if as_json or (not raw and os.path.basename(command[0]) in _ENRICHED):
+    if as_json or (not raw and os.path.basename(command[0]) in FAMILY_OF):
         from .run import run
 
         run(command, as_json=as_json, raw=raw)

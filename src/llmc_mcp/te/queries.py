@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from .. import __version__
 from ..config.load import load
-from ..envelope.families import Budget, Room, clip, lines_of, share_of
+from ..envelope.families import share_of
+from ..envelope.family import Budget, Room, clip, lines_of
 from ..envelope.records import Command, identity, tokens_used
 from ..errors import LlmcError
 from ..files.handles import Handle, Handles, policy_from
@@ -26,7 +27,7 @@ _LISTED = 50
 
 def answer(words: list[str]) -> int:
     """Answer one question; returns the exit code."""
-    from .main import USAGE
+    from .usage import USAGE
 
     as_json = "--json" in words
     match [word for word in words if word != "--json"]:

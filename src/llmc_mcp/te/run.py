@@ -7,7 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from ..envelope.families import Budget, Enriched, Envelope, Plan, recognise, share_of
+from ..envelope.families import Enriched, Envelope, recognise, share_of
+from ..envelope.family import Budget, Plan
 from ..envelope.records import Command, identity, tokens_used
 from . import child
 from .folder import root_set

@@ -12,7 +12,8 @@ from ..tool import tool
 
 if TYPE_CHECKING:
     from ..commands.runner import Call
-    from ..envelope.families import Budget, Enriched, Plan, Sink
+    from ..envelope.families import Enriched, Sink
+    from ..envelope.family import Budget, Plan
     from ..envelope.records import Identity
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -92,7 +93,8 @@ class _Wrapped:
         return max(whole - int(str(used)), 0)
 
     def _budget(self, left: int, stderr: int) -> "Budget":
-        from ..envelope.families import Budget, share_of
+        from ..envelope.families import share_of
+        from ..envelope.family import Budget
 
         config = self._ctx.app.config
         tokens, _ = share_of(left, 0, config.te.reply_tokens)
@@ -144,7 +146,8 @@ class _Wrapped:
 
 
 def _plan(ctx: Context, argv: list[str]) -> "tuple[Plan, str]":
-    from ..envelope.families import Plan, recognise
+    from ..envelope.families import recognise
+    from ..envelope.family import Plan
     from ..envelope.text import Ends
 
     plan = recognise(argv) if ctx.app.config.te.enabled else None

@@ -247,10 +247,10 @@ def _content(file: int, parsed: Parsed, data: bytes, embedding: Embedding | None
 
 
 def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None) -> Looked:
-    from ..parse import parse
+    from ..parse import file
 
     try:
-        parsed = parse.look(os.fsdecode(seen[1]), data)
+        parsed = file.look(os.fsdecode(seen[1]), data)
         looked = Looked(*seen, "", _content(seen[0], parsed, data, embedding))
         msgspec.msgpack.encode(looked)
     except Exception as exc:  # noqa: BLE001

@@ -7,7 +7,6 @@ a folder of this process that is gone when it ends.
 
 import atexit
 import functools
-import hashlib
 import os
 import shutil
 import tempfile
@@ -20,13 +19,11 @@ import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Parser, Tree
 
 from ...store.data_dir import data_directory
-from .detect import language_of as language_of
-from .types import Definition, Packed, Parsed, Wrong
+from .types import Wrong
 
 PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0.5 s a megabyte
 _SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
 _NESTED_GENERICS = 3_000  # `a<a<a<…`: the time some grammars take is quadratic in it, and no clock stops them
-_DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
 _RUBBLE = 10_000
 _CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"
 
@@ -46,25 +43,6 @@ class Syntax:
     def text(self, node: Node) -> str:
         """What the file has there. `Node.text` is not used: it calls back for texts that are read in slices."""
         return self.source[node.start_byte : node.end_byte].decode(errors="replace")
-
-
-def look(path: str, source: bytes) -> Parsed:
-    """Everything that the index wants to know about a file. Never raises because of what is in it."""
-    from .chunk import chunks
-    from .languages import LANGUAGES
-    from .record import packed
-    from .references import find
-    from .symbols import definitions
-
-    language = language_of(path, source[:4096])
-    found, broken, references = [], 0, Packed()
-    if language in LANGUAGES and not _is_minified(source):
-        parsed = syntax(language, source)
-        found, broken = definitions(parsed), first_error(parsed)
-        if parsed.complete and _depth(found) <= _DEEPEST:
-            references = packed(*find(parsed, found))
-    sha256 = hashlib.sha256(source).digest()
-    return Parsed(path, language, sha256, found, chunks(source, found), references, broken)
 
 
 def syntax(language: str, source: bytes) -> Syntax:
@@ -133,15 +111,3 @@ def _where_grammars_go() -> str:
     place = tempfile.mkdtemp(prefix="llmc-grammars-")
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     return place
-
-
-def _is_minified(source: bytes) -> bool:
-    """Such a file has names of one letter and no lines: nothing in it is worth a definition."""
-    return len(source) > 5_000 and len(source) > 500 * (source.count(b"\n") + 1)
-
-
-def _depth(found: list[Definition]) -> int:
-    depths: list[int] = []
-    for one in found:
-        depths.append(depths[one.parent] + 1 if one.parent >= 0 else 1)
-    return max(depths, default=0)

@@ -1,0 +1,1 @@
+"""The Linux tools by subject, as the design documents name them."""

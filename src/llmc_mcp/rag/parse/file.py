@@ -1,0 +1,39 @@
+"""Everything that the index wants to know about one file, from its text alone."""
+
+import hashlib
+
+from .chunk import chunks
+from .detect import language_of
+from .languages import LANGUAGES
+from .parse import first_error, syntax
+from .record import packed
+from .references import find
+from .symbols import definitions
+from .types import Definition, Packed, Parsed
+
+_DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
+
+
+def look(path: str, source: bytes) -> Parsed:
+    """Everything that the index wants to know about a file. Never raises because of what is in it."""
+    language = language_of(path, source[:4096])
+    found, broken, references = [], 0, Packed()
+    if language in LANGUAGES and not _is_minified(source):
+        parsed = syntax(language, source)
+        found, broken = definitions(parsed), first_error(parsed)
+        if parsed.complete and _depth(found) <= _DEEPEST:
+            references = packed(*find(parsed, found))
+    sha256 = hashlib.sha256(source).digest()
+    return Parsed(path, language, sha256, found, chunks(source, found), references, broken)
+
+
+def _is_minified(source: bytes) -> bool:
+    """Such a file has names of one letter and no lines: nothing in it is worth a definition."""
+    return len(source) > 5_000 and len(source) > 500 * (source.count(b"\n") + 1)
+
+
+def _depth(found: list[Definition]) -> int:
+    depths: list[int] = []
+    for one in found:
+        depths.append(depths[one.parent] + 1 if one.parent >= 0 else 1)
+    return max(depths, default=0)
