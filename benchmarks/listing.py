@@ -4,8 +4,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from llmc_mcp.files.filesystem import Bound, Entry, Filesystem
-from llmc_mcp.files.handles import Handles, Policy
+from llmc_mcp.files.filesystem import Entry, Filesystem, WalkBudget
+from llmc_mcp.files.handles import HandleRetention, Handles
 from llmc_mcp.files.listing import Lister
 from llmc_mcp.files.ripgrep import Search, find_ripgrep
 from llmc_mcp.kernel.launcher import Launcher
@@ -35,7 +35,7 @@ def _tree(folder: Path, files: int, per_folder: int) -> Path:
 def _page_ms(work: Path) -> float:
     from llmc_mcp.store.sqlite import Store
 
-    handles = Handles(Store(str(work / "data")), Policy(1 << 30, 64 << 20, 3600.0), RootSet([str(work)]))
+    handles = Handles(Store(str(work / "data")), HandleRetention(1 << 30, 64 << 20, 3600.0), RootSet([str(work)]))
     spool = handles.spool("me", "command_output", {})
     line = b"a line of a log that is about eighty bytes long, as they tend to be everywhere\n"
     for _ in range(60 << 20 >> 18):
@@ -55,7 +55,7 @@ def run(work: Path, quick: bool) -> str:
     def nothing() -> None: ...
 
     def entries() -> list[Entry]:
-        return list(lister.tree(files.locate(str(small)), 10, False, None, False, nothing, Bound(few * 2), []))
+        return list(lister.tree(files.locate(str(small)), 10, False, None, False, nothing, WalkBudget(few * 2), []))
 
     tree = _median_ms(entries)
     find = _median_ms(lambda: lister.find(files.locate(str(large)), "file_77", None, nothing))

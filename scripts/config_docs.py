@@ -3,7 +3,7 @@
 from typing import cast, get_origin
 
 from llmc_mcp.config.load import variable_of
-from llmc_mcp.config.schema import RULES, Key, Names, keys, sections
+from llmc_mcp.config.schema import RULES, Names, SettingKey, keys, sections
 
 _INTRODUCTION = """\
 # Configuration
@@ -79,18 +79,18 @@ def _section(name: str, *, idle: bool) -> str:
     return f"{header}{head}" + "\n".join(rows) + "\n"
 
 
-def _last(key: Key) -> str:
+def _last(key: SettingKey) -> str:
     return key.name.rpartition(".")[2]
 
 
-def _kind(key: Key) -> str:
+def _kind(key: SettingKey) -> str:
     if key.choices:
         return ", ".join(f'`"{choice}"`' for choice in key.choices)
     kinds = {bool: "true or false", int: "whole number", float: "number", str: "text", tuple: "list", dict: "table"}
     return kinds[get_origin(key.bare_type) or key.bare_type]
 
 
-def _default(key: Key) -> str:
+def _default(key: SettingKey) -> str:
     if get_origin(key.bare_type) is tuple and key.default:
         return ", ".join(f"`{item}`" for item in cast(Names, key.default))
     return f"`{key.shown(key.default)}`"

@@ -14,7 +14,7 @@ import pytest
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import FeatureDisabled, InvalidArgument, InvalidPath, NotADirectory, NotFound, Stale
 from llmc_mcp.machine.downloads import downloads_folder
-from llmc_mcp.machine.health import Health
+from llmc_mcp.machine.health import HealthCheck
 from llmc_mcp.machine.processes import Processes, visible_from
 from llmc_mcp.machine.sysinfo import Disk, Snapshot, SystemInfo
 from llmc_mcp.tokens import estimate
@@ -273,14 +273,14 @@ def test_undo_says_what_was_touched_since_and_force_brings_back_the_rest(workspa
 
 
 def test_while_files_are_sorted_nobody_else_changes_them(workspace: Workspace, downloads: Path) -> None:
-    from llmc_mcp.store.leases import CRIT_CODE, Key
+    from llmc_mcp.store.leases import CRIT_CODE, LeaseKey
 
     fill(downloads, "a.pdf")
     config = Config()
     config.limits.lease_wait_sec = 0.01
     with gate_on(workspace.root, config) as gate:
         held = gate.app.changes.leases.held(
-            CRIT_CODE, [Key(f"code:{downloads}/a.pdf")], context(gate).session, wait_s=1, check=lambda: None
+            CRIT_CODE, [LeaseKey(f"code:{downloads}/a.pdf")], context(gate).session, wait_s=1, check=lambda: None
         )
         with held, pytest.raises(Exception, match=r"code:.*a\.pdf is held by"):
             sent(gate, TOOL, flow_name="organize_downloads", apply=True)
@@ -426,19 +426,19 @@ CALM = Snapshot(3.0, (0.1, 0.1, 0.1), 1_000, 8_000, [Disk("/", 40.0)])
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[tuple[Health, Path]]:
+def machine(tmp_path: Path) -> Iterator[tuple[HealthCheck, Path]]:
     with gate_on(tmp_path) as gate:
         at = tmp_path / "machine"
         at.mkdir()
         system = SystemInfo(gate.app.launcher, str(at))
-        yield Health(system, Processes(visible_from(Config())), str(at)), at
+        yield HealthCheck(system, Processes(visible_from(Config())), str(at)), at
 
 
-def found(health: Health, state: Snapshot) -> list[tuple[str, str]]:
+def found(health: HealthCheck, state: Snapshot) -> list[tuple[str, str]]:
     return [(one.severity, one.what) for one in health.findings(state, lambda: None)]
 
 
-def test_a_full_disk_and_a_high_load_are_found_with_their_reasons(machine: tuple[Health, Path]) -> None:
+def test_a_full_disk_and_a_high_load_are_found_with_their_reasons(machine: tuple[HealthCheck, Path]) -> None:
     health, _ = machine
     cores = len(os.sched_getaffinity(0))
     full = CALM._replace(disks=[Disk("/", 98.0)], load_avg=(9.0 * cores, 9.0 * cores, 1.0), cpu_percent=10.0)
@@ -452,7 +452,7 @@ def test_a_full_disk_and_a_high_load_are_found_with_their_reasons(machine: tuple
     assert not [what for _, what in found(health, CALM) if what.startswith(("load", "/"))]
 
 
-def test_kills_for_memory_and_time_lost_to_waiting_are_found(machine: tuple[Health, Path]) -> None:
+def test_kills_for_memory_and_time_lost_to_waiting_are_found(machine: tuple[HealthCheck, Path]) -> None:
     health, at = machine
     quiet = found(health, CALM)
     (at / "proc/pressure").mkdir(parents=True)
@@ -465,7 +465,7 @@ def test_kills_for_memory_and_time_lost_to_waiting_are_found(machine: tuple[Heal
     assert not any("for memory" in what for what in told)
 
 
-def test_a_zombie_is_found_with_the_parent_that_left_it(machine: tuple[Health, Path]) -> None:
+def test_a_zombie_is_found_with_the_parent_that_left_it(machine: tuple[HealthCheck, Path]) -> None:
     health, _ = machine
     script = "import os,sys\nif os.fork():\n print(1,flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
@@ -477,7 +477,7 @@ def test_a_zombie_is_found_with_the_parent_that_left_it(machine: tuple[Health, P
         parent.communicate()
 
 
-def test_failed_units_are_named_where_there_is_a_systemd(machine: tuple[Health, Path]) -> None:
+def test_failed_units_are_named_where_there_is_a_systemd(machine: tuple[HealthCheck, Path]) -> None:
     health, at = machine
     assert not any("unit" in what for _, what in found(health, CALM))
     (at / "run/systemd/system").mkdir(parents=True)

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
 from llmc_mcp.rag.query import maps
-from llmc_mcp.rag.query.resolve import Target
-from llmc_mcp.rag.query.search import Caller, Known
+from llmc_mcp.rag.query.resolve import DefinitionPlace
+from llmc_mcp.rag.query.search import GraphView, QueryCaller
 from llmc_mcp.session import Session
 from llmc_mcp.tokens import estimate
 
@@ -88,9 +88,9 @@ def _copied(root: Path, parts: Iterable[str]) -> Path:
 
 
 @contextmanager
-def _index(root: Path, data: Path) -> Generator[tuple[App, Caller]]:
+def _index(root: Path, data: Path) -> Generator[tuple[App, QueryCaller]]:
     app = App(Config(), [str(root)], str(data))
-    caller = Caller(Session(principal="me", session_id="benchmark"), time.monotonic() + _TIME_S, lambda: None)
+    caller = QueryCaller(Session(principal="me", session_id="benchmark"), time.monotonic() + _TIME_S, lambda: None)
     try:
         app.rag.refresh(None, True, caller)
         yield app, caller
@@ -98,7 +98,7 @@ def _index(root: Path, data: Path) -> Generator[tuple[App, Caller]]:
         app.close()
 
 
-def _score(root: Path, known: Known, sample: int) -> Score:
+def _score(root: Path, known: GraphView, sample: int) -> Score:
     graph = known.graph
     exact = right = true = found = 0
     ours: list[float] = []
@@ -119,17 +119,17 @@ def _score(root: Path, known: Known, sample: int) -> Score:
     return Score(len(chosen), exact, right, true, found, ours, theirs)
 
 
-def _chosen(known: Known, sample: int) -> list[tuple[Target, int, int, set[Place]]]:
+def _chosen(known: GraphView, sample: int) -> list[tuple[DefinitionPlace, int, int, set[Place]]]:
     """Definitions of names that several have, with where their names stand and where the same name is declared."""
     graph = known.graph
-    by_name: dict[str, list[Target]] = {}
+    by_name: dict[str, list[DefinitionPlace]] = {}
     for file, _, language in known.files.files():
         for place, symbol in enumerate(graph.symbols(file)):
             if language == "python" and symbol.kind in _KINDS and not symbol.name.startswith("__"):
-                by_name.setdefault(symbol.name, []).append(Target(file, place))
+                by_name.setdefault(symbol.name, []).append(DefinitionPlace(file, place))
     shared = [one for name in sorted(by_name) if len(by_name[name]) > 1 for one in by_name[name]]
     random.Random(7).shuffle(shared)
-    chosen: list[tuple[Target, int, int, set[Place]]] = []
+    chosen: list[tuple[DefinitionPlace, int, int, set[Place]]] = []
     for target in shared:
         head = _head_of(known, target)
         if head is not None and len(chosen) < sample:
@@ -139,7 +139,7 @@ def _chosen(known: Known, sample: int) -> list[tuple[Target, int, int, set[Place
     return chosen
 
 
-def _head_of(known: Known, target: Target) -> tuple[int, int] | None:
+def _head_of(known: GraphView, target: DefinitionPlace) -> tuple[int, int] | None:
     symbol, source = known.graph.symbol(target), known.read(target.file)
     lines = (source or b"").decode("utf-8", "replace").split("\n")
     for line in range(symbol.first_line, min(symbol.last_line, len(lines)) + 1):
@@ -166,10 +166,12 @@ def _row(name: str, score: Score) -> list[str]:
     ]
 
 
-def _times(known: Known) -> str:
+def _times(known: GraphView) -> str:
     """On Django: names that only one definition has, and the map."""
     graph = known.graph
-    every = [Target(file, place) for file, *_ in known.files.files() for place in range(len(graph.symbols(file)))]
+    every = [
+        DefinitionPlace(file, place) for file, *_ in known.files.files() for place in range(len(graph.symbols(file)))
+    ]
     random.Random(7).shuffle(every)
     alone = [one for one in every if len(known.files.named(graph.symbol(one).name)) == 1][:_UNIQUE]
     unique = [milliseconds(lambda one=one: graph.uses([one])) for one in alone]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tantivy
 
 from llmc_mcp.rag.parse import file
-from llmc_mcp.rag.parse.types import Parsed
+from llmc_mcp.rag.parse.types import ParsedFile
 from llmc_mcp.rag.store import rank
 from llmc_mcp.rag.store.embed import Embedding
 
@@ -28,7 +28,7 @@ class Corpus:
     """An index of some files; it is the `Lookup` of its own searches."""
 
     def __init__(self, sources: Iterable[Source], embedding: Embedding | None) -> None:
-        self.files: list[Parsed] = []
+        self.files: list[ParsedFile] = []
         self.sources: list[Source] = []
         self._vectors: dict[int, bytes] = {}
         index = tantivy.Index(rank.SCHEMA)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmc_mcp.app import App
-from llmc_mcp.config.schema import Config, Rag
-from llmc_mcp.rag.query.search import Asked, Caller
+from llmc_mcp.config.schema import Config, RagSection
+from llmc_mcp.rag.query.search import CodeQuery, QueryCaller
 from llmc_mcp.rag.store import embed
-from llmc_mcp.rag.store.index import Reader
+from llmc_mcp.rag.store.index import IndexReader
 from llmc_mcp.rag.store.layout import home_of
 from llmc_mcp.session import Session
 
@@ -41,23 +41,23 @@ def rows(work: Path, questions: list[str]) -> list[list[str]]:
 
 def _measure(root: Path, data: Path, setting: str, questions: list[str]) -> dict[str, str]:
     data.mkdir()
-    app = App(Config(rag=Rag(embedding=setting)), [str(root)], str(data))
+    app = App(Config(rag=RagSection(embedding=setting)), [str(root)], str(data))
     who = Session(principal="uid:0", session_id="benchmark", agent_id="benchmark")
 
-    def caller() -> Caller:
-        return Caller(who, time.monotonic() + 600, _never)
+    def caller() -> QueryCaller:
+        return QueryCaller(who, time.monotonic() + 600, _never)
 
     try:
         build = milliseconds(lambda: app.rag.refresh(None, False, caller())) / 1000
         (stats,) = app.rag.stats()
         assert stats.totals is not None
         totals = stats.totals
-        asked = [Asked(text, "repo", 5, 1_200) for text in questions]
+        asked = [CodeQuery(text, "repo", 5, 1_200) for text in questions]
         app.rag.search(asked[0], caller())
         whole = [milliseconds(lambda one=one: app.rag.search(one, caller())) for one in asked]
         folder = home_of(str(data), str(root).encode()).current()
         assert folder is not None
-        reader, embedding = Reader(folder), embed.load(setting)
+        reader, embedding = IndexReader(folder), embed.load(setting)
         warm = [milliseconds(lambda one=one: reader.search(one, "repo", None, 10, embedding)) for one in questions]
         reader.close()
         updates = [_update(app, root, caller, nth) for nth in range(_UPDATES)]
@@ -78,13 +78,13 @@ def _measure(root: Path, data: Path, setting: str, questions: list[str]) -> dict
     }
 
 
-def _update(app: App, root: Path, caller: Callable[[], Caller], nth: int) -> float:
+def _update(app: App, root: Path, caller: Callable[[], QueryCaller], nth: int) -> float:
     """From writing a file to the first answer that has what was written."""
     name = f"quagga{'abcdefghijklmnopqrstuvwxyz'[nth]}zebroid"
     path = root / "sympy" / "core" / "add.py"
     started = time.perf_counter()
     path.write_text(path.read_text() + f"\n\ndef {name}():\n    return {nth}\n")
     while True:
-        found = app.rag.search(Asked(name, "repo", 1, 400), caller())
+        found = app.rag.search(CodeQuery(name, "repo", 1, 400), caller())
         if found.hits and name in found.hits[0].text:
             return (time.perf_counter() - started) * 1000

@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--annotations", type=Path, required=True)
     parser.add_argument("--checkouts", type=Path, required=True)
     asked = parser.parse_args()
-    embedding = embed.load(embed.Words.setting)
+    embedding = embed.load(embed.WordVectors.setting)
     repositories = annotated.repositories(asked.annotations, asked.checkouts)
     files = annotated_cases(((one, Corpus(read_tree(one.root), embedding)) for one in repositories), embedding)
     chunks = docstring_cases(docstrings.packages(docstrings.LEARNED), embedding)

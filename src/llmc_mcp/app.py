@@ -16,13 +16,13 @@ from .store.root_sets import RootSet
 from .tool import ToolDef
 
 if TYPE_CHECKING:
-    from .changes.operations import Mutations
-    from .changes.patches import Patching
+    from .changes.operations import Operations
+    from .changes.patches import Patcher
     from .changes.transaction import Changes
-    from .changes.undo import Undoing
-    from .commands.pytest import Pytest
-    from .commands.runner import Shell
-    from .commands.sessions import Repls
+    from .changes.undo import Undoer
+    from .commands.pytest import PytestRunner
+    from .commands.runner import CommandRunner
+    from .commands.sessions import TerminalSessions
     from .files.handle_pages import Pages
     from .files.handles import Handles, Meta
     from .files.listing import Lister
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from .files.ripgrep import Search
     from .interpreters.engine import Engine as CodeEngine
     from .kernel.launcher import Launcher
-    from .machine.downloads import Organizer
-    from .machine.health import Health
+    from .machine.downloads import DownloadSorter
+    from .machine.health import HealthCheck
     from .machine.processes import Processes
-    from .machine.repository import Overview
+    from .machine.repository import RepositoryOverview
     from .machine.sysinfo import SystemInfo
     from .rag.build.syntax_client import Checker
     from .rag.query.maps import Maps
-    from .rag.query.search import Rag
+    from .rag.query.search import CodeSearch
     from .sandbox.sandbox import Sandbox
     from .store.sqlite import Store
 
@@ -87,10 +87,10 @@ class App:
     @property
     def reader(self) -> "Reader":
         from .files.reader import Costs, Reader
-        from .files.slices import Limits
+        from .files.slices import SliceLimits
 
         limits = self.config.limits
-        lines = Limits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes)
+        lines = SliceLimits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes)
         costs = Costs(lines, limits.hash_max_bytes, limits.max_image_bytes)
         return self._engine("reader", lambda: self._after_a_crash(Reader(self.files, costs)))
 
@@ -110,17 +110,17 @@ class App:
         return self._engine("sandbox", lambda: Sandbox(self.launcher, settings, roots, self.data_dir))
 
     @property
-    def shell(self) -> "Shell":
-        from .commands.runner import Shell, programs_from
+    def shell(self) -> "CommandRunner":
+        from .commands.runner import CommandRunner, programs_from
 
         roots = tuple(self.files.roots)
-        return self._engine("shell", lambda: Shell(self.sandbox, self.files, programs_from(self.config, roots)))
+        return self._engine("shell", lambda: CommandRunner(self.sandbox, self.files, programs_from(self.config, roots)))
 
     @property
-    def pytest(self) -> "Pytest":
-        from .commands.pytest import Pytest
+    def pytest(self) -> "PytestRunner":
+        from .commands.pytest import PytestRunner
 
-        return self._engine("pytest", lambda: Pytest(self.launcher, self.shell, self.sandbox, self.files))
+        return self._engine("pytest", lambda: PytestRunner(self.launcher, self.shell, self.sandbox, self.files))
 
     @property
     def processes(self) -> "Processes":
@@ -129,11 +129,11 @@ class App:
         return self._engine("processes", lambda: Processes(visible_from(self.config)))
 
     @property
-    def repls(self) -> "Repls":
-        from .commands.sessions import Repls, limits_from
+    def repls(self) -> "TerminalSessions":
+        from .commands.sessions import TerminalSessions, limits_from
 
         return self._engine(
-            "repls", lambda: Repls(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
+            "repls", lambda: TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
         )
 
     @property
@@ -143,16 +143,18 @@ class App:
         return self._engine("system", lambda: SystemInfo(self.launcher))
 
     @property
-    def health(self) -> "Health":
-        from .machine.health import Health
+    def health(self) -> "HealthCheck":
+        from .machine.health import HealthCheck
 
-        return self._engine("health", lambda: Health(self.system, self.processes))
+        return self._engine("health", lambda: HealthCheck(self.system, self.processes))
 
     @property
-    def overview(self) -> "Overview":
-        from .machine.repository import Overview
+    def overview(self) -> "RepositoryOverview":
+        from .machine.repository import RepositoryOverview
 
-        return self._engine("overview", lambda: Overview(self.files, lambda: self.search, lambda: self.reader))
+        return self._engine(
+            "overview", lambda: RepositoryOverview(self.files, lambda: self.search, lambda: self.reader)
+        )
 
     @property
     def code(self) -> "CodeEngine":
@@ -187,13 +189,13 @@ class App:
         return self._engine("changes", make)
 
     @property
-    def rag(self) -> "Rag":
-        from .rag.query.search import Rag, wanted_from
+    def rag(self) -> "CodeSearch":
+        from .rag.query.search import CodeSearch, wanted_from
         from .store.leases import Leases
 
-        def make() -> Rag:
+        def make() -> CodeSearch:
             leases = Leases(self.store, self.config.limits.lease_ttl_sec)
-            return Rag(self.files, self.launcher, leases, self.data_dir, wanted_from(self.config))
+            return CodeSearch(self.files, self.launcher, leases, self.data_dir, wanted_from(self.config))
 
         return self._engine("rag", make)
 
@@ -237,29 +239,31 @@ class App:
         return engine
 
     @property
-    def mutations(self) -> "Mutations":
-        from .changes.operations import Mutations
+    def mutations(self) -> "Operations":
+        from .changes.operations import Operations
 
         cap = self.config.limits.edit_max_bytes
-        return self._engine("mutations", lambda: Mutations(self.files, self.changes, cap))
+        return self._engine("mutations", lambda: Operations(self.files, self.changes, cap))
 
     @property
-    def patching(self) -> "Patching":
-        from .changes.patches import Patching
+    def patching(self) -> "Patcher":
+        from .changes.patches import Patcher
 
-        return self._engine("patching", lambda: Patching(self.files, self.changes, self.mutations))
-
-    @property
-    def organizer(self) -> "Organizer":
-        from .machine.downloads import Organizer
-
-        return self._engine("organizer", lambda: Organizer(self.files, lambda: self.changes, lambda: self.mutations))
+        return self._engine("patching", lambda: Patcher(self.files, self.changes, self.mutations))
 
     @property
-    def undoing(self) -> "Undoing":
-        from .changes.undo import Undoing
+    def organizer(self) -> "DownloadSorter":
+        from .machine.downloads import DownloadSorter
 
-        return self._engine("undoing", lambda: Undoing(self.files, self.changes, self.mutations))
+        return self._engine(
+            "organizer", lambda: DownloadSorter(self.files, lambda: self.changes, lambda: self.mutations)
+        )
+
+    @property
+    def undoing(self) -> "Undoer":
+        from .changes.undo import Undoer
+
+        return self._engine("undoing", lambda: Undoer(self.files, self.changes, self.mutations))
 
     @property
     def handles(self) -> "Handles":

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from .app import App
-from .config.load import Loaded, load, parse_flags
+from .config.load import LoadedConfig, load, parse_flags
 from .config.schema import Config
 from .config.trust import ConfigError
 from .errors import LlmcError
@@ -68,7 +68,7 @@ def build(config: Config, roots: list[str], data_dir: str | None = None, own_fil
     return gate
 
 
-def configure(arguments: list[str]) -> Loaded:
+def configure(arguments: list[str]) -> LoadedConfig:
     """The configuration to start with; says on stderr what a person should know about it."""
     flags, left = parse_flags(arguments)
     if "-h" in left or "--help" in left:

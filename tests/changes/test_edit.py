@@ -34,7 +34,7 @@ def mismatch(text: str | bytes, old: str, expected: int = 1) -> str:
 
 def test_an_edit_replaces_the_text_and_shows_the_place() -> None:
     result = edit.apply(b"1\n2\n3\n4\nfive\n6\n7\n8\n", "five", "5\n5b", 1)
-    assert result == edit.Edited(b"1\n2\n3\n4\n5\n5b\n6\n7\n8\n", 1, "3\n4\nfive\n6\n7", "3\n4\n5\n5b\n6\n7", 5)
+    assert result == edit.EditedText(b"1\n2\n3\n4\n5\n5b\n6\n7\n8\n", 1, "3\n4\nfive\n6\n7", "3\n4\n5\n5b\n6\n7", 5)
 
 
 def test_as_many_places_are_changed_as_were_announced() -> None:

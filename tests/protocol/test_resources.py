@@ -14,7 +14,7 @@ import llmc_mcp
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Forbidden, LlmcError, RateLimited
 from llmc_mcp.protocol.prompts import Prompts
-from llmc_mcp.protocol.resources import SHIPPED, Resources
+from llmc_mcp.protocol.resources import SHIPPED, ResourceReader
 from llmc_mcp.store.sqlite import Store
 
 from ..conftest import Workspace
@@ -249,8 +249,8 @@ def test_a_token_without_the_scope_reads_no_resource(workspace: Workspace) -> No
         ctx = context(gate)
         ctx.session = msgspec.structs.replace(ctx.session, scopes=frozenset({"admin"}))
         with pytest.raises(Forbidden, match="resources/read needs the scope 'read'"):
-            Resources(gate).read(ctx, AGENTS)
-        assert Resources(gate).listed(ctx.session) == Resources(gate).templates(ctx.session) == []
+            ResourceReader(gate).read(ctx, AGENTS)
+        assert ResourceReader(gate).listed(ctx.session) == ResourceReader(gate).templates(ctx.session) == []
         assert Prompts(gate).listed(ctx.session) == []
 
 
@@ -261,9 +261,9 @@ def test_the_rate_limit_holds_for_resources_too(workspace: Workspace) -> None:
         ctx = context(gate)
         ctx.session = msgspec.structs.replace(ctx.session, limited=True)
         for _ in range(2):
-            Resources(gate).read(ctx, AGENTS)
+            ResourceReader(gate).read(ctx, AGENTS)
         with pytest.raises(RateLimited):
-            Resources(gate).read(ctx, AGENTS)
+            ResourceReader(gate).read(ctx, AGENTS)
 
 
 # --- the protocol --------------------------------------------------------------------------------------------------
@@ -330,5 +330,5 @@ def test_listing_costs_no_store(workspace: Workspace) -> None:
     config = Config()
     config.observability.enabled = False
     with gate_on(workspace.root, config) as gate:
-        assert Resources(gate).listed(context(gate).session)
+        assert ResourceReader(gate).listed(context(gate).session)
         assert "store" not in gate.app._engines  # pyright: ignore[reportPrivateUsage]

@@ -21,13 +21,13 @@ from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, Llmc
 from llmc_mcp.files.ripgrep import find_ripgrep
 from llmc_mcp.kernel import confine, syscalls
 from llmc_mcp.rag.build import keeper_client
-from llmc_mcp.rag.build.keeper import News, Request, Setup
-from llmc_mcp.rag.build.parser_pool import Job, Workers
-from llmc_mcp.rag.build.walk import Rules, Walk
+from llmc_mcp.rag.build.keeper import KeeperRequest, News, Setup
+from llmc_mcp.rag.build.parser_pool import Job, ParserPool
+from llmc_mcp.rag.build.walk import Walk, WalkRules
 from llmc_mcp.rag.build.watch import Watch
-from llmc_mcp.rag.query.search import Asked
+from llmc_mcp.rag.query.search import CodeQuery
 from llmc_mcp.rag.store import layout
-from llmc_mcp.rag.store.index import Damaged, Looked, Writer
+from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
 from llmc_mcp.store.leases import Leases
 
 from ..conftest import SECRET, Workspace, require
@@ -259,7 +259,7 @@ def test_an_indexing_process_that_hangs_is_ended_and_its_lease_with_it(
 
 def test_an_index_that_takes_longer_than_the_call_is_said_and_goes_on(library: Library) -> None:
     with pytest.raises(LlmcError) as caught:
-        library.rag.search(Asked("zebra"), library.caller(seconds=0.0))
+        library.rag.search(CodeQuery("zebra"), library.caller(seconds=0.0))
     assert caught.value.code == "RESOURCE_BUSY"
     assert eventually(lambda: library.stats().totals is not None)
 
@@ -482,7 +482,7 @@ class Child:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
 
-    def send(self, *requests: Request) -> None:
+    def send(self, *requests: KeeperRequest) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(b"".join(msgspec.json.encode(request) + b"\n" for request in requests))
         self.process.stdin.flush()
@@ -505,7 +505,7 @@ def child_on(root: Path, home: Path, ripgrep: str) -> Generator[Child]:
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         child = Child(process)
         assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(Setup(str(home), Rules(), ripgrep)) + b"\n")
+        process.stdin.write(msgspec.json.encode(Setup(str(home), WalkRules(), ripgrep)) + b"\n")
         try:
             yield child
         finally:
@@ -526,10 +526,10 @@ def test_only_the_request_that_is_taken_back_is_stopped(workspace: Workspace, tm
         tmp_path, f'[ -e "{tmp_path}/go" ] || exec sleep 600\nexec {os.fsdecode(find_ripgrep())} "$@"'
     )
     with child_on(workspace.root, tmp_path / "home", ripgrep) as child:
-        child.send(Request(1, "refresh"), Request(2, "refresh"), Request(3, "refresh"))
+        child.send(KeeperRequest(1, "refresh"), KeeperRequest(2, "refresh"), KeeperRequest(3, "refresh"))
         assert child.hear().id == 1  # it walks, and ripgrep hangs
         (tmp_path / "go").touch()
-        child.send(Request(1, "stop"), Request(3, "stop"))
+        child.send(KeeperRequest(1, "stop"), KeeperRequest(3, "stop"))
         assert child.outcome(1).failed == "stopped"
         second = child.outcome(2)
         assert (second.failed, second.changed) == ("", 1)
@@ -544,9 +544,9 @@ def test_the_process_listens_while_another_one_writes(workspace: Workspace, tmp_
         layout.Home(str(home)).writing(lambda: None),
         child_on(workspace.root, home, os.fsdecode(find_ripgrep())) as child,
     ):
-        child.send(Request(1, "refresh"))
+        child.send(KeeperRequest(1, "refresh"))
         assert child.hear().busy
-        child.send(Request(1, "stop"))
+        child.send(KeeperRequest(1, "stop"))
         assert child.outcome(1).failed == "stopped"
 
 
@@ -556,17 +556,17 @@ def test_a_process_that_has_not_walked_yet_says_so_and_walks_whatever_it_is_aske
     workspace.file("a.py", ZEBRA)
     home, ripgrep = tmp_path / "home", os.fsdecode(find_ripgrep())
     with child_on(workspace.root, home, ripgrep) as child:
-        child.send(Request(1, "refresh"))
+        child.send(KeeperRequest(1, "refresh"))
         child.outcome(1)
     workspace.file("b.py", ZEBRA)
     with child_on(workspace.root, home, ripgrep) as child:
-        child.send(Request(1, "ping"))
+        child.send(KeeperRequest(1, "ping"))
         first = child.outcome(1)
         assert (first.busy, first.failed) == (False, "not compared with the files yet")
-        child.send(Request(2, "refresh", paths=[b"a.py"]))
+        child.send(KeeperRequest(2, "refresh", paths=[b"a.py"]))
         assert child.outcome(2).changed == 1  # b.py
         workspace.file("c.py", ZEBRA)
-        child.send(Request(3, "ping"))
+        child.send(KeeperRequest(3, "ping"))
         assert child.outcome(3).failed == ""
     connection = layout.connect(str(home / os.readlink(home / "current")))
     assert {row[0] for row in connection.execute("SELECT path FROM files")} == {b"a.py", b"b.py", b"c.py"}
@@ -579,14 +579,14 @@ def test_new_names_of_ignored_files_are_not_each_a_reason_to_walk(workspace: Wor
     log = tmp_path / "walks"
     ripgrep = ripgrep_that(tmp_path, f'echo walk >> {log}\nexec {os.fsdecode(find_ripgrep())} "$@"')
     with child_on(workspace.root, tmp_path / "home", ripgrep) as child:
-        child.send(Request(1, "refresh"))
+        child.send(KeeperRequest(1, "refresh"))
         child.outcome(1)
-        child.send(Request(2, "ping"))
+        child.send(KeeperRequest(2, "ping"))
         child.outcome(2)
         before = log.read_text().count("walk")
         for number in range(60):
             workspace.file(f"{number}.o", "")
-        child.send(Request(3, "ping"))
+        child.send(KeeperRequest(3, "ping"))
         child.outcome(3)
         assert log.read_text().count("walk") - before < 60  # a walk asks twice: 120 if each name were a reason
 
@@ -595,7 +595,7 @@ def test_a_walk_keeps_the_first_files_and_is_heard_of_meanwhile(workspace: Works
     for number in range(600):
         workspace.file(f"f{number:03}.py", "")
     root = os.open(workspace.root, os.O_RDONLY | os.O_DIRECTORY)
-    walk = Walk(root, Rules(max_files=3), os.fsdecode(find_ripgrep()), str(tmp_path))
+    walk = Walk(root, WalkRules(max_files=3), os.fsdecode(find_ripgrep()), str(tmp_path))
     ticks: list[int] = []
     old = os.getcwd()
     os.chdir(workspace.root)
@@ -653,11 +653,11 @@ def test_where_nothing_can_be_kept_there_is_no_index(workspace: Workspace, tmp_p
 def test_a_crash_between_the_two_commits_is_made_good(library: Library, tmp_path: Path) -> None:
     library.ask("zebra")
     library.app.close()
-    writer = Writer(str(library.build))
+    writer = IndexWriter(str(library.build))
     known = writer.known()
     writer.drop(known[b"zoo/lion.py"].id)
     old = known[b"zoo/zebra.py"]
-    writer.put(Looked(old.id, b"zoo/zebra.py", old.size, old.mtime_ns, old.sha256, "binary"))
+    writer.put(FileState(old.id, b"zoo/zebra.py", old.size, old.mtime_ns, old.sha256, "binary"))
     connection = sqlite_of(writer)
     layout.put_meta(connection, "generation", writer.generation)
     connection.execute("COMMIT")
@@ -668,7 +668,7 @@ def test_a_crash_between_the_two_commits_is_made_good(library: Library, tmp_path
         assert later.found("roar loudly") == ["zoo/lion.py"]
 
 
-def sqlite_of(writer: Writer) -> sqlite3.Connection:
+def sqlite_of(writer: IndexWriter) -> sqlite3.Connection:
     connection = getattr(writer, "_connection")  # noqa: B009
     assert isinstance(connection, sqlite3.Connection)
     return connection
@@ -680,8 +680,8 @@ def test_a_text_index_that_is_ahead_is_no_index(library: Library) -> None:
     connection = layout.connect(str(library.build), write=True)
     layout.put_meta(connection, "generation", 0)
     connection.close()
-    with pytest.raises(Damaged):
-        Writer(str(library.build))
+    with pytest.raises(IndexDamaged):
+        IndexWriter(str(library.build))
 
 
 # --- workers -------------------------------------------------------------------------------------------------------
@@ -700,8 +700,8 @@ def test_a_file_that_crashes_its_parser_costs_only_itself(workspace: Workspace, 
     for name in ("a.py", "bomb.py", "c.py"):
         workspace.file(name, ZEBRA)
     root = os.open(workspace.root, os.O_RDONLY | os.O_DIRECTORY)
-    walk = Treacherous(root, Rules(), os.fsdecode(find_ripgrep()), str(tmp_path))
-    workers = Workers(walk)
+    walk = Treacherous(root, WalkRules(), os.fsdecode(find_ripgrep()), str(tmp_path))
+    workers = ParserPool(walk)
     jobs = [Job(number, name, 100) for number, name in enumerate((b"a.py", b"bomb.py", b"c.py"), 1)]
     try:
         looked = {one.path: one.state for one in workers.look_at(jobs, 1, lambda: None)}

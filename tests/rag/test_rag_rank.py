@@ -8,6 +8,7 @@ import tantivy
 
 from llmc_mcp.errors import InvalidArgument
 from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.store import embed, features, rank
 
 from ..conftest import require
@@ -116,7 +117,7 @@ class Shelf:
 
     def search(
         self, text: str, scope: rank.Scope = "repo", files: Collection[int] | None = None, limit: int = 10
-    ) -> list[rank.Scored]:
+    ) -> list[rank.ScoredChunk]:
         searcher = self.index.searcher()
         return rank.search(searcher, self, text, scope=scope, files=files, limit=limit, embedding=self.embedding).chunks
 

@@ -24,11 +24,11 @@ from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.parse import words
 from llmc_mcp.rag.query import snippets
 from llmc_mcp.rag.query.globs import Glob
-from llmc_mcp.rag.query.search import Asked, Caller
+from llmc_mcp.rag.query.search import CodeQuery, QueryCaller
 from llmc_mcp.rag.store import layout
-from llmc_mcp.rag.store.index import Writer
+from llmc_mcp.rag.store.index import IndexWriter
 from llmc_mcp.tokens import estimate
-from llmc_mcp.tools.rag import Indexed, IndexStats, Snippets
+from llmc_mcp.tools.rag import IndexReport, IndexStats, Snippets
 
 from ..conftest import Workspace, require
 from ..support.client import Client
@@ -178,9 +178,9 @@ def test_a_glob_that_is_too_long_is_refused_and_comparing_can_be_called_off(gate
         raise Cancelled("enough")
 
     search(gate, "cart")
-    caller = Caller(context(gate).session, time.monotonic() + 60, check)
+    caller = QueryCaller(context(gate).session, time.monotonic() + 60, check)
     with pytest.raises(Cancelled):
-        gate.app.rag.search(Asked("cart", path_glob="*.py"), caller)
+        gate.app.rag.search(CodeQuery("cart", path_glob="*.py"), caller)
     assert calls == 1
 
 
@@ -295,7 +295,7 @@ def test_rag_index_builds_and_says_what_it_did(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def a(): ...\n")
     with gate_on(tmp_path) as gate:
         results = [gate.call(context(gate), "rag_index", {"full": full}) for full in (False, False, True)]
-        assert [(one.state, one.files, one.changed) for one in results if isinstance(one, Indexed)] == [
+        assert [(one.state, one.files, one.changed) for one in results if isinstance(one, IndexReport)] == [
             ("up to date", 1, 1),
             ("up to date", 1, 0),
             ("up to date", 1, 1),
@@ -484,7 +484,7 @@ def test_a_search_goes_on_when_the_index_is_replaced_under_it(zoo: Library) -> N
             builds.append(zoo.build.name)
             zoo.ask("roar")  # somebody else uses the new one already
 
-    answer = zoo.rag.search(Asked("paint zebra", path_glob="*.py"), zoo.caller(replace_it))
+    answer = zoo.rag.search(CodeQuery("paint zebra", path_glob="*.py"), zoo.caller(replace_it))
     assert ([hit.path for hit in answer.hits], answer.freshness) == ([b"zebra.py"], "fresh")
     assert zoo.build.name == builds[-1]
 
@@ -498,7 +498,7 @@ def test_a_file_that_grew_is_not_read(zoo: Library) -> None:
 
     tracemalloc.start()
     try:
-        answer = zoo.rag.search(Asked("paint zebra", path_glob="*.py"), zoo.caller(grow))
+        answer = zoo.rag.search(CodeQuery("paint zebra", path_glob="*.py"), zoo.caller(grow))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -514,7 +514,7 @@ def test_hits_in_a_file_that_keeps_changing_are_left_out_and_that_is_said(zoo: L
         (zoo.root / ".new").write_text(f"def paint_zebra_{next(versions)}(): ...\n")
         os.replace(zoo.root / ".new", zoo.root / "zebra.py")
 
-    answer = zoo.rag.search(Asked("paint zebra roar loudly", path_glob="*.py"), zoo.caller(rewrite))
+    answer = zoo.rag.search(CodeQuery("paint zebra roar loudly", path_glob="*.py"), zoo.caller(rewrite))
     assert [hit.path for hit in answer.hits] == [b"lion.py"]
     assert "left out" in answer.freshness
     after = zoo.ask("paint zebra")
@@ -525,12 +525,12 @@ def test_hits_in_a_file_that_keeps_changing_are_left_out_and_that_is_said(zoo: L
 def test_the_id_of_a_file_that_is_gone_is_never_given_to_another(zoo: Library) -> None:
     zoo.ask("zebra")
     zoo.app.close()
-    writer = Writer(str(zoo.build))
+    writer = IndexWriter(str(zoo.build))
     newest = max(writer.known().values(), key=lambda known: known.id)
     writer.drop(newest.id)
     writer.commit()
     writer.close()
-    again = Writer(str(zoo.build))
+    again = IndexWriter(str(zoo.build))
     try:
         assert again.new_id() > newest.id
     finally:
@@ -558,7 +558,7 @@ def test_a_hit_of_what_a_file_was_never_shows_what_it_has_become(zoo: Library) -
         connection.execute("COMMIT")
         connection.close()
 
-    answer = zoo.rag.search(Asked("black stripes", path_glob="*.py"), zoo.caller(commit_the_first_half))
+    answer = zoo.rag.search(CodeQuery("black stripes", path_glob="*.py"), zoo.caller(commit_the_first_half))
     assert answer.hits == []
     assert [hit.path for hit in zoo.ask("something else entirely").hits] == [b"zebra.py"]
 
@@ -576,7 +576,7 @@ def test_a_root_that_has_no_index_is_named_and_the_others_answer(shop: Workspace
         found = search(gate, "put an item into the cart")
         assert paths(found)[0] == str(shop.root / "shop/cart.py")
         assert f"{other} is left out" in found.freshness
-        caller = Caller(context(gate).session, time.monotonic() + 60, lambda: None)
+        caller = QueryCaller(context(gate).session, time.monotonic() + 60, lambda: None)
         ((symbols, note),) = gate.app.rag.ask(lambda known: known.files.names_beginning("add_item", 9), caller)
         assert (symbols, f"{other} is left out" in note) == (["add_item"], True)
     finally:

@@ -21,7 +21,7 @@ from llmc_mcp.errors import Cancelled, InvalidArgument, NotFound, Timeout
 from llmc_mcp.rag.parse.doc import doc_of
 from llmc_mcp.rag.parse.record import Record
 from llmc_mcp.rag.query import maps
-from llmc_mcp.rag.query.search import Caller, Known
+from llmc_mcp.rag.query.search import GraphView, QueryCaller
 from llmc_mcp.session import Session
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools import code_graph
@@ -472,7 +472,7 @@ def test_hits_come_with_callers_callees_tests_and_docs(shop: Library) -> None:
 def test_how_fresh_the_graph_is_is_told_with_the_hits(shop: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = shop.rag.ask
 
-    def stale(question: Callable[[Known], object], caller: Caller) -> list[tuple[object, str]]:
+    def stale(question: Callable[[GraphView], object], caller: QueryCaller) -> list[tuple[object, str]]:
         return [(answer, "some files changed") for answer, _ in ask(question, caller)]
 
     monkeypatch.setattr(shop.rag, "ask", stale)
@@ -539,7 +539,7 @@ def test_of_what_a_map_was_made_from_nothing_is_kept(shop: Library) -> None:
     def records() -> int:
         return sum(isinstance(one, Record) for one in gc.get_objects())
 
-    def question(known: Known) -> tuple[int, int, int]:
+    def question(known: GraphView) -> tuple[int, int, int]:
         before, ranked = records(), maps.ranking(known)
         return before, records(), len(ranked)
 

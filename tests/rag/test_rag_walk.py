@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from llmc_mcp.files.ripgrep import find_ripgrep
-from llmc_mcp.rag.build.walk import Rules, Walk
+from llmc_mcp.rag.build.walk import Walk, WalkRules
 
 
 def test_a_root_whose_own_name_makes_its_files_secret_has_none_to_index(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_a_root_whose_own_name_makes_its_files_secret_has_none_to_index(tmp_path
         here = os.getcwd()
         os.chdir(tmp_path / folder)
         try:
-            walk = Walk(root, Rules(secret_names=(".ssh/*",)), os.fsdecode(find_ripgrep()), str(tmp_path))
+            walk = Walk(root, WalkRules(secret_names=(".ssh/*",)), os.fsdecode(find_ripgrep()), str(tmp_path))
             assert [seen.path for seen in walk.files(lambda: None)] == ([] if folder == ".ssh" else [b"work_key"])
         finally:
             os.chdir(here)

@@ -19,7 +19,7 @@ from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.kernel.limits import Bounds
 from llmc_mcp.sandbox import git_identity, levels, profile, selftest
 from llmc_mcp.sandbox.levels import OffLevel
-from llmc_mcp.sandbox.profile import Settings, settings_from
+from llmc_mcp.sandbox.profile import SandboxSettings, settings_from
 from llmc_mcp.sandbox.sandbox import Sandbox
 
 from ..conftest import SECRET, Workspace, hand_over, require, run_as_at
@@ -39,7 +39,7 @@ def make(workspace: Workspace, tmp_path: Path) -> Iterator[Make]:
             hand_over(workspace.root)
             hand_over(workspace.outside)
         files = Filesystem([str(root or workspace.root)])
-        chosen = Settings(**settings)  # pyright: ignore[reportArgumentType] - the tests name real settings
+        chosen = SandboxSettings(**settings)  # pyright: ignore[reportArgumentType] - the tests name real settings
         made.append(Sandbox(launcher, chosen, tuple(files.roots), str(data or tmp_path / "data")))
         return made[-1]
 
@@ -358,7 +358,7 @@ def test_every_setting_of_the_configuration_reaches_the_sandbox() -> None:
     chosen.extra_read, chosen.extra_write, chosen.deny_read = ("a",), ("b",), ("c",)
     chosen.max_processes, chosen.max_memory_mb, chosen.max_file_mb, chosen.max_tmp_mb = 1, 2, 3, 4
     bounds = Bounds(processes=1, memory_mb=2, file_mb=3, tmp_mb=4)
-    assert settings_from(config) == Settings("landlock", True, ("a",), ("b",), ("c",), "nobody", bounds)
+    assert settings_from(config) == SandboxSettings("landlock", True, ("a",), ("b",), ("c",), "nobody", bounds)
 
 
 def test_a_symlinked_root_is_reached_by_both_its_names(make: Make, workspace: Workspace, level: str) -> None:

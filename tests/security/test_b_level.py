@@ -13,7 +13,7 @@ from llmc_mcp.errors import CommandNotAllowed, FeatureUnavailable, PermissionDen
 from llmc_mcp.files.filesystem import Filesystem
 from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.sandbox import levels, selftest
-from llmc_mcp.sandbox.profile import Settings
+from llmc_mcp.sandbox.profile import SandboxSettings
 from llmc_mcp.sandbox.sandbox import Sandbox
 
 from ..conftest import Workspace, hand_over, require, run_as_at
@@ -129,7 +129,7 @@ def make(workspace: Workspace, tmp_path: Path) -> Iterator[Make]:
 
     def build() -> Sandbox:
         roots = tuple(Filesystem([str(workspace.root)]).roots)
-        made.append(Sandbox(launcher, Settings(run_as=run_as_at("landlock")), roots, str(tmp_path / "data")))
+        made.append(Sandbox(launcher, SandboxSettings(run_as=run_as_at("landlock")), roots, str(tmp_path / "data")))
         return made[-1]
 
     yield build
@@ -196,7 +196,9 @@ def test_b26_a_test_that_could_not_be_finished_says_nothing_about_the_level(
 def test_b27_landlock_does_not_hold_root(workspace: Workspace, tmp_path: Path) -> None:
     require(os.getuid() == 0, "root")
     launcher = Launcher()
-    box = Sandbox(launcher, Settings(level="landlock"), tuple(Filesystem([str(workspace.root)]).roots), str(tmp_path))
+    box = Sandbox(
+        launcher, SandboxSettings(level="landlock"), tuple(Filesystem([str(workspace.root)]).roots), str(tmp_path)
+    )
     try:
         with pytest.raises(FeatureUnavailable, match=r"does not hold root.*mcp\.sandbox\.run_as"):
             box.level()

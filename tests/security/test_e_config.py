@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llmc_mcp.config.load import load
-from llmc_mcp.config.schema import Config, Key, Rule, get_key, keys
+from llmc_mcp.config.schema import Config, Rule, SettingKey, get_key, keys
 from llmc_mcp.config.trust import ConfigError, pin
 
 from ..conftest import SECRET, Workspace
@@ -169,7 +169,7 @@ def test_e17_a_server_started_in_the_repository_stays_inside_and_cannot_be_silen
     assert f"llmc.toml:{line_of('level = ')}: mcp.sandbox.level = " in client.log
 
 
-def another(key: Key) -> object:
+def another(key: SettingKey) -> object:
     if key.choices:
         return next((choice for choice in key.choices if choice != key.default), None)
     if isinstance(key.default, bool):
@@ -181,7 +181,7 @@ def another(key: Key) -> object:
 
 
 # Something wider, and something tighter, than the default of a key with each rule.
-WIDER: dict[Rule, Callable[[Key], Any]] = {
+WIDER: dict[Rule, Callable[[SettingKey], Any]] = {
     "smaller": lambda key: key.default * 2,
     "off": lambda key: True,
     "on": lambda key: False,
@@ -191,7 +191,7 @@ WIDER: dict[Rule, Callable[[Key], Any]] = {
     "stricter": lambda key: key.choices[-1],
     "operator": another,
 }
-TIGHTER: dict[Rule, Callable[[Key], Any]] = {
+TIGHTER: dict[Rule, Callable[[SettingKey], Any]] = {
     "smaller": lambda key: key.default / 2 if isinstance(key.default, float) else key.default // 2,
     "off": lambda key: False,
     "on": lambda key: True,

@@ -15,7 +15,7 @@ from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import ResourceBusy
 from llmc_mcp.session import Session
-from llmc_mcp.store.leases import CRIT_CODE, Key
+from llmc_mcp.store.leases import CRIT_CODE, LeaseKey
 from llmc_mcp.store.root_sets import RootSet
 
 from ..support.client import Client
@@ -149,7 +149,7 @@ def test_e19_who_waits_for_a_folder_above_is_not_told_its_path(tmp_path: Path) -
     config = Config()
     config.limits.lease_wait_sec = 0.01
     app = App(config, [str(tmp_path / "private/project")], str(tmp_path / "data"))
-    holder, held = Session("p", "s", "bob"), Key(f"code:{tmp_path / 'private'}", tree=True)
+    holder, held = Session("p", "s", "bob"), LeaseKey(f"code:{tmp_path / 'private'}", tree=True)
 
     def never() -> None:
         """Nobody takes the call back."""

@@ -12,11 +12,11 @@ import pytest
 
 from llmc_mcp.cli import changes, stats
 from llmc_mcp.cli import handles as handles_cli
-from llmc_mcp.files.handles import Handles, Policy
+from llmc_mcp.files.handles import HandleRetention, Handles
 from llmc_mcp.gate.log import Log
 from llmc_mcp.gate.usage import Recorder, Usage
 from llmc_mcp.session import Session
-from llmc_mcp.store.leases import CRIT_CODE, Key, Leases
+from llmc_mcp.store.leases import CRIT_CODE, LeaseKey, Leases
 from llmc_mcp.store.root_sets import RootSet
 from llmc_mcp.store.sqlite import Store
 from llmc_mcp.te import folder, queries
@@ -87,11 +87,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
         row = Usage(time.time(), source, hostile, hostile, 1.0, hostile, 1, 1, hostile, hostile, hostile, hostile)
         recorder.record(row._replace(roots=here.key, tokens_out=5))
     recorder.close()
-    handles = Handles(store, Policy(1 << 30, 4 << 20, 3600.0), here)
+    handles = Handles(store, HandleRetention(1 << 30, 4 << 20, 3600.0), here)
     handles.create(f"uid:{os.getuid()}", "fs_list", {"path": hostile}, hostile.encode())
     with store.transaction() as connection:
         who = Session(hostile, hostile, hostile)
-        Leases(store, 3600).take(connection, CRIT_CODE, [Key(f"code:/{hostile}")], who, hostile)
+        Leases(store, 3600).take(connection, CRIT_CODE, [LeaseKey(f"code:/{hostile}")], who, hostile)
         connection.execute("INSERT INTO trash VALUES ('e', ?, ?, ?, 1, 1.0)", (hostile, hostile, hostile))
         effects = json.dumps([{"type": "mkdir", "path": str(tmp_path / hostile)}])
         connection.execute(
@@ -133,7 +133,7 @@ def test_e23_stored_text_does_not_steer_the_terminal(
 
 def test_e23_a_payload_is_shown_on_a_terminal_and_given_as_it_is_to_a_program(store: Store, tmp_path: Path) -> None:
     mine = f"uid:{os.getuid()}"
-    handles = Handles(store, Policy(1 << 30, 4 << 20, 3600.0), RootSet([str(tmp_path)]))
+    handles = Handles(store, HandleRetention(1 << 30, 4 << 20, 3600.0), RootSet([str(tmp_path)]))
     handle = handles.create(mine, "fs_list", {}, b"one\x1b[2J\ntwo\n")
     for command in (lambda: handles_cli.command([handle]), lambda: te(["--handle", handle])):
         assert b"one\x1b[2J\ntwo\n" in _printed(command, on_terminal=False)

@@ -14,7 +14,7 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import ResourceBusy
 from llmc_mcp.session import Session
 from llmc_mcp.store import leases as maasl
-from llmc_mcp.store.leases import CRIT_CODE, CRIT_DB, Key, Lease, Leases
+from llmc_mcp.store.leases import CRIT_CODE, CRIT_DB, Lease, LeaseKey, Leases
 from llmc_mcp.store.sqlite import Store
 
 from ..conftest import Workspace
@@ -40,8 +40,10 @@ def leases(store: Store) -> Leases:
     return Leases(store, 30)
 
 
-def take(store: Store, leases: Leases, *keys: Key | str, who: Session = WHO, purpose: str = "") -> list[int] | Lease:
-    wanted = [Key(key) if isinstance(key, str) else key for key in keys]
+def take(
+    store: Store, leases: Leases, *keys: LeaseKey | str, who: Session = WHO, purpose: str = ""
+) -> list[int] | Lease:
+    wanted = [LeaseKey(key) if isinstance(key, str) else key for key in keys]
     with store.transaction() as connection:
         return leases.take(connection, CRIT_CODE, wanted, who, purpose)
 
@@ -72,15 +74,17 @@ def test_all_keys_are_taken_or_none(store: Store, leases: Leases) -> None:
 @pytest.mark.parametrize(
     ("held", "wanted", "free"),
     [
-        (Key("code:/a", tree=True), Key("code:/a/b/c"), False),
-        (Key("code:/a"), Key("code:/a/b"), True),
-        (Key("code:/a/b/c"), Key("code:/a", tree=True), False),
-        (Key("code:/a/b"), Key("code:/a"), True),
-        (Key("code:/ab"), Key("code:/a", tree=True), True),
-        (Key("code:/a", tree=True), Key("code:/ab"), True),
+        (LeaseKey("code:/a", tree=True), LeaseKey("code:/a/b/c"), False),
+        (LeaseKey("code:/a"), LeaseKey("code:/a/b"), True),
+        (LeaseKey("code:/a/b/c"), LeaseKey("code:/a", tree=True), False),
+        (LeaseKey("code:/a/b"), LeaseKey("code:/a"), True),
+        (LeaseKey("code:/ab"), LeaseKey("code:/a", tree=True), True),
+        (LeaseKey("code:/a", tree=True), LeaseKey("code:/ab"), True),
     ],
 )
-def test_a_tree_covers_what_is_below_it(store: Store, leases: Leases, held: Key, wanted: Key, free: bool) -> None:
+def test_a_tree_covers_what_is_below_it(
+    store: Store, leases: Leases, held: LeaseKey, wanted: LeaseKey, free: bool
+) -> None:
     tokens(take(store, leases, held))
     assert isinstance(take(store, leases, wanted, who=OTHER), list) is free
 
@@ -139,12 +143,12 @@ def test_what_was_meant_under_an_expired_lease_is_settled_before_its_key_is_free
 
 def test_held_waits_for_its_turn_and_gives_up_with_the_holder(store: Store, leases: Leases) -> None:
     with (
-        leases.held(CRIT_DB, [Key("db:index")], WHO, wait_s=0, check=never),
+        leases.held(CRIT_DB, [LeaseKey("db:index")], WHO, wait_s=0, check=never),
         pytest.raises(ResourceBusy, match=r"db:index is held by agent alice, session session-1; waited \d+ ms"),
-        leases.held(CRIT_DB, [Key("db:index")], OTHER, wait_s=0.05, check=never),
+        leases.held(CRIT_DB, [LeaseKey("db:index")], OTHER, wait_s=0.05, check=never),
     ):
         pytest.fail("it was held twice")
-    with leases.held(CRIT_DB, [Key("db:index")], OTHER, wait_s=0, check=never):
+    with leases.held(CRIT_DB, [LeaseKey("db:index")], OTHER, wait_s=0, check=never):
         pass
     assert leases.all() == []
 
@@ -172,7 +176,7 @@ def app_on(workspace: Workspace, tmp_path: Path, *, wait: float = 0.05, ttl: flo
 def test_a_file_that_another_agent_is_changing_is_busy(workspace: Workspace, tmp_path: Path) -> None:
     app = app_on(workspace, tmp_path)
     path = workspace.file("a.txt", "old")
-    with app.changes.leases.held(CRIT_CODE, [Key(f"code:{path}")], OTHER, wait_s=0, check=never):
+    with app.changes.leases.held(CRIT_CODE, [LeaseKey(f"code:{path}")], OTHER, wait_s=0, check=never):
         with pytest.raises(ResourceBusy, match="bob"):
             app.mutations.write(WHO, "a.txt", "new", never)
         with pytest.raises(ResourceBusy):
@@ -186,7 +190,7 @@ def test_a_file_that_another_agent_is_changing_is_busy(workspace: Workspace, tmp
 def test_a_folder_is_not_taken_away_from_under_a_change(workspace: Workspace, tmp_path: Path) -> None:
     app = app_on(workspace, tmp_path)
     path = workspace.file("dir/deep/a.txt", "old")
-    with app.changes.leases.held(CRIT_CODE, [Key(f"code:{path}")], OTHER, wait_s=0, check=never):
+    with app.changes.leases.held(CRIT_CODE, [LeaseKey(f"code:{path}")], OTHER, wait_s=0, check=never):
         with pytest.raises(ResourceBusy):
             app.mutations.delete(WHO, "dir", never, recursive=True)
         with pytest.raises(ResourceBusy):

@@ -10,7 +10,7 @@ from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
 from llmc_mcp.files import names
 from llmc_mcp.rag.build.keeper import News
-from llmc_mcp.rag.query.search import Answer, Asked, Caller, Rag, Scope, Stats
+from llmc_mcp.rag.query.search import CodeQuery, CodeSearch, QueryCaller, Scope, SearchResult, Stats
 from llmc_mcp.session import Session
 
 from .client import PATIENCE
@@ -27,17 +27,17 @@ class Library:
         self.app, self.root = app, root
 
     @property
-    def rag(self) -> Rag:
+    def rag(self) -> CodeSearch:
         return self.app.rag
 
-    def caller(self, check: Callable[[], None] = never, seconds: float = PATIENCE) -> Caller:
+    def caller(self, check: Callable[[], None] = never, seconds: float = PATIENCE) -> QueryCaller:
         who = Session(principal="uid:0", session_id="test", agent_id="tester")
-        return Caller(who, time.monotonic() + seconds, check)
+        return QueryCaller(who, time.monotonic() + seconds, check)
 
     def ask(
         self, text: str, scope: Scope = "repo", limit: int = 5, budget: int = 2_000, path_glob: str | None = None
-    ) -> Answer:
-        return self.rag.search(Asked(text, scope, limit, budget, path_glob), self.caller())
+    ) -> SearchResult:
+        return self.rag.search(CodeQuery(text, scope, limit, budget, path_glob), self.caller())
 
     def found(self, text: str, scope: Scope = "both", limit: int = 5, path_glob: str | None = None) -> list[str]:
         """Paths of the files that a question finds."""

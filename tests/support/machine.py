@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from llmc_mcp.config.load import Loaded, load, parse_flags
+from llmc_mcp.config.load import LoadedConfig, load, parse_flags
 
 from .client import Client
 
@@ -44,7 +44,7 @@ class Machine:
         path.write_text(text)
         return path
 
-    def load(self, *arguments: str, **environ: str) -> Loaded:
+    def load(self, *arguments: str, **environ: str) -> LoadedConfig:
         """What a server started in the repository would load."""
         flags, left = parse_flags(arguments)
         assert not left

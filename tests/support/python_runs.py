@@ -9,9 +9,9 @@ from pathlib import Path
 
 from llmc_mcp.errors import Timeout
 from llmc_mcp.interpreters.cpython import PythonEngine, settings_for_code
-from llmc_mcp.interpreters.engine import Functions, Limits, Outcome
+from llmc_mcp.interpreters.engine import Functions, RunLimits, RunOutcome
 from llmc_mcp.kernel.launcher import Launcher
-from llmc_mcp.sandbox.profile import Settings
+from llmc_mcp.sandbox.profile import SandboxSettings
 
 from ..conftest import require, run_as_at
 
@@ -27,7 +27,7 @@ class Runs:
         self.level = level
         self.launcher, self._data = Launcher(), tempfile.mkdtemp(prefix="llmc-test-")
         settings.setdefault("run_as", run_as_at(level))
-        chosen = Settings(level=level, **settings)  # pyright: ignore[reportArgumentType] - real settings
+        chosen = SandboxSettings(level=level, **settings)  # pyright: ignore[reportArgumentType] - real settings
         self.engine = PythonEngine(self.launcher, settings_for_code(chosen, _MEMORY_MB), self._data, vouched=vouched)
 
     def __call__(
@@ -39,7 +39,7 @@ class Runs:
         calls: int = 100,
         output_bytes: int = 1 << 16,
         check: Callable[[], None] = lambda: None,
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Run code; `check` comes on top of the time limit."""
         ends = time.monotonic() + seconds
 
@@ -48,7 +48,7 @@ class Runs:
             if time.monotonic() > ends:
                 raise Timeout("too long")
 
-        limits = Limits(seconds, _MEMORY_MB << 20, output_bytes, calls)
+        limits = RunLimits(seconds, _MEMORY_MB << 20, output_bytes, calls)
         return self.engine.run(code, functions or {}, limits, still_wanted)
 
     def value(self, code: str, functions: Functions | None = None) -> object:

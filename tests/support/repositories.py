@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from llmc_mcp.rag.parse import file
 from llmc_mcp.rag.parse.record import Record
-from llmc_mcp.rag.parse.types import Parsed
+from llmc_mcp.rag.parse.types import ParsedFile
 from llmc_mcp.rag.query.graph import Graph
-from llmc_mcp.rag.query.resolve import Symbol, Target
+from llmc_mcp.rag.query.resolve import DefinitionPlace, Symbol
 
 MARK = re.compile(r"@(exact|likely|name_only)\b")
 
@@ -21,7 +21,7 @@ class Repository:
     """Parsed files in memory, as the graph asks for them."""
 
     def __init__(self, sources: dict[str, str]) -> None:
-        self.parsed: list[Parsed] = [file.look(path, text.encode()) for path, text in sources.items()]
+        self.parsed: list[ParsedFile] = [file.look(path, text.encode()) for path, text in sources.items()]
 
     def files(self) -> list[tuple[int, str, str]]:
         return [(number, one.path, one.language) for number, one in enumerate(self.parsed)]
@@ -38,9 +38,9 @@ class Repository:
             for one in self.parsed[file].definitions
         ]
 
-    def named(self, name: str) -> list[Target]:
+    def named(self, name: str) -> list[DefinitionPlace]:
         return [
-            Target(file, place)
+            DefinitionPlace(file, place)
             for file, one in enumerate(self.parsed)
             for place, definition in enumerate(one.definitions)
             if definition.name == name

@@ -10,7 +10,7 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.session import Session
-from llmc_mcp.tools.linux_ops.proc import Printed, Sent, Sessions, Started, Stopped
+from llmc_mcp.tools.linux_ops.proc import ProcessOutput, Sent, Sessions, StartedProcess, StopResult
 
 from ..conftest import hand_over, run_as_at
 from .client import PATIENCE
@@ -29,10 +29,10 @@ class Talk:
         context = Context(self.gate.app, self._session, correlation_id=correlation_id())
         return self.gate.call(context, tool, arguments)
 
-    def start(self, command: str | list[str], **arguments: object) -> Started:
+    def start(self, command: str | list[str], **arguments: object) -> StartedProcess:
         arguments.setdefault("wait_ms", LONG_MS)
         result = self._call("linux_proc_start", command=command, **arguments)
-        assert isinstance(result, Started)
+        assert isinstance(result, StartedProcess)
         return result
 
     def send(self, proc_id: str, text: str, wait_ms: int = LONG_MS) -> Sent:
@@ -40,14 +40,14 @@ class Talk:
         assert isinstance(result, Sent)
         return result
 
-    def read(self, proc_id: str, wait_ms: int = LONG_MS) -> Printed:
+    def read(self, proc_id: str, wait_ms: int = LONG_MS) -> ProcessOutput:
         result = self._call("linux_proc_read", proc_id=proc_id, timeout_ms=wait_ms)
-        assert isinstance(result, Printed)
+        assert isinstance(result, ProcessOutput)
         return result
 
-    def stop(self, proc_id: str, signal: str = "TERM") -> Stopped:
+    def stop(self, proc_id: str, signal: str = "TERM") -> StopResult:
         result = self._call("linux_proc_stop", proc_id=proc_id, signal=signal)
-        assert isinstance(result, Stopped)
+        assert isinstance(result, StopResult)
         return result
 
     def sessions(self) -> Sessions:
@@ -55,7 +55,7 @@ class Talk:
         assert isinstance(result, Sessions)
         return result
 
-    def python(self, script: str, **arguments: object) -> Started:
+    def python(self, script: str, **arguments: object) -> StartedProcess:
         """A program of our own on a terminal."""
         return self.start(["python3", "-u", "-c", script], **arguments)
 

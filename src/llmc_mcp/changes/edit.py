@@ -19,7 +19,7 @@ _SNIPPET_LINES = 12
 _SNIPPET_WIDTH = 160  # characters of a line, and of context before a match in a line that is longer
 
 
-class Edited(NamedTuple):
+class EditedText(NamedTuple):
     """A file after an edit; the snippets show its first place."""
 
     data: bytes
@@ -29,7 +29,7 @@ class Edited(NamedTuple):
     first_line: int
 
 
-class _Found(NamedTuple):
+class _Occurrence(NamedTuple):
     """Where a text stands in a file, and the file with it replaced."""
 
     times: int
@@ -39,7 +39,7 @@ class _Found(NamedTuple):
     replaced: Callable[[], str]
 
 
-def apply(data: bytes, old: str, new: str, expected: int) -> Edited:
+def apply(data: bytes, old: str, new: str, expected: int) -> EditedText:
     """Replace `old`, which must occur exactly `expected` times, by `new`."""
     _check(old, new, expected)
     document = codec.decode(data)
@@ -57,7 +57,7 @@ def apply(data: bytes, old: str, new: str, expected: int) -> Edited:
         raise _other_count(text, found, expected)
     changed = found.replaced()
     start = next(found.starts())
-    return Edited(
+    return EditedText(
         document.encode(changed),
         found.times,
         _snippet(text, start, start + found.length),
@@ -81,7 +81,7 @@ def _with_lf(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _find(text: str, old: str, new: str) -> _Found:
+def _find(text: str, old: str, new: str) -> _Occurrence:
     crlfs = text.count("\r\n")
     if crlfs and (crlfs < text.count("\n") or old.endswith("\r")):
         return _find_in_mixed(text, old, new)
@@ -94,10 +94,10 @@ def _find(text: str, old: str, new: str) -> _Found:
             yield start
             start = text.find(wanted, start + len(wanted))
 
-    return _Found(text.count(wanted), starts, len(wanted), len(inserted), lambda: text.replace(wanted, inserted))
+    return _Occurrence(text.count(wanted), starts, len(wanted), len(inserted), lambda: text.replace(wanted, inserted))
 
 
-def _find_in_mixed(text: str, old: str, new: str) -> _Found:
+def _find_in_mixed(text: str, old: str, new: str) -> _Occurrence:
     """Some lines end in LF, some in CRLF: a line end matches either, and each keeps its own."""
     plain = _with_lf(text)
     dropped = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))]  # in `plain`: where a CR was
@@ -119,7 +119,7 @@ def _find_in_mixed(text: str, old: str, new: str) -> _Found:
 
     start, end = spans[0] if spans else (0, 0)
     inserted = len(ends.insertion(start, end)) if spans else 0
-    return _Found(len(spans), lambda: (start for start, _ in spans), end - start, inserted, replaced)
+    return _Occurrence(len(spans), lambda: (start for start, _ in spans), end - start, inserted, replaced)
 
 
 class _Ends:
@@ -155,7 +155,7 @@ def _not_found(text: str, old: str) -> errors.PatchCountMismatch:
     return errors.PatchCountMismatch(message, hint=hint)
 
 
-def _other_count(text: str, found: _Found, expected: int) -> errors.PatchCountMismatch:
+def _other_count(text: str, found: _Occurrence, expected: int) -> errors.PatchCountMismatch:
     lines: list[int] = []
     line, position = 1, 0
     for start in islice(found.starts(), _SHOWN_MATCHES):

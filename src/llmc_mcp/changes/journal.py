@@ -36,7 +36,7 @@ _FORGET_EVERY = 100
 _decode = msgspec.json.Decoder(list[Record]).decode
 
 
-class Limits(NamedTuple):
+class JournalLimits(NamedTuple):
     """How much is kept."""
 
     change_bytes: int
@@ -44,10 +44,10 @@ class Limits(NamedTuple):
     trash_bytes: int
 
 
-def limits_from(config: Config) -> Limits:
+def limits_from(config: Config) -> JournalLimits:
     """What the operator set."""
     limits = config.limits
-    return Limits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
+    return JournalLimits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
 
 
 class Change(NamedTuple):
@@ -69,7 +69,7 @@ class Change(NamedTuple):
     dropped: bool
 
 
-class Kept(NamedTuple):
+class PreImage(NamedTuple):
     """What a file held, ready to be journaled; `packed` is None when it is in a file already."""
 
     sha256: str
@@ -85,7 +85,7 @@ def new_id() -> str:
 class Journal:
     """Writes, finds and forgets changes of a caller with certain roots; a person, with None, finds all."""
 
-    def __init__(self, store: Store, limits: Limits, roots: RootSet | None) -> None:
+    def __init__(self, store: Store, limits: JournalLimits, roots: RootSet | None) -> None:
         self._store, self.limits, self._roots = store, limits, roots
         self._folder = os.path.join(store.data_dir, "journal")
         self.trash = os.path.join(store.data_dir, "trash")
@@ -100,11 +100,11 @@ class Journal:
 
     # --- what files held -------------------------------------------------------------------------
 
-    def keep(self, data: bytes) -> Kept:
+    def keep(self, data: bytes) -> PreImage:
         """Make a file's content ready for the journal; a large one is on the disk when this returns."""
         name, packed = hashlib.sha256(data).hexdigest(), zlib.compress(data, _LEVEL)
         if len(packed) <= _INLINE_BYTES:
-            return Kept(name, len(packed), packed)
+            return PreImage(name, len(packed), packed)
         path = self._path(name)
         if not os.path.exists(path):
             temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
@@ -121,7 +121,7 @@ class Journal:
                     f"the journal can't be written: {exc.strerror}", hint=f"Free space in {self._folder}."
                 ) from None
             _sync_folder(self._folder)
-        return Kept(name, len(packed), None)
+        return PreImage(name, len(packed), None)
 
     def image(self, sha256: str) -> bytes:
         """What a file held; NOT_FOUND when it had to make room."""
@@ -155,7 +155,7 @@ class Journal:
         action: str,
         roots: str,
         effects: Sequence[Record],
-        kept: Sequence[Kept],
+        kept: Sequence[PreImage],
         undoes: str | None,
     ) -> bool:
         """Write down what is about to happen; False when a content vanished meanwhile and must be kept again."""

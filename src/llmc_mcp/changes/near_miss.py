@@ -30,7 +30,7 @@ _LOOK_ALIKES = {
 }
 
 
-class _Place(NamedTuple):
+class _Stretch(NamedTuple):
     """A stretch of the file that is compared with the wanted text."""
 
     start: int
@@ -154,7 +154,7 @@ def _but_for_blanks(text: str, old: str) -> tuple[str, str] | None:
     )
 
 
-def _with_blanks_of(text: str, start: int, end: int, old: str) -> _Place:
+def _with_blanks_of(text: str, start: int, end: int, old: str) -> _Stretch:
     """Blanks around a place belong to it as far as the wanted text begins or ends with blanks, too."""
     lead, trail = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
     if lead:
@@ -168,7 +168,7 @@ def _with_blanks_of(text: str, start: int, end: int, old: str) -> _Place:
             end += 1
             if not breaks and "\n" in trail:
                 break
-    return _Place(start, text[start:end])
+    return _Stretch(start, text[start:end])
 
 
 # Text that is not there: the most similar place
@@ -188,7 +188,7 @@ def _most_alike(text: str, old: str) -> tuple[str, str]:
         if agreed > 1_000:
             skip = max(old.rfind("\n", 0, agreed) + 1, agreed - 1_000)
             start = text.find(old[:agreed]) + skip
-            return _nearest(text, old[skip : skip + 2_000], _Place(start, text[start : start + 2_000]))
+            return _nearest(text, old[skip : skip + 2_000], _Stretch(start, text[start : start + 2_000]))
         old = old[:_LONG]
     votes: Counter[int] = Counter()
     best: dict[int, _Anchor] = {}
@@ -207,7 +207,7 @@ def _most_alike(text: str, old: str) -> tuple[str, str]:
     return _nearest(text, old, scored[0][1])
 
 
-def _nearest(text: str, old: str, place: _Place) -> tuple[str, str]:
+def _nearest(text: str, old: str, place: _Stretch) -> tuple[str, str]:
     return f"old_text was not found. Nearest: {_lines(text, place)}. {_compare(text, old, place)}", _RE_READ
 
 
@@ -263,7 +263,7 @@ def _occurrences(text: str, piece: str, offset: int) -> Iterator[_Anchor]:
     return (_Anchor(position, offset, weight) for position in positions)
 
 
-def _place(text: str, old: str, anchor: _Anchor) -> _Place:
+def _place(text: str, old: str, anchor: _Anchor) -> _Stretch:
     """As many lines as the wanted text has, so placed that the anchor is in the same line of both."""
     lines_before = old.count("\n", 0, anchor.offset)
     first = text.rfind("\n", 0, anchor.position) + 1
@@ -277,7 +277,7 @@ def _place(text: str, old: str, anchor: _Anchor) -> _Place:
     line_end = text.find("\n", end) if end <= len(text) else len(text)
     line_end = line_end if line_end >= 0 else len(text)
     last_line = len(old) - old.rfind("\n") - 1
-    return _Place(start, text[start : min(line_end, max(end, start) + last_line)])
+    return _Stretch(start, text[start : min(line_end, max(end, start) + last_line)])
 
 
 def _best_start(text: str, old: str, first: int, guess: int) -> int:
@@ -320,7 +320,7 @@ def _pairs(text: str) -> Counter[str]:
 # Showing the difference
 
 
-def _compare(text: str, old: str, place: _Place) -> str:
+def _compare(text: str, old: str, place: _Stretch) -> str:
     """The first difference in words, then the lines that differ, one above the other."""
     at = _common(old, place.text)
     line = _line_of(text, place.start + at)
@@ -433,7 +433,7 @@ def _legend(rows: Sequence[str]) -> str:
     return f" ({', '.join(used)})" if used else ""
 
 
-def _lines(text: str, place: _Place) -> str:
+def _lines(text: str, place: _Stretch) -> str:
     first = _line_of(text, place.start)
     last = first + place.text.removesuffix("\n").count("\n")
     return f"line {first}" if first == last else f"lines {first} to {last}"

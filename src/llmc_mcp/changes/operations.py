@@ -25,7 +25,7 @@ from ..policy import refuse_protected, refuse_secret
 from ..session import Session
 from . import edit, targets
 from .diff import count_changes
-from .steps import TRASH, Image, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Spot
+from .steps import TRASH, ContentImage, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Spot
 from .targets import Target
 from .transaction import Changes, Done, Draft
 
@@ -36,7 +36,7 @@ _DEEPEST = 1_000
 _HEX = frozenset("0123456789abcdef")
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file that was written."""
 
     id: str
@@ -44,15 +44,15 @@ class Written(NamedTuple):
     size: int  # bytes of the content that was given
 
 
-class Edited(NamedTuple):
+class EditedFile(NamedTuple):
     """A file that was edited."""
 
     id: str
     sha256: str
-    edit: edit.Edited
+    edit: edit.EditedText
 
 
-class Mutations:
+class Operations:
     """Plans changes and has them made."""
 
     def __init__(self, files: Filesystem, changes: Changes, edit_bytes: int) -> None:
@@ -72,7 +72,7 @@ class Mutations:
         expected: str | None = None,
         parents: bool = False,
         unjournaled: bool = False,
-    ) -> Written:
+    ) -> WrittenFile:
         """Replace what a file holds, or add to it; makes it where it is missing."""
         _check_expected(expected)
         sizes: list[int] = []
@@ -86,7 +86,7 @@ class Mutations:
             self.put(draft, target, data, append=append, unjournaled=unjournaled)
 
         done = self._changes.make(who, "append" if append else "write", plan, check)
-        return Written(done.id, _image_of(done).sha256, sizes[-1])
+        return WrittenFile(done.id, _image_of(done).sha256, sizes[-1])
 
     def edit(
         self,
@@ -98,10 +98,10 @@ class Mutations:
         check: Callable[[], None],
         *,
         expected: str | None = None,
-    ) -> Edited:
+    ) -> EditedFile:
         """Replace exact text in a file."""
         _check_expected(expected)
-        edits: list[edit.Edited] = []
+        edits: list[edit.EditedText] = []
 
         def plan(draft: Draft) -> None:
             target = draft.hold(targets.find_file(self._files, path))
@@ -111,7 +111,7 @@ class Mutations:
             self.put(draft, target, edits[-1].data, before=data)
 
         done = self._changes.make(who, "edit", plan, check)
-        return Edited(done.id, _image_of(done).sha256, edits[-1])
+        return EditedFile(done.id, _image_of(done).sha256, edits[-1])
 
     def text_of(self, target: Target) -> bytes:
         """What a file holds that is to be edited: it must be there, be no secret, and be small enough."""
@@ -140,7 +140,7 @@ class Mutations:
     ) -> None:
         """Plan new content for a file; what it holds now (`before`, where it was read already) is journaled."""
         if target.info is None:
-            record = PutRecord(target.path, Image(targets.sha256([data]), len(data), mode or 0), mode=mode)
+            record = PutRecord(target.path, ContentImage(targets.sha256([data]), len(data), mode or 0), mode=mode)
             record.added, record.removed = _count(b"", data)
             draft.steps.append(draft.hold(Put(self._changes.shop, target, record, lambda: [data])))
             return
@@ -151,9 +151,11 @@ class Mutations:
         pieces = _pieces(target, before, data, append=append)
         mode_now = target.info.st_mode & 0o777
         size = len(data) + (target.info.st_size if append else 0)
-        record = PutRecord(target.path, Image(targets.sha256(pieces()), size, mode_now if mode is None else mode))
+        record = PutRecord(
+            target.path, ContentImage(targets.sha256(pieces()), size, mode_now if mode is None else mode)
+        )
         record.mode = mode
-        record.before = Image("", target.info.st_size, mode_now)
+        record.before = ContentImage("", target.info.st_size, mode_now)
         if before is None:
             record.kept = False
         else:
@@ -384,6 +386,6 @@ def _alike(one: bytes, other: bytes) -> int:
     return low
 
 
-def _image_of(done: Done) -> Image:
+def _image_of(done: Done) -> ContentImage:
     (put,) = [effect for effect in done.effects if isinstance(effect, PutRecord)]
     return put.after

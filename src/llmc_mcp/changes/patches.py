@@ -8,14 +8,14 @@ from ..files.filesystem import Filesystem
 from ..session import Session
 from . import diff, targets
 from .diff import FilePatch
-from .operations import Mutations
+from .operations import Operations
 from .targets import Target
 from .transaction import Changes, Draft
 
 _MOST_FILES = 250  # each holds a directory and a file open until all of them have changed
 
 
-class Patched(NamedTuple):
+class PatchResult(NamedTuple):
     """What a diff did, or would do; paths as they are in the file system."""
 
     id: str
@@ -24,7 +24,7 @@ class Patched(NamedTuple):
     deleted: list[str]
 
 
-class _File:
+class _PatchedFile:
     """A file on its way from patch to patch."""
 
     def __init__(self, target: Target, data: bytes | None) -> None:
@@ -38,18 +38,18 @@ class _File:
         return self.mode_before if self.mode is None else self.mode
 
 
-class Patching:
+class Patcher:
     """Plans diffs and has them applied."""
 
-    def __init__(self, files: Filesystem, changes: Changes, mutations: Mutations) -> None:
+    def __init__(self, files: Filesystem, changes: Changes, mutations: Operations) -> None:
         self._files, self._changes, self._mutations = files, changes, mutations
 
-    def apply(self, who: Session, text: str, dry_run: bool, check: Callable[[], None]) -> Patched:
+    def apply(self, who: Session, text: str, dry_run: bool, check: Callable[[], None]) -> PatchResult:
         """Apply a diff of one or many files."""
         patches = diff.parse(text)
         if len(patches) > _MOST_FILES:
             raise TooLarge(f"the diff is about {len(patches)} files; {_MOST_FILES} at a time", hint="Split it.")
-        outcome: list[Patched] = []
+        outcome: list[PatchResult] = []
 
         def plan(draft: Draft) -> None:
             outcome.append(self._plan(draft, patches, check))
@@ -64,19 +64,19 @@ class Patching:
         done = self._changes.make(who, "apply_diff", plan, check)
         return outcome[-1]._replace(id=done.id)
 
-    def _plan(self, draft: Draft, patches: list[FilePatch], check: Callable[[], None]) -> Patched:
-        files: dict[str, _File] = {}
+    def _plan(self, draft: Draft, patches: list[FilePatch], check: Callable[[], None]) -> PatchResult:
+        files: dict[str, _PatchedFile] = {}
         for patch in patches:
             check()
             self._patch(draft, files, patch)
-        result = Patched("", [], [], [])
+        result = PatchResult("", [], [], [])
         for file in files.values():
             self._step(draft, file, result)
         if not draft.steps:
             raise PatchFailed("the diff changes nothing", hint="The files have its lines already.")
         return result
 
-    def _patch(self, draft: Draft, files: dict[str, _File], patch: FilePatch) -> None:
+    def _patch(self, draft: Draft, files: dict[str, _PatchedFile], patch: FilePatch) -> None:
         file = self._file(draft, files, patch.new_path if patch.kind == "create" else patch.old_path or patch.path)
         after = diff.apply(patch, file.after)
         if patch.kind == "rename":
@@ -89,7 +89,7 @@ class Patching:
         if patch.new_mode is not None and after is not None:
             file.mode = _executable(file.mode_now, patch.new_mode)
 
-    def _file(self, draft: Draft, files: dict[str, _File], path: str | None) -> _File:
+    def _file(self, draft: Draft, files: dict[str, _PatchedFile], path: str | None) -> _PatchedFile:
         if path is None:
             raise PatchFailed("a file of the diff has no name")
         target = draft.hold(targets.find_file(self._files, path, parents=True))
@@ -98,10 +98,10 @@ class Patching:
         if target.place.below != self._files.locate(path).below.removeprefix(b"./"):
             raise InvalidPath(f"{path}: a diff is not applied through a symbolic link", hint="Name the real path.")
         data = None if target.info is None else self._mutations.text_of(target)
-        files[target.path] = _File(target, data)
+        files[target.path] = _PatchedFile(target, data)
         return files[target.path]
 
-    def _step(self, draft: Draft, file: _File, result: Patched) -> None:
+    def _step(self, draft: Draft, file: _PatchedFile, result: PatchResult) -> None:
         target, shown = file.target, file.target.place.absolute
         if file.after is None:
             if file.before is not None:

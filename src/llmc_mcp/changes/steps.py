@@ -32,7 +32,7 @@ TRASH = "trash:"  # stands before the name of an entry of the trash, where a pat
 _HASHED_BYTES = 64 << 20
 
 
-class Image(msgspec.Struct, omit_defaults=True):
+class ContentImage(msgspec.Struct, omit_defaults=True):
     """A file's content."""
 
     sha256: str
@@ -44,8 +44,8 @@ class PutRecord(msgspec.Struct, tag="put", omit_defaults=True):
     """A file got new content; `before` is None for a new file."""
 
     path: str
-    after: Image
-    before: Image | None = None
+    after: ContentImage
+    before: ContentImage | None = None
     mode: int | None = None  # where the change set it
     kept: bool = True  # False: too large for the journal, and the caller knew
     added: int | None = None  # lines; None: not counted

@@ -21,24 +21,24 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..errors import LlmcError, ResourceBusy, Stale
 from ..files.filesystem import Filesystem
 from ..session import Session
-from ..store.leases import CRIT_CODE, Key, Lease, Leases, Queue, alive, own_process
+from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, own_process
 from ..store.root_sets import RootSet
 from ..store.sqlite import Store
 from . import targets
-from .journal import Change, Journal, Kept, new_id
+from .journal import Change, Journal, PreImage, new_id
 from .steps import MoveRecord, Record, SortRecord, Step, Workshop, from_record, paths_of, was_published
 
 _SYNCS = 4  # files of one change that go to the disk at the same time
 _RACES = 50  # how often a plan is made anew because something changed before it was written down
 
 
-class Opened(Protocol):
+class OpenResource(Protocol):
     """What holds an fd and can be told to let go, more than once."""
 
     def close(self) -> None: ...
 
 
-Holder = TypeVar("Holder", bound=Opened)
+Holder = TypeVar("Holder", bound=OpenResource)
 
 
 class Draft:
@@ -47,9 +47,9 @@ class Draft:
     def __init__(self, change_id: str) -> None:
         self.id = change_id
         self.steps: list[Step] = []
-        self.kept: list[Kept] = []
+        self.kept: list[PreImage] = []
         self.undoes: str | None = None
-        self._open: list[Opened] = []
+        self._open: list[OpenResource] = []
 
     def hold(self, opened: Holder) -> Holder:
         """Keep something open until the change is made or given up."""
@@ -305,11 +305,11 @@ def _temporary(change_id: str, number: int) -> bytes:
     return f".llmc-{change_id}-{number}.tmp".encode()
 
 
-def _keys(effects: Sequence[Record]) -> list[Key]:
+def _keys(effects: Sequence[Record]) -> list[LeaseKey]:
     """One key a path; moving or removing a directory holds everything in it."""
     trees: dict[str, bool] = {}
     for effect in effects:
         for path in paths_of(effect):
             whole = isinstance(effect, SortRecord) or (isinstance(effect, MoveRecord) and effect.kind == "dir")
             trees[path] = trees.get(path, False) or whole
-    return [Key(f"code:{path}", tree) for path, tree in trees.items()]
+    return [LeaseKey(f"code:{path}", tree) for path, tree in trees.items()]

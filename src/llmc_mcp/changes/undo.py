@@ -15,7 +15,7 @@ from ..session import Session
 from . import targets
 from .diff import unified
 from .journal import Change, refuse_dropped
-from .operations import Mutations
+from .operations import Operations
 from .steps import (
     TRASH,
     Branches,
@@ -45,10 +45,10 @@ class Undone(NamedTuple):
     failure: LlmcError | None = None
 
 
-class Undoing:
+class Undoer:
     """Takes changes back."""
 
-    def __init__(self, files: Filesystem, changes: Changes, mutations: Mutations) -> None:
+    def __init__(self, files: Filesystem, changes: Changes, mutations: Operations) -> None:
         self._files, self._changes, self._mutations = files, changes, mutations
         self._journal = changes.journal
 

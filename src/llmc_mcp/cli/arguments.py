@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..errors import InvalidArgument
 
 
-class Words:
+class ParsedArguments:
     """Flags that were given, one value a flag, and what is left; `free`: what is left may begin with a dash."""
 
     def __init__(

@@ -15,7 +15,7 @@ from ..printing import print_json, print_line
 from ..session import Session
 from ..store.sqlite import Store
 from ..visible import visible
-from .arguments import Words
+from .arguments import ParsedArguments
 
 _LISTED = 200
 _CHANGES = """\
@@ -70,7 +70,7 @@ def _never() -> None:
 
 def changes(arguments: list[str]) -> int:
     """List changes, or show them as a diff."""
-    words = Words(arguments, _CHANGES, ("--all", "--diff", "--json"), ("--session",))
+    words = ParsedArguments(arguments, _CHANGES, ("--all", "--diff", "--json"), ("--session",))
     found = _journal().history(None, words.values.get("--session"), _LISTED)
     if "--all" not in words.given:
         found = [change for change in found if _here(change)]
@@ -130,13 +130,13 @@ def _when(at: float) -> str:
 
 def undo(arguments: list[str]) -> int:
     """Take changes back."""
-    words = Words(arguments, _UNDO, ("--force",), ("--session",))
+    words = ParsedArguments(arguments, _UNDO, ("--force",), ("--session",))
     if len(words.left) > 1 or (words.left and "--session" in words.values):
         raise InvalidArgument(f"one id, or --session\n{_UNDO}")
     return _undo(_chosen(words), force="--force" in words.given)
 
 
-def _chosen(words: Words) -> list[Change]:
+def _chosen(words: ParsedArguments) -> list[Change]:
     journal = _journal()
     if words.left:
         return [journal.find(words.left[0], None)]
@@ -168,7 +168,7 @@ def _undo(chosen: Sequence[Change], *, force: bool) -> int:
 
 def trash(arguments: list[str]) -> int:
     """List what was deleted, put it back, or remove it for good."""
-    words = Words(arguments, _TRASH, ("--json",))
+    words = ParsedArguments(arguments, _TRASH, ("--json",))
     verb, *ids = words.left or ["list"]
     journal = _journal()
     if verb == "restore" and len(ids) == 1:
@@ -205,7 +205,7 @@ def _empty(change_id: str | None) -> int:
 
 def locks(arguments: list[str]) -> int:
     """List leases."""
-    words = Words(arguments, _LOCKS, ("--json",))
+    words = ParsedArguments(arguments, _LOCKS, ("--json",))
     if words.left:
         raise InvalidArgument(f"unknown: {words.left[0]}\n{_LOCKS}")
     from ..store.leases import Leases

@@ -5,8 +5,8 @@ import sys
 
 import msgspec
 
-from ..config.load import FILE_NAME, Flags, Loaded, load, parse_flags, read_bytes
-from ..config.schema import Key, data_directory, get_key, keys, sections
+from ..config.load import FILE_NAME, Flags, LoadedConfig, load, parse_flags, read_bytes
+from ..config.schema import SettingKey, data_directory, get_key, keys, sections
 from ..config.trust import ConfigError, pin, unpin
 from ..printing import print_json, print_line
 
@@ -47,7 +47,7 @@ def _show(arguments: list[str]) -> int:
     return 0
 
 
-def _as_data(loaded: Loaded) -> dict[str, object]:
+def _as_data(loaded: LoadedConfig) -> dict[str, object]:
     return {
         "roots": loaded.roots,
         "data_dir": loaded.data_dir,
@@ -64,7 +64,7 @@ def _as_data(loaded: Loaded) -> dict[str, object]:
     }
 
 
-def _as_text(loaded: Loaded) -> list[str]:
+def _as_text(loaded: LoadedConfig) -> list[str]:
     lines = [f"# roots: {', '.join(loaded.roots)}", f"# data directory: {loaded.data_dir}"]
     lines += [f"# read: {path}" for path in loaded.files]
     for prefix, section in sections().items():
@@ -75,13 +75,13 @@ def _as_text(loaded: Loaded) -> list[str]:
     return lines
 
 
-def _line(loaded: Loaded, key: Key) -> str:
+def _line(loaded: LoadedConfig, key: SettingKey) -> str:
     assignment = f"{key.name.rpartition('.')[2]} = {_shown(loaded, key)}"
     source = loaded.sources.get(key.name, "default")
     return f"{assignment:40} # {source}{'; not in force in this version' if key.not_in_force else ''}"
 
 
-def _shown(loaded: Loaded, key: Key) -> str:
+def _shown(loaded: LoadedConfig, key: SettingKey) -> str:
     return key.shown(get_key(loaded.config, key.name))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..app import App
-from ..config.load import Loaded, load, parse_flags
+from ..config.load import LoadedConfig, load, parse_flags
 from ..config.trust import ConfigError
 from ..errors import LlmcError
 from ..files.off_limits import is_below_any
@@ -45,7 +45,7 @@ _ATTEMPTS = {
 }
 
 
-class Finding(NamedTuple):
+class Check(NamedTuple):
     """One thing that was looked at; `fix` tells what to do where it is not ok."""
 
     topic: str
@@ -72,7 +72,7 @@ def command(arguments: list[str]) -> int:
     return int(any(finding.state == "broken" for finding in found))
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: Check) -> None:
     mark = _MARKS[finding.state]
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         mark = f"\x1b[{_COLOURS[finding.state]}m{mark}\x1b[0m"
@@ -83,17 +83,17 @@ def _show(finding: Finding) -> None:
         print(f"        fix: {finding.fix}")
 
 
-def findings(loaded: Loaded) -> Iterator[Finding]:
+def findings(loaded: LoadedConfig) -> Iterator[Check]:
     """Everything there is to say, from the ground up."""
     yield _python()
     yield from _kernel()
     try:
         app = App(loaded.config, loaded.roots, loaded.data_dir)
     except LlmcError as exc:
-        yield Finding("roots", "broken", exc.message, exc.hint or "Name a folder that exists: --root DIR.")
+        yield Check("roots", "broken", exc.message, exc.hint or "Name a folder that exists: --root DIR.")
         return
     try:
-        yield Finding("roots", "ok", ", ".join(root.shown for root in app.files.roots))
+        yield Check("roots", "ok", ", ".join(root.shown for root in app.files.roots))
         yield from _own_code(app)
         yield _ripgrep()
         yield from _sandbox(app)
@@ -104,65 +104,65 @@ def findings(loaded: Loaded) -> Iterator[Finding]:
         app.close()
 
 
-def _python() -> Finding:
+def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
-        return Finding("python", "broken", version, "Install Python 3.11 or newer and the server into it.")
-    return Finding("python", "ok", f"{version} at {sys.executable}")
+        return Check("python", "broken", version, "Install Python 3.11 or newer and the server into it.")
+    return Check("python", "ok", f"{version} at {sys.executable}")
 
 
-def _kernel() -> Iterator[Finding]:
+def _kernel() -> Iterator[Check]:
     from ..kernel import seccomp, syscalls
 
     release = os.uname().release
     if reason := syscalls.missing_openat2():
-        yield Finding("openat2", "broken", reason, "Linux 5.6 or newer; in a container, a profile that allows it.")
+        yield Check("openat2", "broken", reason, "Linux 5.6 or newer; in a container, a profile that allows it.")
     else:
-        yield Finding("openat2", "ok", f"Linux {release} holds file access beneath the roots")
+        yield Check("openat2", "ok", f"Linux {release} holds file access beneath the roots")
     abi = syscalls.landlock_abi()
     if abi == 0:
         fix = "Linux 5.13 or newer with landlock in its list of security modules (kernel parameter lsm=landlock,…)."
-        yield Finding("landlock", "broken", f"Linux {release} offers none: no search, no landlock level", fix)
+        yield Check("landlock", "broken", f"Linux {release} offers none: no search, no landlock level", fix)
     elif abi < 6:
         fix = "Linux 6.12 or newer, or bubblewrap, which does not need it."
         lacks = (
             "commands at the landlock level could signal the user's processes" if abi >= 3 else "too old for commands"
         )
-        yield Finding("landlock", "missing", f"ABI {abi}: {lacks}", fix)
+        yield Check("landlock", "missing", f"ABI {abi}: {lacks}", fix)
     else:
-        yield Finding("landlock", "ok", f"ABI {abi}")
+        yield Check("landlock", "ok", f"ABI {abi}")
     if seccomp.supported():
-        yield Finding("seccomp", "ok", f"a filter for {os.uname().machine}")
+        yield Check("seccomp", "ok", f"a filter for {os.uname().machine}")
     else:
-        yield Finding("seccomp", "broken", f"no filter for {os.uname().machine}", "Commands need x86_64 or aarch64.")
+        yield Check("seccomp", "broken", f"no filter for {os.uname().machine}", "Commands need x86_64 or aarch64.")
 
 
-def _own_code(app: App) -> Iterator[Finding]:
+def _own_code(app: App) -> Iterator[Check]:
     if kept := app.files.own_code:
         fix = "Serve a folder without it, or install the server elsewhere: pipx install, uv tool install."
         message = "the server's own code lies in a root: no tool changes it, commands see it read-only"
-        yield Finding("own code", "missing", message, fix, kept)
+        yield Check("own code", "missing", message, fix, kept)
 
 
-def _ripgrep() -> Finding:
+def _ripgrep() -> Check:
     from ..files.ripgrep import find_ripgrep
 
     try:
-        return Finding("ripgrep", "ok", os.fsdecode(find_ripgrep()))
+        return Check("ripgrep", "ok", os.fsdecode(find_ripgrep()))
     except LlmcError as exc:
-        return Finding("ripgrep", "broken", exc.message, exc.hint or "")
+        return Check("ripgrep", "broken", exc.message, exc.hint or "")
 
 
-def _sandbox(app: App) -> Iterator[Finding]:
+def _sandbox(app: App) -> Iterator[Check]:
     report = app.sandbox.report()
     for level, reason in report.reasons.items():
         weaker = bool(report.level)
-        yield Finding("sandbox", "missing" if weaker else "broken", f"{level}: {reason}", _how_to_raise(level, reason))
+        yield Check("sandbox", "missing" if weaker else "broken", f"{level}: {reason}", _how_to_raise(level, reason))
     if not report.level:
-        yield Finding("commands", "broken", "unavailable: nothing would confine them", "Fix one of the levels above.")
+        yield Check("commands", "broken", "unavailable: nothing would confine them", "Fix one of the levels above.")
         return
     if report.level == "off":
-        yield Finding("commands", "missing", "run unconfined", 'Set mcp.sandbox.level="auto".')
+        yield Check("commands", "missing", "run unconfined", 'Set mcp.sandbox.level="auto".')
         return
     held = report.held.get(report.level, [])
     open_doors = report.not_held.get(report.level, [])
@@ -170,14 +170,14 @@ def _sandbox(app: App) -> Iterator[Finding]:
     details += [f"NOT prevented: {_ATTEMPTS[name]}" for name in open_doors]
     message = f"run at level {report.level}; {len(held)} of {len(held) + len(open_doors)} attempts prevented"
     fix = "The level workspace prevents the rest." if open_doors and report.level == "landlock" else ""
-    yield Finding("commands", "ok", message, fix, tuple(details))
+    yield Check("commands", "ok", message, fix, tuple(details))
     if report.level == "workspace" and (sockets := _sockets_in_roots(app)):
         fix = 'Have them made elsewhere ($XDG_RUNTIME_DIR), or set mcp.sandbox.level="landlock": it allows no sockets.'
         message = "commands can reach unix sockets that lie in a root, with the network off as well"
-        yield Finding("sockets", "missing", message, fix, tuple(sockets))
+        yield Check("sockets", "missing", message, fix, tuple(sockets))
     if not app.sandbox.counts_processes:
         fix = "Run the server as an ordinary user, or set mcp.sandbox.run_as."
-        yield Finding("processes", "missing", "nothing counts the processes of root's commands", fix)
+        yield Check("processes", "missing", "nothing counts the processes of root's commands", fix)
 
 
 def _sockets_in_roots(app: App) -> list[str]:
@@ -188,11 +188,11 @@ def _sockets_in_roots(app: App) -> list[str]:
     return sorted(path for path in paths if is_below_any(path, roots) and not app.files.is_secret(path))
 
 
-def _code(app: App) -> Finding:
+def _code(app: App) -> Check:
     try:
-        return Finding("code", "ok", f"execute_code runs in {app.code.warm()}")
+        return Check("code", "ok", f"execute_code runs in {app.code.warm()}")
     except LlmcError as exc:
-        return Finding("code", "broken", exc.message, exc.hint or "")
+        return Check("code", "broken", exc.message, exc.hint or "")
 
 
 def _how_to_raise(level: str, reason: str) -> str:
@@ -219,15 +219,15 @@ def _in_container() -> bool:
     return os.path.exists("/.dockerenv") or "container" in os.environ
 
 
-def _data_directory(app: App) -> Finding:
+def _data_directory(app: App) -> Check:
     try:
         path = app.store.path
     except LlmcError as exc:
-        return Finding("store", "broken", exc.message, exc.hint or "Set LLMC_DATA_DIR to a folder of your own.")
-    return Finding("store", "ok", path)
+        return Check("store", "broken", exc.message, exc.hint or "Set LLMC_DATA_DIR to a folder of your own.")
+    return Check("store", "ok", path)
 
 
-def _port(app: App) -> Finding:
+def _port(app: App) -> Check:
     server = app.config.server
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -236,5 +236,5 @@ def _port(app: App) -> Finding:
             probe.bind((server.host, server.port))
         except OSError as exc:
             fix = "Only HTTP needs it: choose another with --port."
-            return Finding("port", "missing", f"{server.host}:{server.port} can't be used ({exc.strerror})", fix)
-    return Finding("port", "ok", f"{server.host}:{server.port} is free for HTTP")
+            return Check("port", "missing", f"{server.host}:{server.port} can't be used ({exc.strerror})", fix)
+    return Check("port", "ok", f"{server.host}:{server.port} is free for HTTP")

@@ -170,7 +170,7 @@ def _relative(path: str) -> str:
     return path if shown.startswith("../..") else shown
 
 
-def _print_gaps(complete: code_graph.Completeness) -> None:
+def _print_gaps(complete: code_graph.Coverage) -> None:
     """What an answer does not rest on, where there is something to say."""
     if complete.files_failed:
         print(f"note: {complete.files_failed:,} files could not be parsed, or not in full", file=sys.stderr)

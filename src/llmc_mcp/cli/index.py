@@ -11,11 +11,11 @@ from ..errors import InvalidArgument, ResourceBusy
 from ..printing import print_json
 from ..session import Session
 from ..visible import visible
-from .arguments import Words
+from .arguments import ParsedArguments
 
 if TYPE_CHECKING:
     from ..rag.build.keeper import News
-    from ..rag.query.search import Answer, Caller, Hit
+    from ..rag.query.search import QueryCaller, RankedSnippet, SearchResult
 
 _INDEX = """\
 usage: llmc index [PATH] [--full] [--json]
@@ -56,11 +56,11 @@ def _home_of(folder: str) -> str:
     return here
 
 
-def _caller(bar: "_Bar") -> "Caller":
-    from ..rag.query.search import Caller
+def _caller(bar: "_Bar") -> "QueryCaller":
+    from ..rag.query.search import QueryCaller
 
     who = Session(principal=f"uid:{os.getuid()}", session_id=f"llmc-{os.getpid()}", agent_id="llmc")
-    return Caller(who, time.monotonic() + _FOREVER_S, _never, bar.show)
+    return QueryCaller(who, time.monotonic() + _FOREVER_S, _never, bar.show)
 
 
 def _never() -> None:
@@ -96,7 +96,7 @@ class _Bar:
 
 def index(arguments: list[str]) -> int:
     """Build or update the index of a folder."""
-    words = Words(arguments, _INDEX, ("--full", "--json"), free=True)
+    words = ParsedArguments(arguments, _INDEX, ("--full", "--json"), free=True)
     if len(words.left) > 1:
         raise InvalidArgument(f"one folder at a time\n{_INDEX}")
     folder = _home_of(words.left[0] if words.left else ".")
@@ -144,16 +144,16 @@ def index(arguments: list[str]) -> int:
 def search(arguments: list[str]) -> int:
     """Print what a question finds; exit code 1 for nothing, like grep."""
     valued = ("--scope", "--limit", "--glob", "--lines")
-    words = Words(arguments, _SEARCH, ("--json", "--no-color"), valued, free=True)
+    words = ParsedArguments(arguments, _SEARCH, ("--json", "--no-color"), valued, free=True)
     if not words.left:
         raise InvalidArgument(f"what are you looking for?\n{_SEARCH}")
     scope = words.values.get("--scope", "repo")
     if scope not in ("repo", "docs", "both"):
         raise InvalidArgument(f"--scope is repo, docs or both, not {scope!r}")
-    from ..rag.query.search import Asked
+    from ..rag.query.search import CodeQuery
 
     limit, lines = words.number("--limit", 8), words.number("--lines", 12)
-    asked = Asked(" ".join(words.left), scope, limit, limit * lines * _TOKENS_A_LINE, words.values.get("--glob"))
+    asked = CodeQuery(" ".join(words.left), scope, limit, limit * lines * _TOKENS_A_LINE, words.values.get("--glob"))
     folder = _home_of(".")
     app, bar = _app(folder), _Bar()
     try:
@@ -171,7 +171,7 @@ def search(arguments: list[str]) -> int:
     return 0 if answer.hits else 1
 
 
-def _row(hit: "Hit") -> dict[str, object]:
+def _row(hit: "RankedSnippet") -> dict[str, object]:
     from ..files import names
 
     return {
@@ -185,7 +185,7 @@ def _row(hit: "Hit") -> dict[str, object]:
     }
 
 
-def _print(answer: "Answer", question: str, folder: str, coloured: bool) -> None:
+def _print(answer: "SearchResult", question: str, folder: str, coloured: bool) -> None:
     from ..rag.parse import words
     from ..rag.query.snippets import GAP
 
@@ -205,7 +205,7 @@ def _print(answer: "Answer", question: str, folder: str, coloured: bool) -> None
         print("nothing found", file=sys.stderr)
 
 
-def _heading(hit: "Hit", folder: str, here: str, coloured: bool) -> str:
+def _heading(hit: "RankedSnippet", folder: str, here: str, coloured: bool) -> str:
     full = os.path.join(folder, os.fsdecode(hit.path))
     shown = visible(os.path.relpath(full, here))
     place = _paint(f"{shown}:{hit.numbers[0]}", "1;36", coloured)

@@ -12,7 +12,7 @@ from ..machine.downloads import downloads_folder
 from ..printing import print_json, print_lines
 from ..server import build
 from ..session import Session
-from ..tools.linux_ops.onboarding import FLOWS, Report, as_text
+from ..tools.linux_ops.onboarding import FLOWS, FlowReport, as_text
 
 _USAGE = """\
 usage: llmc onboard FLOW [FOLDER] [--apply] [--json]
@@ -48,7 +48,7 @@ def command(arguments: list[str]) -> int:
     return 0
 
 
-def _run(flow: str, folder: str | None, *, apply: bool) -> Report:
+def _run(flow: str, folder: str | None, *, apply: bool) -> FlowReport:
     """Through the gate, on the folder that was named: a person's word is not bound to a server's roots."""
     loaded = load()
     loaded.config.observability.log_level = "error"
@@ -64,6 +64,6 @@ def _run(flow: str, folder: str | None, *, apply: bool) -> Report:
         if FLOWS[flow].arguments:
             wanted["path"] = "."
         limit = loaded.config.limits.max_reply_bytes_cap
-        return cast(Report, gate.call(ctx, "linux_mcp_run_onboarding", wanted, reply_bytes=limit))
+        return cast(FlowReport, gate.call(ctx, "linux_mcp_run_onboarding", wanted, reply_bytes=limit))
     finally:
         gate.close()

@@ -4,7 +4,7 @@ import json
 
 from ..gate.dispatch import Gate
 from ..server import build, configure
-from ..web.serve import Listening, serve
+from ..web.serve import ListeningServer, serve
 from .install.clients import BY_NAME, llmc_command
 
 _USAGE = """\
@@ -29,7 +29,7 @@ def command(arguments: list[str]) -> int:
     return 0
 
 
-def announcement(gate: Gate, listening: Listening) -> str:
+def announcement(gate: Gate, listening: ListeningServer) -> str:
     """Everything a person needs to connect a client. It has the token in it: print it, never log it."""
     url, token = listening.url, listening.issued.owners
     header = gate.app.config.auth.header

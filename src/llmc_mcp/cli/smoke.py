@@ -18,7 +18,7 @@ a client. Exit code 0 when all of it worked.
 """
 
 
-class _Server:
+class _ServerProcess:
     """A server process, spoken to line by line."""
 
     def __init__(self, root: str) -> None:
@@ -62,7 +62,7 @@ def command(arguments: list[str]) -> int:
 
 def run(folder: str) -> int:
     """Start, list, read, print; 0 when all of it worked."""
-    server = _Server(folder)
+    server = _ServerProcess(folder)
     try:
         hello = server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
         tools = server.ask("tools/list", {})["tools"]

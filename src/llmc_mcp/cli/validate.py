@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..config.load import Loaded, load, parse_flags
+from ..config.load import LoadedConfig, load, parse_flags
 from ..config.trust import ConfigError
 from ..errors import LlmcError
 from ..gate.catalog import Catalog
@@ -19,7 +19,7 @@ Exit code 1 when something is wrong; warnings alone leave it 0.
 """
 
 
-class Finding(NamedTuple):
+class ConfigFinding(NamedTuple):
     """One thing to know. An error keeps something from working; a warning is a risk; a notice is neither."""
 
     severity: str
@@ -40,7 +40,7 @@ def command(arguments: list[str]) -> int:
     try:
         found = list(findings(load(flags)))
     except ConfigError as exc:
-        found = [Finding("error", problem, "DOCS/configuration.md lists every key.") for problem in exc.problems]
+        found = [ConfigFinding("error", problem, "DOCS/configuration.md lists every key.") for problem in exc.problems]
     if left:
         rows = [finding._asdict() for finding in found]
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
@@ -51,30 +51,32 @@ def command(arguments: list[str]) -> int:
     return int(any(finding.severity == "error" for finding in found))
 
 
-def findings(loaded: Loaded) -> Iterator[Finding]:
+def findings(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     """Everything there is to say, worst first."""
-    yield from (Finding("error", line, "The server does not start like this.") for line in loaded.refusals)
+    yield from (ConfigFinding("error", line, "The server does not start like this.") for line in loaded.refusals)
     yield from _missing_roots(loaded)
     yield from _missing_tools(loaded)
     yield from _missing_binaries(loaded)
     yield from _missing_documents(loaded)
     yield from _risks(loaded)
     for line in loaded.ignored:
-        yield Finding("warning", line, "Read the file; `llmc config trust` pins it as it is, --config names it.")
+        yield ConfigFinding("warning", line, "Read the file; `llmc config trust` pins it as it is, --config names it.")
     for line in loaded.notices:
-        yield Finding("notice", line, "Say it in the file, and this line goes away.")
+        yield ConfigFinding("notice", line, "Say it in the file, and this line goes away.")
     for line in loaded.idle:
-        yield Finding("notice", line, "Remove the keys, or leave them for a later version.")
+        yield ConfigFinding("notice", line, "Remove the keys, or leave them for a later version.")
 
 
-def _missing_roots(loaded: Loaded) -> Iterator[Finding]:
+def _missing_roots(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     for root in loaded.roots:
         if not os.path.isdir(root):
             problem = "is not a folder" if os.path.exists(root) else "does not exist"
-            yield Finding("error", f"root {root} {problem}", "Create it, or take it out of allowed_roots or --root.")
+            yield ConfigFinding(
+                "error", f"root {root} {problem}", "Create it, or take it out of allowed_roots or --root."
+            )
 
 
-def _missing_tools(loaded: Loaded) -> Iterator[Finding]:
+def _missing_tools(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     catalog = Catalog(loaded.config)
     for name in loaded.config.hybrid.promoted_tools:
         if name in catalog.tools:
@@ -83,27 +85,29 @@ def _missing_tools(loaded: Loaded) -> Iterator[Finding]:
             hint = f"That is another name of {catalog.find(name).name}; list that."
         except LlmcError as exc:
             hint = exc.hint or ""
-        yield Finding("error", f"mcp.hybrid.promoted_tools: there is no tool {name!r} to list", hint)
+        yield ConfigFinding("error", f"mcp.hybrid.promoted_tools: there is no tool {name!r} to list", hint)
 
 
-def _missing_binaries(loaded: Loaded) -> Iterator[Finding]:
+def _missing_binaries(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     """What somebody wrote down and this machine lacks; nobody has all of the default list."""
     import shutil
 
     config, sources = loaded.config, loaded.sources
     for name, path in config.tools.executables.items():
         if shutil.which(os.path.expanduser(path)) is None:
-            yield Finding("error", f"mcp.tools.executables.{name}: {path} is no program", "Correct the path.")
+            yield ConfigFinding("error", f"mcp.tools.executables.{name}: {path} is no program", "Correct the path.")
     for key, names in (
         ("tools.run_cmd_allowlist", config.tools.run_cmd_allowlist),
         ("linux_ops.commands.allowed_binaries", config.linux_ops.commands.allowed_binaries),
     ):
         missing = [name for name in names if shutil.which(name) is None] if key in sources else []
         if missing:
-            yield Finding("warning", f"mcp.{key}: not on this machine: {', '.join(missing)}", "Install or remove them.")
+            yield ConfigFinding(
+                "warning", f"mcp.{key}: not on this machine: {', '.join(missing)}", "Install or remove them."
+            )
 
 
-def _missing_documents(loaded: Loaded) -> Iterator[Finding]:
+def _missing_documents(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     from ..app import App
     from ..protocol.resources import SHIPPED
 
@@ -117,12 +121,12 @@ def _missing_documents(loaded: Loaded) -> Iterator[Finding]:
         try:
             os.close(files.open_file(files.locate(path))[0])
         except LlmcError as exc:
-            yield Finding("warning", f"mcp.{key}: {exc.message}", "A document is a file below the roots.")
+            yield ConfigFinding("warning", f"mcp.{key}: {exc.message}", "A document is a file below the roots.")
 
 
-def _risks(loaded: Loaded) -> Iterator[Finding]:
+def _risks(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     config = loaded.config
-    yield from (Finding("warning", line, advice) for line, advice in loaded.risks.items())
+    yield from (ConfigFinding("warning", line, advice) for line, advice in loaded.risks.items())
     risky = {
         "sandbox.level": (config.sandbox.level == "off", "commands run unconfined", '"auto" confines them.'),
         "tools.allow_outbound_network": (
@@ -144,4 +148,4 @@ def _risks(loaded: Loaded) -> Iterator[Finding]:
     }
     for key, (is_so, consequence, hint) in risky.items():
         if is_so:
-            yield Finding("warning", f"{loaded.sources.get(key, 'default')}: mcp.{key}: {consequence}", hint)
+            yield ConfigFinding("warning", f"{loaded.sources.get(key, 'default')}: mcp.{key}: {consequence}", hint)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import ProcessNotFound, ResourceBusy
-from ..kernel.launcher import Launcher, Started
-from .input_wait import Blocked, Terminal, blocked_reader, ignores, is_python_prompt
+from ..kernel.launcher import Launcher, RunningChild
+from .input_wait import BlockedThread, Terminal, blocked_reader, ignores, is_python_prompt
 from .terminal import Screen, keystrokes, python_block
 
 _KEPT_BYTES = 256 << 10  # of output that nobody has read
@@ -72,7 +72,7 @@ class Conversation:
     def __init__(
         self,
         launcher: Launcher,
-        child: Started,
+        child: RunningChild,
         terminal: Terminal,
         ended_fd: int,
         type_on: "Callable[[Conversation], None]",
@@ -210,7 +210,7 @@ class Conversation:
 
     def _settle(self, until: float, check: Check) -> str:
         """Wait until the program waits for input; how that is known, or nothing if it ended or time is up."""
-        look: Blocked | None = None
+        look: BlockedThread | None = None
         since, total, pause = time.monotonic(), -1, _FIRST_PAUSE_S
         while self.exit_code is None:
             check()
@@ -226,7 +226,7 @@ class Conversation:
             pause = _FIRST_PAUSE_S if look is not None else min(pause * 1.5, _LONGEST_PAUSE_S)
         return ""
 
-    def _look(self) -> tuple[Blocked | None, int]:
+    def _look(self) -> tuple[BlockedThread | None, int]:
         """Who waits for input now, and how much was printed so far; nobody while either direction is under way."""
         with self._news:
             if self.exit_code is not None:

@@ -28,7 +28,7 @@ _EPOLLS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}  # epoll_wait, epoll
 _MACHINE = os.uname().machine
 
 
-class Blocked(NamedTuple):
+class BlockedThread(NamedTuple):
     """A thread that waits for the terminal: which, how that is known, and how long it has run so far.
 
     Two looks that give the same value saw it blocked all the time between them.
@@ -60,20 +60,20 @@ class Terminal(NamedTuple):
             return 0
 
 
-def blocked_reader(terminal: Terminal, top: int) -> Blocked | None:
+def blocked_reader(terminal: Terminal, top: int) -> BlockedThread | None:
     """Who of the foreground waits for the terminal; `top` is the process above everything that runs on it."""
     group = terminal.foreground()
     if group <= 0:
         return None
     identity = _identity(os.fstat(terminal.slave))
-    asleep: Blocked | None = None
+    asleep: BlockedThread | None = None
     for pid in _members(group, top):
         for thread in _threads(pid):
             call = _read(f"/proc/{pid}/task/{thread}/syscall")
             if call is None:
                 asleep = asleep or _sleeping(pid, thread)
             elif how := _waits(pid, call.split(), identity):
-                return Blocked(thread, how, _ran(pid, thread))
+                return BlockedThread(thread, how, _ran(pid, thread))
     return asleep
 
 
@@ -167,11 +167,11 @@ def _memory(pid: int, address: int, size: int) -> bytes:
         os.close(fd)
 
 
-def _sleeping(pid: int, thread: int) -> Blocked | None:
+def _sleeping(pid: int, thread: int) -> BlockedThread | None:
     """The second best: a first thread that sleeps, where its call is not told."""
     fields = (_read(f"/proc/{pid}/task/{thread}/stat") or b"").rpartition(b")")[2].split()
     asleep = thread == pid and bool(fields) and fields[0] == b"S"
-    return Blocked(thread, "idle", _ran(pid, thread)) if asleep else None
+    return BlockedThread(thread, "idle", _ran(pid, thread)) if asleep else None
 
 
 def _ran(pid: int, thread: int) -> str:

@@ -12,7 +12,7 @@ _FLOOD_S = 0.1  # … in this time, before it has to wait for the rest of it
 _LONGEST_WAIT_S = 30.0
 
 
-class Source(Protocol):
+class PumpedProgram(Protocol):
     """Something that prints, and can be typed to."""
 
     master: int
@@ -39,7 +39,7 @@ class Pump:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._sources: dict[int, Source] = {}  # by either of its fds
+        self._sources: dict[int, PumpedProgram] = {}  # by either of its fds
         self._taken: dict[int, tuple[float, int]] = {}  # by master: since when, how much
         self._resting: dict[int, float] = {}  # floods: until when they are not read
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Pump:
         self._thread = threading.Thread(target=self._run, name="terminals", daemon=True)
         self._thread.start()
 
-    def add(self, source: Source) -> None:
+    def add(self, source: PumpedProgram) -> None:
         """Serve a program from now on."""
         with self._lock:
             self._sources[source.master] = self._sources[source.ended_fd] = source
@@ -55,7 +55,7 @@ class Pump:
             self._epoll.register(source.ended_fd, select.EPOLLIN)
         self.nudge()
 
-    def wants_to_write(self, source: Source) -> None:
+    def wants_to_write(self, source: PumpedProgram) -> None:
         """Call `writable` as soon as the terminal takes more."""
         with self._lock:
             if source.master in self._sources:
@@ -99,7 +99,7 @@ class Pump:
     def _events(self, master: int) -> int:
         return 0 if master in self._resting else select.EPOLLIN
 
-    def _serve(self, source: Source, events: int) -> None:
+    def _serve(self, source: PumpedProgram, events: int) -> None:
         fd = source.master
         if events & (select.EPOLLIN | select.EPOLLHUP):
             self._count(fd, source.readable())
@@ -121,7 +121,7 @@ class Pump:
             with self._lock:
                 self._epoll.modify(fd, 0)
 
-    def _finish(self, source: Source) -> None:
+    def _finish(self, source: PumpedProgram) -> None:
         if not select.select([source.ended_fd], [], [], 0)[0]:
             return  # the event was meant for a program whose fd this one got
         with self._lock:

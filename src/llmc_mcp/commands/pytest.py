@@ -15,7 +15,7 @@ from ..kernel.landlock import ruleset
 from ..kernel.launcher import Launcher
 from ..sandbox.sandbox import Sandbox
 from .junit import MAX_ANSWER, MAX_REPORT
-from .runner import Call, Shell, ShellResult
+from .runner import CommandCall, CommandResult, CommandRunner
 
 _SHOWN = 600
 _READER_BYTES = 256 << 20
@@ -23,7 +23,7 @@ _READER_SECONDS = 10  # of the processor's time
 _VENVS = (".venv", "venv")
 
 
-class Failure(NamedTuple):
+class FailedTest(NamedTuple):
     """A test that failed or could not run."""
 
     test: str
@@ -40,12 +40,12 @@ class _Answer(msgspec.Struct):
     errors: int = 0
     skipped: int = 0
     seconds: float = 0.0
-    found: list[Failure] = []
+    found: list[FailedTest] = []
     missing: bool = False
     refused: str = ""
 
 
-class Outcome(NamedTuple):
+class PytestOutcome(NamedTuple):
     """What pytest counted."""
 
     passed: int
@@ -53,18 +53,18 @@ class Outcome(NamedTuple):
     errors: int
     skipped: int
     duration_s: float
-    failures: list[Failure]
+    failures: list[FailedTest]
     handle: str | None
     warnings: list[str]
 
 
-class Pytest:
+class PytestRunner:
     """Runs pytest in the first root with the project's own Python."""
 
-    def __init__(self, launcher: Launcher, shell: Shell, sandbox: Sandbox, files: Filesystem) -> None:
+    def __init__(self, launcher: Launcher, shell: CommandRunner, sandbox: Sandbox, files: Filesystem) -> None:
         self._launcher, self._shell, self._sandbox, self._files = launcher, shell, sandbox, files
 
-    def run(self, path: str | None, args: list[str], timeout_sec: float, call: Call) -> Outcome:
+    def run(self, path: str | None, args: list[str], timeout_sec: float, call: CommandCall) -> PytestOutcome:
         """Run the tests in `path` (all by default)."""
         report = os.memfd_create("junit")
         try:
@@ -129,7 +129,7 @@ def _answer(child: Child, check: Callable[[], None]) -> _Answer:
         return _Answer(refused="it takes too much time or memory")
 
 
-def _outcome(report: _Answer, done: ShellResult) -> Outcome:
+def _outcome(report: _Answer, done: CommandResult) -> PytestOutcome:
     if report.missing:
         raise _no_report(done)
     if report.refused:
@@ -138,7 +138,7 @@ def _outcome(report: _Answer, done: ShellResult) -> Outcome:
             hint=_where(done),
         )
     failed = report.failures + report.errors + report.skipped
-    return Outcome(
+    return PytestOutcome(
         max(report.tests - failed, 0),
         report.failures,
         report.errors,
@@ -150,7 +150,7 @@ def _outcome(report: _Answer, done: ShellResult) -> Outcome:
     )
 
 
-def _no_report(done: ShellResult) -> LlmcError:
+def _no_report(done: CommandResult) -> LlmcError:
     said = _said(done)
     if "No module named pytest" in said:
         return FeatureUnavailable(
@@ -162,10 +162,10 @@ def _no_report(done: ShellResult) -> LlmcError:
     )
 
 
-def _said(done: ShellResult) -> str:
+def _said(done: CommandResult) -> str:
     return (done.stderr.strip() or done.stdout.strip())[-_SHOWN:]
 
 
-def _where(done: ShellResult) -> str:
+def _where(done: CommandResult) -> str:
     whole = f"All that the tests printed: linux_handle_read(handle={done.handle!r}). " if done.handle else ""
     return " ".join([f"{whole}Run fewer tests at a time.", *done.warnings])

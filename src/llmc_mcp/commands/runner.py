@@ -57,7 +57,7 @@ class Sink(Protocol):
     def discard(self) -> None: ...
 
 
-class Call(NamedTuple):
+class CommandCall(NamedTuple):
     """What a command needs from the call it runs for; `room` is what a reply can hold.
 
     `tap` sees all of the output as it comes; `env` is added to the command's environment.
@@ -70,7 +70,7 @@ class Call(NamedTuple):
     env: Mapping[bytes, bytes] | None = None
 
 
-class ShellResult(NamedTuple):
+class CommandResult(NamedTuple):
     """How a command ended. An exit code above 128 stands for the signal that many above it, as in a shell."""
 
     stdout: str
@@ -245,7 +245,7 @@ def split(command: str | list[str]) -> list[str]:
     return words
 
 
-class Shell:
+class CommandRunner:
     """Runs commands; made once per server."""
 
     def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs) -> None:
@@ -259,10 +259,10 @@ class Shell:
         cwd: str | None = None,
         timeout_sec: float,
         stdin: str | None = None,
-        call: Call,
+        call: CommandCall,
         listed: bool = True,
         keep: tuple[int, ...] = (),
-    ) -> ShellResult:
+    ) -> CommandResult:
         """Run a command to its end, its timeout or its cancellation; in every case nothing of it is left running.
 
         `listed=False` starts a program of the operator's or our own choice that need not be on the list; `keep`
@@ -283,12 +283,12 @@ class Shell:
         directory: int,
         timeout_sec: float,
         stdin: str | None,
-        call: Call,
+        call: CommandCall,
         keep: tuple[int, ...],
-    ) -> ShellResult:
+    ) -> CommandResult:
         level = self._sandbox.level()
         watch = self._watcher.watch(directory)
-        kept = _Kept(call)
+        kept = _KeptOutput(call)
         started = time.monotonic()
         try:
             child = self._sandbox.start(_encoded(argv), directory, _text_bytes(stdin), keep, call.env)
@@ -323,7 +323,7 @@ def _text_bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode("utf-8", "replace")
 
 
-def _follow(child: Child, kept: "_Kept", check: Callable[[], None]) -> int:
+def _follow(child: Child, kept: "_KeptOutput", check: Callable[[], None]) -> int:
     """Drain a command until it ends; if it is to end early, let it say its last words."""
     try:
         for stream, piece in child.streams(check):
@@ -337,7 +337,7 @@ def _follow(child: Child, kept: "_Kept", check: Callable[[], None]) -> int:
     return 128 - code if code < 0 else code
 
 
-def _timed_out(timeout_sec: float, kept: "_Kept", watch: Watch) -> Timeout:
+def _timed_out(timeout_sec: float, kept: "_KeptOutput", watch: Watch) -> Timeout:
     said = (kept.text(OUT) + kept.text(ERR)).rstrip()[-_MESSAGE_TAIL:]
     printed = f"; it had printed:\n{said}" if said else "; it had printed nothing"
     handle = kept.finish()
@@ -391,10 +391,10 @@ class _Stream:
         return self.head.decode("utf-8", "replace") + middle + self._end.decode("utf-8", "replace")
 
 
-class _Kept:
+class _KeptOutput:
     """What is kept of a command's output: the ends in memory, all of it in a sink once it is worth one."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CommandCall) -> None:
         self.streams = {OUT: _Stream(), ERR: _Stream()}
         self._call = call
         self._sink: Sink | None = None
@@ -431,9 +431,9 @@ class _Kept:
             self._sink.discard()
             self._sink = None
 
-    def result(self, exit_code: int, duration_ms: int, level: str, warnings: list[str]) -> ShellResult:
+    def result(self, exit_code: int, duration_ms: int, level: str, warnings: list[str]) -> CommandResult:
         out, err = self.text(OUT), self.text(ERR)
         truncated = any(stream.total > _HEAD + _TAIL for stream in self.streams.values())
         if len(json.dumps(out)) + len(json.dumps(err)) <= self._call.room:
             self.discard()  # the reply says it all
-        return ShellResult(out, err, exit_code, duration_ms, truncated, self.finish(), level, warnings)
+        return CommandResult(out, err, exit_code, duration_ms, truncated, self.finish(), level, warnings)

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..files.filesystem import Filesystem
 from ..kernel.exec_status import ExecStatus
-from ..kernel.launcher import ConfinementError, Launcher, Started
+from ..kernel.launcher import ConfinementError, Launcher, RunningChild
 from ..sandbox.profile import SYSTEM_PATH
 from ..sandbox.sandbox import Sandbox
 from .conversation import Check, Conversation, Turn, open_terminal
@@ -54,7 +54,7 @@ _CLAIM = (
 )
 
 
-class Limits(NamedTuple):
+class SessionLimits(NamedTuple):
     """How many programs there may be, for how long, and which variables they may be given."""
 
     per_session: int
@@ -63,10 +63,10 @@ class Limits(NamedTuple):
     variables: tuple[str, ...]
 
 
-def limits_from(config: Config) -> Limits:
+def limits_from(config: Config) -> SessionLimits:
     """The operator's choices, from the configuration."""
     chosen = config.linux_ops.process_limits
-    return Limits(
+    return SessionLimits(
         chosen.max_procs_per_session,
         chosen.max_procs_total,
         chosen.idle_reap_sec,
@@ -81,7 +81,7 @@ class Owner(NamedTuple):
     session_id: str
 
 
-class Running(NamedTuple):
+class RunningProgram(NamedTuple):
     """A program as its owner sees it."""
 
     proc_id: str
@@ -115,10 +115,10 @@ class _Entry:
         return self.conversation is not None and self.conversation.exit_code is not None
 
 
-class Repls:
+class TerminalSessions:
     """Starts programs and knows them; made once per server."""
 
-    def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: Limits) -> None:
+    def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: SessionLimits) -> None:
         self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
         self._watcher = Watcher(files)
         self._lock = threading.Lock()
@@ -220,7 +220,7 @@ class Repls:
 
     def _launch(
         self, argv: list[bytes], directory: int, env: dict[bytes, bytes], slave: int
-    ) -> tuple[Launcher, Started, ExecStatus | None]:
+    ) -> tuple[Launcher, RunningChild, ExecStatus | None]:
         level, launcher = self._sandbox.level(), self._sandbox.launcher
         wrapped = level.name == "workspace"
         launch = level.launch([*_claim(), *argv] if wrapped else argv, directory)
@@ -275,13 +275,13 @@ class Repls:
             self._entries.pop(proc_id, None)
         return code, said, entry.changes()
 
-    def running(self, owner: Owner) -> list[Running]:
+    def running(self, owner: Owner) -> list[RunningProgram]:
         """What a session has, oldest first."""
         now = time.monotonic()
         with self._lock:
             mine = [entry for entry in self._entries.values() if entry.owner == owner]
         return [
-            Running(
+            RunningProgram(
                 entry.proc_id,
                 entry.pid,
                 entry.command,
@@ -353,7 +353,7 @@ class Repls:
             self._pump.wants_to_write(conversation)
 
 
-def _ended_fd(child: Started) -> int:
+def _ended_fd(child: RunningChild) -> int:
     """Readable when the program's supervisor, and with it everything of the program, is gone."""
     try:
         return os.pidfd_open(child.pid)

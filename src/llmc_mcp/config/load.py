@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast, get_origin
 
 import msgspec
 
-from .schema import Config, Key, data_directory, find_key, get_key, keys, put_key, sections
+from .schema import Config, SettingKey, data_directory, find_key, get_key, keys, put_key, sections
 from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, lies_in, one_line
 
 FILE_NAME = "llmc.toml"
@@ -28,7 +28,7 @@ _FLAGS = {
 }
 
 
-class Setting(NamedTuple):
+class GivenSetting(NamedTuple):
     """A key that somebody set. `spelled`: the value is still text, from the command line or the environment."""
 
     key: str
@@ -42,10 +42,10 @@ class Flags(msgspec.Struct):
 
     config_file: str = ""
     roots: list[str] = []
-    settings: list[Setting] = []
+    settings: list[GivenSetting] = []
 
 
-class Loaded(msgspec.Struct):
+class LoadedConfig(msgspec.Struct):
     """A configuration ready for use."""
 
     config: Config
@@ -89,15 +89,15 @@ def parse_flags(arguments: Iterable[str]) -> tuple[Flags, list[str]]:
             name, has_value, text = value.partition("=")
             if not has_value:
                 raise ConfigError(f"--set {value}: expected section.key=value")
-            flags.settings.append(Setting(name.strip().removeprefix("mcp."), text, f"--set {name}", spelled=True))
+            flags.settings.append(GivenSetting(name.strip().removeprefix("mcp."), text, f"--set {name}", spelled=True))
         else:
-            flags.settings.append(Setting(_FLAGS[flag], value, flag, spelled=True))
+            flags.settings.append(GivenSetting(_FLAGS[flag], value, flag, spelled=True))
     return flags, left
 
 
 def load(
     flags: Flags | None = None, *, environ: Mapping[str, str] | None = None, directory: str | None = None
-) -> Loaded:
+) -> LoadedConfig:
     """The configuration in force; raises a ConfigError with a line for each mistake."""
     flags = flags or Flags()
     environ = os.environ if environ is None else environ
@@ -108,7 +108,7 @@ def load(
     files = [file for file in (trusted, workspace) if file is not None]
     pinned = workspace is not None and is_pinned(workspace.path, workspace.content, data_dir)
 
-    merged = _Merged()
+    merged = _ConfigDraft()
     if trusted is not None:
         merged.apply(trusted.settings)
     if workspace is not None and pinned:
@@ -124,7 +124,7 @@ def load(
 
     notices = _choose_mode(merged, files)
     roots, root_risks, refusals = _choose_roots(flags, merged, directory)
-    return Loaded(
+    return LoadedConfig(
         config=merged.config,
         roots=roots,
         data_dir=data_dir,
@@ -138,7 +138,7 @@ def load(
     )
 
 
-class _Merged:
+class _ConfigDraft:
     """The configuration while it is put together: each value with where it was set."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class _Merged:
         self.ignored: list[str] = []
         self.problems: list[str] = []
 
-    def apply(self, settings: Iterable[Setting]) -> None:
+    def apply(self, settings: Iterable[GivenSetting]) -> None:
         """Set what somebody who may has said."""
         for setting in settings:
             typed = self._typed(setting)
@@ -156,7 +156,7 @@ class _Merged:
                 put_key(self.config, setting.key, typed[1])
                 self.sources[setting.key] = setting.origin
 
-    def tighten(self, wishes: Iterable[Setting], directory: str) -> None:
+    def tighten(self, wishes: Iterable[GivenSetting], directory: str) -> None:
         """Grant what a file that nobody vouched for may ask for, and say what it may not."""
         roots = [os.path.realpath(root) for root in _absolute(self.config.configured_roots()[0] or (".",), directory)]
         for wish in wishes:
@@ -178,7 +178,7 @@ class _Merged:
                 self.sources[wish.key] = wish.origin
                 self.untrusted.add(wish.key)
 
-    def _typed(self, setting: Setting) -> tuple[Key, Any] | None:
+    def _typed(self, setting: GivenSetting) -> tuple[SettingKey, Any] | None:
         key = find_key(setting.key)
         if key is None:
             self.problems.append(f"{setting.origin}: {_unknown(setting.key)}")
@@ -190,7 +190,7 @@ class _Merged:
             return None
 
 
-def _granted(key: Key, base: Any, asked: Any, roots: list[str]) -> Any:
+def _granted(key: SettingKey, base: Any, asked: Any, roots: list[str]) -> Any:
     """What of a wish that may only tighten `base` is granted: all of it, the part that tightens, or `base`."""
     match key.rule:
         case "free":
@@ -216,14 +216,16 @@ def _granted(key: Key, base: Any, asked: Any, roots: list[str]) -> Any:
 # --- sources --------------------------------------------------------------------------------------
 
 
-class _File(NamedTuple):
+class _ConfigFile(NamedTuple):
     path: str
     content: bytes
-    settings: list[Setting]
+    settings: list[GivenSetting]
     is_ours: bool  # has an [mcp] table: a file may belong to other programs too
 
 
-def _find_files(flags: Flags, environ: Mapping[str, str], directory: str) -> tuple[_File | None, _File | None]:
+def _find_files(
+    flags: Flags, environ: Mapping[str, str], directory: str
+) -> tuple[_ConfigFile | None, _ConfigFile | None]:
     """The file that the user chose or owns, and the one that lies in the working directory."""
     named = flags.config_file or environ.get("LLMC_CONFIG", "")
     if named:
@@ -243,7 +245,7 @@ def _find_files(flags: Flags, environ: Mapping[str, str], directory: str) -> tup
     return _read_file(users_own, users_own), _read_file(in_workspace, FILE_NAME)
 
 
-def _read_file(path: str, shown: str) -> _File | None:
+def _read_file(path: str, shown: str) -> _ConfigFile | None:
     content = read_bytes(path, shown)
     if content is None:
         return None
@@ -262,12 +264,12 @@ def _read_file(path: str, shown: str) -> _File | None:
         raise ConfigError(f"{shown}: {exc}") from None
     except RecursionError:
         raise ConfigError(f"{shown}: nested too deeply") from None
-    settings: list[Setting] = []
+    settings: list[GivenSetting] = []
     _flatten(tables.get("mcp", {}), (), settings)
     placed = [
         setting._replace(origin=f"{shown}:{_line_of(text, ('mcp', *setting.key.split('.')))}") for setting in settings
     ]
-    return _File(path, content, placed, "mcp" in tables)
+    return _ConfigFile(path, content, placed, "mcp" in tables)
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
@@ -304,10 +306,10 @@ def _demand_plain_file(info: os.stat_result, shown: str) -> None:
         raise ConfigError(f"{shown}: {info.st_size:,} bytes; a configuration has at most {MAX_FILE_BYTES:,}")
 
 
-def _flatten(value: object, path: tuple[str, ...], into: list[Setting]) -> None:
+def _flatten(value: object, path: tuple[str, ...], into: list[GivenSetting]) -> None:
     """Tables into dotted keys. Only our own sections are entered: a value may be a table itself."""
     if not isinstance(value, dict) or ".".join(path) not in sections():
-        into.append(Setting(".".join(path), value, ""))
+        into.append(GivenSetting(".".join(path), value, ""))
         return
     for name, below in cast(dict[str, object], value).items():
         _flatten(below, (*path, name), into)
@@ -340,7 +342,7 @@ def _dotted(name: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in name.split("."))
 
 
-def _from_environment(environ: Mapping[str, str], token_env: str) -> list[Setting]:
+def _from_environment(environ: Mapping[str, str], token_env: str) -> list[GivenSetting]:
     names = [
         name
         for name in environ
@@ -350,7 +352,7 @@ def _from_environment(environ: Mapping[str, str], token_env: str) -> list[Settin
         return []
     by_variable = {variable_of(name): name for name in keys()}
     return [
-        Setting(by_variable.get(name, name.removeprefix(_ENV).lower()), environ[name], name, spelled=True)
+        GivenSetting(by_variable.get(name, name.removeprefix(_ENV).lower()), environ[name], name, spelled=True)
         for name in sorted(names)
     ]
 
@@ -363,14 +365,14 @@ def variable_of(name: str) -> str:
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _check(key: Key, value: object, *, strict: bool = True) -> Any:
+def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
     if key.choices and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
     return typed
 
 
-def _read_text(key: Key, text: str) -> Any:
+def _read_text(key: SettingKey, text: str) -> Any:
     """A value that was typed as text: lists as JSON or separated by commas, tables as JSON."""
     kind = get_origin(key.bare_type)
     value: object = text
@@ -418,7 +420,7 @@ def _unknown(name: str) -> str:
 # --- what follows from it ----------------------------------------------------------------------------
 
 
-def _choose_mode(merged: _Merged, files: list[_File]) -> list[str]:
+def _choose_mode(merged: _ConfigDraft, files: list[_ConfigFile]) -> list[str]:
     """Without a file the small set; a file from before there were modes means what it meant then."""
     if "mode" in merged.sources or not any(file.is_ours for file in files):
         return []
@@ -428,7 +430,7 @@ def _choose_mode(merged: _Merged, files: list[_File]) -> list[str]:
     return [f'{file} sets no mode: {merged.config.mode} it is. Write mode = "hybrid" under [mcp] for the small set.']
 
 
-def _choose_roots(flags: Flags, merged: _Merged, directory: str) -> tuple[list[str], dict[str, str], list[str]]:
+def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[list[str], dict[str, str], list[str]]:
     """The roots, what is risky about them, and why they cannot be used."""
     configured, written_in = merged.config.configured_roots()
     written_out = bool(flags.roots) or (bool(configured) and written_in not in merged.untrusted)
@@ -457,7 +459,7 @@ def _running_as_root() -> dict[str, str]:
     return {"running as root: the tools act with root's rights below the roots": "Start it as an ordinary user."}
 
 
-def _refusals(merged: _Merged) -> list[str]:
+def _refusals(merged: _ConfigDraft) -> list[str]:
     config, sources = merged.config, merged.sources
     found: list[str] = []
     if not config.enabled:
@@ -470,7 +472,7 @@ def _refusals(merged: _Merged) -> list[str]:
     return found
 
 
-def _idle(merged: _Merged, data_dir: str) -> list[str]:
+def _idle(merged: _ConfigDraft, data_dir: str) -> list[str]:
     """One line for all settings that have no effect for the same reason."""
     by_reason: dict[str, list[str]] = {}
     for name in merged.sources:

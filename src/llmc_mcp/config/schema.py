@@ -109,7 +109,7 @@ class Tools(Section):
     dynamic_tools: Annotated[bool, key("list tool_search and call_tool", "off")] = False
 
 
-class Sandbox(Section):
+class SandboxSection(Section):
     """[mcp.sandbox]"""
 
     level: Annotated[
@@ -180,7 +180,7 @@ class CodeExecution(Section):
     max_output_bytes: Annotated[int, amount("bytes of what one execute_code prints that are kept")] = 1 << 20
 
 
-class Rag(Section):
+class RagSection(Section):
     """[mcp.rag]"""
 
     jit_context_enabled: Annotated[bool, key("index and search code", "off")] = True
@@ -277,7 +277,7 @@ class Te(Section):
     reply_tokens: Annotated[int, amount("most tokens that te shows of one command")] = 2_500
 
 
-class Resources(Section):
+class ResourcesSection(Section):
     """[mcp.resources]"""
 
     sidecars: Annotated[Names, key("documents offered as MCP resources", "fewer")] = (
@@ -365,16 +365,16 @@ class Config(Section):
     server: Server = msgspec.field(default_factory=Server)
     auth: Auth = msgspec.field(default_factory=Auth)
     tools: Tools = msgspec.field(default_factory=Tools)
-    sandbox: Sandbox = msgspec.field(default_factory=Sandbox)
+    sandbox: SandboxSection = msgspec.field(default_factory=SandboxSection)
     policy: Policy = msgspec.field(default_factory=Policy)
     hybrid: Hybrid = msgspec.field(default_factory=Hybrid)
     code_execution: CodeExecution = msgspec.field(default_factory=CodeExecution)
-    rag: Rag = msgspec.field(default_factory=Rag)
+    rag: RagSection = msgspec.field(default_factory=RagSection)
     limits: Limits = msgspec.field(default_factory=Limits)
     observability: Observability = msgspec.field(default_factory=Observability)
     session: SessionDefaults = msgspec.field(default_factory=SessionDefaults)
     te: Te = msgspec.field(default_factory=Te)
-    resources: Resources = msgspec.field(default_factory=Resources)
+    resources: ResourcesSection = msgspec.field(default_factory=ResourcesSection)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     docker: Docker = msgspec.field(default_factory=Docker)
     linux_ops: LinuxOps = msgspec.field(default_factory=LinuxOps)
@@ -418,7 +418,7 @@ NOT_IN_FORCE = {
 # --- the tree as a list of keys ------------------------------------------------------------------------------------
 
 
-class Key(NamedTuple):
+class SettingKey(NamedTuple):
     """One setting: its dotted name below [mcp], and everything declared beside it."""
 
     name: str
@@ -473,7 +473,7 @@ def _annotations(section: type[Section]) -> Mapping[str, Any]:
     return get_type_hints(section, include_extras=True)
 
 
-def find_key(name: str) -> Key | None:
+def find_key(name: str) -> SettingKey | None:
     """A setting by its dotted name; one section's types are evaluated, not all."""
     prefix, _, field = name.rpartition(".")
     section = sections().get(prefix)
@@ -482,7 +482,7 @@ def find_key(name: str) -> Key | None:
     annotation = _annotations(type(section))[field]
     meta = next((part for part in get_args(annotation) if isinstance(part, msgspec.Meta)), msgspec.Meta())
     declared = meta.extra or {}
-    return Key(
+    return SettingKey(
         name,
         annotation,
         getattr(section, field),
@@ -494,7 +494,7 @@ def find_key(name: str) -> Key | None:
 
 
 @cache
-def keys() -> Mapping[str, Key]:
+def keys() -> Mapping[str, SettingKey]:
     """Every setting by name."""
     names = (f"{at}.{field}".lstrip(".") for at, section in sections().items() for field in section.__struct_fields__)
     return {name: found for name in names if (found := find_key(name)) is not None}

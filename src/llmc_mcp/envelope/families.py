@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NamedTuple, Protocol
 
 from ..tokens import estimate
-from .family import Budget, Plan, Shown, lines_of
+from .family import Budget, FamilyPlan, ShownOutput, lines_of
 from .programs import FAMILY_OF
 
 _HELD = 1 << 20  # bytes of output that stay in memory; the rest goes to disk
@@ -32,7 +32,7 @@ class Sink(Protocol):
     def discard(self) -> None: ...
 
 
-def recognise(argv: list[str]) -> Plan | None:
+def recognise(argv: list[str]) -> FamilyPlan | None:
     """A plan for a command whose output is understood; None for all others."""
     module = FAMILY_OF.get(os.path.basename(argv[0]))
     return import_module(f".{module}", __package__).plan(argv) if module else None
@@ -44,10 +44,10 @@ def share_of(session_budget: int, used: int, most: int) -> tuple[int, int]:
     return min(max(left // _SHARE, _SMALLEST), most), left
 
 
-class Enriched(NamedTuple):
+class CondensedOutput(NamedTuple):
     """The outcome: what to print, and what it saves."""
 
-    shown: Shown
+    shown: ShownOutput
     handle: str | None
     raw_bytes: int
     raw_tokens: int
@@ -61,7 +61,7 @@ class Enriched(NamedTuple):
 class Envelope:
     """Takes a command's output piece by piece and gives its family the lines."""
 
-    def __init__(self, plan: Plan, open_sink: Callable[[], Sink | None]) -> None:
+    def __init__(self, plan: FamilyPlan, open_sink: Callable[[], Sink | None]) -> None:
         self._plan, self._open_sink = plan, open_sink
         self._sink: Sink | None = None
         self._held = bytearray()
@@ -110,7 +110,7 @@ class Envelope:
         self._rest = lines.pop()[:_LINE]
         return lines
 
-    def finish(self, budget: Budget) -> Enriched | None:
+    def finish(self, budget: Budget) -> CondensedOutput | None:
         """What to show; None when nothing can be, and the output should be given as it is."""
         if self.binary or self.failure is not None:
             return None
@@ -124,7 +124,7 @@ class Envelope:
             return None
         return self._enriched(shown)
 
-    def as_it_is(self, budget: Budget) -> Enriched:
+    def as_it_is(self, budget: Budget) -> CondensedOutput:
         """The beginning and the end, for a reply that has no room for an output that nobody understands."""
         from .text import Ends
 
@@ -132,12 +132,12 @@ class Envelope:
         ends.take(lines_of(bytes(self._held)))
         return self._enriched(ends.show(self.held, budget))
 
-    def _enriched(self, shown: Shown) -> Enriched:
+    def _enriched(self, shown: ShownOutput) -> CondensedOutput:
         raw = estimate(bytes(self._held)) * self._total // max(len(self._held), 1)
         if self._unseen:
             crumb = f"{self._unseen:,} lines after the first {_LOOKED_AT >> 20} MB were not looked at"
             shown = shown._replace(cut=True, crumbs=(*shown.crumbs, crumb))
-        return Enriched(shown, self.keep() if shown.cut else self.drop(), self._total, raw)
+        return CondensedOutput(shown, self.keep() if shown.cut else self.drop(), self._total, raw)
 
     def keep(self) -> str | None:
         """A handle on all of the output."""

@@ -22,7 +22,7 @@ class Budget(NamedTuple):
         return self.tokens < _COUNTS_BELOW
 
 
-class Shown(NamedTuple):
+class ShownOutput(NamedTuple):
     """What is shown of an output. `cut`: something of it is not."""
 
     lines: list[bytes]
@@ -44,12 +44,12 @@ class Family(Protocol):
         """That many more lines came, too late to be looked at; a family that counts lines counts them."""
         ...
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         """As much as fits; `held` is the whole output where it is short enough to be had."""
         ...
 
 
-class Plan(NamedTuple):
+class FamilyPlan(NamedTuple):
     """How to run a command so that its output is understood, and who understands it."""
 
     argv: list[str]

@@ -11,7 +11,7 @@ class Flag(NamedTuple):
     value: str = ""
 
 
-class Syntax(NamedTuple):
+class FlagSyntax(NamedTuple):
     """Which flags take a value. Long ones may be shortened to any unique beginning, as GNU's are."""
 
     short_values: str

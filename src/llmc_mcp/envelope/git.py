@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .family import Budget, Family, Plan, Room, Shown, clip, fits, hot_zone, lines_of, readable
+from .family import Budget, Family, FamilyPlan, Room, ShownOutput, clip, fits, hot_zone, lines_of, readable
 from .text import Ends
 
 _COMMITS = 50_000
@@ -33,14 +33,14 @@ _GENERATED = re.compile(
 )
 
 
-def plan(argv: list[str]) -> Plan | None:
+def plan(argv: list[str]) -> FamilyPlan | None:
     """How to run it; None for the many other things that git does."""
     at = _subcommand(argv)
     if at is None:
         return None
     words = argv[at + 1 :]
     family = _family(argv[at], words[: words.index("--")] if "--" in words else words)
-    return Plan(list(argv), family) if family is not None else None
+    return FamilyPlan(list(argv), family) if family is not None else None
 
 
 def _subcommand(argv: list[str]) -> int | None:
@@ -57,7 +57,7 @@ def _family(name: str, words: list[str]) -> Family | None:
         return any(other.match(word) for word in words if word.startswith("-"))
 
     if name == "log" and not has(_LOG_OTHER):
-        return Ends() if has(_LOG_MORE) else Log()
+        return Ends() if has(_LOG_MORE) else GitLog()
     if name == "diff" and not has(_DIFF_OTHER):
         return Diff()
     if name == "show" and not has(_DIFF_OTHER) and not any(":" in word for word in words):
@@ -88,7 +88,7 @@ class Commit(NamedTuple):
         return clip(b" ".join(part for part in parts if part), _LINE)
 
 
-class Log:
+class GitLog:
     """Commits, newest first, one a line."""
 
     def __init__(self) -> None:
@@ -128,18 +128,18 @@ class Log:
     def skip(self, lines: int) -> None:
         del lines  # a commit has several
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         self._flush()
         counts = {"commits": self._count}
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), counts)
+            return ShownOutput(lines_of(held), counts)
         lines = Room(budget, 0.5 if budget.counts_only else 0.85).fill(commit.line() for commit in self._commits)
         left = self._count - len(lines)
         crumbs = [f"{left:,} more commits" + (f" back to {readable(self._last)}" if self._last else "")] if left else []
         best = [f"{readable(name)} ({count:,})" for name, count in self._authors.most_common(4) if name]
         if best and left:
             crumbs.append(f"authors: {', '.join(best)}")
-        return Shown(lines, counts, "counts" if budget.counts_only else "grouped", True, "", tuple(crumbs))
+        return ShownOutput(lines, counts, "counts" if budget.counts_only else "grouped", True, "", tuple(crumbs))
 
 
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
@@ -226,20 +226,20 @@ class Diff:
     def skip(self, lines: int) -> None:
         del lines
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         changed = {file.path: file.added + file.removed for file in self._files}
         counts = {"files": len(self._files), "added": 0, "removed": 0}
         counts["added"] = sum(file.added for file in self._files)
         counts["removed"] = sum(file.removed for file in self._files)
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), counts)
+            return ShownOutput(lines_of(held), counts)
         ranked = sorted(self._files, key=lambda file: (file.rank, -(file.added + file.removed)))
         listed = Budget(budget.tokens * (7 if budget.counts_only else 5) // 10, budget.bytes // 2)
         lines = [*Room(listed, 0.3).fill(self._intro), *_headings(ranked, listed)]
         if not budget.counts_only:
             lines += _changes(ranked, Room(budget, 0.4))
         level = "counts" if budget.counts_only else "grouped"
-        return Shown(lines, counts, level, True, hot_zone(changed))
+        return ShownOutput(lines, counts, level, True, hot_zone(changed))
 
 
 def _headings(ranked: list[FileDiff], budget: Budget) -> list[bytes]:
@@ -338,10 +338,10 @@ class Status:
     def skip(self, lines: int) -> None:
         del lines
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         counts = {"files": self._count}
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), counts)
+            return ShownOutput(lines_of(held), counts)
         lines = list(self._top)
         share = 0.8 / max(len(self._sections), 1)
         for name, paths in self._sections.items():
@@ -349,7 +349,7 @@ class Status:
             lines += Room(budget, share).fill(_by_folder(paths, budget, share))
         level = "counts" if budget.counts_only else "grouped"
         zone = hot_zone(dict.fromkeys((path.rpartition(b":")[2].strip() for path in self._all()), 1))
-        return Shown(lines, counts, level, True, zone)
+        return ShownOutput(lines, counts, level, True, zone)
 
     def _all(self) -> Iterator[bytes]:
         return (path for paths in self._sections.values() for path in paths)

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .family import Budget, Plan, Room, Shown, clip, hot_zone, readable, zones
-from .flags import Syntax
+from .family import Budget, FamilyPlan, Room, ShownOutput, clip, hot_zone, readable, zones
+from .flags import FlagSyntax
 
 _KEPT_HITS = 1_000  # more than any budget can show
 _KEPT_DEFINITIONS = 1_000
@@ -22,7 +22,7 @@ _USES_PER_FILE = 3  # while other files wait for their first
 _LONGEST_PATTERN = 4_000  # characters of a pattern that are looked at
 _LISTED = 0.2  # share of the room for what is only counted
 
-_GREP = Syntax(
+_GREP = FlagSyntax(
     "efmABCdD",
     frozenset(
         f"--{name}"
@@ -42,7 +42,7 @@ _GREP = Syntax(
     numbers=True,
 )
 _GREP_KNOWN = frozenset(f"-{letter}" for letter in "EFGPeifwxyvsnHarRImABCdD") | {"-NUM"}
-_RG = Syntax(
+_RG = FlagSyntax(
     "efgmABCtTdjME",
     frozenset(
         f"--{name}"
@@ -100,7 +100,7 @@ class InFile:
         self.lines: list[tuple[bytes, bytes, bytes]] = []  # number, ":" for a hit or "-" for context, text
 
 
-def plan(argv: list[str]) -> Plan | None:
+def plan(argv: list[str]) -> FamilyPlan | None:
     """How to run it; None where a flag asks for another kind of output."""
     program = os.path.basename(argv[0])
     is_rg = program == "rg"
@@ -114,14 +114,14 @@ def plan(argv: list[str]) -> Plan | None:
     family = Grep(
         _wanted([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
     )
-    return Plan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
+    return FamilyPlan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
 
 
 def _without_nul(piece: bytes) -> bytes:
     return piece.replace(b"\0", b":")
 
 
-def _understood(name: str, value: str, syntax: Syntax, known: frozenset[str]) -> bool:
+def _understood(name: str, value: str, syntax: FlagSyntax, known: frozenset[str]) -> bool:
     if name in ("--color", "--colour"):
         return value in ("never", "auto")
     return name in known or name in syntax.long_values or name in syntax.long_bare
@@ -253,7 +253,7 @@ class Grep:
         del lines  # hits and context, nobody knows
         self._complete = False
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         del held  # the same hits under their files' names are always shorter
         counts = {"matches": self._matches, "files": len(self._files)}
         found = {file.path: file.count for file in self._files.values()}
@@ -261,7 +261,7 @@ class Grep:
             whole = list(self._everything())
             if (room := Room(budget)).fill(whole) == whole:
                 long = any(len(text) > _SHOWN_LINE for file in self._files.values() for _, _, text in file.lines)
-                return Shown(whole, counts, "all", long, hot_zone(found))
+                return ShownOutput(whole, counts, "all", long, hot_zone(found))
             del room
         if budget.counts_only:
             return self._counts(found, counts, budget)
@@ -306,7 +306,7 @@ class Grep:
         keyed.sort(key=lambda pair: pair[0])
         return (hit for _, hit in keyed)
 
-    def _best(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> Shown:
+    def _best(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> ShownOutput:
         """The best hits under their files, then where the others are."""
         room = Room(budget, 1 - _LISTED)
         chosen: dict[bytes, list[tuple[int, bytes]]] = {}
@@ -324,12 +324,12 @@ class Grep:
         crumbs = [f"{self._matches - shown:,} more in {zones(left)}"] if left else []
         if untouched:
             crumbs.append(f"{len(untouched):,} files not shown; most in {_most(untouched, budget)}")
-        return Shown([*lines, *self._others], counts, "grouped", True, hot_zone(found), tuple(crumbs))
+        return ShownOutput([*lines, *self._others], counts, "grouped", True, hot_zone(found), tuple(crumbs))
 
-    def _counts(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> Shown:
+    def _counts(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> ShownOutput:
         best = sorted(found.items(), key=lambda item: -item[1])
         lines = Room(budget, 0.6).fill(path + b": " + str(count).encode() for path, count in best)
-        return Shown(lines, counts, "counts", True, hot_zone(found), (f"{self._matches:,} in {zones(found)}",))
+        return ShownOutput(lines, counts, "counts", True, hot_zone(found), (f"{self._matches:,} in {zones(found)}",))
 
 
 def _most(found: dict[bytes, int], budget: Budget) -> str:

@@ -11,8 +11,8 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 
-from .family import Budget, Plan, Room, Shown, fits, hot_zone, lines_of, readable
-from .flags import Syntax
+from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, readable
+from .flags import FlagSyntax
 
 _NAMES = 400_000  # entries that are remembered
 _NAMED = 12  # files of a folder that are named before it is summed up
@@ -30,7 +30,7 @@ _CLOSED = frozenset(
 _FIND_OTHER = re.compile(
     r"-(?:f?printf?|f?print0|f?ls|exec(?:dir)?|ok(?:dir)?|delete|D|O\d?|files0-from|help|version)$"
 )
-_FD = Syntax(
+_FD = FlagSyntax(
     "edtEcjSo",
     frozenset(
         f"--{name}"
@@ -48,7 +48,7 @@ _FD = Syntax(
     ),
 )
 _FD_KNOWN = frozenset(f"-{letter}" for letter in "HIusigaLpFedtEjS1") | _FD.long_values | _FD.long_bare
-_LS = Syntax("IwT", frozenset({"--ignore", "--hide", "--sort", "--time", "--color", "--time-style"}))
+_LS = FlagSyntax("IwT", frozenset({"--ignore", "--hide", "--sort", "--time", "--color", "--time-style"}))
 _LS_KNOWN = frozenset(f"-{letter}" for letter in "aAlhRrtSXU1dpFGgonvkLHf") | {
     *("--all", "--almost-all", "--recursive", "--reverse", "--directory", "--human-readable", "--classify"),
     *("--group-directories-first", "--sort", "--time", "--ignore", "--hide", "--si", "--dereference"),
@@ -56,18 +56,18 @@ _LS_KNOWN = frozenset(f"-{letter}" for letter in "aAlhRrtSXU1dpFGgonvkLHf") | {
 _LS_LONG = frozenset({"-l", "-g", "-o", "-n"})
 
 
-def plan(argv: list[str]) -> Plan | None:
+def plan(argv: list[str]) -> FamilyPlan | None:
     """How to run it; None where it would print anything but names."""
     program = os.path.basename(argv[0])
     if program == "find":
         plain = not any(_FIND_OTHER.match(word) and word != "-print" for word in argv[1:])
-        return Plan(list(argv), Paths()) if plain else None
+        return FamilyPlan(list(argv), Paths()) if plain else None
     syntax, known = (_LS, _LS_KNOWN) if program == "ls" else (_FD, _FD_KNOWN)
     flags = list(syntax.parse(argv[1:]))
     names = {flag.name for flag in flags if flag.name and (flag.name, flag.value) != ("--color", "never")}
     if not names <= known:
         return None
-    return Plan(list(argv), Listing(long=bool(names & _LS_LONG)) if program == "ls" else Paths())
+    return FamilyPlan(list(argv), LsListing(long=bool(names & _LS_LONG)) if program == "ls" else Paths())
 
 
 class Folder:
@@ -106,20 +106,20 @@ class Paths:
     def skip(self, lines: int) -> None:
         self._count += lines
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         counts = {"files": self._count}
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), counts)
+            return ShownOutput(lines_of(held), counts)
         found = {folder: len(names) for folder, names in self._by_folder.items()}
         zone = hot_zone(found)
         if self._kept == self._count and not budget.counts_only and self.nothing_lost:
             whole = list(self._folded())
             if Room(budget).fill(whole) == whole:
-                return Shown(whole, counts, "grouped", False, zone)
+                return ShownOutput(whole, counts, "grouped", False, zone)
         tree = self._tree()
         named = 3 if budget.counts_only else _NAMED
         lines = _opened(tree, Room(budget, 0.85), named)
-        return Shown(lines, counts, "counts" if budget.counts_only else "grouped", True, zone)
+        return ShownOutput(lines, counts, "counts" if budget.counts_only else "grouped", True, zone)
 
     nothing_lost = True  # the names are all that the command printed
 
@@ -218,7 +218,7 @@ def _own(folder: Folder, named: int) -> bytes:
     return (folder.path or b"./") + b": " + names + left
 
 
-class Listing(Paths):
+class LsListing(Paths):
     """What ls prints: names, under the folder's own name where there are several."""
 
     def __init__(self, *, long: bool) -> None:

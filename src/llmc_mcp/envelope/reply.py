@@ -8,7 +8,7 @@ from ..tokens import estimate
 from ..tool import Result
 
 if TYPE_CHECKING:
-    from .families import Enriched
+    from .families import CondensedOutput
 
 _STDERR = 4_000  # characters of stderr in a JSON answer: its end
 _VERSION = 1
@@ -25,7 +25,7 @@ class Enrichment(msgspec.Struct, omit_defaults=True):
     hot_zone: str = ""
 
 
-class Told(msgspec.Struct):
+class Cost(msgspec.Struct):
     """What the command cost, and what its session has left."""
 
     latency_ms: float
@@ -43,7 +43,7 @@ class TeOutput(Result):
     stderr: str
     exit_code: int
     enrichment: Enrichment | None = None
-    telemetry: Told | None = None
+    telemetry: Cost | None = None
     warnings: list[str] | None = None
     body: ClassVar[str] = "stdout"
 
@@ -53,7 +53,7 @@ class TeOutput(Result):
             self.enrichment.truncated = True
 
 
-def as_text(name: str, done: "Enriched") -> bytes:
+def as_text(name: str, done: "CondensedOutput") -> bytes:
     """The header, the body, and where the rest is."""
     body = done.body()
     shown = done.shown
@@ -66,7 +66,7 @@ def as_text(name: str, done: "Enriched") -> bytes:
     return header + body + _how_to_go_on(done)
 
 
-def _how_to_go_on(done: "Enriched") -> bytes:
+def _how_to_go_on(done: "CondensedOutput") -> bytes:
     if not done.shown.cut:
         return b""
     if done.handle is None:
@@ -74,7 +74,7 @@ def _how_to_go_on(done: "Enriched") -> bytes:
     return f"# TE: all of it: te --handle {done.handle} [--chunk N | --grep PATTERN]\n".encode()
 
 
-def enrichment_of(done: "Enriched") -> Enrichment:
+def enrichment_of(done: "CondensedOutput") -> Enrichment:
     """The JSON form of what became of the output."""
     shown = done.shown
     count = next(iter(shown.counts.values()), 0)

@@ -5,7 +5,7 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from .family import Budget, Plan, Room, Shown, clip, fits, lines_of
+from .family import Budget, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
 
 _FAILURES = 500
 _PER_FAILURE = 60  # lines of a failure that are remembered
@@ -49,7 +49,7 @@ _NPM = Style(
 )
 
 
-def plan(argv: list[str]) -> Plan | None:
+def plan(argv: list[str]) -> FamilyPlan | None:
     """How to run it; None for what does not run tests, or talks to a person while it does."""
     program = os.path.basename(argv[0])
     words = argv[1:]
@@ -58,19 +58,19 @@ def plan(argv: list[str]) -> Plan | None:
             return None
         program, words = "pytest", words[2:]
     if program in ("pytest", "py.test"):
-        return None if any(_PYTEST_OTHER.match(word) for word in words) else Plan(list(argv), Pytest())
+        return None if any(_PYTEST_OTHER.match(word) for word in words) else FamilyPlan(list(argv), PytestOutput())
     style = {"cargo": _CARGO, "go": _GO}.get(program, _NPM)
     runs_tests = words[:1] == ["test"] or (program == "npm" and words[:1] in (["t"], ["tst"]))
     if not runs_tests or any(word in ("-json", "--json", "--watch", "--watchAll", "--help", "-h") for word in words):
         return None
-    return Plan(list(argv), TestRun(style))
+    return FamilyPlan(list(argv), TestRun(style))
 
 
 def _clean(line: bytes) -> bytes:
     return _COLOUR.sub(b"", line) if b"\x1b" in line else line
 
 
-class Pytest:
+class PytestOutput:
     """Failures with their place and reason, the short summary, the closing line."""
 
     def __init__(self) -> None:
@@ -113,20 +113,20 @@ class Pytest:
     def skip(self, lines: int) -> None:
         self._count += lines
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         counts = {_plural(word): int(number) for number, word in _COUNTED.findall(self._closing)}
         counts = {"failed": counts.pop("failed", 0), **counts, "lines": self._count}
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), counts)
+            return ShownOutput(lines_of(held), counts)
         if not self._closing:  # it broke off: its last words are what there is
-            return Shown(Room(budget).fill(self._last), counts, "grouped", True)
+            return ShownOutput(Room(budget).fill(self._last), counts, "grouped", True)
         lines = [self._closing, *Room(budget, 0.3 if self._failures else 0.8).fill(self._summary)]
         room = Room(budget, 0.6)
         for title, said in self._failures if not budget.counts_only else ():
             kept = room.fill([b"___ " + title, *said])
             lines += kept if len(kept) > 1 else []
         crumbs = (f"{len(self._summary)} failures; pytest NODEID runs one again",) if self._summary else ()
-        return Shown(lines, counts, "counts" if budget.counts_only else "grouped", True, "", crumbs)
+        return ShownOutput(lines, counts, "counts" if budget.counts_only else "grouped", True, "", crumbs)
 
 
 def _plural(word: bytes) -> str:
@@ -167,9 +167,9 @@ class TestRun:
     def skip(self, lines: int) -> None:
         self._count += lines
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         counts = {"failed_lines": self._failed, "passed_lines": self._passed, "lines": self._count}
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), counts)
+            return ShownOutput(lines_of(held), counts)
         ending = Room(budget, 0.25).fill(self._summary) or Room(budget, 0.25).fill(self._last)
-        return Shown([*Room(budget, 0.65).fill(self._kept), *ending], counts, "grouped", True)
+        return ShownOutput([*Room(budget, 0.65).fill(self._kept), *ending], counts, "grouped", True)

@@ -8,16 +8,16 @@ import re
 from collections import deque
 
 from ..tokens import estimate
-from .family import Budget, Plan, Room, Shown, clip, fits, lines_of
-from .flags import Syntax
+from .family import Budget, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
+from .flags import FlagSyntax
 
 _HEAD, _TAIL = 60, 60  # lines
 _LANDMARKS = 5_000
 _LINE = 240  # bytes of a line that are shown of a cut text
 
-_CAT = Syntax("", long_bare=frozenset({"--number", "--number-nonblank", "--squeeze-blank"}))
+_CAT = FlagSyntax("", long_bare=frozenset({"--number", "--number-nonblank", "--squeeze-blank"}))
 _CAT_KNOWN = frozenset({"-n", "-b", "-s", "-u", *_CAT.long_bare})
-_ENDS = Syntax(
+_ENDS = FlagSyntax(
     "nc", frozenset({"--lines", "--bytes"}), frozenset({"--quiet", "--silent", "--verbose", "--follow"}), numbers=True
 )
 _ENDS_KNOWN = frozenset({"-n", "-NUM", "--lines", "-q", "-v", "--quiet", "--silent", "--verbose"})
@@ -40,7 +40,7 @@ _CODES = (
 )
 
 
-def plan(argv: list[str]) -> Plan | None:
+def plan(argv: list[str]) -> FamilyPlan | None:
     """How to run it; None for what follows a file, counts bytes, shows the invisible or reads a pipe."""
     program = os.path.basename(argv[0])
     syntax, known = (_CAT, _CAT_KNOWN) if program == "cat" else (_ENDS, _ENDS_KNOWN)
@@ -50,7 +50,7 @@ def plan(argv: list[str]) -> Plan | None:
     if not names <= known or not files or "-" in files:
         return None
     numbered = bool(names & {"-n", "-b", "--number", "--number-nonblank"}) and program == "cat"
-    return Plan(list(argv), Text(_landmarks_of(files), numbered=numbered or len(files) > 1, ends=program))
+    return FamilyPlan(list(argv), Text(_landmarks_of(files), numbered=numbered or len(files) > 1, ends=program))
 
 
 def _landmarks_of(files: list[str]) -> re.Pattern[bytes]:
@@ -77,13 +77,13 @@ class Ends:
         self.count += lines
         self.tail.clear()
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), {"lines": self.count})
+            return ShownOutput(lines_of(held), {"lines": self.count})
         head, tail = self.both_ends(budget, 0.4, 0.5)
         left_out = self.count - len(head) - len(tail)
         middle = [f"… {left_out:,} lines left out …".encode()] if left_out else []
-        return Shown([*head, *middle, *tail], {"lines": self.count}, "grouped", True)
+        return ShownOutput([*head, *middle, *tail], {"lines": self.count}, "grouped", True)
 
     def both_ends(self, budget: Budget, head_share: float, tail_share: float) -> tuple[list[bytes], list[bytes]]:
         """The lines of each end that fit; none of them twice."""
@@ -117,18 +117,20 @@ class Text(Ends):
             del self._marks[_LANDMARKS:]
         super().take(lines)
 
-    def show(self, held: bytes | None, budget: Budget) -> Shown:
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         counts = {"lines": self.count}
         if held is not None and fits(held, budget):
-            return Shown(lines_of(held), counts)
+            return ShownOutput(lines_of(held), counts)
         if budget.counts_only:
-            return Shown(self._chosen(budget, 0.6), counts, "counts", True)
+            return ShownOutput(self._chosen(budget, 0.6), counts, "counts", True)
         head, tail = self.both_ends(budget, 0.45 - self._tail_share, self._tail_share)
         marks = self._chosen(budget, 0.5, after=len(head), before=self.count - len(tail) + 1)
         left_out = self.count - len(head) - len(tail)
         there = sum(len(head) < number <= self.count - len(tail) for _, number, _ in self._marks)
         what = f"… {left_out:,} lines left out" + (f"; {len(marks)} of {there} landmarks in them:" if marks else " …")
-        return Shown([*head, what.encode(), *marks, *(["…".encode()] if marks else []), *tail], counts, "grouped", True)
+        return ShownOutput(
+            [*head, what.encode(), *marks, *(["…".encode()] if marks else []), *tail], counts, "grouped", True
+        )
 
     def line(self, number: int, text: bytes) -> bytes:
         return clip(text, _LINE) if self._numbered else str(number).encode() + b":" + clip(text, _LINE)

@@ -73,7 +73,7 @@ class Entry(NamedTuple):
 DirEntry = os.DirEntry[str]
 
 
-class Bound:
+class WalkBudget:
     """How many entries a walk may still come across; `reached` once there were more."""
 
     def __init__(self, entries: int) -> None:
@@ -465,7 +465,7 @@ class Filesystem:
         include_hidden: bool,
         enter: Callable[[bytes], bool] | None = None,
         with_stat: bool = False,
-        bound: Bound | None = None,
+        bound: WalkBudget | None = None,
     ) -> Iterator[Entry]:
         """Entries below a directory, level by level, each level sorted; links are rows, never followed.
 
@@ -489,7 +489,7 @@ class Filesystem:
             os.close(top)
 
     def _scan_below(
-        self, top: int, prefix: bytes, include_hidden: bool, with_stat: bool, bound: Bound | None
+        self, top: int, prefix: bytes, include_hidden: bool, with_stat: bool, bound: WalkBudget | None
     ) -> list[Entry]:
         """Sorted entries of a directory below `top`; none when it vanished, became a link, or may not be read.
 

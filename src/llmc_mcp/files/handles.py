@@ -38,7 +38,7 @@ _LIST = (
 Meta = dict[str, str | int]
 
 
-class Policy(NamedTuple):
+class HandleRetention(NamedTuple):
     """How much is kept, and for how long."""
 
     total_bytes: int
@@ -46,10 +46,10 @@ class Policy(NamedTuple):
     ttl_seconds: float
 
 
-def policy_from(config: Config) -> Policy:
+def policy_from(config: Config) -> HandleRetention:
     """What the operator set."""
     limits = config.limits
-    return Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
+    return HandleRetention(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
 
 
 class Handle(NamedTuple):
@@ -108,7 +108,7 @@ class LineIndex:
 class Handles:
     """Makes, finds, pages and evicts handles of a caller with certain roots; a person, with None, finds all."""
 
-    def __init__(self, store: Store, policy: Policy, roots: RootSet | None) -> None:
+    def __init__(self, store: Store, policy: HandleRetention, roots: RootSet | None) -> None:
         self._store, self._policy, self._roots = store, policy, roots
         self._key = "" if roots is None else roots.key
         self.folder = os.path.join(store.data_dir, "handles")

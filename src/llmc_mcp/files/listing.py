@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import FeatureUnavailable, InvalidArgument
 from . import names
-from .filesystem import Bound, Entry, Filesystem, Place, kind_of
+from .filesystem import Entry, Filesystem, Place, WalkBudget, kind_of
 from .ripgrep import Search
 
 _GLOB = re.compile(r"[*?\[]")
@@ -27,7 +27,7 @@ class Lister:
         file_glob: str | None,
         include_ignored: bool,
         check: Callable[[], None],
-        bound: Bound,
+        bound: WalkBudget,
         notes: list[str],
     ) -> Iterator[Entry]:
         """Entries with size and time, level by level; an ignored or empty directory is an entry, not entered.

@@ -16,12 +16,12 @@ _SETTLED_NS = 3_000_000_000  # a file that changed later than this may change ag
 class Costs(NamedTuple):
     """The limits that reading obeys."""
 
-    lines: slices.Limits
+    lines: slices.SliceLimits
     hash_bytes: int
     image_bytes: int
 
 
-class Reading(NamedTuple):
+class FileSlice(NamedTuple):
     """What was read: `first` and `next_offset` count lines from 0; `info` is the file's stat at that moment."""
 
     text: str
@@ -63,7 +63,7 @@ class Reader:
         self._files, self._costs = files, costs
         self._facts = _Facts()
 
-    def read(self, place: Place, offset: int, max_lines: int, check: Callable[[], None]) -> Reading:
+    def read(self, place: Place, offset: int, max_lines: int, check: Callable[[], None]) -> FileSlice:
         """A slice of a text file, an image, or one line that describes what else it is."""
         fd, info = self._files.open_file(place)
         try:
@@ -73,7 +73,7 @@ class Reader:
 
     def read_unchanged(
         self, place: Place, identity: str, offset: int, max_lines: int, check: Callable[[], None]
-    ) -> Reading:
+    ) -> FileSlice:
         """The same, but STALE when the file is no longer the one that `identity` stands for."""
         fd, info = self._files.open_file(place)
         try:
@@ -100,7 +100,7 @@ class Reader:
         finally:
             os.close(fd)
 
-    def _read(self, fd: int, info: os.stat_result, offset: int, max_lines: int, check: Callable[[], None]) -> Reading:
+    def _read(self, fd: int, info: os.stat_result, offset: int, max_lines: int, check: Callable[[], None]) -> FileSlice:
         head = slices.read_head(fd)
         encoding = slices.encoding_of(head, whole=info.st_size <= len(head))
         if encoding is None:
@@ -110,7 +110,7 @@ class Reader:
         part = slices.read_slice(fd, info.st_size, encoding, offset, max_lines, self._costs.lines, check, total)
         if total is None and part.total_exact:
             self._facts.put("lines", info, part.total)
-        return Reading(
+        return FileSlice(
             part.text,
             info,
             part.first,
@@ -120,14 +120,14 @@ class Reader:
             None if encoding == "utf-8" else encoding,
         )
 
-    def _describe(self, fd: int, head: bytes, info: os.stat_result, check: Callable[[], None]) -> Reading:
+    def _describe(self, fd: int, head: bytes, info: os.stat_result, check: Callable[[], None]) -> FileSlice:
         mime_type = slices.image_type(head)
         if mime_type and info.st_size <= self._costs.image_bytes:
-            return Reading("", info, mime_type=mime_type, image=os.pread(fd, info.st_size, 0))
+            return FileSlice("", info, mime_type=mime_type, image=os.pread(fd, info.st_size, 0))
         words = [mime_type or slices.binary_type(head), f"{info.st_size:,} bytes"]
         if digest := self._sha256(fd, info, check):
             words.append(f"sha256 {digest}")
-        return Reading(", ".join(words), info, mime_type=mime_type)
+        return FileSlice(", ".join(words), info, mime_type=mime_type)
 
     def _sha256(self, fd: int, info: os.stat_result, check: Callable[[], None]) -> str | None:
         import hashlib

@@ -59,7 +59,7 @@ class Query(NamedTuple):
     multiline: bool = False
 
 
-class Hit(NamedTuple):
+class MatchedLine(NamedTuple):
     """A matching line and its neighbours; `start` is the number of the first line in `snippet`."""
 
     path: str
@@ -68,10 +68,10 @@ class Hit(NamedTuple):
     snippet: str
 
 
-class Found(NamedTuple):
+class RipgrepHits(NamedTuple):
     """Hits by path, maybe more than asked for, and how many there are; past the cap counting stops."""
 
-    hits: list[Hit]
+    hits: list[MatchedLine]
     total: int
     exact: bool
 
@@ -84,7 +84,7 @@ class Search:
         self._binary = find_ripgrep()
         self._ruleset = self._confinement()
 
-    def content(self, place: Place, query: Query, max_results: int, check: Callable[[], None]) -> Found:
+    def content(self, place: Place, query: Query, max_results: int, check: Callable[[], None]) -> RipgrepHits:
         """Lines in or below `place` that match."""
         one_mount = [] if self._files.access.cross_mounts else [b"--one-file-system"]
         flags = [*_FIXED, *one_mount, *_flags(query), b"-e", _pattern(query.pattern), b"--"]
@@ -92,12 +92,12 @@ class Search:
         try:
             if is_directory:
                 base = f"{place.absolute.rstrip('/')}/"
-                printed = _Printed(
+                printed = _RipgrepOutput(
                     lambda path: base + names.show(path.removeprefix(b"./")), self._may_show(where, base)
                 )
                 child = self._child([*flags, b"./"], cwd=where)
             else:  # the file is opened here and handed over: no name is left that could be swapped
-                printed = _Printed(lambda _: place.absolute, lambda _: True)
+                printed = _RipgrepOutput(lambda _: place.absolute, lambda _: True)
                 child = self._child([*flags, b"-"], stdin=where)
             exact = self._read(child, printed, check)
             # ripgrep's threads finish files in any order; sorted, a complete answer is always the same. Of a flood,
@@ -106,7 +106,7 @@ class Search:
         finally:
             os.close(where)
         hits.sort(key=lambda hit: (hit.path.split("/"), hit.line))
-        return Found(hits, printed.count if exact else min(printed.count, self._count_cap), exact)
+        return RipgrepHits(hits, printed.count if exact else min(printed.count, self._count_cap), exact)
 
     def _child(self, arguments: list[bytes], *, cwd: int | None = None, stdin: int | None = None) -> Child:
         """ripgrep, in a directory or on an open file; it sees nothing but what lies below the roots."""
@@ -115,7 +115,7 @@ class Search:
         plan = own_plan()
         return Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset, plan=plan, stdin=stdin)
 
-    def _read(self, child: Child, printed: "_Printed", check: Callable[[], None]) -> bool:
+    def _read(self, child: Child, printed: "_RipgrepOutput", check: Callable[[], None]) -> bool:
         """Take what ripgrep prints; False when it was stopped because there is too much of it."""
         with child:
             for piece in child.output(check):
@@ -256,7 +256,7 @@ def _explain(child: Child) -> None:
         raise Internal(f"ripgrep failed (exit {child.exit_code}): {message[:200]}")
 
 
-class _Printed:
+class _RipgrepOutput:
     """What ripgrep printed: counted as it comes, taken apart when it is known how much of it is wanted."""
 
     def __init__(self, shown: Callable[[bytes], str], may_show: Callable[[bytes], bool]) -> None:
@@ -286,18 +286,18 @@ class _Printed:
             self._files[-1][1].append(lines)
             self.count += lines.count(b"\0")
 
-    def hits(self, context: int, limit: int | None) -> list[Hit]:
+    def hits(self, context: int, limit: int | None) -> list[MatchedLine]:
         """The hits in the order they were printed, the first `limit` of them."""
-        hits: list[Hit] = []
+        hits: list[MatchedLine] = []
         for path, pieces in self._files:
             if limit is not None and len(hits) >= limit:
                 break
             shown = self._shown(path)
-            group: list[_Line] = []
+            group: list[_PrintedLine] = []
             matches = len(hits)
             for match in _LINE.finditer(b"".join(pieces)):
                 number, kind, text = match.groups()
-                line = _Line(int(number), kind == b"\0", text)
+                line = _PrintedLine(int(number), kind == b"\0", text)
                 if group and group[-1].number + 1 != line.number:
                     hits += _from_group(shown, group, context)
                     group = []
@@ -309,7 +309,7 @@ class _Printed:
         return hits[:limit]
 
 
-class _Line(NamedTuple):
+class _PrintedLine(NamedTuple):
     """A printed line, taken apart."""
 
     number: int
@@ -317,14 +317,14 @@ class _Line(NamedTuple):
     text: bytes
 
 
-def _from_group(path: str, group: list[_Line], context: int) -> list[Hit]:
+def _from_group(path: str, group: list[_PrintedLine], context: int) -> list[MatchedLine]:
     """Hits from a run of adjacent lines; a line is shown once, with the first hit it belongs to."""
     at = [index for index, line in enumerate(group) if line.is_match]
-    hits: list[Hit] = []
+    hits: list[MatchedLine] = []
     shown = 0
     for index, following in zip(at, [*at[1:], len(group)], strict=False):
         first = max(index - context, shown)
         shown = min(index + context + 1, following)
         text = b"\n".join(line.text for line in group[first:shown]).replace(b"\r\n", b"\n").rstrip(b"\r")
-        hits.append(Hit(path, group[index].number, group[first].number, text.decode("utf-8", "replace")))
+        hits.append(MatchedLine(path, group[index].number, group[first].number, text.decode("utf-8", "replace")))
     return hits

@@ -27,7 +27,7 @@ _KNOWN_BINARIES = {
 }
 
 
-class Limits(NamedTuple):
+class SliceLimits(NamedTuple):
     """What a slice may cost."""
 
     slice_bytes: int
@@ -95,7 +95,7 @@ def read_slice(
     encoding: str,
     offset: int,
     max_lines: int,
-    limits: Limits,
+    limits: SliceLimits,
     check: Callable[[], None],
     known_total: int | None = None,
 ) -> Slice:
@@ -159,7 +159,7 @@ class _Source:
 class _Collector:
     """Takes whole lines until it has enough; keeps only the head of a line that is too long."""
 
-    def __init__(self, first: int, max_lines: int, limits: Limits, *, utf8: bool) -> None:
+    def __init__(self, first: int, max_lines: int, limits: SliceLimits, *, utf8: bool) -> None:
         self.first, self.max_lines, self.limits, self.utf8 = first, max_lines, limits, utf8
         self.kept: list[bytes] = []
         self.kept_bytes = 0
@@ -217,7 +217,13 @@ class _Collector:
 
 
 def _forward(
-    source: _Source, start: int, line: int, offset: int, max_lines: int, limits: Limits, known_total: int | None = None
+    source: _Source,
+    start: int,
+    line: int,
+    offset: int,
+    max_lines: int,
+    limits: SliceLimits,
+    known_total: int | None = None,
 ) -> Slice:
     """Skip from `line` (at byte `start`) to line `offset`, collect, then count what is left."""
     collector = _Collector(offset, max_lines, limits, utf8=source.encoding != "latin-1")

@@ -20,7 +20,7 @@ from ..tool import Result, ToolDef, as_payload
 from .catalog import Catalog
 from .log import Log
 from .rate_limit import Limiter
-from .render import Rendered, fit, render
+from .render import RenderedReply, fit, render
 from .usage import Recorder, Usage, summarize
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Gate:
         with self.limits.admitted(ctx.session):
             return self._observed(ctx, name, raw_args, run)
 
-    def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> Rendered:
+    def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> RenderedReply:
         """Run a tool; returns what to send, in the format that is in force."""
         limit = self.reply_limit(reply_bytes)
         try:
@@ -150,7 +150,7 @@ class Gate:
         tool = self.catalog.known(name)
         name = tool.name if tool is not None else name
         sent: str | bytes = (
-            outcome.text if isinstance(outcome, Rendered) else outcome if isinstance(outcome, bytes) else ""
+            outcome.text if isinstance(outcome, RenderedReply) else outcome if isinstance(outcome, bytes) else ""
         )
         problems, self.app.problems = self.app.problems, []
         for warning in [*ctx.warnings, *problems]:
@@ -210,7 +210,7 @@ class Gate:
         except OSError as exc:
             self.log.warning("audit", reason=str(exc), tool=tool.name, cid=ctx.correlation_id)
 
-    def render(self, result: object) -> Rendered:
+    def render(self, result: object) -> RenderedReply:
         """The text of a result in the format that is in force."""
         return render(result, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
 
@@ -262,7 +262,7 @@ def _bytes_of(arguments: object) -> int:
 
 def _not_sent(ctx: Context, outcome: object, sent: int) -> int:
     """Bytes that the tool produced and no model has to read: kept behind a handle, or handed to code."""
-    if isinstance(outcome, msgspec.Struct) and not isinstance(outcome, Rendered):
+    if isinstance(outcome, msgspec.Struct) and not isinstance(outcome, RenderedReply):
         return len(msgspec.json.encode(cast(object, outcome)))
     return max(ctx.kept_bytes - sent, 0)
 

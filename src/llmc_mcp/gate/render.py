@@ -26,7 +26,7 @@ _LINE_NUMBER = 12  # what stands before a line, and its end
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-class Rendered(msgspec.Struct):
+class RenderedReply(msgspec.Struct):
     """What a surface sends: text, and maybe an image."""
 
     text: str
@@ -157,12 +157,12 @@ def neutral(text: str) -> str:
     return _CONTROLS.sub(_visible, text)
 
 
-def render(result: object, *, lean: bool, first_root: str) -> Rendered:
+def render(result: object, *, lean: bool, first_root: str) -> RenderedReply:
     """The reply for a result that `fit` has seen."""
     image: object = getattr(result, "image", None)
     shown_image = image if isinstance(image, Image) else None
     if not lean:
-        return Rendered(_json(_without_image(result)), shown_image)
+        return RenderedReply(_json(_without_image(result)), shown_image)
     fields = _fields(result)
     body_name = result.body if isinstance(result, Result) else ""
     body: object = fields.pop(body_name, "")
@@ -174,7 +174,7 @@ def render(result: object, *, lean: bool, first_root: str) -> Rendered:
     meta = {key: _lean_value(key, value, first_root) for key, value in meta.items() if _worth_saying(key, value)}
     meta.pop(_SAID_BY_BODY_BYTES, None)
     if not body_name:
-        return Rendered(_json(meta), shown_image)
+        return RenderedReply(_json(meta), shown_image)
     if isinstance(body, Streams):
         meta = {"exit_code": body.exit_code, **meta}
         lines = [_lean_streams(body)]
@@ -184,7 +184,7 @@ def render(result: object, *, lean: bool, first_root: str) -> Rendered:
         lines = [body] if isinstance(body, str) else _lean_rows(cast(list[object], body), first_root)
     text = neutral("\n".join(lines))
     meta["body_bytes"] = len(text.encode("utf-8", "replace"))
-    return Rendered(f"{_json(meta)}\n{text}", shown_image)
+    return RenderedReply(f"{_json(meta)}\n{text}", shown_image)
 
 
 def _lean_streams(body: Streams) -> str:

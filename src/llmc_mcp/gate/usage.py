@@ -59,7 +59,7 @@ _COLUMNS = ", ".join(Usage._fields)
 _INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * len(Usage._fields))})"  # noqa: S608 -- names from above
 
 
-class Sink(Protocol):
+class UsageSink(Protocol):
     """What gets the rows besides the store."""
 
     def append(self, rows: list[Usage]) -> None: ...
@@ -127,7 +127,7 @@ class Recorder:
     def __init__(
         self,
         store: Callable[[], "Store"],
-        sinks: tuple[Sink, ...] = (),
+        sinks: tuple[UsageSink, ...] = (),
         retention_days: int = 0,
         listeners: Sequence[Callable[[Usage], None]] = (),
     ) -> None:

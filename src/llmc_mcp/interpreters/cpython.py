@@ -23,10 +23,10 @@ from ..kernel.child import OUT, Child
 from ..kernel.launcher import Launcher
 from ..kernel.memory import over
 from ..kernel.scratch import Scratch
-from ..sandbox.profile import Level, Settings
+from ..sandbox.profile import Level, SandboxSettings
 from ..sandbox.sandbox import Sandbox
 from ..sandbox.selftest import interpreter
-from .engine import LARGEST_VALUE, NOTHING, Failure, Functions, Limits, Outcome, Printed, nearest
+from .engine import LARGEST_VALUE, NOTHING, Functions, PrintBuffer, RunFailure, RunLimits, RunOutcome, nearest
 from .tool_channel import MAX_ARGUMENTS, RunError, ToolLine
 
 _PROCESSES = 128
@@ -55,7 +55,7 @@ _HINTS = (
 # --- the engine --------------------------------------------------------------------------------------
 
 
-class _Place(NamedTuple):
+class _RunFolder(NamedTuple):
     """Where one run takes place."""
 
     level: Level
@@ -65,14 +65,14 @@ class _Place(NamedTuple):
 class PythonEngine:
     """Code in CPython; made once per server. `vouched`: the operator says that the whole server is isolated."""
 
-    def __init__(self, launcher: Launcher, settings: Settings, data_dir: str, *, vouched: bool) -> None:
+    def __init__(self, launcher: Launcher, settings: SandboxSettings, data_dir: str, *, vouched: bool) -> None:
         self._launcher, self._settings, self._data_dir, self._vouched = launcher, settings, data_dir, vouched
         self._sandbox = Sandbox(launcher, settings, (), data_dir)
         self._choosing = threading.Lock()
 
     def warm(self) -> str:
         """Test the sandbox, and have what a start needs in memory."""
-        self.run("", {}, Limits(10.0, 0, 0, 0), lambda: None)
+        self.run("", {}, RunLimits(10.0, 0, 0, 0), lambda: None)
         level = self._level().name
         return f"CPython, {f'in the {level} sandbox' if level != 'off' else 'unconfined: LLMC_ISOLATED=1'}"
 
@@ -80,10 +80,10 @@ class PythonEngine:
         """End what it started."""
         self._sandbox.close()
 
-    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
+    def run(self, code: str, functions: Functions, limits: RunLimits, check: Callable[[], None]) -> RunOutcome:
         """Run `code` in a process tree and a folder of its own; nothing of either is left afterwards."""
         level = self._level()
-        printed = Printed(limits.output_bytes)
+        printed = PrintBuffer(limits.output_bytes)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with ours, theirs:
             line = ToolLine(ours, functions, limits, printed, check)
@@ -95,10 +95,10 @@ class PythonEngine:
                 raise self._sandbox.not_executed("Python", child.stderr)
         text, cut = printed.text, printed.cut_bytes
         if failure is not None or line.end is None:
-            return Outcome(text, NOTHING, failure or _died(child), cut)
+            return RunOutcome(text, NOTHING, failure or _died(child), cut)
         end = line.end
         told = _explain(end.failure, functions) if end.failure is not None else None
-        return Outcome(text, bytes(end.value), told, cut + max(end.cut, 0), end.file_names())
+        return RunOutcome(text, bytes(end.value), told, cut + max(end.cut, 0), end.file_names())
 
     def _level(self) -> Level:
         """A level that holds, or none at all where the operator vouches."""
@@ -126,25 +126,25 @@ class PythonEngine:
             )
 
     @contextmanager
-    def _place(self, level: Level) -> Generator[_Place]:
+    def _place(self, level: Level) -> Generator[_RunFolder]:
         """A temporary folder that no other run sees: bubblewrap makes one anew each time, else it is made here."""
         if level.name == "workspace":
-            yield _Place(level, {})
+            yield _RunFolder(level, {})
         elif level.name == "landlock":
             own = self._sandbox.another()
             try:
-                yield _Place(own, {})
+                yield _RunFolder(own, {})
             finally:
                 own.close()
         else:
             scratch = Scratch("code", level.launch([], -1).plan.get("user"))
             try:
-                yield _Place(level, {b"TMPDIR": os.fsencode(scratch.path)})
+                yield _RunFolder(level, {b"TMPDIR": os.fsencode(scratch.path)})
             finally:
                 scratch.close()
 
     def _start(
-        self, place: _Place, code: str, functions: Functions, limits: Limits, secret: str, line: socket.socket
+        self, place: _RunFolder, code: str, functions: Functions, limits: RunLimits, secret: str, line: socket.socket
     ) -> Child:
         cwd = os.open("/", os.O_PATH | os.O_CLOEXEC)
         room = max(min(limits.output_bytes, LARGEST_VALUE), 1)
@@ -163,7 +163,7 @@ class PythonEngine:
             os.close(cwd)
 
 
-def settings_for_code(commands: Settings, memory_mb: int) -> Settings:
+def settings_for_code(commands: SandboxSettings, memory_mb: int) -> SandboxSettings:
     """As for commands, but without a folder to write to, and bound to what one run may use."""
     bounds = commands.bounds
     bounds = bounds._replace(
@@ -176,8 +176,8 @@ def settings_for_code(commands: Settings, memory_mb: int) -> Settings:
 
 
 def _follow(
-    child: Child, line: ToolLine, printed: Printed, limits: Limits, check: Callable[[], None]
-) -> Failure | None:
+    child: Child, line: ToolLine, printed: PrintBuffer, limits: RunLimits, check: Callable[[], None]
+) -> RunFailure | None:
     """Serve a run until it tells its end, dies, misuses the line or has had its time; then nothing of it runs on."""
     failure = None
     memory = _Memory(child.pid, limits.memory_bytes)
@@ -192,19 +192,19 @@ def _follow(
                 break
             _take(child, printed, stream, piece)
     except Timeout:
-        failure = Failure(
+        failure = RunFailure(
             f"TimeoutError: time limit exceeded: the code ran longer than {limits.seconds:g} s",
             None,
             None,
             "Do less per run, or pass a longer timeout.",
         )
     except _TooMuchMemory as exc:
-        failure = Failure(f"MemoryError: memory limit exceeded: {exc}", None, None, "Keep less, in fewer processes.")
+        failure = RunFailure(f"MemoryError: memory limit exceeded: {exc}", None, None, "Keep less, in fewer processes.")
     child.kill()
     for stream, piece in child.left_over():
         _take(child, printed, stream, piece)
     if line.refused is not None:
-        return Failure(f"the run was ended: {line.refused}", None, None, _hint_for(line.refused))
+        return RunFailure(f"the run was ended: {line.refused}", None, None, _hint_for(line.refused))
     return failure
 
 
@@ -229,7 +229,7 @@ class _Memory:
         self._look_at = time.monotonic() + _LOOK_EVERY_S + 4 * (time.monotonic() - now)
 
 
-def _take(child: Child, printed: Printed, stream: str, piece: bytes) -> None:
+def _take(child: Child, printed: PrintBuffer, stream: str, piece: bytes) -> None:
     if stream == OUT:
         printed.take(piece)
     elif not child.stderr:
@@ -240,13 +240,13 @@ def _hint_for(reason: str) -> str | None:
     return "Search or list first, then read what matters." if reason == "too many tool calls" else None
 
 
-def _explain(told: RunError, functions: Functions) -> Failure:
+def _explain(told: RunError, functions: Functions) -> RunFailure:
     message = f"{told.kind}: {told.message}" if told.message else told.kind
     hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
-    return Failure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
+    return RunFailure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
 
 
-def _died(child: Child) -> Failure:
+def _died(child: Child) -> RunFailure:
     """What an interpreter that can't start says of it is on its stderr; once code runs, its streams are others."""
     code = child.exit_code or 0
     number = -code if code < 0 else code - 128
@@ -255,7 +255,7 @@ def _died(child: Child) -> Failure:
     except ValueError:
         how = f"exit code {code}"
     said = child.stderr.decode("utf-8", "replace").strip()[-_SHOWN_MESSAGE:]
-    return Failure(f"the interpreter ended without an answer ({how}){': ' if said else ''}{said}", None, None, None)
+    return RunFailure(f"the interpreter ended without an answer ({how}){': ' if said else ''}{said}", None, None, None)
 
 
 def _isolation_required(reason: str) -> LlmcError:

@@ -10,7 +10,7 @@ NOTHING = b"null"  # the value of a run that has none
 LARGEST_VALUE = 1 << 20  # bytes of a value that are handed over
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """What one run may cost."""
 
     seconds: float
@@ -19,7 +19,7 @@ class Limits(NamedTuple):
     calls: int
 
 
-class Failure(NamedTuple):
+class RunFailure(NamedTuple):
     """Why the code stopped."""
 
     message: str
@@ -28,12 +28,12 @@ class Failure(NamedTuple):
     hint: str | None
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """What a run printed and what its last expression was."""
 
     stdout: str
     encoded: bytes  # the value as JSON: decoded, a short text may be many objects
-    failure: Failure | None
+    failure: RunFailure | None
     cut_bytes: int
     files: tuple[str, ...] = ()  # written by the code itself, and gone with it
 
@@ -49,7 +49,7 @@ Functions = Mapping[str, Callable[..., object]]
 class Engine(Protocol):
     """Something that runs code."""
 
-    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
+    def run(self, code: str, functions: Functions, limits: RunLimits, check: Callable[[], None]) -> RunOutcome:
         """Run `code` in a state of its own, with `functions` as its only way out; `check` raises to give up."""
         ...
 
@@ -62,7 +62,7 @@ class Engine(Protocol):
         ...
 
 
-class Printed:
+class PrintBuffer:
     """Takes what is printed, up to a limit; the rest is only counted."""
 
     def __init__(self, limit: int) -> None:

@@ -21,8 +21,8 @@ import msgspec
 from ..errors import FeatureUnavailable, ResourceBusy, Timeout
 from ..kernel import confine, seccomp, syscalls
 from ..kernel.landlock import ruleset
-from ..kernel.launcher import Launcher, Plan, Started
-from .engine import LARGEST_VALUE, NOTHING, Failure, Functions, Limits, Outcome, Printed, nearest
+from ..kernel.launcher import ChildPlan, Launcher, RunningChild
+from .engine import LARGEST_VALUE, NOTHING, Functions, PrintBuffer, RunFailure, RunLimits, RunOutcome, nearest
 from .monty_child import Order
 from .tool_channel import MAX_ARGUMENTS, RunError, ToolLine
 
@@ -64,7 +64,7 @@ class _Worker:
                     opened.append(ruleset([*confine.needed(_ZONES)]))
                     plan["ruleset"] = len(fds)
                     fds.append(opened[-1])
-                self._child: Started = launcher.start(
+                self._child: RunningChild = launcher.start(
                     confine.command("llmc_mcp.interpreters.monty_child"), {}, fds, plan
                 )
         except OSError as exc:
@@ -102,9 +102,9 @@ class _Worker:
             )
 
 
-def _plan(memory_bytes: int) -> Plan:
+def _plan(memory_bytes: int) -> ChildPlan:
     """Its memory is bounded, it reaches nothing, and it ends with the server and with all that it started."""
-    plan: Plan = {
+    plan: ChildPlan = {
         "supervised": True,
         "keep": [4],
         "limits": [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory_bytes + _OWN_MEMORY)],
@@ -143,7 +143,7 @@ class MontyEngine:
 
     def warm(self) -> str:
         """Start a worker, and have it ready for its first run."""
-        self.run("", {}, Limits(_PATIENCE_S, self._memory_bytes, 0, 1), lambda: None)
+        self.run("", {}, RunLimits(_PATIENCE_S, self._memory_bytes, 0, 1), lambda: None)
         return "Monty, an interpreter that reaches nothing but the tools"
 
     def close(self) -> None:
@@ -153,9 +153,9 @@ class MontyEngine:
         for worker in idle:
             worker.close()
 
-    def run(self, code: str, functions: Functions, limits: Limits, check: Callable[[], None]) -> Outcome:
+    def run(self, code: str, functions: Functions, limits: RunLimits, check: Callable[[], None]) -> RunOutcome:
         """Run `code` in a fresh session: nothing is shared between runs."""
-        printed, patience = Printed(limits.output_bytes), _Patience(check)
+        printed, patience = PrintBuffer(limits.output_bytes), _Patience(check)
         with self._worker(check) as worker:
             line = ToolLine(worker.line, functions, limits, printed, patience)
             try:
@@ -167,10 +167,10 @@ class MontyEngine:
                 worker.close()
         if line.end is None:
             told = RunError("", line.refused or "memory limit exceeded: the engine ended", None, None)
-            return Outcome(printed.text, NOTHING, _explain(told, functions), printed.cut_bytes)
+            return RunOutcome(printed.text, NOTHING, _explain(told, functions), printed.cut_bytes)
         end = line.end
         failure = _explain(end.failure, functions) if end.failure is not None else None
-        return Outcome(printed.text, bytes(end.value), failure, printed.cut_bytes + end.cut)
+        return RunOutcome(printed.text, bytes(end.value), failure, printed.cut_bytes + end.cut)
 
     @contextmanager
     def _worker(self, check: Callable[[], None]) -> Generator[_Worker]:
@@ -207,7 +207,7 @@ class MontyEngine:
         return _Worker(self._launcher, self._memory_bytes)
 
 
-def _order(secret: str, code: str, functions: Functions, limits: Limits) -> Order:
+def _order(secret: str, code: str, functions: Functions, limits: RunLimits) -> Order:
     return Order(
         secret,
         code,
@@ -232,6 +232,6 @@ def _follow(line: ToolLine, check: Callable[[], None]) -> None:
             return
 
 
-def _explain(told: RunError, functions: Functions) -> Failure:
+def _explain(told: RunError, functions: Functions) -> RunFailure:
     hint = next((words for sign, words in _HINTS if sign in told.message), None) or nearest(told.message, functions)
-    return Failure(told.message, told.line, told.source, hint)
+    return RunFailure(told.message, told.line, told.source, hint)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from .engine import Functions, Limits, Printed
+from .engine import Functions, PrintBuffer, RunLimits
 
 MAX_ARGUMENTS = 4 << 20  # bytes of the arguments of one call
 MAX_FRAME = 8 << 20  # of anything that is sent
@@ -70,7 +70,12 @@ class ToolLine:
     """One run's line: takes frames as they come, never waits for one, answers calls one after the other."""
 
     def __init__(
-        self, line: socket.socket, functions: Functions, limits: Limits, printed: Printed, check: Callable[[], None]
+        self,
+        line: socket.socket,
+        functions: Functions,
+        limits: RunLimits,
+        printed: PrintBuffer,
+        check: Callable[[], None],
     ) -> None:
         line.setblocking(False)
         self._socket, self._functions, self._printed, self._check = line, functions, printed, check

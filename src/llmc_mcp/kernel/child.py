@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Protocol
 
 from .exec_status import ExecStatus
-from .launcher import Launcher, Plan
+from .launcher import ChildPlan, Launcher
 
 OUT, ERR, BESIDE = "stdout", "stderr", "beside"
 
@@ -42,7 +42,7 @@ class Child:
         cwd: int,
         env: dict[bytes, bytes],
         ruleset: int | None = None,
-        plan: Plan | None = None,
+        plan: ChildPlan | None = None,
         more_fds: tuple[int, ...] = (),
         stdin: bytes | int | None = None,
         status: ExecStatus | None = None,

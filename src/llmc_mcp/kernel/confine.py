@@ -5,7 +5,7 @@ import sys
 
 from .. import PACKAGE_HOME
 from . import seccomp, syscalls
-from .launcher import Plan
+from .launcher import ChildPlan
 from .limits import OWN_MEMORY, own_plan
 
 _SYSTEM = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
@@ -19,7 +19,7 @@ def command(module: str) -> list[bytes]:
     return [os.fsencode(word) for word in (sys.executable, "-I", "-B", "-X", "utf8", "-c", code)]
 
 
-def plan(ruleset: int, *limits: tuple[int, int], memory: int = OWN_MEMORY) -> Plan:
+def plan(ruleset: int, *limits: tuple[int, int], memory: int = OWN_MEMORY) -> ChildPlan:
     """How the launcher starts it: no socket and none of the system calls that commands are refused either.
 
     Root's capabilities stay: files that only they can read are indexed, and Landlock says which ones that may be.

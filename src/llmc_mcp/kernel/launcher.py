@@ -38,7 +38,7 @@ _TIOCSCTTY = 0x540E  # the module that names it is not worth its import
 _NOT_CONFINED = 1 << 16  # added to an errno: it was not exec that failed, but what must come before it
 
 
-class Plan(TypedDict, total=False):
+class ChildPlan(TypedDict, total=False):
     """How a child is confined, beyond its descriptors; fds are named by their place in the order."""
 
     supervised: bool  # ends with its whole tree
@@ -65,7 +65,7 @@ def serve(channel_fd: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's ^C is the server's business
     wake = _wake_on_child()
-    running: dict[int, _Running] = {}  # by pid
+    running: dict[int, _LaunchedChild] = {}  # by pid
     while True:
         lines = [child.line for child in running.values() if child.line is not None and child.number > 0]
         ready = _wait_for_any(channel_fd, wake, *lines)
@@ -81,7 +81,7 @@ def serve(channel_fd: int) -> None:
     _sweep()
 
 
-class _Running(NamedTuple):
+class _LaunchedChild(NamedTuple):
     """A child of the launcher: the server's number for it and, if it is a supervisor, the line to that."""
 
     number: int
@@ -100,16 +100,16 @@ def _wait_for_any(*sources: int | socket.socket) -> set[int]:
     return {fd for fd, _ in poll.poll()}
 
 
-def _hear_supervisors(channel: socket.socket, running: dict[int, _Running], ready: set[int]) -> None:
+def _hear_supervisors(channel: socket.socket, running: dict[int, _LaunchedChild], ready: set[int]) -> None:
     """Pass on exit codes as soon as they are told: a supervisor takes a while to die."""
     for pid, child in list(running.items()):
         if child.number > 0 and child.line is not None and child.line.fileno() in ready:
             word = last_word(child.line)
             if word:
-                running[pid] = _Running(_ENDING, child.line, True)
+                running[pid] = _LaunchedChild(_ENDING, child.line, True)
                 _tell(channel, ("ended", child.number, int.from_bytes(word, "little", signed=True)))
             else:
-                running[pid] = _Running(child.number, None, True)  # killed; the reaper tells what that means
+                running[pid] = _LaunchedChild(child.number, None, True)  # killed; the reaper tells what that means
                 child.line.close()
 
 
@@ -125,7 +125,7 @@ def _wake(*_: object) -> None:
     """SIGCHLD needs a handler for its byte to reach the wake-up pipe; the loop does the work."""
 
 
-def _obey(channel: socket.socket, running: dict[int, _Running], order: tuple[Any, ...], fds: list[int]) -> None:
+def _obey(channel: socket.socket, running: dict[int, _LaunchedChild], order: tuple[Any, ...], fds: list[int]) -> None:
     verb, number = order[0], order[1]
     if verb == "start":
         argv, env, plan = order[2:]
@@ -134,7 +134,7 @@ def _obey(channel: socket.socket, running: dict[int, _Running], order: tuple[Any
                 pid = _start_supervised(running, number, order, fds)
             else:
                 pid = _start(argv, env, plan, fds)
-                running[pid] = _Running(number)
+                running[pid] = _LaunchedChild(number)
         except OSError as exc:
             _tell(channel, ("failed", number, exc.errno))
         else:
@@ -163,7 +163,7 @@ def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
         pass  # the server is gone; the main loop is about to notice
 
 
-def _start(argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int]) -> int:
+def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: list[int]) -> int:
     """Fork, confine, exec. An error before exec comes back through a pipe that exec itself closes."""
     report_read, report_write = os.pipe2(os.O_CLOEXEC)
     launcher = os.getpid()
@@ -190,7 +190,7 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], plan: Plan, fds: list[int
     return pid
 
 
-def _become(plan: Plan, fds: list[int], report: int) -> None:
+def _become(plan: ChildPlan, fds: list[int], report: int) -> None:
     """Everything between fork and exec, in the order in which each step is still permitted."""
     os.setsid()
     for number in _IGNORED_HERE:
@@ -221,7 +221,7 @@ def _become(plan: Plan, fds: list[int], report: int) -> None:
         syscalls.seccomp_filter(plan["seccomp"])
 
 
-def _limit(plan: Plan) -> None:
+def _limit(plan: ChildPlan) -> None:
     if "oom_score_adj" in plan:
         _write("/proc/self/oom_score_adj", b"%d" % plan["oom_score_adj"])
     for kind, value in plan.get("limits", ()):
@@ -241,11 +241,11 @@ def _write(path: str, data: bytes) -> None:
 # --- the supervisor of one command -------------------------------------------------------------------
 
 
-def _spares(running: dict[int, _Running]) -> list[int]:
+def _spares(running: dict[int, _LaunchedChild]) -> list[int]:
     return [pid for pid, child in running.items() if child.number == _SPARE]
 
 
-def _fork_supervisor(running: dict[int, _Running]) -> int:
+def _fork_supervisor(running: dict[int, _LaunchedChild]) -> int:
     """A supervisor that waits for its order. It dies with us: the line closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
@@ -260,11 +260,11 @@ def _fork_supervisor(running: dict[int, _Running]) -> int:
         finally:
             os._exit(127)
     theirs.close()
-    running[pid] = _Running(_SPARE, ours, True)
+    running[pid] = _LaunchedChild(_SPARE, ours, True)
     return pid
 
 
-def _start_supervised(running: dict[int, _Running], number: int, order: tuple[Any, ...], fds: list[int]) -> int:
+def _start_supervised(running: dict[int, _LaunchedChild], number: int, order: tuple[Any, ...], fds: list[int]) -> int:
     """Hand an order to a supervisor; its first word tells whether the command started."""
     pid = next(iter(_spares(running)), 0) or _fork_supervisor(running)
     line = running[pid].line
@@ -274,9 +274,9 @@ def _start_supervised(running: dict[int, _Running], number: int, order: tuple[An
     word = last_word(line)
     failed = int.from_bytes(word, "little") if word else _NOT_CONFINED + errno.EIO
     if failed:
-        running[pid] = _Running(_ENDING, line, True)
+        running[pid] = _LaunchedChild(_ENDING, line, True)
         raise OSError(failed, "command could not start")
-    running[pid] = _Running(number, line, True)
+    running[pid] = _LaunchedChild(number, line, True)
     return pid
 
 
@@ -347,7 +347,7 @@ def _lift(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3 + _FDS)
 
 
-def _reap(channel: socket.socket, running: dict[int, _Running]) -> None:
+def _reap(channel: socket.socket, running: dict[int, _LaunchedChild]) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -440,7 +440,7 @@ def _send(pid: int, number: int) -> None:
 # --- the server's end --------------------------------------------------------------------------------
 
 
-class Started(NamedTuple):
+class RunningChild(NamedTuple):
     """A running child, as the server knows it."""
 
     number: int
@@ -470,7 +470,7 @@ class Launcher:
         self._next = 0
         self._events: dict[int, dict[str, int]] = {}
 
-    def start(self, argv: list[bytes], env: dict[bytes, bytes], fds: list[int], plan: Plan) -> Started:
+    def start(self, argv: list[bytes], env: dict[bytes, bytes], fds: list[int], plan: ChildPlan) -> RunningChild:
         """Start `argv` with `fds` = cwd, stdin, stdout, stderr and whatever else `plan` refers to."""
         with self._lock:
             self._next += 1
@@ -489,7 +489,7 @@ class Launcher:
             self._forget(number)
             stage, number = divmod(events.get("failed", errno.EPIPE), _NOT_CONFINED)
             raise (ConfinementError if stage else OSError)(number, os.strerror(number))
-        return Started(number, events["started"])
+        return RunningChild(number, events["started"])
 
     def _order(self, number: int, order: bytes, fds: list[int]) -> None:
         channel = self._connected()
@@ -500,7 +500,7 @@ class Launcher:
             self._forget(number)
             raise
 
-    def signal(self, child: Started, number: int) -> None:
+    def signal(self, child: RunningChild, number: int) -> None:
         """Signal a child and its descendants; nothing happens when it has ended already."""
         with self._lock:
             if self._channel is not None:
@@ -509,7 +509,7 @@ class Launcher:
                 except OSError:
                     pass  # the launcher is gone, and its children with it
 
-    def wait(self, child: Started, seconds: float | None = None) -> int | None:
+    def wait(self, child: RunningChild, seconds: float | None = None) -> int | None:
         """The exit code of a child (negative: the signal that ended it), or None if it runs on past `seconds`.
 
         An exit code is told once; then the child is forgotten.
@@ -520,7 +520,7 @@ class Launcher:
         self._forget(child.number)
         return events.get("ended", -signal.SIGKILL)
 
-    def forget(self, child: Started) -> None:
+    def forget(self, child: RunningChild) -> None:
         """Nobody will ask how a child ended."""
         self._forget(child.number)
 

@@ -10,7 +10,7 @@ import signal
 import time
 from typing import NamedTuple
 
-from .launcher import Plan
+from .launcher import ChildPlan
 
 OWN_MEMORY = 1 << 30  # private memory of a child of our own that needs no more
 _OOM_EARLY = 400  # our own children go before the server does, and after commands
@@ -139,7 +139,7 @@ def _counts_processes(folder: str) -> bool:
         return False
 
 
-def own_plan(plan: Plan | None = None, *, memory: int = OWN_MEMORY) -> Plan:
+def own_plan(plan: ChildPlan | None = None, *, memory: int = OWN_MEMORY) -> ChildPlan:
     """How a child of our own starts (ripgrep, the index, git, systemctl): what it reads may be meant to fill memory."""
     limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory)]
     return {**(plan or {}), "limits": limits, "oom_score_adj": _OOM_EARLY}

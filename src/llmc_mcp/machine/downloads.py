@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..changes import targets
-from ..changes.operations import Mutations
+from ..changes.operations import Operations
 from ..changes.steps import Branches, Make, MakeRecord, Sort, SortRecord
 from ..changes.transaction import Changes, Draft
 from ..errors import Conflict, InvalidArgument, LlmcError, NotFound, ResourceBusy, Stale
@@ -62,7 +62,7 @@ class Stay(NamedTuple):
     examples: list[str]
 
 
-class Plan(NamedTuple):
+class SortingPlan(NamedTuple):
     """What would be done; `moves` are (old name, new name, identity), as seen from the folder."""
 
     folder: Place
@@ -72,10 +72,10 @@ class Plan(NamedTuple):
     renamed: list[tuple[str, str]]  # those that get another last name, because theirs is taken
 
 
-class Organizer:
+class DownloadSorter:
     """Plans, and has plans carried out."""
 
-    def __init__(self, files: Filesystem, changes: Callable[[], Changes], mutations: Callable[[], Mutations]) -> None:
+    def __init__(self, files: Filesystem, changes: Callable[[], Changes], mutations: Callable[[], Operations]) -> None:
         self._files, self._changes, self._mutations = files, changes, mutations
 
     def find(self, path: str | None) -> Place:
@@ -100,17 +100,17 @@ class Organizer:
             hint="Name the folder: path='…'.",
         )
 
-    def plan(self, place: Place, check: Callable[[], None]) -> Plan:
+    def plan(self, place: Place, check: Callable[[], None]) -> SortingPlan:
         """What would go where."""
         top = self._files.open_dir(place)
         try:
             real = self._files.where(top, place.asked)
             _refuse_homes(real)
-            return _Planning(self._files, top, real, place, check).plan()
+            return _FolderSurvey(self._files, top, real, place, check).plan()
         finally:
             os.close(top)
 
-    def apply(self, who: Session, place: Place, check: Callable[[], None]) -> tuple[Plan, str | None]:
+    def apply(self, who: Session, place: Place, check: Callable[[], None]) -> tuple[SortingPlan, str | None]:
         """Carry out what `plan` says at this moment; the plan, and the id that takes it back."""
         plan = self.plan(place, check)
 
@@ -130,7 +130,7 @@ class Organizer:
                     raise
         return plan, None
 
-    def _draft(self, draft: Draft, plan: Plan) -> None:
+    def _draft(self, draft: Draft, plan: SortingPlan) -> None:
         if not plan.moves:
             raise Stale(f"{plan.folder.asked}: nothing is left to move")
         branches = draft.hold(Branches(self._files.open_dir(plan.folder)))
@@ -145,12 +145,12 @@ class Organizer:
         draft.steps.append(Sort(self._files, branches, SortRecord(folder, plan.moves)))
 
 
-class _File(NamedTuple):
+class _Download(NamedTuple):
     name: bytes
     info: os.stat_result
 
 
-class _Planning:
+class _FolderSurvey:
     """One look at a folder."""
 
     def __init__(self, files: Filesystem, top: int, real: Place, asked: Place, check: Callable[[], None]) -> None:
@@ -160,9 +160,9 @@ class _Planning:
         self._taken: dict[str, set[bytes]] = {}
         self._folders: dict[str, tuple[str, bool]] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> SortingPlan:
         present = self._scan()
-        by_kind: dict[str, list[_File]] = {}
+        by_kind: dict[str, list[_Download]] = {}
         for file in self._movable(present):
             by_kind.setdefault(_KIND_OF.get(_ending(file.name), _OTHER), []).append(file)
         groups: list[Group] = []
@@ -181,7 +181,7 @@ class _Planning:
             Stay(reason, len(found), [names.show(name) for name in sorted(found)[:_EXAMPLES]])
             for reason, found in sorted(self._stays.items(), key=lambda row: -len(row[1]))
         ]
-        return Plan(self._asked, groups, stays, moves, renamed)
+        return SortingPlan(self._asked, groups, stays, moves, renamed)
 
     def _scan(self) -> dict[bytes, os.stat_result]:
         present: dict[bytes, os.stat_result] = {}
@@ -200,7 +200,7 @@ class _Planning:
             )
         return present
 
-    def _movable(self, present: dict[bytes, os.stat_result]) -> Iterator[_File]:
+    def _movable(self, present: dict[bytes, os.stat_result]) -> Iterator[_Download]:
         """Files in the order of their names; what stays is noted with its reason."""
         count = asked = 0
         for name in sorted(present):
@@ -215,7 +215,7 @@ class _Planning:
                 self._stays.setdefault(reason, []).append(name)
                 continue
             count += 1
-            yield _File(name, info)
+            yield _Download(name, info)
 
     def _reason(self, name: bytes, info: os.stat_result, present: dict[bytes, os.stat_result]) -> str | None:
         kind = kind_of(info.st_mode)
@@ -307,10 +307,10 @@ def downloads_folder() -> str:
     return os.path.join(os.path.expanduser("~") if found[1] != "/" else "/", found[2])
 
 
-def _split_by_year(by_kind: dict[str, list[_File]]) -> Iterator[tuple[str, list[_File]]]:
+def _split_by_year(by_kind: dict[str, list[_Download]]) -> Iterator[tuple[str, list[_Download]]]:
     for kind in (*_KINDS, _OTHER):
         files = by_kind.get(kind, [])
-        years: dict[str, list[_File]] = {}
+        years: dict[str, list[_Download]] = {}
         for file in files:
             years.setdefault(time.strftime("%Y", time.localtime(file.info.st_mtime)), []).append(file)
         if len(files) >= _BY_YEAR_FROM and len(years) > 1:
@@ -331,7 +331,7 @@ def _parts(name: bytes) -> tuple[bytes, bytes]:
     return (stem, ending) if len(ending) <= 20 else (name, b"")
 
 
-def _examples(files: list[_File]) -> list[str]:
+def _examples(files: list[_Download]) -> list[str]:
     return [names.show(file.name) for file in files[:_EXAMPLES]]
 
 

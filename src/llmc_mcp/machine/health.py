@@ -27,7 +27,7 @@ _OOM = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 SEVERITIES = ("critical", "warning", "note")
 
 
-class Finding(NamedTuple):
+class HealthFinding(NamedTuple):
     """Something out of the ordinary: what, why it matters, what to do."""
 
     severity: str
@@ -36,15 +36,15 @@ class Finding(NamedTuple):
     do: str
 
 
-class Health:
+class HealthCheck:
     """Looks at the machine; `at` is where the system's own folders begin."""
 
     def __init__(self, system: SystemInfo, processes: Processes, at: str = "") -> None:
         self._system, self._processes, self._at = system, processes, at
 
-    def findings(self, state: Snapshot, check: Callable[[], None]) -> list[Finding]:
+    def findings(self, state: Snapshot, check: Callable[[], None]) -> list[HealthFinding]:
         """Everything out of the ordinary, worst first."""
-        found: list[Finding] = []
+        found: list[HealthFinding] = []
         for look in (self._disks, self._inodes, self._load, self._memory, self._pressure, self._kills, self._zombies):
             check()
             found += look(state)
@@ -64,16 +64,16 @@ class Health:
 
     # --- looks -----------------------------------------------------------------------------------
 
-    def _disks(self, state: Snapshot) -> Iterator[Finding]:
+    def _disks(self, state: Snapshot) -> Iterator[HealthFinding]:
         for disk in state.disks:
             if disk.used_percent >= _FULL:
                 free = psutil.disk_usage(disk.mount).free
                 severity = "critical" if disk.used_percent >= _VERY_FULL else "warning"
                 what = f"{disk.mount} is {disk.used_percent:.0f} % full, {_size(free)} left"
                 why = "a full disk stops logs, databases and package upgrades, often without a clear error"
-                yield Finding(severity, what, why, f"du -xh --max-depth=2 {disk.mount} | sort -h | tail")
+                yield HealthFinding(severity, what, why, f"du -xh --max-depth=2 {disk.mount} | sort -h | tail")
 
-    def _inodes(self, state: Snapshot) -> Iterator[Finding]:
+    def _inodes(self, state: Snapshot) -> Iterator[HealthFinding]:
         for disk in state.disks:
             try:
                 info = os.statvfs(disk.mount)
@@ -82,9 +82,9 @@ class Health:
             if info.f_files and (used := 100 * (1 - info.f_favail / info.f_files)) >= _FULL:
                 what = f"{disk.mount} has used {used:.0f} % of its inodes"
                 why = "no new file can be made although there is room: usually a cache of very many small files"
-                yield Finding("warning", what, why, f"du --inodes -x --max-depth=2 {disk.mount} | sort -n | tail")
+                yield HealthFinding("warning", what, why, f"du --inodes -x --max-depth=2 {disk.mount} | sort -n | tail")
 
-    def _load(self, state: Snapshot) -> Iterator[Finding]:
+    def _load(self, state: Snapshot) -> Iterator[HealthFinding]:
         cores = len(os.sched_getaffinity(0))
         one, five, _ = state.load_avg
         if five / cores < _BUSY_PER_CORE and one / cores < 2 * _BUSY_PER_CORE:
@@ -94,48 +94,48 @@ class Health:
             why = (
                 f"the CPU is only {state.cpu_percent:.0f} % busy: processes wait for a disk, a network mount or a lock"
             )
-            yield Finding("warning", what, why, "ps -eo pid,stat,wchan:20,comm | grep ' D'")
+            yield HealthFinding("warning", what, why, "ps -eo pid,stat,wchan:20,comm | grep ' D'")
         else:
             severity = "warning" if five / cores >= 2 * _BUSY_PER_CORE else "note"
-            yield Finding(severity, what, "everything takes longer than usual", "see what uses the most, below")
+            yield HealthFinding(severity, what, "everything takes longer than usual", "see what uses the most, below")
 
-    def _memory(self, state: Snapshot) -> Iterator[Finding]:
+    def _memory(self, state: Snapshot) -> Iterator[HealthFinding]:
         del state
         memory, swap = psutil.virtual_memory(), _swap()
         if memory.available < memory.total * _LITTLE_MEMORY:
             what = f"{_size(memory.available)} of {_size(memory.total)} memory available"
-            yield Finding(
+            yield HealthFinding(
                 "critical", what, "the next large allocation may get a process killed", "end what uses the most"
             )
         if swap and swap[0] > swap[1] // 2:
             what = f"{_size(swap[0])} of {_size(swap[1])} swap in use"
-            yield Finding(
+            yield HealthFinding(
                 "warning",
                 what,
                 "memory was short at some time; what was swapped out is slow",
                 "vmstat 1 shows whether it goes on",
             )
 
-    def _pressure(self, state: Snapshot) -> Iterator[Finding]:
+    def _pressure(self, state: Snapshot) -> Iterator[HealthFinding]:
         """The kernel's own measure of time lost to waiting; `some avg60` is a percentage of the last minute."""
         del state
         for name, thing in (("memory", "memory"), ("io", "the disk")):
             found = re.search(r"^some .*\bavg60=([\d.]+)", self._text(f"/proc/pressure/{name}"), re.MULTILINE)
             if found and float(found[1]) >= _STALLED:
                 what = f"processes waited for {thing} {float(found[1]):.0f} % of the last minute"
-                yield Finding(
+                yield HealthFinding(
                     "warning", what, f"{thing} is what slows this machine down", "see what uses the most, below"
                 )
 
-    def _kills(self, state: Snapshot) -> Iterator[Finding]:
+    def _kills(self, state: Snapshot) -> Iterator[HealthFinding]:
         del state
         found = _OOM.search(self._text("/sys/fs/cgroup/memory.events")) or _OOM.search(self._text("/proc/vmstat"))
         if found and (count := int(found[1])):
             what = f"the kernel killed {count} process{'es' * (count > 1)} for want of memory since it started"
             why = "whatever was killed vanished without an error of its own"
-            yield Finding("warning", what, why, "journalctl -k -g 'Out of memory' names them")
+            yield HealthFinding("warning", what, why, "journalctl -k -g 'Out of memory' names them")
 
-    def _zombies(self, state: Snapshot) -> Iterator[Finding]:
+    def _zombies(self, state: Snapshot) -> Iterator[HealthFinding]:
         del state
         parents = self._processes.zombies()
         if parents:
@@ -144,14 +144,16 @@ class Health:
                 f"{count} zombie process{'es' * (count > 1)}, {parents.count((pid, name))} left by {name} (pid {pid})"
             )
             why = "each holds a process number until its parent collects it; the parent has a bug"
-            yield Finding("warning" if count >= _MANY_ZOMBIES else "note", what, why, f"restart {name} (pid {pid})")
+            yield HealthFinding(
+                "warning" if count >= _MANY_ZOMBIES else "note", what, why, f"restart {name} (pid {pid})"
+            )
 
-    def _units(self, check: Callable[[], None]) -> Iterator[Finding]:
+    def _units(self, check: Callable[[], None]) -> Iterator[HealthFinding]:
         units = self._system.failed_units(check)
         if units:
             shown = ", ".join(units[:5]) + (f" and {len(units) - 5} more" if len(units) > 5 else "")
             what = f"{len(units)} failed unit{'s' * (len(units) > 1)}: {shown}"
-            yield Finding("warning", what, "a service that should run does not", f"systemctl status {units[0]}")
+            yield HealthFinding("warning", what, "a service that should run does not", f"systemctl status {units[0]}")
 
     def _text(self, path: str) -> str:
         try:

@@ -70,7 +70,7 @@ class Branch(NamedTuple):
     command: str
 
 
-class _Seen(NamedTuple):
+class _CpuSample(NamedTuple):
     process: psutil.Process
     uid: int
     rss: int
@@ -131,7 +131,7 @@ class Processes:
             self._sample, self._sampled_at = _cpu_ticks(), time.monotonic()
         return self._sample, self._sampled_at
 
-    def _look(self, users: frozenset[int] | None, name: str | None) -> Iterator[_Seen]:
+    def _look(self, users: frozenset[int] | None, name: str | None) -> Iterator[_CpuSample]:
         """The processes that are asked for; whether one is takes less than what it uses, so that comes first."""
         for process in psutil.process_iter():
             try:
@@ -140,7 +140,7 @@ class Processes:
                     if (users is not None and uid not in users) or command is None:
                         continue
                     if name is None or name.casefold() in command.casefold():
-                        yield _Seen(process, uid, process.memory_info().rss, command)
+                        yield _CpuSample(process, uid, process.memory_info().rss, command)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
 

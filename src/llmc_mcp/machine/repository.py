@@ -53,7 +53,7 @@ _LOCKS = ("uv.lock", "poetry.lock", "Pipfile.lock", "package-lock.json", "yarn.l
 _CI = (".github/workflows/", ".gitlab-ci.yml", ".circleci/config.yml", "azure-pipelines.yml", "Jenkinsfile", ".ci/")
 
 
-class Facts(NamedTuple):
+class RepositoryFacts(NamedTuple):
     """What was found out, as short lines."""
 
     name: str
@@ -68,13 +68,13 @@ class Facts(NamedTuple):
     read_first: list[str]
 
 
-class Overview:
+class RepositoryOverview:
     """Looks at repositories; made once per server."""
 
     def __init__(self, files: Filesystem, search: Callable[[], Search], reader: Callable[[], Reader]) -> None:
         self._files, self._search, self._reader = files, search, reader
 
-    def facts(self, place: Place, check: Callable[[], None]) -> Facts:
+    def facts(self, place: Place, check: Callable[[], None]) -> RepositoryFacts:
         """All of it."""
         listed = self._search().paths(place, include_hidden=True, include_ignored=False, check=check)
         paths = sorted(names.show(path[2:]) for path in listed.split(b"\0")[:-1])
@@ -117,8 +117,8 @@ class _Look:
         commands = re.search(r"\[console_scripts\]\n([^\[]*)", self._read(f"{folder}/entry_points.txt"))
         return {**fields, "commands": commands[1] if commands else ""}
 
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> RepositoryFacts:
+        return RepositoryFacts(
             self._name(),
             self._about(),
             self._size(),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ..app import Context
 from ..errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError
 from ..gate.dispatch import Gate
-from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, SYMBOL_TEMPLATE, Resources
+from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, SYMBOL_TEMPLATE, ResourceReader
 
 if TYPE_CHECKING:
     from .prompts import Prompts
@@ -33,7 +33,7 @@ class Completions(NamedTuple):
 class Completion:
     """Completes arguments of prompts and of resource templates."""
 
-    def __init__(self, gate: Gate, resources: Resources, prompts: "Prompts") -> None:
+    def __init__(self, gate: Gate, resources: ResourceReader, prompts: "Prompts") -> None:
         self._gate, self._resources, self._prompts = gate, resources, prompts
 
     def complete(self, ctx: Context, ref: object, argument: object) -> Completions:
@@ -78,9 +78,9 @@ class Completion:
         app = ctx.app
         if not app.config.rag.jit_context_enabled or not all(app.is_indexed(root) for root in app.files.roots):
             return
-        from ..rag.query.search import Caller
+        from ..rag.query.search import QueryCaller
 
-        caller = Caller(ctx.session, time.monotonic() + _PATIENCE_S, ctx.check)
+        caller = QueryCaller(ctx.session, time.monotonic() + _PATIENCE_S, ctx.check)
         try:
             told = app.rag.ask(lambda known: known.files.names_beginning(value, _MOST + 1), caller)
         except LlmcError:

@@ -23,7 +23,7 @@ from ..tools.introduction import instructions
 if TYPE_CHECKING:
     from .completion import Completion
     from .prompts import Prompts
-    from .resources import Resources
+    from .resources import ResourceReader
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
@@ -192,10 +192,10 @@ class Methods:
     # --- resources, prompts, completion ----------------------------------------------------------
 
     @cached_property
-    def _resources_there(self) -> "Resources":
-        from .resources import Resources
+    def _resources_there(self) -> "ResourceReader":
+        from .resources import ResourceReader
 
-        return Resources(self._gate)
+        return ResourceReader(self._gate)
 
     @cached_property
     def _prompts_there(self) -> "Prompts":

@@ -8,14 +8,14 @@ from typing import Any, cast
 from ..app import Context
 from ..errors import BadArgs, InvalidArgument
 from ..gate.dispatch import SCOPE, Gate
-from ..gate.render import Rendered, neutral
+from ..gate.render import RenderedReply, neutral
 from ..session import Session
-from ..tools.linux_ops.onboarding import FLOWS, Flow, Report, as_text, switched_off
+from ..tools.linux_ops.onboarding import FLOWS, Flow, FlowReport, as_text, switched_off
 
 _TOOL = "linux_mcp_run_onboarding"
 
 
-class Prompt(Rendered):
+class PromptRequest(RenderedReply):
     """A prompt that was asked for."""
 
     description: str = ""
@@ -35,13 +35,13 @@ class Prompts:
         """For prompts/list."""
         return [_entry(name, flow) for name, flow in self.flows().items()] if who.may(SCOPE) else []
 
-    def get(self, ctx: Context, name: object, arguments: object) -> Prompt:
+    def get(self, ctx: Context, name: object, arguments: object) -> PromptRequest:
         """A flow's report as a message for the model."""
 
-        def answer() -> Prompt:
+        def answer() -> PromptRequest:
             flow, given = self._checked(name, arguments)
             report = flow.run(ctx, given.get("path"), False)
-            return Prompt(self._message(flow, given, report), None, flow.title)
+            return PromptRequest(self._message(flow, given, report), None, flow.title)
 
         return self._gate.ask(ctx, "prompts/get", {"name": name, "arguments": arguments}, answer)
 
@@ -68,7 +68,7 @@ class Prompts:
             raise BadArgs(f"the prompt {name} needs the argument {missing[0]!r}")
         return flow, filled
 
-    def _message(self, flow: Flow, given: dict[str, str], report: Report) -> str:
+    def _message(self, flow: Flow, given: dict[str, str], report: FlowReport) -> str:
         lines = [flow.request, "", "The server looked already. Its report:", "", as_text(report)]
         if report.proposed and _TOOL in self._gate.catalog.tools:
             path = f", path={given['path']!r}" if given.get("path") else ""

@@ -19,7 +19,7 @@ from .. import PACKAGE
 from ..app import Context
 from ..errors import BadArgs, FeatureDisabled, LlmcError, NotFound
 from ..gate.dispatch import SCOPE, Gate
-from ..gate.render import Rendered, fit, neutral, render
+from ..gate.render import RenderedReply, fit, neutral, render
 from ..session import Session
 from ..tool import Result
 
@@ -41,7 +41,7 @@ _TYPES = {".md": "text/markdown", ".json": "application/json"}
 Entry = dict[str, Any]
 
 
-class Content(Rendered):
+class ResourceContent(RenderedReply):
     """A resource, or a page of it; `next_uri` is where it goes on."""
 
     uri: str = ""
@@ -67,7 +67,7 @@ class _Address(NamedTuple):
     offset: int
 
 
-class Resources:
+class ResourceReader:
     """Lists and reads; made when the first client asks."""
 
     def __init__(self, gate: Gate) -> None:
@@ -135,17 +135,17 @@ class Resources:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def read(self, ctx: Context, uri: object, reply_bytes: int | None = None) -> Content:
+    def read(self, ctx: Context, uri: object, reply_bytes: int | None = None) -> ResourceContent:
         """What an address stands for, as far as a reply has room for it."""
         shown = uri[:200] if isinstance(uri, str) else ""
 
-        def answer() -> Content:
+        def answer() -> ResourceContent:
             address = _parsed(uri)
             return self._read(ctx, address, cast(str, uri), reply_bytes)
 
         return self._gate.ask(ctx, "resources/read", {"uri": shown}, answer)
 
-    def _read(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> Content:
+    def _read(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> ResourceContent:
         if address.kind == HANDLE:
             return self._handle(ctx, address, uri, reply_bytes)
         if address.kind == DOCS:
@@ -158,12 +158,12 @@ class Resources:
             return self._map(ctx, uri, reply_bytes)
         raise _unknown(uri)
 
-    def _handle(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> Content:
+    def _handle(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> ResourceContent:
         arguments: dict[str, object] = {"handle": address.name, "offset": address.offset, "limit": _LINES}
         page = cast("HandlePage", self._gate.part(ctx, "linux_handle_read", arguments, reply_bytes))
         return _content(uri, "text/plain", page.content, page.next_offset)
 
-    def _document(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> Content:
+    def _document(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> ResourceContent:
         path = self.documents().get(address.name)
         if path is None:
             raise _unknown(uri)
@@ -178,14 +178,14 @@ class Resources:
         if read.image is not None:
             from ..tool import Image
 
-            return Content("", Image(read.image, read.mime_type or ""), uri, read.mime_type or "")
+            return ResourceContent("", Image(read.image, read.mime_type or ""), uri, read.mime_type or "")
         return self._page(uri, kind, _Page(read.text, read.next_offset, read.first), reply_bytes)
 
-    def _page(self, uri: str, kind: str, page: _Page, reply_bytes: int | None) -> Content:
+    def _page(self, uri: str, kind: str, page: _Page, reply_bytes: int | None) -> ResourceContent:
         fit(page, self._gate.reply_limit(reply_bytes), lean=True, first_root="")
         return _content(uri, kind, page.text, page.next_offset)
 
-    def _map(self, ctx: Context, uri: str, reply_bytes: int | None) -> Content:
+    def _map(self, ctx: Context, uri: str, reply_bytes: int | None) -> ResourceContent:
         if not self._app.config.rag.jit_context_enabled:
             raise FeatureDisabled("the code index is switched off", hint="Setting: mcp.rag.jit_context_enabled.")
         from ..tools.index_common import caller_of
@@ -196,9 +196,9 @@ class Resources:
         return self._page(uri, "text/plain", _Page("\n".join(parts), None, 0), reply_bytes)
 
 
-def _content(uri: str, kind: str, text: str, next_offset: int | None) -> Content:
+def _content(uri: str, kind: str, text: str, next_offset: int | None) -> ResourceContent:
     goes_on = None if next_offset is None else f"{uri.partition('?')[0]}?offset={next_offset}"
-    return Content(neutral(text), None, uri, kind, goes_on)
+    return ResourceContent(neutral(text), None, uri, kind, goes_on)
 
 
 def _parsed(uri: object) -> _Address:
@@ -242,7 +242,7 @@ def _shipped(name: str) -> list[str]:
         return file.readlines()
 
 
-def as_contents(content: Content) -> list[Entry]:
+def as_contents(content: ResourceContent) -> list[Entry]:
     """A resource as the protocol sends it; a page that is not the last names the next one."""
     first: Entry = {"uri": content.uri, "mimeType": content.mime_type}
     if content.image is not None:

@@ -35,7 +35,7 @@ _HANG_UP_GRACE_S = 1.0  # for calls under way once we are told to leave
 RequestId = str | int
 
 
-class _Call:
+class _PendingCall:
     """A request on its way: the context appears once the handler runs."""
 
     def __init__(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
@@ -61,8 +61,8 @@ class StdioServer:
         self._gate, self._session = gate, session
         self._methods = Methods(gate)
         self._limits = gate.app.config.limits
-        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._calls: dict[RequestId, _Call] = {}
+        self._queue: queue.SimpleQueue[_PendingCall | None] = queue.SimpleQueue()
+        self._calls: dict[RequestId, _PendingCall] = {}
         self._calls_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._workers: list[threading.Thread] = []
@@ -141,9 +141,9 @@ class StdioServer:
         elif _usable_id(request_id) is None:
             self._send_error(None, INVALID_REQUEST, "an id is a string or a whole number")
         else:
-            self._requested(_Call(cast(RequestId, request_id), method, cast(dict[str, Any], params or {})))
+            self._requested(_PendingCall(cast(RequestId, request_id), method, cast(dict[str, Any], params or {})))
 
-    def _requested(self, call: _Call) -> None:
+    def _requested(self, call: _PendingCall) -> None:
         with self._calls_lock:
             duplicate = call.request_id in self._calls
             crowded = len(self._calls) >= self._limits.max_queued_calls
@@ -158,7 +158,7 @@ class StdioServer:
         else:
             self._hand_over(call)
 
-    def _hand_over(self, call: _Call) -> None:
+    def _hand_over(self, call: _PendingCall) -> None:
         if len(self._workers) < self._limits.workers and len(self._calls) > len(self._workers):
             worker = threading.Thread(target=self._work, name=f"worker-{len(self._workers)}", daemon=True)
             self._workers.append(worker)
@@ -178,7 +178,7 @@ class StdioServer:
         while (call := self._queue.get()) is not None:
             self._answer(call)
 
-    def _answer(self, call: _Call) -> None:
+    def _answer(self, call: _PendingCall) -> None:
         reply: dict[str, Any]
         try:
             request = Request(call.method, call.params, self._session, self._send_progress, call.attach)

@@ -13,7 +13,7 @@ from ..errors import LlmcError, Timeout
 from ..kernel.child import Child
 from ..kernel.launcher import Launcher
 from ..kernel.limits import own_plan
-from .profile import SYSTEM_PATH, Ground
+from .profile import SYSTEM_PATH, Profile
 
 _ASKED = ["config", "--global", "--includes", "--null", "--get-regexp", r"^user\.(name|email)$"]
 _PASSED_ON = ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL")  # where the server's user has his configuration
@@ -21,7 +21,7 @@ _PATIENCE_S = 5.0
 _MAX = 200  # characters
 
 
-def identity_file(launcher: Launcher, ground: Ground) -> bytes:
+def identity_file(launcher: Launcher, ground: Profile) -> bytes:
     """A git configuration file with the user's name and address; empty where he has none, or there is no git."""
     program = shutil.which("git", path=":".join(SYSTEM_PATH))
     if program is None:
@@ -32,7 +32,7 @@ def identity_file(launcher: Launcher, ground: Ground) -> bytes:
     return "".join(["[user]\n", *lines]).encode() if lines else b""
 
 
-def _ask(launcher: Launcher, ground: Ground, program: str) -> list[tuple[str, str]]:
+def _ask(launcher: Launcher, ground: Profile, program: str) -> list[tuple[str, str]]:
     """What git says of the user whom commands run as; where it fails, commits ask for a name as they always did."""
     if ground.user is None:
         env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

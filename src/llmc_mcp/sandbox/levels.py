@@ -9,7 +9,7 @@ from ..files.off_limits import is_below, outermost
 from ..kernel import seccomp, syscalls
 from ..kernel.exec_status import ExecStatus
 from ..kernel.scratch import Scratch
-from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Ground, Launch, Level, pinned, place_of, user_name
+from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Launch, Level, Profile, pinned, place_of, user_name
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
 # mount at every start of bubblewrap, so only what tools of a developer's day miss.
@@ -40,7 +40,7 @@ class LandlockLevel:
     name = "landlock"
     free_fd = 3
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Profile) -> None:
         if syscalls.landlock_abi() < 3:
             raise FeatureUnavailable(
                 "the kernel's Landlock is missing or too old to hold a command",
@@ -120,7 +120,7 @@ def _need_filter() -> None:
         raise FeatureUnavailable(f"there is no seccomp filter for {os.uname().machine} yet")
 
 
-def _set_ids(ground: Ground) -> int:
+def _set_ids(ground: Profile) -> int:
     """Bits of a mode that commands can't set. A folder's group may be inherited, but not where the group is root's."""
     return seccomp.SET_USER_ID | (seccomp.SET_GROUP_ID if ground.uid == 0 else 0)
 
@@ -133,7 +133,7 @@ class WorkspaceLevel:
 
     name = "workspace"
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Profile) -> None:
         self.binary = find_bubblewrap()
         _need_filter()
         self.blocks_network = not ground.settings.network
@@ -206,7 +206,7 @@ def _in_memory(content: bytes) -> int:
     return fd
 
 
-def _passwd(ground: Ground, inside: int) -> bytes:
+def _passwd(ground: Profile, inside: int) -> bytes:
     user = "llmc" if ground.uid == 0 else user_name(ground.uid)
     return (
         f"root:x:0:0::/nonexistent:/usr/sbin/nologin\n{user}:x:{inside}:{inside}::/tmp/home:/bin/bash\n"
@@ -214,7 +214,7 @@ def _passwd(ground: Ground, inside: int) -> bytes:
     ).encode()
 
 
-def _namespaces(ground: Ground, inside: int) -> list[str]:
+def _namespaces(ground: Profile, inside: int) -> list[str]:
     options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if not ground.settings.network:
         options.append("--unshare-net")
@@ -222,7 +222,7 @@ def _namespaces(ground: Ground, inside: int) -> list[str]:
             "--new-session", "--cap-drop", "ALL"]  # fmt: skip
 
 
-def _mounts(ground: Ground) -> list[str]:
+def _mounts(ground: Profile) -> list[str]:
     """The file system, outermost folders first.
 
     Below a folder that commands can change, bubblewrap before 0.12 follows a symbolic link to wherever it leads, and
@@ -256,7 +256,7 @@ def _mounts(ground: Ground) -> list[str]:
     return options
 
 
-def _places_to_cover(ground: Ground) -> dict[str, object]:
+def _places_to_cover(ground: Profile) -> dict[str, object]:
     """What is mounted on inside the roots, and what is there now: each start looks whether it still is."""
     places: dict[str, object] = {}
     for path in (*ground.hidden, *pinned(ground)):
@@ -299,7 +299,7 @@ class OffLevel:
     free_fd = 3
     blocks_network = False
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Profile) -> None:
         self._ground = ground
         self._env = ground.environment(os.path.expanduser("~"), tempfile.gettempdir())
 
@@ -311,7 +311,7 @@ class OffLevel:
         """It holds nothing."""
 
 
-def make_level(name: str, ground: Ground) -> Level:
+def make_level(name: str, ground: Profile) -> Level:
     """A level by its name."""
     if name == "workspace":
         return WorkspaceLevel(ground)

@@ -12,7 +12,7 @@ from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
 from ..files.off_limits import homes, is_below, is_below_any, outermost, own_code, secrets, trail
 from ..kernel.exec_status import ExecStatus
-from ..kernel.launcher import Plan
+from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
@@ -22,7 +22,7 @@ SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/s
 _OOM_FIRST = 800
 
 
-class Settings(NamedTuple):
+class SandboxSettings(NamedTuple):
     """What the operator chose."""
 
     level: str = "auto"
@@ -34,7 +34,7 @@ class Settings(NamedTuple):
     bounds: Bounds = Bounds()
 
 
-def settings_from(config: Config) -> Settings:
+def settings_from(config: Config) -> SandboxSettings:
     """The operator's choices, from the configuration."""
     chosen = config.sandbox
     bounds = Bounds(
@@ -43,7 +43,7 @@ def settings_from(config: Config) -> Settings:
         file_mb=chosen.max_file_mb,
         tmp_mb=chosen.max_tmp_mb,
     )
-    return Settings(
+    return SandboxSettings(
         level=chosen.level,
         network=config.tools.allow_outbound_network,
         extra_read=chosen.extra_read,
@@ -59,7 +59,7 @@ class Launch(NamedTuple):
 
     argv: list[bytes]
     env: dict[bytes, bytes]
-    plan: Plan
+    plan: ChildPlan
     fds: list[int]
     status: ExecStatus | None = None  # where a wrapper starts the command
 
@@ -76,10 +76,10 @@ class Level(Protocol):
     def close(self) -> None: ...
 
 
-class Ground(NamedTuple):
+class Profile(NamedTuple):
     """What every level is built from: the folders, who runs commands, and what they are bound by."""
 
-    settings: Settings
+    settings: SandboxSettings
     roots: tuple[Root, ...]
     user: tuple[int, int] | None  # whom the launcher has to become, if not who we are
     uid: int
@@ -101,10 +101,10 @@ class Ground(NamedTuple):
         inside = [path for path in map(os.path.realpath, self.own_code) if os.path.exists(path)]
         return outermost(path for path in inside if is_below_any(path, self.changeable))
 
-    def plan(self) -> Plan:
+    def plan(self) -> ChildPlan:
         """What does not depend on the level."""
         bounds = self.settings.bounds
-        plan: Plan = {
+        plan: ChildPlan = {
             "supervised": True,
             "limits": resource_limits(bounds, self.counter.running()),
             "oom_score_adj": _OOM_FIRST,
@@ -130,7 +130,7 @@ class Ground(NamedTuple):
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
 
-def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> Ground:
+def make_ground(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> Profile:
     """Look at the machine and the settings; raises where the two do not go together."""
     user = _run_as(settings.run_as)
     uid = user[0] if user else os.getuid()
@@ -145,13 +145,13 @@ def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> G
     folders = [*(os.fsdecode(root.real) for root in roots), *writable] if settings.level != "off" else []
     hidden = _hidden_inside(settings, folders, data_dir, uid)
     path = search_path(settings)
-    ground = Ground(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
+    ground = Profile(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
     if settings.level != "off":
         _refuse_loose_code(ground)
     return ground
 
 
-def _refuse_loose_code(ground: Ground) -> None:
+def _refuse_loose_code(ground: Profile) -> None:
     """Raise where a command could have the server run other code, however that code itself is covered."""
     own = ground.own_inside()
     for path in ground.own_code:
@@ -170,7 +170,7 @@ def _refuse_loose_code(ground: Ground) -> None:
                 )
 
 
-def pinned(ground: Ground) -> dict[str, bool]:
+def pinned(ground: Profile) -> dict[str, bool]:
     """How the server's code inside the roots is kept: each path to mount on itself, and whether it is read-only.
 
     The folders on the way to it stay writable, but are mount points as well: what is one can't be renamed, so no
@@ -191,13 +191,13 @@ def pinned(ground: Ground) -> dict[str, bool]:
     return dict(sorted(pins.items()))
 
 
-def search_path(settings: Settings) -> tuple[str, ...]:
+def search_path(settings: SandboxSettings) -> tuple[str, ...]:
     """Where programs are found: the system's folders, and those of toolchains that the operator named."""
     extra = (_bin_of(_real(path)) for path in settings.extra_read)
     return (*SYSTEM_PATH, *(folder for folder in extra if os.path.isdir(folder)))
 
 
-def program_folders(settings: Settings, roots: tuple[Root, ...]) -> tuple[str, ...]:
+def program_folders(settings: SandboxSettings, roots: tuple[Root, ...]) -> tuple[str, ...]:
     """Below which folders a program has to lie for commands to start it: those that exist inside the sandbox."""
     if settings.level == "off":
         return ("/",)
@@ -249,7 +249,7 @@ def _run_as(name: str) -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
-def _hidden_inside(settings: Settings, folders: list[str], data_dir: str, uid: int) -> tuple[str, ...]:
+def _hidden_inside(settings: SandboxSettings, folders: list[str], data_dir: str, uid: int) -> tuple[str, ...]:
     """What lies inside the roots and must not be seen: always an entry right below a root.
 
     A mount on it keeps it in place: while it is a mount point no command can move it away and put a link there for
@@ -279,7 +279,7 @@ def _hidden_inside(settings: Settings, folders: list[str], data_dir: str, uid: i
     return tuple(hidden)
 
 
-def covered_now(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> object:
+def covered_now(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> object:
     """What in the roots has to be covered at this moment; a level that was made for something else is stale."""
     if settings.level in ("off", "read_only"):
         return None

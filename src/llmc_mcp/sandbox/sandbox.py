@@ -22,14 +22,14 @@ from ..kernel.limits import ControlGroup
 from . import selftest
 from .git_identity import identity_file
 from .levels import find_bubblewrap, make_level
-from .profile import LEVELS, Ground, Level, Settings, covered_now, make_ground
+from .profile import LEVELS, Level, Profile, SandboxSettings, covered_now, make_ground
 
 _NOTHING_WEAKER = (
     "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
 )
 
 
-class Report(NamedTuple):
+class SandboxReport(NamedTuple):
     """How commands are confined here: the level in force, or why there is none, and what each test found."""
 
     level: str
@@ -41,7 +41,7 @@ class Report(NamedTuple):
 class Sandbox:
     """Starts commands at the strongest level that was seen to work; made once per server."""
 
-    def __init__(self, launcher: Launcher, settings: Settings, roots: tuple[Root, ...], data_dir: str) -> None:
+    def __init__(self, launcher: Launcher, settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> None:
         if settings.level not in LEVELS:
             raise InvalidArgument(f"mcp.sandbox.level is none of {', '.join(LEVELS)}")
         self._settings, self._roots, self._data_dir = settings, roots, data_dir
@@ -51,9 +51,9 @@ class Sandbox:
         self._launcher = self._own_launcher or launcher
         self._lock = threading.Lock()
         self._level: Level | None = None
-        self._ground: Ground | None = None
+        self._ground: Profile | None = None
         self._stamp: object = None
-        self._report: Report | None = None
+        self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
         self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
 
@@ -115,7 +115,7 @@ class Sandbox:
         """Whom commands run as, if not as the server."""
         return self._made_ground().user
 
-    def _made_ground(self) -> Ground:
+    def _made_ground(self) -> Profile:
         if self._ground is None:
             raise self._unavailable()
         return self._ground
@@ -149,12 +149,12 @@ class Sandbox:
         """Whether a level was ever seen to hold, here or by another server since the machine was started."""
         return bool(self._held)
 
-    def report(self) -> Report:
+    def report(self) -> SandboxReport:
         """What `llmc doctor` and `health` tell."""
         with self._lock:
             if self._report is None or self._untested is not None:
                 self._choose()
-            return cast(Report, self._report)
+            return cast(SandboxReport, self._report)
 
     @property
     def counts_processes(self) -> bool:
@@ -180,7 +180,7 @@ class Sandbox:
 
     def _choose(self) -> None:
         wanted = self._settings.level
-        report = Report("", {}, {}, {})
+        report = SandboxReport("", {}, {}, {})
         self._untested = None
         if wanted == "read_only":
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
@@ -211,7 +211,7 @@ class Sandbox:
             break
         self._report = report
 
-    def _order(self, ground: Ground) -> tuple[str, ...]:
+    def _order(self, ground: Profile) -> tuple[str, ...]:
         """The levels to try, the strongest first."""
         wanted = self._settings.level
         if wanted != "auto":
@@ -220,7 +220,7 @@ class Sandbox:
             self._held = "workspace"
         return (self._held,) if self._held else ("workspace", "landlock")
 
-    def _verified(self, name: str, ground: Ground, report: Report) -> Level:
+    def _verified(self, name: str, ground: Profile, report: SandboxReport) -> Level:
         if name != "off":
             outcome = selftest.run(self._launcher, name, ground, self._data_dir)
             report.held[name], report.not_held[name] = outcome.held, outcome.not_held
@@ -237,7 +237,7 @@ class Sandbox:
         )
 
 
-def _without_writing(ground: Ground) -> Ground:
+def _without_writing(ground: Profile) -> Profile:
     readable = (*ground.read_only, *ground.writable, *(os.fsdecode(root.real) for root in ground.roots))
     settings = ground.settings._replace(network=False)
     return ground._replace(settings=settings, roots=(), writable=(), read_only=readable)

@@ -23,7 +23,7 @@ from ..kernel.launcher import ConfinementError, Launcher
 from ..kernel.scratch import Scratch
 
 if TYPE_CHECKING:
-    from .profile import Ground, Launch
+    from .profile import Launch, Profile
 
 _CACHE = "sandbox.json"
 _PATIENCE_S = 20.0
@@ -35,7 +35,7 @@ NETWORK = ("connect_tcp", "send_udp")
 NOT_CLAIMED = {"landlock": ("change_mode_outside", "signal_server"), "workspace": ()}
 
 
-class Outcome(NamedTuple):
+class ProbeOutcome(NamedTuple):
     """The names of the attempts that failed, as they should, and of those that did not."""
 
     held: list[str]
@@ -47,12 +47,12 @@ class Outcome(NamedTuple):
         return [name for name in self.not_held if name not in excused]
 
 
-def run(launcher: Launcher, name: str, ground: "Ground", data_dir: str) -> Outcome:
+def run(launcher: Launcher, name: str, ground: "Profile", data_dir: str) -> ProbeOutcome:
     """The outcome for a level, from the cache or from a run of the probe."""
     key = _key(name, ground)
     known = _cached(data_dir).get(key)
     if known is not None:
-        return Outcome(*known)
+        return ProbeOutcome(*known)
     scratch = Scratch("selftest")
     try:
         outcome = _try(launcher, name, ground, scratch.path)
@@ -76,7 +76,7 @@ def forget(data_dir: str) -> None:
         _write(data_dir, dict.fromkeys(known))
 
 
-def held_before(name: str, ground: "Ground", data_dir: str) -> bool:
+def held_before(name: str, ground: "Profile", data_dir: str) -> bool:
     """Whether a level has held since this machine was started, for the same users inside the same walls."""
     wanted = [name, _boot(), _surroundings(ground)]
     return any(json.loads(key)[1:4] == wanted for key in _cached(data_dir))
@@ -85,7 +85,7 @@ def held_before(name: str, ground: "Ground", data_dir: str) -> bool:
 # --- the test ----------------------------------------------------------------------------------------
 
 
-def _try(launcher: Launcher, name: str, ground: "Ground", base: str) -> Outcome:
+def _try(launcher: Launcher, name: str, ground: "Profile", base: str) -> ProbeOutcome:
     from .levels import make_level
 
     facts = _lay_out(base, ground)
@@ -117,7 +117,7 @@ def _try(launcher: Launcher, name: str, ground: "Ground", base: str) -> Outcome:
     return _judge(succeeded, facts["outside"])
 
 
-def _lay_out(base: str, ground: "Ground") -> dict[str, str]:
+def _lay_out(base: str, ground: "Profile") -> dict[str, str]:
     """A root, and outside of it things that are the user's own, so that only the sandbox stands before them."""
     root, outside = os.path.join(base, "root"), os.path.join(base, "outside")
     for folder in (root, outside):
@@ -228,7 +228,7 @@ def _deadline() -> Callable[[], None]:
     return check
 
 
-def _judge(succeeded: set[str], outside: str) -> Outcome:
+def _judge(succeeded: set[str], outside: str) -> ProbeOutcome:
     """The probe's word counts for its successes; what can be seen from here is looked at as well."""
     from .probe import NAMES
 
@@ -236,13 +236,15 @@ def _judge(succeeded: set[str], outside: str) -> Outcome:
         succeeded.add("write_outside")
     if os.path.getsize(os.path.join(outside, "secret")) == 0:
         succeeded.add("truncate_outside")
-    return Outcome([name for name in NAMES if name not in succeeded], [name for name in NAMES if name in succeeded])
+    return ProbeOutcome(
+        [name for name in NAMES if name not in succeeded], [name for name in NAMES if name in succeeded]
+    )
 
 
 # --- the cache ---------------------------------------------------------------------------------------
 
 
-def _key(name: str, ground: "Ground") -> str:
+def _key(name: str, ground: "Profile") -> str:
     from .levels import find_bubblewrap
 
     tested = identity(find_bubblewrap()) if name == "workspace" else []
@@ -256,7 +258,7 @@ def _boot() -> str:
         return file.read().strip()
 
 
-def _surroundings(ground: "Ground") -> list[object]:
+def _surroundings(ground: "Profile") -> list[object]:
     return [os.getuid(), ground.uid, walls()]
 
 
@@ -281,7 +283,7 @@ def _cached(data_dir: str) -> dict[str, list[list[str]] | None]:
         return {}
 
 
-def _remember(data_dir: str, key: str, outcome: Outcome) -> None:
+def _remember(data_dir: str, key: str, outcome: ProbeOutcome) -> None:
     known = {**_cached(data_dir), key: [outcome.held, outcome.not_held]}
     boot = json.loads(key)[2]
     _write(data_dir, {other: value for other, value in known.items() if json.loads(other)[2] == boot})

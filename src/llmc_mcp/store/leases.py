@@ -46,7 +46,7 @@ class Lease(NamedTuple):
         return time.time() >= self.expires_at or not alive(self.process)
 
 
-class Key(NamedTuple):
+class LeaseKey(NamedTuple):
     """What is to be held; with `tree` everything below it as well."""
 
     name: str
@@ -60,7 +60,7 @@ class Leases:
         self._store, self.ttl_s = store, ttl_s
 
     def take(
-        self, connection: sqlite3.Connection, kind: str, keys: Iterable[Key], who: Session, purpose: str = ""
+        self, connection: sqlite3.Connection, kind: str, keys: Iterable[LeaseKey], who: Session, purpose: str = ""
     ) -> list[int] | Lease:
         """Tokens for all keys, or the first lease that stands in the way; then nothing was taken.
 
@@ -113,7 +113,7 @@ class Leases:
 
     @contextmanager
     def held(
-        self, kind: str, keys: Iterable[Key], who: Session, *, wait_s: float, check: Callable[[], None]
+        self, kind: str, keys: Iterable[LeaseKey], who: Session, *, wait_s: float, check: Callable[[], None]
     ) -> Generator[list[int]]:
         """Leases for the length of a block: waits for others, gives up with RESOURCE_BUSY."""
         wanted, queue = list(keys), Queue(wait_s, check)
@@ -154,7 +154,7 @@ class Queue:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
 
 
-def _in_the_way(connection: sqlite3.Connection, key: Key) -> list[Lease]:
+def _in_the_way(connection: sqlite3.Connection, key: LeaseKey) -> list[Lease]:
     """Leases on the key, on a tree that holds it and, for a tree, on anything below it."""
     above = _folders_above(key.name)
     marks = ",".join("?" * len(above))

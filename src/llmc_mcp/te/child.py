@@ -33,7 +33,7 @@ class NotStarted(Exception):
         super().__init__(f"te: {word}: {'command not found' if missing else exc.strerror}")
 
 
-class Wrapped:
+class WrappedCommand:
     """A running command that gets the signals we get."""
 
     def __init__(self, argv: list[str], *, stdout: int = 1, stderr: int = 2) -> None:
@@ -96,7 +96,7 @@ def run_through(argv: list[str], *, counted: bool = True) -> tuple[int, int]:
     if counted and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         return _run_counted(argv)
     before = _offset(kind)
-    code = Wrapped(argv).wait()
+    code = WrappedCommand(argv).wait()
     return code, max(_offset(kind) - before, 0)
 
 
@@ -109,7 +109,7 @@ def _offset(kind: int) -> int:
 
 def _run_counted(argv: list[str]) -> tuple[int, int]:
     source, end = pipe()
-    child = Wrapped(argv, stdout=end)
+    child = WrappedCommand(argv, stdout=end)
     os.close(end)
     moved, open_still = pump(source, 1, os.pidfd_open(child.pid))
     code = child.wait()

@@ -124,7 +124,7 @@ def _print_matches(handle_id: str, pattern: str) -> int:
     handles, handle = _find(handle_id)
     path = os.path.join(handles.folder, handle.payload or "")
     source, end = wrapped.pipe()
-    child = wrapped.Wrapped(["grep", "-anh", "-e", pattern, "--", path], stdout=end)
+    child = wrapped.WrappedCommand(["grep", "-anh", "-e", pattern, "--", path], stdout=end)
     os.close(end)
     who, settings = identity(), load().config.te
     tokens, _ = share_of(settings.default_budget, tokens_used(who), settings.reply_tokens)

@@ -7,8 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from ..envelope.families import Enriched, Envelope, recognise, share_of
-from ..envelope.family import Budget, Plan
+from ..envelope.families import CondensedOutput, Envelope, recognise, share_of
+from ..envelope.family import Budget, FamilyPlan
 from ..envelope.records import Command, identity, tokens_used
 from . import child
 from .folder import root_set
@@ -29,7 +29,7 @@ def run(command: list[str], *, as_json: bool, raw: bool) -> None:
     if as_json:
         from ..envelope.text import Ends
 
-        chosen = plan if plan is not None and not off else Plan(command, Ends(), any_bytes=True)
+        chosen = plan if plan is not None and not off else FamilyPlan(command, Ends(), any_bytes=True)
         _Run(command, chosen, config).answer_json("raw" if raw else "enriched" if chosen is plan else "passthrough")
     if plan is not None and not off:
         _Run(command, plan, config).print_text()
@@ -38,7 +38,7 @@ def run(command: list[str], *, as_json: bool, raw: bool) -> None:
 class _Run:
     """One command, from its start to our end."""
 
-    def __init__(self, command: list[str], plan: Plan, config: "Config | None") -> None:
+    def __init__(self, command: list[str], plan: FamilyPlan, config: "Config | None") -> None:
         self._command, self._plan = command, plan
         self._noted = Command(command, identity(), root_set())
         self._stderr = b""
@@ -62,16 +62,16 @@ class _Run:
         self._config = self._config or _config()
         self._envelope = Envelope(self._plan, self._open_sink)
 
-    def _spawn(self, out: int, err: int) -> child.Wrapped:
+    def _spawn(self, out: int, err: int) -> child.WrappedCommand:
         try:
-            return child.Wrapped(self._plan.argv, stdout=out, stderr=err)
+            return child.WrappedCommand(self._plan.argv, stdout=out, stderr=err)
         except child.NotStarted as exc:
             if self._plan.argv[0] != "rg" or exc.code != child.NOT_FOUND:
                 raise
             bundled = _bundled_ripgrep()
             if not bundled:
                 raise
-            return child.Wrapped([bundled, *self._plan.argv[1:]], stdout=out, stderr=err)
+            return child.WrappedCommand([bundled, *self._plan.argv[1:]], stdout=out, stderr=err)
 
     def _budget(self) -> tuple[Budget, int]:
         who, te = self._noted.who, _of(self._config).te
@@ -81,12 +81,12 @@ class _Run:
 
     def _open_sink(self) -> "Sink | None":
         from ..errors import LlmcError
-        from ..files.handles import Handles, Policy
+        from ..files.handles import HandleRetention, Handles
         from ..store.data_dir import data_directory
         from ..store.sqlite import Store
 
         limits = _of(self._config).limits
-        policy = Policy(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
+        policy = HandleRetention(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
         try:
             handles = Handles(Store(data_directory()), policy, self._noted.roots)
             return _Careful(handles.spool(self._noted.who.principal, "command_output", {"command": self._noted.name}))
@@ -150,7 +150,7 @@ class _Run:
         found = handles.find(principal, handle)
         return handles.read(found, 0, found.size).data
 
-    def _note(self, code: int, mode: str, done: Enriched) -> None:
+    def _note(self, code: int, mode: str, done: CondensedOutput) -> None:
         self._noted.mode = mode
         self._noted.shown(done.body(), done.raw_tokens)
         self._noted.record(code)
@@ -183,10 +183,10 @@ class _Run:
 
         self._end(code, msgspec.json.encode(self._answer(mode, code, done, left)) + b"\n")
 
-    def _answer(self, mode: str, code: int, done: Enriched, left: int) -> object:
+    def _answer(self, mode: str, code: int, done: CondensedOutput, left: int) -> object:
         import shlex
 
-        from ..envelope.reply import TeOutput, Told, enrichment_of, stderr_text
+        from ..envelope.reply import Cost, TeOutput, enrichment_of, stderr_text
 
         noted, body = self._noted, done.body()
         return TeOutput(
@@ -197,7 +197,7 @@ class _Run:
             stderr_text(self._stderr),
             code if code >= 0 else 128 - code,
             enrichment_of(done),
-            Told(round(noted.latency_ms, 1), noted.who.agent_id, max(left - noted.tokens_out, 0)),
+            Cost(round(noted.latency_ms, 1), noted.who.agent_id, max(left - noted.tokens_out, 0)),
         )
 
 

@@ -43,7 +43,7 @@ class CodeResult(Result):
 
 @tool("Run Python in which every tool is a function; tools() and help(name) explain", name=_NAME, destructive=True)
 def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> CodeResult:
-    from ..interpreters.engine import Limits
+    from ..interpreters.engine import RunLimits
 
     settings, limits = ctx.app.config.code_execution, ctx.app.config.limits
     seconds = min(timeout or settings.timeout, settings.timeout)
@@ -53,7 +53,7 @@ def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> Cod
     outcome = ctx.app.code.run(
         code,
         calls.functions(),
-        Limits(seconds, settings.max_memory_mb << 20, settings.max_output_bytes, limits.code_max_calls),
+        RunLimits(seconds, settings.max_memory_mb << 20, settings.max_output_bytes, limits.code_max_calls),
         ctx.check,
     )
     took = round((time.perf_counter() - started) * 1000)

@@ -14,10 +14,10 @@ from ..tool import Result, Row, tool
 from .index_common import Count, Scope, asked, caller_of, shown
 
 if TYPE_CHECKING:
-    from ..rag.query.plan import Span
-    from ..rag.query.questions import Answer, Named, Portrait, Site
-    from ..rag.query.resolve import Target
-    from ..rag.query.search import Hit, Known
+    from ..rag.query.plan import PlanSpan
+    from ..rag.query.questions import GraphAnswer, LocatedDefinition, Portrait, Site
+    from ..rag.query.resolve import DefinitionPlace
+    from ..rag.query.search import GraphView, RankedSnippet
 
 _SWITCH = "jit_context_enabled"
 _MOST_SITES = 2_000
@@ -38,7 +38,7 @@ Confidence = Literal["exact", "likely", "name_only"]
 Direction = Literal["callers", "callees", "upstream", "downstream"]
 
 
-class Completeness(msgspec.Struct, omit_defaults=True):
+class Coverage(msgspec.Struct, omit_defaults=True):
     """How much of the repository the answer rests on."""
 
     files_parsed: int
@@ -73,7 +73,7 @@ class Uses(Result):
     symbol: str
     items: list[UseRow]
     truncated: bool
-    completeness: Completeness
+    completeness: Coverage
     freshness: str
     total: int
     counts: dict[str, int]
@@ -89,7 +89,7 @@ class Uses(Result):
 def rag_where_used(ctx: Context, symbol: str, limit: Limit = 50) -> Uses:
     from ..rag.query import questions
 
-    def ask(known: "Known", targets: "list[Target]") -> "Answer":
+    def ask(known: "GraphView", targets: "list[DefinitionPlace]") -> "GraphAnswer":
         return questions.where_used(known, symbol, targets, limit, ctx.check)
 
     return _uses(ctx, symbol, ask, limit)
@@ -99,13 +99,15 @@ def rag_where_used(ctx: Context, symbol: str, limit: Limit = 50) -> Uses:
 def rag_lineage(ctx: Context, symbol: str, direction: Direction = "callers", depth: Depth = 2) -> Uses:
     from ..rag.query import questions
 
-    def ask(known: "Known", targets: "list[Target]") -> "Answer":
+    def ask(known: "GraphView", targets: "list[DefinitionPlace]") -> "GraphAnswer":
         return questions.lineage(known, symbol, targets, direction, depth, ctx.check)
 
     return _uses(ctx, symbol, ask, _MOST_SITES)
 
 
-def _uses(ctx: Context, symbol: str, ask: "Callable[[Known, list[Target]], Answer]", limit: int) -> Uses:
+def _uses(
+    ctx: Context, symbol: str, ask: "Callable[[GraphView, list[DefinitionPlace]], GraphAnswer]", limit: int
+) -> Uses:
     """One answer of all roots that know the symbol."""
     answered = _about(ctx, symbol, ask)
     rows: list[UseRow] = []
@@ -128,18 +130,18 @@ def _uses(ctx: Context, symbol: str, ask: "Callable[[Known, list[Target]], Answe
 
 
 def _about(
-    ctx: Context, symbol: str, ask: "Callable[[Known, list[Target]], Answer]"
-) -> "list[tuple[Known, Answer, Completeness, str]]":
+    ctx: Context, symbol: str, ask: "Callable[[GraphView, list[DefinitionPlace]], GraphAnswer]"
+) -> "list[tuple[GraphView, GraphAnswer, Coverage, str]]":
     """What the roots that know a symbol say of it; NOT_FOUND with the nearest names where none does."""
     from ..rag.query import questions
 
     if not symbol.strip() or len(symbol) > _LONGEST_SYMBOL:
         raise InvalidArgument("the symbol is empty or too long", hint="A name, Class.method, or path:Class.method.")
 
-    def question(known: "Known") -> "tuple[Known, Answer | None, Completeness, list[str]]":
+    def question(known: "GraphView") -> "tuple[GraphView, GraphAnswer | None, Coverage, list[str]]":
         own = _below(ctx, known.root, symbol)
         targets = questions.find(known, own) if own is not None else []
-        complete = Completeness(*known.files.completeness())
+        complete = Coverage(*known.files.completeness())
         if not targets:
             return known, None, complete, questions.nearest(known, symbol)
         if questions.too_many(known, targets):
@@ -172,7 +174,7 @@ def _below(ctx: Context, root: Root, symbol: str) -> str | None:
     return symbol
 
 
-def _name(ctx: Context, root: Root, one: "Named") -> str:
+def _name(ctx: Context, root: Root, one: "LocatedDefinition") -> str:
     return f"{shown(ctx, root, one.path)}:{one.what}"
 
 
@@ -183,8 +185,8 @@ def _row(root: Root, site: "Site") -> UseRow:
     return shape(path, site.line, site.snippet, site.confidence, site.kind, inside, of, depth)
 
 
-def _summed(counts: list[Completeness]) -> Completeness:
-    return Completeness(
+def _summed(counts: list[Coverage]) -> Coverage:
+    return Coverage(
         sum(one.files_parsed for one in counts),
         sum(one.files_skipped for one in counts),
         sum(one.files_failed for one in counts),
@@ -194,7 +196,7 @@ def _summed(counts: list[Completeness]) -> Completeness:
 # --- inspect ---------------------------------------------------------------------------------------
 
 
-class Inspected(Result, kw_only=True):
+class Inspection(Result, kw_only=True):
     """What a symbol or a file is, who uses it, what it uses."""
 
     path: str
@@ -212,7 +214,7 @@ class Inspected(Result, kw_only=True):
     last_commit: str | None
     incoming_total: int
     others: list[str] = msgspec.field(default_factory=list[str])  # further definitions of that name
-    completeness: Completeness
+    completeness: Coverage
     freshness: str
     truncated: bool = False
     body: ClassVar[str] = "snippet"
@@ -222,7 +224,7 @@ class Inspected(Result, kw_only=True):
         self.truncated = True
 
 
-class InspectedWhole(Inspected, kw_only=True):
+class InspectedWhole(Inspection, kw_only=True):
     """The same, with all of its source."""
 
     full_source: str
@@ -232,7 +234,7 @@ class InspectedWhole(Inspected, kw_only=True):
 @tool("What a symbol or file is: signature, docs, callers, callees, tests, commit", feature=_SWITCH, read_only=True)
 def inspect(
     ctx: Context, path: str | None = None, symbol: str | None = None, include_full_source: bool = False
-) -> Inspected | InspectedWhole:
+) -> Inspection | InspectedWhole:
     if not path and not symbol:
         raise InvalidArgument("either a path or a symbol is needed", hint="inspect(symbol='Class.method').")
     if symbol:
@@ -243,7 +245,7 @@ def inspect(
         known, portrait, complete, note = _portrait_of_file(ctx, path or "")
         others = []
     lines = portrait.source.split("\n")
-    found = Inspected(
+    found = Inspection(
         path=f"{known.root.shown.rstrip('/')}/{names.show(portrait.path)}",
         symbol=portrait.qualname if portrait.kind != "file" else None,
         lines=f"{portrait.first_line}-{portrait.last_line}",
@@ -267,19 +269,19 @@ def inspect(
     return InspectedWhole(full_source=portrait.source, **msgspec.structs.asdict(found))
 
 
-def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], Completeness, str]":
+def _portrait(ctx: Context, symbol: str) -> "tuple[GraphView, Portrait, list[str], Coverage, str]":
     """The definition that is meant, of the first root that knows it; those of other roots are named after it."""
     from ..rag.query import questions
 
     held: dict[Root, tuple[Portrait | None, list[str]]] = {}  # of a root that is asked again the newest
 
-    def ask(known: "Known", targets: "list[Target]") -> "Answer":
+    def ask(known: "GraphView", targets: "list[DefinitionPlace]") -> "GraphAnswer":
         real = [one for one in targets if known.graph.symbol(one).kind != "prototype"] or targets
         best = questions.most_used(known, real, ctx.check)
         order = [best, *(one for one in real if one != best)]
         choices = [_name(ctx, known.root, one) for one in questions.choices(known, order, len(order))]
         held[known.root] = questions.portrait(known, best, 12, ctx.check), choices
-        return questions.Answer(symbol, [], [], 0, {})
+        return questions.GraphAnswer(symbol, [], [], 0, {})
 
     answered = _about(ctx, symbol, ask)
     for at, (known, _, complete, note) in enumerate(answered):
@@ -290,17 +292,17 @@ def _portrait(ctx: Context, symbol: str) -> "tuple[Known, Portrait, list[str], C
     raise NotFound(f"{symbol}: its file changed just now", hint="Ask again.")
 
 
-def _portrait_of_file(ctx: Context, path: str) -> "tuple[Known, Portrait, Completeness, str]":
+def _portrait_of_file(ctx: Context, path: str) -> "tuple[GraphView, Portrait, Coverage, str]":
     from ..rag.query import questions
 
     place = ctx.app.files.locate(path)
     handle, _ = ctx.app.files.open_file(place)
     os.close(handle)
 
-    def question(known: "Known") -> "tuple[Known, Portrait | None, Completeness]":
+    def question(known: "GraphView") -> "tuple[GraphView, Portrait | None, Coverage]":
         inside = place.real.removeprefix(os.fsdecode(known.root.real).rstrip("/") + "/")
         portrait = questions.portrait_of_file(known, inside, 12, ctx.check)
-        return known, portrait, Completeness(*known.files.completeness())
+        return known, portrait, Coverage(*known.files.completeness())
 
     for (known, portrait, complete), note in ctx.app.rag.ask(question, caller_of(ctx)):
         if portrait is not None:
@@ -326,14 +328,14 @@ def _line(ctx: Context, root: Root, site: "Site") -> str:
 
 def _docs(ctx: Context, portrait: "Portrait", most: int) -> list[str]:
     """Documents that mention it."""
-    from ..rag.query.search import Asked
+    from ..rag.query.search import CodeQuery
 
     name = portrait.qualname.rpartition("/")[2].rpartition(".")[2] if portrait.kind != "file" else portrait.qualname
-    found = ctx.app.rag.search(Asked(name, "docs", most * 2, 4_000), caller_of(ctx)).hits
+    found = ctx.app.rag.search(CodeQuery(name, "docs", most * 2, 4_000), caller_of(ctx)).hits
     return [_source(ctx, hit) for hit in found if name.rpartition("/")[2] in hit.text][:most]
 
 
-def _source(ctx: Context, hit: "Hit") -> str:
+def _source(ctx: Context, hit: "RankedSnippet") -> str:
     return f"{shown(ctx, hit.root, hit.path)}#L{hit.numbers[0]}-L{hit.numbers[-1]}"
 
 
@@ -382,7 +384,7 @@ class EnrichedSnippets(Result):
     provenance: bool
     freshness: str
     total_candidates: int
-    completeness: Completeness
+    completeness: Coverage
     shown: int | None = None
     body: ClassVar[str] = "snippets"
     lean_leaves_out: ClassVar[tuple[str, ...]] = ("provenance",)
@@ -407,11 +409,11 @@ def rag_search_enriched(
         EnrichedSnippet(hit.text, _source(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind) for hit in answer.hits
     ]
 
-    def question(known: "Known") -> Completeness:
+    def question(known: "GraphView") -> Coverage:
         for hit, row in zip(answer.hits, rows, strict=True):
             if hit.root == known.root and graph_depth:
                 _surround(known, hit, row, query, graph_depth, ctx)
-        return Completeness(*known.files.completeness())
+        return Coverage(*known.files.completeness())
 
     told = ctx.app.rag.ask(question, caller)
     for row in rows:
@@ -423,7 +425,9 @@ def rag_search_enriched(
     return EnrichedSnippets(rows, True, freshness, answer.candidates, complete)
 
 
-def _surround(known: "Known", hit: "Hit", row: EnrichedSnippet, query: str, depth: int, ctx: Context) -> None:
+def _surround(
+    known: "GraphView", hit: "RankedSnippet", row: EnrichedSnippet, query: str, depth: int, ctx: Context
+) -> None:
     from ..rag.query import questions
 
     found = questions.defined_in(known, os.fsdecode(hit.path), hit.numbers[0], hit.numbers[-1], hit.symbol)
@@ -445,10 +449,10 @@ def _few(ctx: Context, root: Root, sites: "Iterable[Site]") -> list[str]:
 
 
 def _mentions(ctx: Context, symbol: str) -> list[str]:
-    from ..rag.query.search import Asked
+    from ..rag.query.search import CodeQuery
 
     name = symbol.rpartition(".")[2]
-    found = ctx.app.rag.search(Asked(name, "docs", 3, 2_000), caller_of(ctx)).hits
+    found = ctx.app.rag.search(CodeQuery(name, "docs", 3, 2_000), caller_of(ctx)).hits
     return [_source(ctx, hit) for hit in found if name in hit.text][:1]
 
 
@@ -489,7 +493,7 @@ def rag_plan(ctx: Context, query: str, detail_level: Literal["summary", "full"] 
     return PlanText(made.intent, made.symbols, [_span(span) for span in made.spans], made.confidence, made.freshness)
 
 
-def _span(span: "Span") -> SpanRow:
+def _span(span: "PlanSpan") -> SpanRow:
     path = f"{span.root.shown.rstrip('/')}/{names.show(span.path)}"
     return SpanRow(path, f"{span.first_line}-{span.last_line}", span.score, span.rationale)
 

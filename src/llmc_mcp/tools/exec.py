@@ -11,7 +11,7 @@ from ..errors import FeatureUnavailable
 from ..tool import Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
-    from ..commands.runner import Call, ShellResult, Sink
+    from ..commands.runner import CommandCall, CommandResult, Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -134,7 +134,7 @@ def _run(
     return _answer(done)
 
 
-def _answer(done: "ShellResult") -> CommandOutput:
+def _answer(done: "CommandResult") -> CommandOutput:
     meta = CommandMeta(
         done.duration_ms, done.truncated, done.handle, done.sandbox, done.signal, list(done.warnings) or None
     )
@@ -147,8 +147,8 @@ def _limit_time(ctx: Context, seconds: float) -> float:
     return seconds
 
 
-def _call(ctx: Context) -> "Call":
-    from ..commands.runner import Call
+def _call(ctx: Context) -> "CommandCall":
+    from ..commands.runner import CommandCall
 
     def open_sink() -> "Sink | None":
         try:
@@ -157,4 +157,4 @@ def _call(ctx: Context) -> "Call":
             ctx.warnings.append(exc.message)
             return None
 
-    return Call(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, env=ctx.session.environment())
+    return CommandCall(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, env=ctx.session.environment())

@@ -11,7 +11,7 @@ from ..files.filesystem import Root
 
 if TYPE_CHECKING:
     from ..rag.build.keeper import News
-    from ..rag.query.search import Asked, Caller
+    from ..rag.query.search import CodeQuery, QueryCaller
 
 Scope = Literal["repo", "docs", "both"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -20,15 +20,15 @@ _MARGIN_S = 0.3  # of a call's time that is left for the reply
 _LONGEST_S = 3600.0
 
 
-def caller_of(ctx: Context) -> "Caller":
+def caller_of(ctx: Context) -> "QueryCaller":
     """The caller of a tool as the index knows him."""
-    from ..rag.query.search import Caller, busy_words
+    from ..rag.query.search import QueryCaller, busy_words
 
     def tell(news: "News") -> None:
         ctx.doing = f"the code index is {busy_words(news)}"
 
     until = (ctx.deadline or time.monotonic() + _LONGEST_S) - _MARGIN_S
-    return Caller(ctx.session, until, ctx.check, tell)
+    return QueryCaller(ctx.session, until, ctx.check, tell)
 
 
 def shown(ctx: Context, root: Root, path: bytes) -> str:
@@ -39,12 +39,12 @@ def shown(ctx: Context, root: Root, path: bytes) -> str:
 
 def asked(
     ctx: Context, query: str, scope: Scope | None, limit: int | None, budget_tokens: int | None, path_glob: str | None
-) -> "Asked":
+) -> "CodeQuery":
     """A search with the operator's defaults for what was left open, and never more than he lets a call ask for."""
-    from ..rag.query.search import Asked
+    from ..rag.query.search import CodeQuery
 
     rag = ctx.app.config.rag
-    return Asked(
+    return CodeQuery(
         query,
         scope or msgspec.convert(rag.default_scope, Scope),
         min(limit or rag.top_k, rag.max_k),

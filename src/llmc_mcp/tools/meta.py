@@ -9,7 +9,7 @@ from ..tool import Result, tool
 from .introduction import bootstrap
 
 
-class Health(Result):
+class ServerHealth(Result):
     """What runs here, and how safely."""
 
     ok: bool
@@ -32,11 +32,11 @@ class InitText(Result):
 
 
 @tool("Server version, mode, roots, sandbox level, code index, store", read_only=True)
-def health(ctx: Context) -> Health:
+def health(ctx: Context) -> ServerHealth:
     app = ctx.app
     roots = [root.shown for root in app.files.roots]
     sandbox = {"files": "openat2 beneath the roots", "search": _search(), "commands": app.command_confinement()}
-    return Health(True, __version__, app.config.mode, roots, sandbox, _index(ctx), _store(ctx))
+    return ServerHealth(True, __version__, app.config.mode, roots, sandbox, _index(ctx), _store(ctx))
 
 
 def _search() -> str:

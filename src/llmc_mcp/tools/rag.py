@@ -63,7 +63,7 @@ def rag_search(
     return Snippets(rows, True, answer.freshness, answer.candidates)
 
 
-class Indexed(Result):
+class IndexReport(Result):
     """What came of it; `state` tells when it is still under way."""
 
     state: str
@@ -74,14 +74,14 @@ class Indexed(Result):
 
 
 @tool("Build or update the code index", feature=_SWITCH, read_only=True)
-def rag_index(ctx: Context, path: str | None = None, full: bool = False) -> Indexed:
+def rag_index(ctx: Context, path: str | None = None, full: bool = False) -> IndexReport:
     config = ctx.app.config
     ctx.limit_time(config.linux_ops.process_limits.max_timeout_sec)
     rag = ctx.app.rag
     outcomes = rag.refresh(path, full, caller_of(ctx))
     done = [news for news in outcomes if news is not None]
     stats = rag.stats()
-    return Indexed(
+    return IndexReport(
         "up to date" if len(done) == len(outcomes) else rag.state(),
         sum(one.totals.files for one in stats if one.totals),
         sum(news.changed for news in done),

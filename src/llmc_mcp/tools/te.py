@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ..app import Context
-from ..envelope.reply import TeOutput, Told, as_text, enrichment_of
+from ..envelope.reply import Cost, TeOutput, as_text, enrichment_of
 from ..errors import BadArgs, FeatureUnavailable, Internal
 from ..tool import tool
 
 if TYPE_CHECKING:
-    from ..commands.runner import Call
-    from ..envelope.families import Enriched, Sink
-    from ..envelope.family import Budget, Plan
+    from ..commands.runner import CommandCall
+    from ..envelope.families import CondensedOutput, Sink
+    from ..envelope.family import Budget, FamilyPlan
     from ..envelope.records import Identity
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -37,10 +37,10 @@ def te_run(
         raise BadArgs("give either `command` or `args`")
     seconds = settings.capped_seconds(timeout or settings.te.timeout)
     ctx.limit_time(seconds)
-    return _Wrapped(ctx, split(given)).run(cwd, seconds)
+    return _WrappedCommand(ctx, split(given)).run(cwd, seconds)
 
 
-class _Wrapped:
+class _WrappedCommand:
     """One command, what it is run for, and what its session may still read."""
 
     def __init__(self, ctx: Context, argv: list[str]) -> None:
@@ -68,18 +68,18 @@ class _Wrapped:
         answer = self._answer(done.exit_code, shown.body().decode("utf-8", "replace"), done.stderr, done.warnings)
         answer.enrichment = enrichment_of(shown)
         remaining = max(left - self._noted.tokens_out, 0)
-        answer.telemetry = Told(round(self._noted.latency_ms, 1), self._noted.who.agent_id, remaining)
+        answer.telemetry = Cost(round(self._noted.latency_ms, 1), self._noted.who.agent_id, remaining)
         return answer
 
-    def _call(self) -> "Call":
-        from ..commands.runner import Call
+    def _call(self) -> "CommandCall":
+        from ..commands.runner import CommandCall
         from ..kernel.child import OUT
 
         def tap(stream: str, piece: bytes) -> None:
             if stream == OUT:
                 self._envelope.feed(piece)
 
-        return Call(self._ctx.check, lambda: None, 0, tap, self._ctx.session.environment())
+        return CommandCall(self._ctx.check, lambda: None, 0, tap, self._ctx.session.environment())
 
     def _budget_left(self) -> int:
         from ..envelope.records import USED
@@ -101,7 +101,7 @@ class _Wrapped:
         room = int((self._ctx.reply_bytes - _ROOM_FOR_META - min(stderr, 4_000)) * _ESCAPED)
         return Budget(tokens, max(room, 500))
 
-    def _shown(self, budget: "Budget") -> "Enriched":
+    def _shown(self, budget: "Budget") -> "CondensedOutput":
         shown = self._envelope.finish(budget)
         if shown is not None:
             return shown
@@ -115,7 +115,7 @@ class _Wrapped:
         self._mode = "passthrough"
         return self._envelope.as_it_is(budget)
 
-    def _note(self, code: int, shown: "Enriched") -> None:
+    def _note(self, code: int, shown: "CondensedOutput") -> None:
         from ..envelope.records import INSERT
 
         noted = self._noted
@@ -145,15 +145,15 @@ class _Wrapped:
             return None
 
 
-def _plan(ctx: Context, argv: list[str]) -> "tuple[Plan, str]":
+def _plan(ctx: Context, argv: list[str]) -> "tuple[FamilyPlan, str]":
     from ..envelope.families import recognise
-    from ..envelope.family import Plan
+    from ..envelope.family import FamilyPlan
     from ..envelope.text import Ends
 
     plan = recognise(argv) if ctx.app.config.te.enabled else None
     if plan is not None:
         return plan, "enriched"
-    return Plan(argv, Ends(), any_bytes=True), "passthrough"
+    return FamilyPlan(argv, Ends(), any_bytes=True), "passthrough"
 
 
 def _who(ctx: Context) -> "Identity":

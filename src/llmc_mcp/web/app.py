@@ -19,12 +19,12 @@ from ..errors import BadArgs, FeatureDisabled, Forbidden, Internal, LlmcError, N
 from ..gate.dispatch import Gate
 from ..protocol.methods import Methods
 from .auth import Tokens, kept_secret
-from .guard import Caller, Guard, Receive, Scope, Send
+from .guard import Guard, Receive, RequestCaller, Scope, Send
 from .mcp import McpEndpoint, SessionIds
 from .metrics import CONTENT_TYPE, Metrics
 from .pages import docs_page, sign_in_routes
 from .replies import error_reply, refusal
-from .threads import Running, Workers
+from .threads import CallThreads, RunningCall
 
 API_VERSION = "v0"
 _MCP = "/mcp"
@@ -106,21 +106,21 @@ class _StrictRoute(APIRoute):
         return strictly
 
 
-def _caller(request: Request) -> Caller:
+def _caller(request: Request) -> RequestCaller:
     return request.scope["state"]["caller"]
 
 
-async def _who(request: Request) -> Caller:  # async: anything else takes a thread
+async def _who(request: Request) -> RequestCaller:  # async: anything else takes a thread
     return _caller(request)
 
 
-Who = Annotated[Caller, Depends(_who)]
+Who = Annotated[RequestCaller, Depends(_who)]
 
 
 class _Rest:
     """The routes, with what they need."""
 
-    def __init__(self, gate: Gate, workers: Workers, metrics: Metrics) -> None:
+    def __init__(self, gate: Gate, workers: CallThreads, metrics: Metrics) -> None:
         self._gate, self._workers, self._metrics = gate, workers, metrics
         self._rag = gate.app.config.rag
 
@@ -174,10 +174,10 @@ class _Rest:
         }
 
     async def _call(
-        self, caller: Caller, request: Request, session_id: str, name: str, arguments: dict[str, Any]
+        self, caller: RequestCaller, request: Request, session_id: str, name: str, arguments: dict[str, Any]
     ) -> bytes:
         """Run a tool in a thread; a client that hangs up takes its call back."""
-        session, running = caller.session(session_id), Running()
+        session, running = caller.session(session_id), RunningCall()
 
         def run() -> bytes:
             context = Context(self._gate.app, session, correlation_id=caller.correlation_id)
@@ -195,7 +195,7 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     """One application for one port: MCP at /mcp, REST around it, the guard in front of both."""
     config = gate.app.config
     metrics = Metrics(gate)
-    workers = Workers(config.limits.concurrency_per_token)
+    workers = CallThreads(config.limits.concurrency_per_token)
     mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
     api = _rest_app(gate, _Rest(gate, workers, metrics), tokens, mcp.run)
 

@@ -105,7 +105,7 @@ class Tokens:
         self._signed_in.pop(_digest(cookie), None)
 
 
-class Issued(NamedTuple):
+class IssuedTokens(NamedTuple):
     """The tokens in force, where the operator's own came from, and what a person should know of them."""
 
     tokens: Tokens
@@ -114,7 +114,7 @@ class Issued(NamedTuple):
     notices: list[str]
 
 
-def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) -> Issued:
+def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) -> IssuedTokens:
     """Gather the tokens for a start; refuses one that would let strangers in."""
     named = stored(data_dir)
     given = environ.get(settings.token_env, "").strip()
@@ -131,7 +131,7 @@ def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) 
         )
     if settings.allow_unauthenticated:
         notices = ["mcp.auth.allow_unauthenticated: any program on this machine may call every tool"]
-        return Issued(Tokens({}, data_dir, anonymous=True), None, "none", notices)
+        return IssuedTokens(Tokens({}, data_dir, anonymous=True), None, "none", notices)
     if given:
         notices = [f"the token in {settings.token_env} is short enough to be guessed"] if len(given) < _SHORT else []
         own, source = given, f"environment variable {settings.token_env}"
@@ -139,8 +139,8 @@ def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) 
         notices = []
         own, source = kept_secret(data_dir, _OWN_FILE), os.path.join(data_dir, _OWN_FILE)
     else:
-        return Issued(Tokens({}, data_dir), None, "named tokens", [])
-    return Issued(Tokens({OWNER: (_digest(own), frozenset(SCOPES))}, data_dir), own, source, notices)
+        return IssuedTokens(Tokens({}, data_dir), None, "named tokens", [])
+    return IssuedTokens(Tokens({OWNER: (_digest(own), frozenset(SCOPES))}, data_dir), own, source, notices)
 
 
 def is_loopback(host: str) -> bool:

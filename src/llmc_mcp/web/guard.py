@@ -43,7 +43,7 @@ _STAMPS = [
 ]
 
 
-class Caller(NamedTuple):
+class RequestCaller(NamedTuple):
     """Who sent a request, for the routes: in `scope["state"]`."""
 
     principal: Principal | None
@@ -94,7 +94,7 @@ class Guard:
         principal: Principal | None = None
         try:
             principal = self._admit(scope, headers)
-            scope.setdefault("state", {})["caller"] = Caller(principal, exchange.correlation_id, self._config)
+            scope.setdefault("state", {})["caller"] = RequestCaller(principal, exchange.correlation_id, self._config)
             body = await self._body(scope, headers, receive)
             scope["state"]["body"] = body
             await self._app(scope, _replay(body, receive), exchange.send)

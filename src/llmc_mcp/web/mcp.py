@@ -38,9 +38,9 @@ from ..protocol.methods import (
     introduced,
 )
 from ..tools.introduction import instructions
-from .guard import Caller, Message, Receive, Scope, Send
+from .guard import Message, Receive, RequestCaller, Scope, Send
 from .replies import refusal
-from .threads import Running, Workers
+from .threads import CallThreads, RunningCall
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -74,10 +74,10 @@ class SessionIds:
 class McpEndpoint:
     """The ASGI application at /mcp; the guard has let the request in and read its body."""
 
-    def __init__(self, gate: Gate, workers: Workers, session_ids: SessionIds, methods: Methods) -> None:
+    def __init__(self, gate: Gate, workers: CallThreads, session_ids: SessionIds, methods: Methods) -> None:
         self._gate, self._workers, self._session_ids = gate, workers, session_ids
         self._methods = methods
-        self._running: dict[tuple[str, str], Running] = {}  # by session and request id, for cancellation
+        self._running: dict[tuple[str, str], RunningCall] = {}  # by session and request id, for cancellation
         self._server = self._make_server()
         self._replying = self._manager(json_response=True)
         self._streaming = self._manager(json_response=False)
@@ -112,9 +112,9 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             raise refusal(405, "there is nothing to stream or to end here: requests are POSTs")
-        caller: Caller = scope["state"]["caller"]
+        caller: RequestCaller = scope["state"]["caller"]
         headers = dict(scope["headers"])
-        asked = _Asked(scope["state"]["body"])
+        asked = _MessageHead(scope["state"]["body"])
         handshake = headers.get(_VERSION, b"").decode("latin-1") in ("", *HANDSHAKE_VERSIONS)
         session_id = headers.get(_SESSION, b"").decode("latin-1")
         principal = caller.principal.name if caller.principal else ""
@@ -147,11 +147,11 @@ class McpEndpoint:
         if ctx.request is None:
             raise MCPError(INTERNAL_ERROR, "the request has no HTTP request")
         state = ctx.request.scope["state"]
-        caller: Caller = state["caller"]
+        caller: RequestCaller = state["caller"]
         session_id: str = state["session_id"]
         session = caller.session(session_id or f"mcp-{caller.principal.name if caller.principal else ''}")
         session = introduced(session, {"name": state["agent"]})
-        running, progress = Running(), _Progress(ctx)
+        running, progress = RunningCall(), _Progress(ctx)
         request = Request(
             ctx.method, dict(ctx.params or {}), session, progress.report, running.attach, caller.correlation_id
         )
@@ -196,7 +196,7 @@ class _Progress:
             await asyncio.wait(self._sending)
 
 
-class _Asked:
+class _MessageHead:
     """The little that has to be known of a message before the SDK gets it; whatever is wrong with it, the SDK says."""
 
     def __init__(self, body: bytes) -> None:

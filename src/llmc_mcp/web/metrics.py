@@ -63,7 +63,7 @@ class Metrics:
         )
         self._auth_failures = Counter("llmc_auth_failures", "Requests without a right token", registry=registry)
         if self.enabled:
-            registry.register(_Held(gate))
+            registry.register(_Gauges(gate))
             ProcessCollector(namespace="llmc", registry=registry)
             gate.listeners.append(self.called)
 
@@ -95,7 +95,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _Held(Collector):
+class _Gauges(Collector):
     """What is counted elsewhere, read when the page is made."""
 
     def __init__(self, gate: Gate) -> None:

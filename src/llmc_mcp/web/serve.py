@@ -22,21 +22,21 @@ from ..gate.log import Log
 from ..protocol.methods import Methods
 from . import otel
 from .app import create_app
-from .auth import Issued, issue
+from .auth import IssuedTokens, issue
 from .wire import LimitedProtocol, Patience
 
 _SWITCH_S = 0.0005  # how long one busy thread may keep the others, and the event loop, waiting
 _BACKLOG = 2_048
 
 
-class Listening(NamedTuple):
+class ListeningServer(NamedTuple):
     """A server that can be reached."""
 
     url: str
-    issued: Issued
+    issued: IssuedTokens
 
 
-class _Server(uvicorn.Server):
+class _Uvicorn(uvicorn.Server):
     """uvicorn, with signals left to us: told to stop, it ends with 0 and not by the signal."""
 
     @contextlib.contextmanager
@@ -69,7 +69,7 @@ class _Forward(logging.Handler):
             self._log.warning("library", logger=record.name, message=record.getMessage()[:500])
 
 
-def serve(gate: Gate, ready: Callable[[Listening], None], methods: Methods | None = None) -> None:
+def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods | None = None) -> None:
     """Serve until SIGTERM or SIGINT; calls under way get a while to finish."""
     config = gate.app.config
     issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ)
@@ -80,15 +80,15 @@ def serve(gate: Gate, ready: Callable[[Listening], None], methods: Methods | Non
     _more_files()
     sys.setswitchinterval(_SWITCH_S)
     with _bound(config.server.host, config.server.port) as listener:
-        server = _Server(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)))
-        listening = Listening(_url(listener, config.server.host), issued)
+        server = _Uvicorn(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)))
+        listening = ListeningServer(_url(listener, config.server.host), issued)
         _settle_memory()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(server, listener, partial(ready, listening)))
     end_tracing()
 
 
-async def _run(server: _Server, listener: socket.socket, ready: Callable[[], None]) -> None:
+async def _run(server: _Uvicorn, listener: socket.socket, ready: Callable[[], None]) -> None:
     serving = asyncio.ensure_future(server.serve([listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)

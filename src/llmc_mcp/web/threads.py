@@ -15,7 +15,7 @@ Outcome = TypeVar("Outcome")
 _REFUSALS_AT_ONCE = 4
 
 
-class Running:
+class RunningCall:
     """A call on its way: its context appears once the handler runs."""
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class Running:
             self._context.cancel()
 
 
-class Workers:
+class CallThreads:
     """Threads for calls; one principal's calls never wait for another's."""
 
     def __init__(self, per_principal: int) -> None:
         self._size = per_principal + _REFUSALS_AT_ONCE
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
 
-    async def run(self, principal: str, call: Callable[[], Outcome], running: Running) -> Outcome:
+    async def run(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> Outcome:
         """Run a call. When whoever waits for it is cancelled, so is the call, and its thread is waited for."""
         limiter = self._limiters.get(principal)
         if limiter is None:
@@ -63,7 +63,7 @@ class Workers:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         principal: str,
         call: Callable[[], Outcome],
-        running: Running,
+        running: RunningCall,
     ) -> Outcome:
         """Run a call for as long as its client is there: hanging up takes it back."""
 

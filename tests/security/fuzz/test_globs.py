@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.files.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]
 from llmc_mcp.files.ripgrep import find_ripgrep
-from llmc_mcp.rag.build.walk import RAG_IGNORE, Rules, Walk, spell_out
+from llmc_mcp.rag.build.walk import RAG_IGNORE, Walk, WalkRules, spell_out
 from llmc_mcp.rag.query.globs import Glob
 
 from . import examples
@@ -73,7 +73,7 @@ def test_e20_an_ignore_file_hides_nothing_above_it(
     here = os.getcwd()
     try:
         os.chdir(tree)
-        walk = Walk(handle, Rules(), os.fsdecode(find_ripgrep()), str(tmp_path_factory.getbasetemp()))
+        walk = Walk(handle, WalkRules(), os.fsdecode(find_ripgrep()), str(tmp_path_factory.getbasetemp()))
         found = {seen.path for seen in walk.files(lambda: None)}
     finally:
         os.chdir(here)

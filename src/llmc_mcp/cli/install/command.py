@@ -35,7 +35,7 @@ The file as it was is kept beside it. A second time changes nothing. --uninstall
 _TRIES = 3  # clients write their files while they run
 
 
-class _Asked(NamedTuple):
+class _InstallRequest(NamedTuple):
     """The command line."""
 
     clients: list[Client]
@@ -48,7 +48,7 @@ class _Asked(NamedTuple):
         return "--project" in self.given
 
 
-class _File(NamedTuple):
+class _ClientFile(NamedTuple):
     """A client's file as it was read; `text` is None where there is none."""
 
     shown: str
@@ -57,7 +57,7 @@ class _File(NamedTuple):
     seen: tuple[int, int, int] | None
 
 
-class _Moved(Exception):
+class _ChangedMeanwhile(Exception):
     """Somebody else wrote the file meanwhile."""
 
 
@@ -84,8 +84,8 @@ def command(arguments: list[str]) -> int:
     return failed
 
 
-def _parsed(arguments: list[str]) -> _Asked | None:
-    asked, todo = _Asked([], [], [], set()), list(arguments)
+def _parsed(arguments: list[str]) -> _InstallRequest | None:
+    asked, todo = _InstallRequest([], [], [], set()), list(arguments)
     while todo:
         word = todo.pop(0)
         if word in ("-h", "--help"):
@@ -118,7 +118,7 @@ def _root(folder: str) -> str:
 # --- one client ------------------------------------------------------------------------------------------------------
 
 
-def _carry_out(client: Client, asked: _Asked) -> None:
+def _carry_out(client: Client, asked: _InstallRequest) -> None:
     shown = _file_of(client, asked.project)
     for _ in range(_TRIES):
         file = _read(shown)
@@ -131,7 +131,7 @@ def _carry_out(client: Client, asked: _Asked) -> None:
             raise InvalidArgument(
                 f"{shown}:{exc.line}: {exc.problem}; nothing was changed", hint="Correct the file, then try again."
             ) from None
-        except _Moved:
+        except _ChangedMeanwhile:
             continue
         return
     raise Conflict(f"{shown}: something else keeps changing it", hint="Close the client, then try again.")
@@ -145,7 +145,7 @@ def _file_of(client: Client, project: bool) -> str:
     return os.path.join(os.getcwd(), client.project_file)
 
 
-def _wanted(client: Client, asked: _Asked) -> dict[str, object]:
+def _wanted(client: Client, asked: _InstallRequest) -> dict[str, object]:
     here = os.getcwd()
     roots = asked.roots or roots_for(client, here, project=asked.project)
     if not asked.roots and here in roots and _holds_home(here):
@@ -161,7 +161,7 @@ def _holds_home(folder: str) -> bool:
     return os.path.commonpath([home, os.path.realpath(folder)]) == os.path.realpath(folder)
 
 
-def _install(client: Client, file: _File, wanted: dict[str, object], *, dry_run: bool) -> None:
+def _install(client: Client, file: _ClientFile, wanted: dict[str, object], *, dry_run: bool) -> None:
     before = file.text or ""
     there = _entry_in(client, before)
     if there is not None and {"args": [], **there, **wanted} == {"args": [], **there}:
@@ -180,7 +180,7 @@ def _install(client: Client, file: _File, wanted: dict[str, object], *, dry_run:
     print(f"  {client.then}", file=sys.stderr)
 
 
-def _uninstall(client: Client, file: _File, *, dry_run: bool) -> None:
+def _uninstall(client: Client, file: _ClientFile, *, dry_run: bool) -> None:
     there = _entry_in(client, file.text or "")
     if file.text is None or there is None:
         print(f"{client.title}: not there ({file.shown})")
@@ -207,7 +207,7 @@ def _uninstall(client: Client, file: _File, *, dry_run: bool) -> None:
     print(f"  {left}", file=sys.stderr)
 
 
-def _original(client: Client, file: _File, there: dict[str, Any]) -> tuple[str, str] | None:
+def _original(client: Client, file: _ClientFile, there: dict[str, Any]) -> tuple[str, str] | None:
     """The backup to which our entry was the only change, and its text."""
     for path in sorted(glob.glob(glob.escape(file.shown) + ".llmc-*.bak"), reverse=True):
         text = _read(path).text
@@ -302,7 +302,7 @@ def _checked(client: Client, text: str, meant: dict[str, Any]) -> str:
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
-def _read(shown: str) -> _File:
+def _read(shown: str) -> _ClientFile:
     path = os.path.realpath(shown)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
@@ -311,11 +311,11 @@ def _read(shown: str) -> _File:
                 raise InvalidArgument(f"{shown} is not a file")
             content = opened.read()
     except FileNotFoundError:
-        return _File(shown, path, None, None)
+        return _ClientFile(shown, path, None, None)
     except OSError as exc:
         raise from_oserror(exc, shown) from None
     try:
-        return _File(shown, path, content.decode(), _state_of(status))
+        return _ClientFile(shown, path, content.decode(), _state_of(status))
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
         raise InvalidArgument(f"{shown}:{line}: not UTF-8; nothing was changed") from None
@@ -325,7 +325,7 @@ def _state_of(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _replace(file: _File, text: str, *, keep: bool = True) -> str | None:
+def _replace(file: _ClientFile, text: str, *, keep: bool = True) -> str | None:
     """Write beside the file, then put it in its place at once; the name of what holds the text as it was."""
     folder = os.path.dirname(file.path)
     new = os.path.join(folder, f".{os.path.basename(file.path)}.llmc-{os.getpid()}")
@@ -347,10 +347,10 @@ def _replace(file: _File, text: str, *, keep: bool = True) -> str | None:
     return backup
 
 
-def _demand_unmoved(file: _File) -> None:
+def _demand_unmoved(file: _ClientFile) -> None:
     now = _state_of(os.stat(file.path)) if os.path.exists(file.path) else None
     if now != file.seen:
-        raise _Moved
+        raise _ChangedMeanwhile
 
 
 def _write_new(path: str, text: str, like: os.stat_result | None) -> None:
@@ -366,7 +366,7 @@ def _write_new(path: str, text: str, like: os.stat_result | None) -> None:
         os.fsync(fd)
 
 
-def _backup(file: _File, like: os.stat_result) -> str:
+def _backup(file: _ClientFile, like: os.stat_result) -> str:
     stamp, number = time.strftime("%Y%m%d-%H%M%S"), 1
     while True:
         path = f"{file.shown}.llmc-{stamp}-{number}.bak"

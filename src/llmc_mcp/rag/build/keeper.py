@@ -14,10 +14,10 @@ from typing import Literal
 import msgspec
 
 from ..store import embed
-from ..store.index import Damaged, Writer
+from ..store.index import IndexDamaged, IndexWriter
 from ..store.layout import Home
-from .parser_pool import Job, Workers
-from .walk import Rules, Seen, Walk
+from .parser_pool import Job, ParserPool
+from .walk import Walk, WalkedFile, WalkRules
 from .watch import Watch
 
 _QUIET_S, _LONGEST_S = 0.5, 2.0  # changes come in bursts: act when it is quiet, no later than that, or when asked
@@ -36,14 +36,14 @@ class Setup(msgspec.Struct, frozen=True):
     """The first line on stdin."""
 
     home: str
-    rules: Rules
+    rules: WalkRules
     ripgrep: str
     embedding: str = "none"
     workers: int = 2
     idle_s: float = 600.0
 
 
-class Request(msgspec.Struct, frozen=True):
+class KeeperRequest(msgspec.Struct, frozen=True):
     """A line on stdin: `refresh` walks and compares, or looks at `paths` only; `full` builds anew.
 
     `stop` takes the request of that id back. `ping` is done when all changes before it are in the index.
@@ -75,7 +75,7 @@ class News(msgspec.Struct, frozen=True, omit_defaults=True):
     ignore_files: str = ""  # what is said of those that are too large
 
 
-class _Stopped(Exception):
+class _BuildCancelled(Exception):
     """Nobody wants the answer any more."""
 
 
@@ -88,10 +88,10 @@ class Keeper:
         self._walk = Walk(root, setup.rules, setup.ripgrep, setup.home)
         self._watch = Watch()
         self._embedding = embed.load(setup.embedding)
-        self._workers = Workers(self._walk, self._embedding)
-        self._decoder = msgspec.json.Decoder(Request)
+        self._workers = ParserPool(self._walk, self._embedding)
+        self._decoder = msgspec.json.Decoder(KeeperRequest)
         self._rest = b""
-        self._requests: list[Request] = []
+        self._requests: list[KeeperRequest] = []
         self._now = News()
         self._told = 0.0
         self._asked = time.monotonic()
@@ -100,7 +100,7 @@ class Keeper:
         self._walk_wanted = False  # something changed of which only a walk can tell what it means
         self._unsure: set[bytes] = set()  # names that are new since the last walk: it will tell if they are ignored
         self._ignored: set[bytes] = set()  # files that changed and that a walk did not find: no reason for another one
-        self._waiting: list[Request] = []  # who waits for the changes that are being taken in
+        self._waiting: list[KeeperRequest] = []  # who waits for the changes that are being taken in
 
     def run(self) -> None:
         """Until stdin closes or nobody has asked for a long time."""
@@ -151,7 +151,7 @@ class Keeper:
         """Called often while something takes long."""
         self._hear(ready=bool(select.select([0], [], [], 0)[0]))
         if self._closed or self._taken_back(self._now.id):
-            raise _Stopped
+            raise _BuildCancelled
         if time.monotonic() - self._told > _TELL_S:
             self._tell(self._now)
 
@@ -171,7 +171,7 @@ class Keeper:
 
     # --- what is asked ---------------------------------------------------------------------------
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: KeeperRequest) -> None:
         if request.do == "ping":
             self._catch_up(request)
             return
@@ -193,11 +193,11 @@ class Keeper:
             with self._home.writing(self._tick):
                 try:
                     work()
-                except Damaged as exc:
+                except IndexDamaged as exc:
                     self._build(f"it was damaged ({exc})")
             end = {"busy": False, "done": True}
             lost = False
-        except _Stopped:
+        except _BuildCancelled:
             end = {"busy": False, "done": True, "failed": "stopped"}
             lost = True
         except (OSError, ValueError) as exc:  # a full disk, most likely
@@ -207,7 +207,7 @@ class Keeper:
         self._workers.keep(1)
         self._tell(msgspec.structs.replace(self._now, **end))
 
-    def _catch_up(self, ping: Request) -> None:
+    def _catch_up(self, ping: KeeperRequest) -> None:
         """Take in what changed until now, and tell all who asked for that."""
         self._waiting = [ping, *(request for request in self._requests if request.do == "ping")]
         self._requests = [request for request in self._requests if request.do != "ping"]
@@ -269,7 +269,7 @@ class Keeper:
 
     # --- the work --------------------------------------------------------------------------------
 
-    def _files(self) -> list[Seen]:
+    def _files(self) -> list[WalkedFile]:
         started, since = time.monotonic(), time.time_ns() - _CLOCK_NS
         self._walk_wanted = False
         seen = self._walk.files(self._tick)
@@ -291,7 +291,7 @@ class Keeper:
         if build is None:
             self._build("")
             return
-        writer = Writer(build)
+        writer = IndexWriter(build)
         if writer.embedding != (self._embedding.name if self._embedding else ""):
             writer.close()
             self._build("it was made for another embedding")
@@ -314,7 +314,7 @@ class Keeper:
         finally:
             writer.close()
 
-    def _some(self, paths: Sequence[bytes], writer: Writer, sure: bool) -> tuple[list[Job] | None, list[int]]:
+    def _some(self, paths: Sequence[bytes], writer: IndexWriter, sure: bool) -> tuple[list[Job] | None, list[int]]:
         """What to look at and what is gone, of some files; no list where a walk has to tell now what is ignored."""
         known = writer.known(paths)
         jobs: list[Job] = []
@@ -333,7 +333,7 @@ class Keeper:
                 return None, []
         return jobs, dropped
 
-    def _all(self, again: set[bytes], writer: Writer) -> tuple[list[Job], list[int]]:
+    def _all(self, again: set[bytes], writer: IndexWriter) -> tuple[list[Job], list[int]]:
         """The same for the whole root."""
         files, known = self._files(), writer.known()
         there = {file.path for file in files}
@@ -356,7 +356,7 @@ class Keeper:
         """A new index beside the old one, put in its place when it is complete."""
         self._note(building=True, rebuilt=why)
         folder = self._home.new_build()
-        writer = Writer(folder, fresh=True)
+        writer = IndexWriter(folder, fresh=True)
         try:
             files = self._files()
             self._note(files_total=len(files))
@@ -371,7 +371,7 @@ class Keeper:
         self._home.put_in_force(folder)
         self._note(building=False, changed=len(files))
 
-    def _look(self, writer: Writer, jobs: list[Job], commit_every: int = _COMMIT_FILES) -> None:
+    def _look(self, writer: IndexWriter, jobs: list[Job], commit_every: int = _COMMIT_FILES) -> None:
         count = 1 if len(jobs) <= _ALONE else self._setup.workers
         for done, looked in enumerate(self._workers.look_at(jobs, count, self._tick), 1):
             writer.put(looked)

@@ -14,13 +14,13 @@ from ...errors import Cancelled, FeatureUnavailable, LlmcError
 from ...files.filesystem import Root
 from ...files.ripgrep import find_ripgrep, needed_to_run
 from ...kernel import confine, landlock, syscalls
-from ...kernel.launcher import ConfinementError, Launcher, Started
+from ...kernel.launcher import ConfinementError, Launcher, RunningChild
 from ...session import Session
-from ...store.leases import CRIT_DB, Key, Leases
+from ...store.leases import CRIT_DB, LeaseKey, Leases
 from ..parse.grammars import CACHE, unpack
 from ..store.layout import home_of
-from .keeper import News, Request, Setup
-from .walk import Rules
+from .keeper import KeeperRequest, News, Setup
+from .walk import WalkRules
 
 _POLL_S = 0.05
 _FOREVER_S = 1e9
@@ -31,29 +31,29 @@ _DEAF_S = 5.0  # a process that reads nothing for so long, while its line is ful
 _SILENT_S = 300.0  # so is one that is at work and says nothing for so long
 
 
-class Wanted(NamedTuple):
+class IndexSpec(NamedTuple):
     """What an index should hold."""
 
-    rules: Rules
+    rules: WalkRules
     embedding: str
 
 
 class Builder:
     """One index's keeper; safe from any thread. The first request starts its process, and the first after its end."""
 
-    def __init__(self, launcher: Launcher, root: Root, data_dir: str, wanted: Wanted, leases: Leases) -> None:
+    def __init__(self, launcher: Launcher, root: Root, data_dir: str, wanted: IndexSpec, leases: Leases) -> None:
         self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
         self._home = home = home_of(data_dir, root.real)
         self._setup = Setup(home.folder, wanted.rules, os.fsdecode(find_ripgrep()), wanted.embedding)
         self._changed = threading.Condition()
-        self._child: Started | None = None
+        self._child: RunningChild | None = None
         self._stdin = -1
         self._last_id = 0
         self._whole = 0  # the id of the request for the whole index that is under way
         self._waiters: dict[int, int] = {}  # how many wait for what came of a request
         self._goes_on: set[int] = set()  # requests of which somebody was told that they go on without him
         self._stopped: set[int] = set()  # requests that nobody wants any more
-        self._pending: dict[int, Started] = {}  # whom a request was handed to
+        self._pending: dict[int, RunningChild] = {}  # whom a request was handed to
         self._outcomes: dict[int, News] = {}
         self._news = News()
         self._heard = 0.0
@@ -78,7 +78,7 @@ class Builder:
             if self._whole and not full:
                 return self._join(self._whole)
             self._last_id += 1
-            request = Request(self._last_id, "refresh", full, why=why)
+            request = KeeperRequest(self._last_id, "refresh", full, why=why)
             self._whole = request.id
             leader = threading.Thread(target=self._lead, args=(request, who), name="index", daemon=True)
             self._leading = [thread for thread in self._leading if thread.is_alive()]
@@ -90,7 +90,7 @@ class Builder:
         """Ask for some files to be looked at again."""
         with self._changed:
             self._last_id += 1
-            self._send(Request(self._last_id, "refresh", paths=list(paths)))
+            self._send(KeeperRequest(self._last_id, "refresh", paths=list(paths)))
             return self._join(self._last_id)
 
     def ping(self) -> int:
@@ -100,7 +100,7 @@ class Builder:
                 return 0
             self._last_id += 1
             try:
-                self._write(Request(self._last_id, "ping"), self._child)
+                self._write(KeeperRequest(self._last_id, "ping"), self._child)
             except BrokenPipeError:  # whoever listens will notice, too
                 self._hang_up()
                 return 0
@@ -117,7 +117,7 @@ class Builder:
             child = self._pending.get(ticket)
             if child is not None and child is self._child:
                 try:
-                    self._write(Request(ticket, "stop"), child)
+                    self._write(KeeperRequest(ticket, "stop"), child)
                 except BrokenPipeError:
                     self._hang_up()
             self._changed.notify_all()
@@ -157,8 +157,8 @@ class Builder:
 
     # --- a request for the whole index holds a lease ------------------------------------------------
 
-    def _lead(self, request: Request, who: Session) -> None:
-        key = Key(f"index:{self._root.shown}")
+    def _lead(self, request: KeeperRequest, who: Session) -> None:
+        key = LeaseKey(f"index:{self._root.shown}")
 
         def check() -> None:
             self._still_wanted()
@@ -174,7 +174,7 @@ class Builder:
             why = f"{type(exc).__name__}: {exc}"[:300]
             self._settle(request.id, News(id=request.id, done=True, failed=why))
 
-    def _see_through(self, request: Request, tokens: Sequence[int], check: Callable[[], None]) -> None:
+    def _see_through(self, request: KeeperRequest, tokens: Sequence[int], check: Callable[[], None]) -> None:
         grammars = self._prepared()
         with self._changed:
             check()
@@ -223,7 +223,7 @@ class Builder:
 
     # --- the line --------------------------------------------------------------------------------
 
-    def _send(self, request: Request, grammars: bytes | None = None) -> None:
+    def _send(self, request: KeeperRequest, grammars: bytes | None = None) -> None:
         """Hand over a request, to a new process where the old one has ended."""
         for _ in range(2):
             try:
@@ -234,7 +234,7 @@ class Builder:
                 self._hang_up()
         raise FeatureUnavailable(f"the indexing process ended at once: {self._last_words()}")
 
-    def _write(self, request: Request, child: Started) -> None:
+    def _write(self, request: KeeperRequest, child: RunningChild) -> None:
         """A line, whole; BrokenPipeError where nobody reads it."""
         _write_all(self._stdin, msgspec.json.encode(request) + b"\n")
         if request.do != "stop":
@@ -249,7 +249,7 @@ class Builder:
         except OSError as exc:
             raise _unavailable(self._home.folder, exc) from None
 
-    def _start(self, grammars: bytes) -> Started:
+    def _start(self, grammars: bytes) -> RunningChild:
         self._still_wanted()
         try:
             log = os.open(
@@ -286,7 +286,7 @@ class Builder:
         _write_all(in_write, msgspec.json.encode(self._setup) + b"\n")
         return child
 
-    def _listen(self, fd: int, child: Started) -> None:
+    def _listen(self, fd: int, child: RunningChild) -> None:
         decoder = msgspec.json.Decoder(News)
         with os.fdopen(fd, "rb") as lines:
             for line in lines:

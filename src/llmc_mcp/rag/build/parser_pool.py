@@ -21,10 +21,10 @@ from typing import NamedTuple
 import msgspec
 
 from ..parse import outline
-from ..parse.types import Parsed
+from ..parse.types import ParsedFile
 from ..store import rank
 from ..store.embed import Embedding
-from ..store.index import GONE, SAME, Content, Looked
+from ..store.index import GONE, SAME, FileState, IndexedContent
 from .walk import Skip, Walk
 
 _BATCH_FILES, _BATCH_BYTES = 24, 256 << 10
@@ -43,29 +43,29 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     known: bytes = b""
 
 
-class _Worker(NamedTuple):
+class _Parser(NamedTuple):
     pid: int
     line: socket.socket
 
 
-class Workers:
+class ParserPool:
     """A few processes, forked when they are needed and kept for the next time."""
 
     def __init__(self, walk: Walk, embedding: Embedding | None = None) -> None:
         self._walk, self._embedding = walk, embedding
-        self._free: list[_Worker] = []
-        self._all: list[_Worker] = []
+        self._free: list[_Parser] = []
+        self._all: list[_Parser] = []
 
     def warm(self, count: int) -> None:
         """Have as many ready."""
         while len(self._all) < count:
             self._free.append(self._fork())
 
-    def look_at(self, jobs: Iterable[Job], count: int, tick: Callable[[], None]) -> Iterator[Looked]:
+    def look_at(self, jobs: Iterable[Job], count: int, tick: Callable[[], None]) -> Iterator[FileState]:
         """What looks at files found, in any order; `tick` is called often and may raise to give up."""
         self.warm(count)
         batches = deque(_batches(jobs))
-        running: dict[int, tuple[_Worker, list[Job], float]] = {}
+        running: dict[int, tuple[_Parser, list[Job], float]] = {}
         poll = select.poll()
         try:
             while batches or running:
@@ -89,7 +89,7 @@ class Workers:
                     answer = _receive(worker.line) if fd in ready else b""
                     if answer:
                         self._free.append(worker)
-                        yield from msgspec.msgpack.decode(answer, type=list[Looked])
+                        yield from msgspec.msgpack.decode(answer, type=list[FileState])
                         continue
                     self._bury(worker)
                     self.warm(count)
@@ -102,7 +102,7 @@ class Workers:
             for worker, _, _ in running.values():  # whoever is still at work has nobody to tell
                 self._bury(worker)
 
-    def _fork(self) -> _Worker:
+    def _fork(self) -> _Parser:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         pid = os.fork()
         if pid == 0:
@@ -112,11 +112,11 @@ class Workers:
             finally:
                 os._exit(1)
         theirs.close()
-        worker = _Worker(pid, ours)
+        worker = _Parser(pid, ours)
         self._all.append(worker)
         return worker
 
-    def _bury(self, worker: _Worker) -> None:
+    def _bury(self, worker: _Parser) -> None:
         worker.line.close()
         os.kill(worker.pid, signal.SIGKILL)
         os.waitpid(worker.pid, 0)
@@ -148,8 +148,8 @@ def _batches(jobs: Iterable[Job]) -> Iterator[list[Job]]:
         yield batch
 
 
-def _unparsable(job: Job, why: str) -> Looked:
-    return Looked(job.id, job.path, job.size, 0, b"", why)
+def _unparsable(job: Job, why: str) -> FileState:
+    return FileState(job.id, job.path, job.size, 0, b"", why)
 
 
 # --- the line --------------------------------------------------------------------------------------
@@ -209,20 +209,20 @@ def _serve(line: socket.socket, walk: Walk, embedding: Embedding | None) -> None
         gc.collect(1)
 
 
-def _look(walk: Walk, job: Job, embedding: Embedding | None) -> Looked:
+def _look(walk: Walk, job: Job, embedding: Embedding | None) -> FileState:
     try:
         data, info = walk.read(job.path)
     except FileNotFoundError:
-        return Looked(job.id, job.path, 0, 0, b"", GONE)
+        return FileState(job.id, job.path, 0, 0, b"", GONE)
     except OSError as exc:
-        return Looked(job.id, job.path, *_stat(walk, job), b"", f"unreadable: {os.strerror(exc.errno or 5).lower()}")
+        return FileState(job.id, job.path, *_stat(walk, job), b"", f"unreadable: {os.strerror(exc.errno or 5).lower()}")
     except Skip as exc:
-        return Looked(job.id, job.path, *_stat(walk, job), b"", str(exc))
+        return FileState(job.id, job.path, *_stat(walk, job), b"", str(exc))
     seen = (job.id, job.path, info.st_size, info.st_mtime_ns, hashlib.sha256(data).digest())
     if b"\0" in data:
-        return Looked(*seen, "binary")
+        return FileState(*seen, "binary")
     if seen[-1] == job.known:
-        return Looked(*seen, SAME)
+        return FileState(*seen, SAME)
     return _parsed(seen, data, embedding)
 
 
@@ -231,9 +231,9 @@ def _stat(walk: Walk, job: Job) -> tuple[int, int]:
     return (seen.size, seen.mtime_ns) if seen else (job.size, 0)
 
 
-def _content(file: int, parsed: Parsed, data: bytes, embedding: Embedding | None) -> Content:
+def _content(file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | None) -> IndexedContent:
     documents = rank.documents(file, parsed, data)
-    return Content(
+    return IndexedContent(
         parsed.language,
         parsed.broken_line,
         len(parsed.chunks),
@@ -246,14 +246,14 @@ def _content(file: int, parsed: Parsed, data: bytes, embedding: Embedding | None
     )
 
 
-def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None) -> Looked:
+def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None) -> FileState:
     from ..parse import file
 
     try:
         parsed = file.look(os.fsdecode(seen[1]), data)
-        looked = Looked(*seen, "", _content(seen[0], parsed, data, embedding))
+        looked = FileState(*seen, "", _content(seen[0], parsed, data, embedding))
         msgspec.msgpack.encode(looked)
     except Exception as exc:  # noqa: BLE001
         traceback.print_exc(limit=-4)  # into the log: whatever a file holds, this is a bug of ours
-        return Looked(*seen, f"unparsable: {type(exc).__name__}")
+        return FileState(*seen, f"unparsable: {type(exc).__name__}")
     return looked

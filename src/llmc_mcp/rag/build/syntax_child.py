@@ -16,14 +16,14 @@ IDLE_S = 600.0
 _LENGTH = struct.Struct("<I")
 
 
-class Question(msgspec.Struct, frozen=True, array_like=True):
+class SyntaxCheck(msgspec.Struct, frozen=True, array_like=True):
     """Texts in one language."""
 
     language: str
     texts: list[bytes]
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class SyntaxErrors(msgspec.Struct, frozen=True, array_like=True):
     """The errors of each text; None for one that took too long to read."""
 
     errors: list[list[Wrong] | None]
@@ -33,11 +33,11 @@ def main() -> None:
     """Answer until nobody asks."""
     from ..parse.parse import errors, syntax  # not for the server, which asks and never parses
 
-    decoder = msgspec.msgpack.Decoder(Question)
+    decoder = msgspec.msgpack.Decoder(SyntaxCheck)
     while select.select([0], [], [], IDLE_S)[0] and (frame := receive(0)) is not None:
         question = decoder.decode(frame)
         found = [errors(syntax(question.language, text)) for text in question.texts]
-        send(1, msgspec.msgpack.encode(Answer(found)))
+        send(1, msgspec.msgpack.encode(SyntaxErrors(found)))
 
 
 def send(fd: int, data: bytes) -> None:

@@ -17,10 +17,10 @@ import msgspec
 
 from ...errors import LlmcError
 from ...kernel import syscalls
-from ...kernel.launcher import Launcher, Started
+from ...kernel.launcher import Launcher, RunningChild
 from ..parse.detect import language_of
 from ..parse.types import Wrong
-from .syntax_child import Answer, Question, receive, send
+from .syntax_child import SyntaxCheck, SyntaxErrors, receive, send
 
 PATIENCE_S = 0.25  # an edit waits no longer than this
 LARGEST_BYTES = 512 * 1024
@@ -38,7 +38,7 @@ class Checker:
     def __init__(self, launcher: Launcher, data_dir: str, patience_s: float = PATIENCE_S) -> None:
         self._launcher, self._data_dir, self._patience_s = launcher, data_dir, patience_s
         self._free = threading.Lock()
-        self._child: Started | None = None
+        self._child: RunningChild | None = None
         self._stdin = self._stdout = -1
         self._unpacked: set[str] = set()
         self._closed = False
@@ -59,7 +59,7 @@ class Checker:
         until = time.monotonic() + self._patience_s
         if not self._free.acquire(timeout=self._patience_s):
             return None
-        asked = _Asked(Question(language, [after] if before is None else [after, before]))
+        asked = _PendingCheck(SyntaxCheck(language, [after] if before is None else [after, before]))
         threading.Thread(target=self._answer, args=(asked,), name="syntax", daemon=True).start()
         if not asked.done.wait(max(0.0, until - time.monotonic())) or asked.answer is None:
             return None
@@ -75,7 +75,7 @@ class Checker:
             self._hang_up()
             self._free.release()
 
-    def _answer(self, asked: "_Asked") -> None:
+    def _answer(self, asked: "_PendingCheck") -> None:
         try:
             self._ready(asked.question.language)
             send(self._stdin, msgspec.msgpack.encode(asked.question))
@@ -83,7 +83,7 @@ class Checker:
             if frame is None:
                 self._hang_up()
             else:
-                asked.answer = msgspec.msgpack.decode(frame, type=Answer).errors
+                asked.answer = msgspec.msgpack.decode(frame, type=SyntaxErrors).errors
         except (OSError, LlmcError, msgspec.MsgspecError):
             self._hang_up()
         finally:
@@ -135,10 +135,10 @@ class Checker:
             self._launcher.forget(child)
 
 
-class _Asked:
+class _PendingCheck:
     """A question on its way."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: SyntaxCheck) -> None:
         self.question = question
         self.done = threading.Event()
         self.answer: list[list[Wrong] | None] | None = None

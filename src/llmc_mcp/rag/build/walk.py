@@ -37,7 +37,7 @@ _RULES = 5_000  # of all .ragignore files of a root
 _IGNORE_FILES_NAMED = 3
 
 
-class Rules(msgspec.Struct, frozen=True):
+class WalkRules(msgspec.Struct, frozen=True):
     """What the operator wants indexed; it travels to the process that builds."""
 
     secret_names: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Rules(msgspec.Struct, frozen=True):
     max_files: int = 200_000
 
 
-class Seen(NamedTuple):
+class WalkedFile(NamedTuple):
     """A file as a walk saw it."""
 
     path: bytes
@@ -64,7 +64,7 @@ class Skip(Exception):
 class Walk:
     """The files below one root; used in the building process, whose working directory the root is."""
 
-    def __init__(self, root: int, rules: Rules, ripgrep: str, scratch: str) -> None:
+    def __init__(self, root: int, rules: WalkRules, ripgrep: str, scratch: str) -> None:
         self.root, self._rules, self._ripgrep, self._scratch = root, rules, ripgrep, scratch
         self._secrets: NameRules = name_rules(rules.secret_names, rules.secret_exceptions)
         self._at = os.readlink(f"/proc/self/fd/{root}")  # a folder above may be what makes a name secret: ~/.ssh/*
@@ -73,7 +73,7 @@ class Walk:
         self.ignore_files = ""  # what the last walk says of ignore files that are too large
         self.past_limit = 0  # files that the last walk left out because there are too many
 
-    def files(self, tick: Callable[[], None]) -> list[Seen]:
+    def files(self, tick: Callable[[], None]) -> list[WalkedFile]:
         """Every file that is to be indexed, by path: the first ones where there are too many. Calls `tick` often."""
         most = self._rules.max_files
         paths: list[bytes] = []
@@ -87,7 +87,7 @@ class Walk:
                 del paths[most:]
         paths.sort()
         self.past_limit = max(count - most, 0)
-        found: list[Seen] = []
+        found: list[WalkedFile] = []
         for number, path in enumerate(paths[:most]):
             if number % _TICK_EVERY == 0:
                 tick()
@@ -95,13 +95,13 @@ class Walk:
                 found.append(file)
         return found
 
-    def look(self, path: bytes) -> Seen | None:
+    def look(self, path: bytes) -> WalkedFile | None:
         """A regular file's size and time; None for what is gone or something else."""
         try:
             info = os.stat(path, dir_fd=self.root, follow_symlinks=False)
         except OSError:
             return None
-        return Seen(path, info.st_size, info.st_mtime_ns) if stat_bits.S_ISREG(info.st_mode) else None
+        return WalkedFile(path, info.st_size, info.st_mtime_ns) if stat_bits.S_ISREG(info.st_mode) else None
 
     def _wanted(self, path: bytes) -> bool:
         if self._left_out and path.startswith(self._left_out):

@@ -2,7 +2,7 @@
 
 from tree_sitter import Node
 
-from .facts import Captures, Facts, expression, inherits, returns, typed
+from .facts import Captures, SyntaxFacts, expression, inherits, returns, typed
 from .scan import UNKNOWN
 from .scopes import STAR, Scopes, Value
 
@@ -30,7 +30,7 @@ _CHAINS = frozenset(
 _WRAPPERS = frozenset({"parenthesized_expression", "pointer_expression", "cast_expression"})
 
 
-def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
+def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
     """Fill `facts` from what the query found."""
     for node in captures.get("include", ()):
         facts.blank(node)
@@ -55,13 +55,13 @@ def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
         inherits(facts, scopes.inside(node.start_byte), node.start_byte, bases, scopes)
 
 
-def _value(node: Node | None, facts: Facts) -> Value:
+def _value(node: Node | None, facts: SyntaxFacts) -> Value:
     if node is not None and node.type == "new_expression":
         return typed(facts.text(node.child_by_field_name("type")))
     return expression(node, _CHAINS, _WRAPPERS)
 
 
-def _declared(node: Node, facts: Facts) -> list[tuple[str, Value]]:
+def _declared(node: Node, facts: SyntaxFacts) -> list[tuple[str, Value]]:
     """The variables of a declaration; what it says of functions is no variable."""
     kind = facts.text(node.child_by_field_name("type"))
     found: list[tuple[str, Value]] = []

@@ -2,9 +2,9 @@
 
 from tree_sitter import Node
 
-from .facts import Captures, Facts, expression, returns, type_name, typed
+from .facts import Captures, SyntaxFacts, expression, returns, type_name, typed
 from .scan import UNKNOWN
-from .scopes import BASE, STAR, Expression, Scopes, Value, Written
+from .scopes import BASE, STAR, Expression, ExpressionValue, Scopes, Value
 
 QUERY = """
 (comment) @blank
@@ -46,7 +46,7 @@ BUILT_IN = frozenset(
 _CHAINS = frozenset({"identifier", "selector_expression", "call_expression", "index_expression"})
 
 
-def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
+def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
     """Fill `facts` from what the query found."""
     for node in captures.get("import", ()):
         _import(node, facts)
@@ -75,7 +75,7 @@ def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
         _function(node, scopes, facts)
 
 
-def _value(node: Node | None, facts: Facts) -> Value:
+def _value(node: Node | None, facts: SyntaxFacts) -> Value:
     while node is not None and node.type in ("unary_expression", "parenthesized_expression") and node.named_children:
         node = node.named_children[0]
     if node is not None and node.type == "composite_literal":
@@ -85,7 +85,7 @@ def _value(node: Node | None, facts: Facts) -> Value:
     return expression(node, _CHAINS, frozenset())
 
 
-def _import(node: Node, facts: Facts) -> None:
+def _import(node: Node, facts: SyntaxFacts) -> None:
     facts.blank(node)
     path = facts.text(node.child_by_field_name("path"))[1:-1]
     alias = facts.text(node.child_by_field_name("name"))
@@ -99,7 +99,7 @@ def _import(node: Node, facts: Facts) -> None:
         facts.bind(node.start_byte, alias or last.removeprefix("go-"), f"<{path}>")
 
 
-def _field(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _field(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     owner = scopes.class_around(scopes.inside(node.start_byte))
     if owner < 0:
         return
@@ -107,12 +107,12 @@ def _field(node: Node, scopes: Scopes, facts: Facts) -> None:
     for name in names:
         facts.own(node.end_byte, owner, facts.text(name), typed(kind))
     if not names and (base := type_name(kind)):  # embedded: its methods are the struct's own
-        facts.own(node.end_byte, owner, BASE, Written(base))
+        facts.own(node.end_byte, owner, BASE, ExpressionValue(base))
         facts.own(node.end_byte, owner, base.rpartition(".")[2], typed(kind))
         facts.inherited.add(node.end_byte)
 
 
-def _assigned(left: Node | None, right: Node | None, at: int, facts: Facts) -> None:
+def _assigned(left: Node | None, right: Node | None, at: int, facts: SyntaxFacts) -> None:
     if left is None or right is None:
         return
     names, values = left.named_children, right.named_children
@@ -124,7 +124,7 @@ def _assigned(left: Node | None, right: Node | None, at: int, facts: Facts) -> N
             facts.bind(at, facts.text(name), value)
 
 
-def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _function(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     parameters, result = node.child_by_field_name("parameters"), node.child_by_field_name("result")
     if parameters is None or result is None:
         return

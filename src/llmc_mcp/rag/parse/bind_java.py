@@ -2,7 +2,7 @@
 
 from tree_sitter import Node
 
-from .facts import Captures, Facts, expression, inherits, returns, typed
+from .facts import Captures, SyntaxFacts, expression, inherits, returns, typed
 from .scan import UNKNOWN
 from .scopes import STAR, Scopes, Value
 
@@ -50,7 +50,7 @@ _CHAINS = frozenset({"identifier", "field_access", "method_invocation", "this", 
 _WRAPPERS = frozenset({"parenthesized_expression"})
 
 
-def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
+def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
     """Fill `facts` from what the query found."""
     for node in captures.get("import", ()):
         _import(node, facts)
@@ -84,7 +84,7 @@ def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
         inherits(facts, scopes.inside(node.start_byte), node.start_byte, bases, scopes)
 
 
-def _value(node: Node | None, facts: Facts) -> Value:
+def _value(node: Node | None, facts: SyntaxFacts) -> Value:
     while node is not None and node.type in ("parenthesized_expression", "cast_expression") and node.named_children:
         node = node.named_children[-1]
     if node is not None and node.type == "object_creation_expression":
@@ -92,7 +92,7 @@ def _value(node: Node | None, facts: Facts) -> Value:
     return expression(node, _CHAINS, _WRAPPERS)
 
 
-def _declared(node: Node, facts: Facts) -> list[tuple[str, Value]]:
+def _declared(node: Node, facts: SyntaxFacts) -> list[tuple[str, Value]]:
     kind = facts.text(node.child_by_field_name("type"))
     found: list[tuple[str, Value]] = []
     for one in node.children_by_field_name("declarator"):
@@ -101,7 +101,7 @@ def _declared(node: Node, facts: Facts) -> list[tuple[str, Value]]:
     return found
 
 
-def _import(node: Node, facts: Facts) -> None:
+def _import(node: Node, facts: SyntaxFacts) -> None:
     facts.blank(node)
     path = next(
         (facts.text(child) for child in node.named_children if child.type in ("scoped_identifier", "identifier")), ""

@@ -5,9 +5,21 @@ import re
 
 from tree_sitter import Node
 
-from .facts import LONGEST_TYPE, Facts
+from .facts import LONGEST_TYPE, SyntaxFacts
 from .scan import LITERAL, UNKNOWN
-from .scopes import BASE, CLASSES, FUNCTIONS, PROPERTY, RETURNS, STAR, Bound, Expression, Scopes, Value, Written
+from .scopes import (
+    BASE,
+    CLASSES,
+    FUNCTIONS,
+    PROPERTY,
+    RETURNS,
+    STAR,
+    Assignment,
+    Expression,
+    ExpressionValue,
+    Scopes,
+    Value,
+)
 
 QUERY = """
 (comment) @blank
@@ -51,7 +63,7 @@ _CONTAINERS = frozenset(
 )
 
 
-def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: Facts) -> None:
+def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: SyntaxFacts) -> None:
     """Fill `facts` from what the query found."""
     scopes.begin_later({scopes.inside(node.start_byte): node.start_byte for node in captures.get("decorated", ())})
     for node in captures.get("outer", ()):
@@ -104,16 +116,16 @@ def annotated(text: str) -> Value:
     if len(sides) > 1 and "[" not in text:
         text = next((side for side in sides if side != "None"), text)
         if len([side for side in sides if side != "None"]) > 1:
-            return Written(f"{text}()", one_of_several=True) if _DOTTED.match(text) else UNKNOWN
+            return ExpressionValue(f"{text}()", one_of_several=True) if _DOTTED.match(text) else UNKNOWN
     if inner := _CLASS_ITSELF.match(text):
-        return Written(inner[1]) if _DOTTED.match(inner[1]) else UNKNOWN
+        return ExpressionValue(inner[1]) if _DOTTED.match(inner[1]) else UNKNOWN
     name = text.partition("[")[0]
     if name in _CONTAINERS:
         return LITERAL
-    return Written(f"{name}()") if _DOTTED.match(name) and name.rpartition(".")[2] not in _ANYTHING else UNKNOWN
+    return ExpressionValue(f"{name}()") if _DOTTED.match(name) and name.rpartition(".")[2] not in _ANYTHING else UNKNOWN
 
 
-def _import(node: Node, facts: Facts) -> None:
+def _import(node: Node, facts: SyntaxFacts) -> None:
     """`import a.b, c as d`"""
     facts.blanks.append((node.start_byte, node.end_byte))
     for child in node.named_children:
@@ -129,7 +141,7 @@ def _import(node: Node, facts: Facts) -> None:
             facts.bind(node.start_byte, root, f"<{root}>")
 
 
-def _import_from(node: Node, facts: Facts) -> None:
+def _import_from(node: Node, facts: SyntaxFacts) -> None:
     """`from a.b import c as d`, `from . import e`, `from f import *`"""
     facts.blanks.append((node.start_byte, node.end_byte))
     source = node.child_by_field_name("module_name")
@@ -146,7 +158,7 @@ def _import_from(node: Node, facts: Facts) -> None:
             facts.bind(node.start_byte, facts.text(alias) if alias is not None else name, f"{module}.{name}")
 
 
-def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _function(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     parameters = node.child_by_field_name("parameters")
     if parameters is None:
         return
@@ -163,26 +175,26 @@ def _function(node: Node, scopes: Scopes, facts: Facts) -> None:
             itself = "classmethod" in decorators or name in ("cls", "mcs", "mcls", "klass")
             value = f"#{around}" if itself else f"#{around}()"
         if name:
-            facts.bounds.append(Bound(before, name, value, owner))
+            facts.bounds.append(Assignment(before, name, value, owner))
     returned = node.child_by_field_name("return_type")
     if returned is not None:
         written = facts.text(returned)
         if "contextmanager" in decorators and (yielded := _YIELDED.match(written[:LONGEST_TYPE])):
             written = yielded[1]  # what `with` gives a name to
         itself = in_class and written in ("Self", "typing.Self")
-        facts.bounds.append(Bound(before, RETURNS, f"#{around}()" if itself else annotated(written), owner))
+        facts.bounds.append(Assignment(before, RETURNS, f"#{around}()" if itself else annotated(written), owner))
     if "property" in decorators:
-        facts.bounds.append(Bound(before, PROPERTY, PROPERTY, owner))
+        facts.bounds.append(Assignment(before, PROPERTY, PROPERTY, owner))
 
 
-def _decorators(function: Node, facts: Facts) -> str:
+def _decorators(function: Node, facts: SyntaxFacts) -> str:
     around = function.parent
     if around is None or around.type != "decorated_definition":
         return ""
     return " ".join(facts.text(child) for child in around.named_children if child.type == "decorator")
 
 
-def _parameter(node: Node, facts: Facts) -> tuple[str, Value]:
+def _parameter(node: Node, facts: SyntaxFacts) -> tuple[str, Value]:
     if node.type == "identifier":
         return facts.text(node), UNKNOWN
     kind = node.child_by_field_name("type")
@@ -197,7 +209,7 @@ def _parameter(node: Node, facts: Facts) -> tuple[str, Value]:
     return facts.text(name), annotated(facts.text(kind)) if kind is not None else UNKNOWN
 
 
-def _bases(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _bases(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     owner = scopes.inside(node.start_byte)
     if owner < 0:
         return
@@ -205,11 +217,11 @@ def _bases(node: Node, scopes: Scopes, facts: Facts) -> None:
     for child in node.named_children:
         base = child.child_by_field_name("value") if child.type == "subscript" else child
         if base is not None and base.type in _CHAINS:
-            facts.bounds.append(Bound(before, BASE, Expression(base.start_byte, base.end_byte), owner))
+            facts.bounds.append(Assignment(before, BASE, Expression(base.start_byte, base.end_byte), owner))
             facts.inherited.add(base.end_byte)
 
 
-def _assignment(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _assignment(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     kind = node.child_by_field_name("type")
     while right is not None and right.type == "assignment":
@@ -227,13 +239,13 @@ def _assignment(node: Node, scopes: Scopes, facts: Facts) -> None:
         if holder is not None and name is not None and facts.text(holder) in ("self", "cls"):
             owner = scopes.class_around(scopes.inside(node.start_byte))
             if owner >= 0:
-                facts.bounds.append(Bound(at, facts.text(name), value, owner))
+                facts.bounds.append(Assignment(at, facts.text(name), value, owner))
     else:
         for name in _names(left):
             facts.bind(at, facts.text(name), UNKNOWN)
 
 
-def _exported(node: Node, facts: Facts) -> None:
+def _exported(node: Node, facts: SyntaxFacts) -> None:
     """The names that `__all__` lists."""
     if node.type == "string":
         facts.exported.append((facts.text(node).strip("\"'"), node.start_byte))
@@ -253,7 +265,7 @@ def _names(node: Node) -> list[Node]:
     return [name for child in node.named_children for name in _names(child)]
 
 
-def _as_pattern(node: Node, facts: Facts) -> None:
+def _as_pattern(node: Node, facts: SyntaxFacts) -> None:
     """`with X() as x`, `except X as x`"""
     alias = node.child_by_field_name("alias")
     source = node.named_children[0] if node.named_children else None
@@ -264,8 +276,8 @@ def _as_pattern(node: Node, facts: Facts) -> None:
         facts.bind(alias.end_byte - 1, facts.text(name), _value(source, "()" if caught else ""))
 
 
-def _returned(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _returned(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     owner = scopes.scope(node.start_byte)
     value = _value(node)
     if owner >= 0 and scopes.definitions[owner].kind in FUNCTIONS and value not in ("", LITERAL):
-        facts.bounds.append(Bound(node.start_byte, RETURNS, value, owner))
+        facts.bounds.append(Assignment(node.start_byte, RETURNS, value, owner))

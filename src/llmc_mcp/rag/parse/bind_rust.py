@@ -2,9 +2,9 @@
 
 from tree_sitter import Node
 
-from .facts import Captures, Facts, expression, returns, type_name, typed
+from .facts import Captures, SyntaxFacts, expression, returns, type_name, typed
 from .scan import UNKNOWN
-from .scopes import BASE, CLASSES, STAR, Scopes, Value, Written
+from .scopes import BASE, CLASSES, STAR, ExpressionValue, Scopes, Value
 
 QUERY = """
 (line_comment) @blank
@@ -48,7 +48,7 @@ _CHAINS = frozenset({"identifier", "field_expression", "call_expression", "scope
 _WRAPPERS = frozenset({"try_expression", "await_expression", "reference_expression", "parenthesized_expression"})
 
 
-def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
+def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
     """Fill `facts` from what the query found."""
     for node in captures.get("use", ()):
         facts.blank(node)
@@ -76,11 +76,11 @@ def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
         _impl(node, scopes, facts)
 
 
-def _name(node: Node, facts: Facts) -> str:
+def _name(node: Node, facts: SyntaxFacts) -> str:
     return facts.text(node.child_by_field_name("pattern")).removeprefix("mut ").strip()
 
 
-def _value(node: Node | None, facts: Facts) -> Value:
+def _value(node: Node | None, facts: SyntaxFacts) -> Value:
     while node is not None and node.type in _WRAPPERS and node.named_children:
         node = node.named_children[0]
     if node is not None and node.type == "struct_expression":
@@ -88,7 +88,7 @@ def _value(node: Node | None, facts: Facts) -> Value:
     return expression(node, _CHAINS, frozenset())
 
 
-def _use(node: Node, prefix: str, facts: Facts) -> None:
+def _use(node: Node, prefix: str, facts: SyntaxFacts) -> None:
     """`a::b::{self, C as D, e::*}`, branch by branch."""
     if node.type == "scoped_use_list":
         path = node.child_by_field_name("path")
@@ -116,7 +116,7 @@ def _use(node: Node, prefix: str, facts: Facts) -> None:
         _name_from(_joined(prefix, facts.text(node)), "", node, facts)
 
 
-def _name_from(path: str, alias: str, node: Node, facts: Facts) -> None:
+def _name_from(path: str, alias: str, node: Node, facts: SyntaxFacts) -> None:
     module, _, name = path.rpartition("::")
     source = f"<{module}>" if module else "<>"
     facts.imported(name, source, node.start_byte)
@@ -128,7 +128,7 @@ def _joined(prefix: str, path: str) -> str:
     return f"{prefix}::{path}" if prefix else path
 
 
-def _impl(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _impl(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     trait, name = node.child_by_field_name("trait"), type_name(facts.text(node.child_by_field_name("type")))
     if trait is None:
         return
@@ -137,5 +137,5 @@ def _impl(node: Node, scopes: Scopes, facts: Facts) -> None:
         place = scopes.member(-1, name)
         owner = place if place is not None else -1
     if owner >= 0 and (base := type_name(facts.text(trait))):
-        facts.own(node.start_byte, owner, BASE, Written(base))
+        facts.own(node.start_byte, owner, BASE, ExpressionValue(base))
         facts.inherited.add(trait.end_byte)

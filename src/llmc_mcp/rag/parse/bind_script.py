@@ -2,9 +2,9 @@
 
 from tree_sitter import Node
 
-from .facts import Captures, Facts, expression, inherits, returns, typed
+from .facts import Captures, SyntaxFacts, expression, inherits, returns, typed
 from .scan import UNKNOWN
-from .scopes import FUNCTIONS, RETURNS, STAR, Expression, Scopes, Value, Written
+from .scopes import FUNCTIONS, RETURNS, STAR, Expression, ExpressionValue, Scopes, Value
 
 _COMMON = """
 (comment) @blank
@@ -60,7 +60,7 @@ _WRAPPERS = frozenset(
 )
 
 
-def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
+def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
     """Fill `facts` from what the query found."""
     for node in captures.get("import", ()):
         _import(node, facts)
@@ -91,7 +91,7 @@ def bind(captures: Captures, scopes: Scopes, facts: Facts) -> None:
             facts.own(node.start_byte, owner, RETURNS, value)
 
 
-def _value(node: Node | None, facts: Facts) -> Value:
+def _value(node: Node | None, facts: SyntaxFacts) -> Value:
     while node is not None and node.type in _WRAPPERS and node.named_child_count:
         node = node.named_children[0]
     if node is not None and node.type == "new_expression":
@@ -99,12 +99,12 @@ def _value(node: Node | None, facts: Facts) -> Value:
     return expression(node, _CHAINS, frozenset())
 
 
-def _source(node: Node, facts: Facts) -> str:
+def _source(node: Node, facts: SyntaxFacts) -> str:
     source = node.child_by_field_name("source")
     return f"<{facts.text(source)[1:-1]}>" if source is not None else ""
 
 
-def _import(node: Node, facts: Facts) -> None:
+def _import(node: Node, facts: SyntaxFacts) -> None:
     facts.blank(node)
     module = _source(node, facts)
     clause = next((child for child in node.named_children if child.type == "import_clause"), None)
@@ -122,7 +122,7 @@ def _import(node: Node, facts: Facts) -> None:
                 _specifier(one, module, node.start_byte, facts)
 
 
-def _specifier(node: Node, module: str, at: int, facts: Facts) -> None:
+def _specifier(node: Node, module: str, at: int, facts: SyntaxFacts) -> None:
     """`a as b` in an import or an export."""
     name, alias = facts.text(node.child_by_field_name("name")), facts.text(node.child_by_field_name("alias"))
     if name:
@@ -130,7 +130,7 @@ def _specifier(node: Node, module: str, at: int, facts: Facts) -> None:
         facts.bind(at, alias or name, f"{module}.{name}")
 
 
-def _export(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _export(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     module = _source(node, facts)
     if module:
         facts.blank(node)
@@ -147,7 +147,7 @@ def _export(node: Node, scopes: Scopes, facts: Facts) -> None:
             for one in clause.named_children:
                 name, alias = facts.text(one.child_by_field_name("name")), facts.text(one.child_by_field_name("alias"))
                 if alias and alias != name:
-                    facts.own(node.end_byte, -1, alias, Written(name))
+                    facts.own(node.end_byte, -1, alias, ExpressionValue(name))
     if any(child.type == "default" for child in node.children):
         value = node.child_by_field_name("value")
         declared = node.child_by_field_name("declaration")
@@ -158,7 +158,7 @@ def _export(node: Node, scopes: Scopes, facts: Facts) -> None:
             facts.own(node.end_byte, -1, "default", _value(value, facts))
 
 
-def _declare(node: Node, facts: Facts) -> None:
+def _declare(node: Node, facts: SyntaxFacts) -> None:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     kind = node.child_by_field_name("type")
     if name is None:
@@ -181,7 +181,7 @@ def _declare(node: Node, facts: Facts) -> None:
             facts.bind(at, one, UNKNOWN)
 
 
-def _required(value: Node | None, facts: Facts) -> str:
+def _required(value: Node | None, facts: SyntaxFacts) -> str:
     """The module of `require('x')`; empty for anything else."""
     if (
         value is None
@@ -194,7 +194,7 @@ def _required(value: Node | None, facts: Facts) -> str:
     return f"<{facts.text(first)[1:-1]}>" if first is not None and first.type == "string" else ""
 
 
-def _assign(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _assign(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     left, value = node.child_by_field_name("left"), _value(node.child_by_field_name("right"), facts)
     if left is None:
         return
@@ -209,7 +209,7 @@ def _assign(node: Node, scopes: Scopes, facts: Facts) -> None:
         facts.own(node.end_byte - 1, -1, "default", value)
 
 
-def _field(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _field(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     name = facts.text(node.child_by_field_name("name") or node.child_by_field_name("property"))
     kind, owner = node.child_by_field_name("type"), scopes.class_around(scopes.inside(node.start_byte))
     if owner >= 0 and name:
@@ -217,7 +217,7 @@ def _field(node: Node, scopes: Scopes, facts: Facts) -> None:
         facts.own(node.end_byte - 1, owner, name, value)
 
 
-def _parameter(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _parameter(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     pattern, kind = node.child_by_field_name("pattern") or node, node.child_by_field_name("type")
     value = typed(facts.text(kind)) if kind is not None else UNKNOWN
     for name in _names(pattern, facts):
@@ -228,7 +228,7 @@ def _parameter(node: Node, scopes: Scopes, facts: Facts) -> None:
             facts.own(node.end_byte - 1, owner, facts.text(pattern), value)
 
 
-def _names(node: Node, facts: Facts) -> list[str]:
+def _names(node: Node, facts: SyntaxFacts) -> list[str]:
     """The names that a pattern binds."""
     if node.type in ("identifier", "shorthand_property_identifier_pattern"):
         return [facts.text(node)]
@@ -243,7 +243,7 @@ def _names(node: Node, facts: Facts) -> list[str]:
     return [name for child in node.named_children for name in _names(child, facts)]
 
 
-def _heritage(node: Node, scopes: Scopes, facts: Facts) -> None:
+def _heritage(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     bases: list[Node] = []
     for child in node.named_children:
         if child.type in ("extends_clause", "implements_clause"):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from tree_sitter import Node
 
 from .scan import LITERAL, UNKNOWN
-from .scopes import BASE, RETURNS, Bound, Expression, Scopes, Value, Written
+from .scopes import BASE, RETURNS, Assignment, Expression, ExpressionValue, Scopes, Value
 
 Captures = dict[str, list[Node]]
 
@@ -23,12 +23,12 @@ _PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _SEPARATOR = re.compile(r"::|->")
 
 
-class Facts:
+class SyntaxFacts:
     """Bindings, imports, and the pieces of a file that are not to be read as code."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
-        self.bounds: list[Bound] = []
+        self.bounds: list[Assignment] = []
         self.imports: list[tuple[str, str, int]] = []  # a name, the path of what it is taken from, where
         self.exported: list[tuple[str, int]] = []  # names in a text that count all the same: those of __all__
         self.blanks: list[tuple[int, int]] = []
@@ -40,11 +40,11 @@ class Facts:
 
     def bind(self, at: int, name: str, value: Value) -> None:
         """A name gets a value in the scope that it stands in."""
-        self.bounds.append(Bound(at, name, value))
+        self.bounds.append(Assignment(at, name, value))
 
     def own(self, at: int, owner: int, name: str, value: Value) -> None:
         """A definition gets an attribute, a base, or something that it returns."""
-        self.bounds.append(Bound(at, name, value, owner))
+        self.bounds.append(Assignment(at, name, value, owner))
 
     def imported(self, name: str, source: str, at: int) -> None:
         """The file takes a name from somewhere."""
@@ -62,7 +62,7 @@ class Facts:
 def typed(written: str) -> Value:
     """A value of a type, as most languages write types."""
     name = type_name(written)
-    return Written(f"{name}()") if name else UNKNOWN
+    return ExpressionValue(f"{name}()") if name else UNKNOWN
 
 
 def type_name(written: str) -> str:
@@ -93,18 +93,18 @@ def expression(node: Node | None, chains: frozenset[str], wrappers: frozenset[st
     return LITERAL if literal else UNKNOWN
 
 
-def inherits(facts: Facts, owner: int, at: int, bases: Iterable[Node], scopes: Scopes) -> None:
+def inherits(facts: SyntaxFacts, owner: int, at: int, bases: Iterable[Node], scopes: Scopes) -> None:
     """A definition has these bases."""
     before = scopes.definitions[owner].span.start - 1 if owner >= 0 else at
     for base in bases:
         name = type_name(facts.text(base))
         if name and owner >= 0:
-            facts.own(before, owner, BASE, Written(name))
+            facts.own(before, owner, BASE, ExpressionValue(name))
             start = facts.text(base).find(name.rpartition(".")[2])
             facts.inherited.add(base.start_byte + max(start, 0) + len(name.rpartition(".")[2].encode()))
 
 
-def returns(facts: Facts, owner: int, kind: Node | None, scopes: Scopes) -> None:
+def returns(facts: SyntaxFacts, owner: int, kind: Node | None, scopes: Scopes) -> None:
     """A function returns a value of this type."""
     if owner >= 0 and kind is not None:
         facts.own(scopes.definitions[owner].span.start - 1, owner, RETURNS, typed(facts.text(kind)))

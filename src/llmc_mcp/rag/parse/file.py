@@ -9,22 +9,22 @@ from .parse import first_error, syntax
 from .record import packed
 from .references import find
 from .symbols import definitions
-from .types import Definition, Packed, Parsed
+from .types import Definition, PackedReferences, ParsedFile
 
 _DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
 
 
-def look(path: str, source: bytes) -> Parsed:
+def look(path: str, source: bytes) -> ParsedFile:
     """Everything that the index wants to know about a file. Never raises because of what is in it."""
     language = language_of(path, source[:4096])
-    found, broken, references = [], 0, Packed()
+    found, broken, references = [], 0, PackedReferences()
     if language in LANGUAGES and not _is_minified(source):
         parsed = syntax(language, source)
         found, broken = definitions(parsed), first_error(parsed)
         if parsed.complete and _depth(found) <= _DEEPEST:
             references = packed(*find(parsed, found))
     sha256 = hashlib.sha256(source).digest()
-    return Parsed(path, language, sha256, found, chunks(source, found), references, broken)
+    return ParsedFile(path, language, sha256, found, chunks(source, found), references, broken)
 
 
 def _is_minified(source: bytes) -> bool:

@@ -28,7 +28,7 @@ _RUBBLE = 10_000
 _CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"
 
 
-class Syntax:
+class SyntaxTree:
     """The tree of one text. Shared by everything that looks at the file, so that it is parsed once."""
 
     __slots__ = ("complete", "language", "root", "source", "tree")
@@ -45,10 +45,10 @@ class Syntax:
         return self.source[node.start_byte : node.end_byte].decode(errors="replace")
 
 
-def syntax(language: str, source: bytes) -> Syntax:
+def syntax(language: str, source: bytes) -> SyntaxTree:
     """Parse a text. Takes about PARSE_SECONDS at most; its tree is `complete` if that was enough."""
     if source.count(b"<") - source.count(b">") > _NESTED_GENERICS:
-        return Syntax(language, source, Parser(grammar(language)).parse(b""), complete=False)
+        return SyntaxTree(language, source, Parser(grammar(language)).parse(b""), complete=False)
     deadline = time.thread_time() + PARSE_SECONDS
     in_time = True
 
@@ -60,16 +60,16 @@ def syntax(language: str, source: bytes) -> Syntax:
         return source[offset : offset + _SLICE] if in_time else b" " * min(_SLICE, max(0, len(source) - offset))
 
     tree = Parser(grammar(language)).parse(read)
-    return Syntax(language, source, tree, complete=in_time and not _is_rubble(tree.root_node))
+    return SyntaxTree(language, source, tree, complete=in_time and not _is_rubble(tree.root_node))
 
 
-def first_error(syntax: Syntax) -> int:
+def first_error(syntax: SyntaxTree) -> int:
     """The line of the first syntax error, 0 for none. Some grammars report one in valid code: compare two texts."""
     found = errors(syntax, most=1)
     return found[0].line if found else 0
 
 
-def errors(syntax: Syntax, most: int = 50) -> list[Wrong] | None:
+def errors(syntax: SyntaxTree, most: int = 50) -> list[Wrong] | None:
     """The first syntax errors, in order; None where the text could not be read in time."""
     if not syntax.complete:
         return None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from .columns import steps, sums
-from .types import Binding, Packed, Reference, ReferenceKind
+from .types import Binding, PackedReferences, Reference, ReferenceKind
 
 KINDS: tuple[ReferenceKind, ...] = ("call", "import", "inherit", "use")
 _NUMBER = {kind: number for number, kind in enumerate(KINDS)}
@@ -43,9 +43,9 @@ def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(columns), 6)
 
 
-def packed(references: Sequence[Reference], bindings: Sequence[Binding]) -> Packed:
+def packed(references: Sequence[Reference], bindings: Sequence[Binding]) -> PackedReferences:
     """Everything of a file that the graph keeps."""
-    return Packed(pack(references, bindings), hashes(references), len(references))
+    return PackedReferences(pack(references, bindings), hashes(references), len(references))
 
 
 class Record:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from tree_sitter import Language, Node, Query, QueryCursor
 
 from . import bind_c, bind_go, bind_java, bind_python, bind_rust, bind_script
-from .facts import Facts
+from .facts import SyntaxFacts
 from .lines import line_starts
-from .parse import Syntax, grammar
+from .parse import SyntaxTree, grammar
 from .scan import LITERAL, Mention, scan
 from .scopes import CLASSES, FUNCTIONS, Scopes
 from .types import Binding, Definition, Reference
@@ -26,7 +26,7 @@ _NO_CODE = frozenset(
 _MOST = 40_000  # references of one file; more has only a machine written
 
 
-class Found(NamedTuple):
+class FileReferences(NamedTuple):
     """What `find` makes of a file."""
 
     references: list[Reference]
@@ -38,7 +38,7 @@ class Tongue(NamedTuple):
 
     query: Query | None
     keywords: frozenset[str]
-    bind: Callable[[dict[str, list[Node]], Scopes, Facts], None] | None
+    bind: Callable[[dict[str, list[Node]], Scopes, SyntaxFacts], None] | None
     built_in: frozenset[str]
     open_classes: bool  # methods see their class's names without a receiver
     definers: bool  # the scan leaves out the names of functions and classes
@@ -98,20 +98,20 @@ def _blanking(tongue: Language) -> Query | None:
     return Query(tongue, "\n".join(dict.fromkeys(parts))) if parts else None
 
 
-def find(syntax: Syntax, definitions: list[Definition]) -> Found:
+def find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     """References and bindings of a file; none of a document, or of a text that could not be read in time."""
     if not syntax.complete or syntax.language in _NO_CODE:
-        return Found([], [])
+        return FileReferences([], [])
     try:
         return _find(syntax, definitions)
     except RecursionError:  # patterns nested a thousand deep: the file can still be searched
-        return Found([], [])
+        return FileReferences([], [])
 
 
-def _find(syntax: Syntax, definitions: list[Definition]) -> Found:
+def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     tongue = _tongue(syntax.language)
     captures = QueryCursor(tongue.query).captures(syntax.root) if tongue.query is not None else {}
-    facts = Facts(syntax.source)
+    facts = SyntaxFacts(syntax.source)
     scopes = Scopes(definitions, class_scope_is_open=tongue.open_classes, selves=tongue.selves)
     if tongue.bind is not None:
         tongue.bind(captures, scopes, facts)
@@ -123,11 +123,11 @@ def _find(syntax: Syntax, definitions: list[Definition]) -> Found:
     ]
     mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
     references += _references(mentions, tongue, scopes, facts, lines)
-    return Found(references, [Binding(*one) for one in scopes.bindings()])
+    return FileReferences(references, [Binding(*one) for one in scopes.bindings()])
 
 
 def _references(
-    mentions: list[Mention], tongue: Tongue, scopes: Scopes, facts: Facts, lines: list[int]
+    mentions: list[Mention], tongue: Tongue, scopes: Scopes, facts: SyntaxFacts, lines: list[int]
 ) -> list[Reference]:
     found: list[Reference] = []
     waiting = _own_names(scopes.definitions, tongue.definers)
@@ -187,7 +187,7 @@ def _bare(name: str, inside: int, scopes: Scopes, built_in: frozenset[str]) -> t
     return name, LITERAL
 
 
-def _only_code(source: bytes, captures: dict[str, list[Node]], facts: Facts) -> bytes:
+def _only_code(source: bytes, captures: dict[str, list[Node]], facts: SyntaxFacts) -> bytes:
     """The file with spaces where no code is; texts keep their quotes, code inside of them comes back."""
     pieces = [
         (node.start_byte, node.end_byte, kind) for kind in ("blank", "text", "code") for node in captures.get(kind, ())

@@ -36,7 +36,7 @@ _DEFINERS = {"python": frozenset({"def", "class"})}
 Mention = tuple[str, str | None, bool, int]
 
 
-class Scanned(NamedTuple):
+class TokenScan(NamedTuple):
     """What the tokens of a file say."""
 
     mentions: list[Mention]
@@ -54,7 +54,7 @@ def _tokens(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(chain + r"|([(\[{])|([)\]}])"), re.compile(separator)
 
 
-def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int]) -> Scanned:
+def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int]) -> TokenScan:
     """Every name in `code` but those right behind a word that defines one, in order.
 
     `wanted` are ends of expressions of which the caller wants to know more.
@@ -116,7 +116,7 @@ def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int])
             closed_at = found.end()
             if owner is not None and closed_at in wanted:
                 ends[closed_at] = (closed_start, closed)
-    return Scanned(mentions, ends)
+    return TokenScan(mentions, ends)
 
 
 def _before_dot(text: str, here: int, closed: str, closed_at: int, closed_start: int) -> tuple[str, int]:

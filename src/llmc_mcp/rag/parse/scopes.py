@@ -41,17 +41,17 @@ class Expression(NamedTuple):
     then: str = ""  # () for what it makes or returns
 
 
-class Written(NamedTuple):
+class ExpressionValue(NamedTuple):
     """A value that is an expression in words: of a type, say."""
 
     text: str
     one_of_several: bool = False
 
 
-Value = Expression | Written | str  # a str is a path already
+Value = Expression | ExpressionValue | str  # a str is a path already
 
 
-class Bound(NamedTuple):
+class Assignment(NamedTuple):
     """A name that gets a value somewhere in the file."""
 
     at: int  # from where on
@@ -75,7 +75,7 @@ class Scopes:
         for place, one in enumerate(definitions):
             if self._stands_in_its_owner(one):
                 self._members.setdefault((one.parent, one.name), place)
-        self._bound: dict[tuple[int, str], list[Bound]] = {}
+        self._bound: dict[tuple[int, str], list[Assignment]] = {}
         self._ends: dict[int, tuple[int, str]] = {}
         self._not_here: set[tuple[int, str]] = set()  # names that a scope says it has from further out
         starts = [one.span.start for one in definitions]
@@ -141,7 +141,7 @@ class Scopes:
         """A scope says that a name is not its own: `global x`."""
         self._not_here.add((self.scope(at), name))
 
-    def bind(self, bounds: list[Bound], ends: dict[int, tuple[int, str]]) -> None:
+    def bind(self, bounds: list[Assignment], ends: dict[int, tuple[int, str]]) -> None:
         """Take note of every binding; `ends` tells what the expressions among their values are."""
         self._ends = ends
         for one in bounds:
@@ -237,7 +237,7 @@ class Scopes:
         self._cache[innermost, name] = name
         return name
 
-    def _latest(self, bounds: list[Bound], at: int, depth: int) -> str:
+    def _latest(self, bounds: list[Assignment], at: int, depth: int) -> str:
         """The value by the last binding before a place: what a reader would assume."""
         before = [one for one in bounds if one.at < at and one.value != ""]
         if not before:
@@ -248,7 +248,7 @@ class Scopes:
         certain = len(before) == 1 or path in (UNKNOWN, LITERAL)
         return path if certain or path.startswith("~") else f"~{path}"
 
-    def _one_of(self, bounds: list[Bound], depth: int) -> str:
+    def _one_of(self, bounds: list[Assignment], depth: int) -> str:
         values = {self._value(one, depth): None for one in bounds[-4:]}
         values.pop("", None)
         known = [path for path in values if path != UNKNOWN]
@@ -256,11 +256,11 @@ class Scopes:
             return UNKNOWN
         return known[-1] if len(values) == 1 or known[-1].startswith("~") else f"~{known[-1]}"
 
-    def _value(self, one: Bound, depth: int) -> str:
+    def _value(self, one: Assignment, depth: int) -> str:
         value = one.value
         if isinstance(value, str):
             return value
-        if isinstance(value, Written):
+        if isinstance(value, ExpressionValue):
             path = self.path(value.text, one.at, self.reads_in(one.at), depth + 1)
             return shorten(f"~{path}") if value.one_of_several else path
         start, written = self._ends.get(value.end, (-1, UNKNOWN))

@@ -14,7 +14,7 @@ from tree_sitter import Node, Query, QueryCursor
 from .doc import first_paragraph, said, unquoted
 from .languages import LANGUAGES, Patterns
 from .lines import line_starts
-from .parse import Syntax, grammar
+from .parse import SyntaxTree, grammar
 from .types import Definition, Span
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
@@ -27,7 +27,7 @@ _SEPARATORS = re.compile(r"::|\.|:")
 _ANGLES = re.compile(r"([<>])")
 
 
-class _Found(NamedTuple):
+class _Match(NamedTuple):
     """A match in the tree, before it has its place among the others."""
 
     start: int
@@ -40,7 +40,7 @@ class _Found(NamedTuple):
     name_at: int = 0
 
 
-def definitions(syntax: Syntax) -> list[Definition]:
+def definitions(syntax: SyntaxTree) -> list[Definition]:
     """In the order of the text, what is around a thing before it. None of a text that could not be read in time."""
     if not syntax.complete:
         return []
@@ -51,19 +51,19 @@ def definitions(syntax: Syntax) -> list[Definition]:
         found = _joined(found)
     elif syntax.language in ("markdown", "rst"):
         found = _to_the_next(found, len(syntax.source))
-    return _Placing(syntax, above, starts).place(found)
+    return _Nesting(syntax, above, starts).place(found)
 
 
-def _matches(syntax: Syntax, above: "_Above") -> list[_Found]:
+def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
     patterns = LANGUAGES[syntax.language]
-    found: dict[int, tuple[int, _Found]] = {}  # by the name's node: of several patterns that fit the first one counts
+    found: dict[int, tuple[int, _Match]] = {}  # by the name's node: of several patterns that fit the first one counts
     functions: dict[int, int] = {}  # of what has one name: its node, and the name's
-    wraps: list[_Found] = []
+    wraps: list[_Match] = []
     for pattern, captures in QueryCursor(_query(syntax.language)).matches(syntax.root):
         names = captures.get("name")
         if names is None:
             for node in captures.get("wrap", ()):
-                wraps.append(_Found(node.start_byte, node.end_byte, "", node, "", "", None))
+                wraps.append(_Match(node.start_byte, node.end_byte, "", node, "", "", None))
             above.add(captures.get("comment", ()), is_comment=True)
             above.add(captures.get("above", ()), is_comment=False)
             continue
@@ -85,7 +85,7 @@ def _matches(syntax: Syntax, above: "_Above") -> list[_Found]:
     return sorted([*wraps, *named], key=lambda one: (one.start, -one.end, one.kind))
 
 
-def _named(syntax: Syntax, patterns: Patterns, captures: dict[str, list[Node]], name: Node) -> _Found | None:
+def _named(syntax: SyntaxTree, patterns: Patterns, captures: dict[str, list[Node]], name: Node) -> _Match | None:
     kind, node = next((kind, nodes[0]) for kind, nodes in captures.items() if kind not in _HELPERS)
     if "keyword" in captures:
         kind = patterns.keywords.get(syntax.text(captures["keyword"][0]))
@@ -96,12 +96,12 @@ def _named(syntax: Syntax, patterns: Patterns, captures: dict[str, list[Node]], 
     if patterns.dotted and not owner and name.type != "string":
         owner, text = _parted(text)
     value = captures["value"][0] if "value" in captures else None
-    return _Found(node.start_byte, node.end_byte, kind, node, text, owner, value, name.start_byte)
+    return _Match(node.start_byte, node.end_byte, kind, node, text, owner, value, name.start_byte)
 
 
-def _joined(found: list[_Found]) -> list[_Found]:
+def _joined(found: list[_Match]) -> list[_Match]:
     """A function's equations (and its type, written before them) as one definition."""
-    joined: list[_Found] = []
+    joined: list[_Match] = []
     for one in found:
         last = joined[-1] if joined else one
         same = (last.kind, last.name, last.owner) == (one.kind, one.name, one.owner)
@@ -112,7 +112,7 @@ def _joined(found: list[_Found]) -> list[_Found]:
     return joined
 
 
-def _to_the_next(found: list[_Found], end: int) -> list[_Found]:
+def _to_the_next(found: list[_Match], end: int) -> list[_Match]:
     """Titles as sections: each goes on to the next one."""
     ends = [*(one.start for one in found), end][1:]
     return [
@@ -161,7 +161,7 @@ def _plain(name: str) -> str:
 class _Above:
     """Comments and attributes, to be found by the line that they end on."""
 
-    def __init__(self, syntax: Syntax, starts: list[int]) -> None:
+    def __init__(self, syntax: SyntaxTree, starts: list[int]) -> None:
         self._source = syntax.source
         self._starts = starts
         self._ending: dict[int, tuple[int, int, bool]] = {}  # last row → first row, first byte, whether a comment
@@ -185,19 +185,19 @@ class _Above:
         return first, byte, "".join(reversed(comments))
 
 
-class _Placing:
+class _Nesting:
     """Gives each match its parent, and from there its qualified name."""
 
-    def __init__(self, syntax: Syntax, above: _Above, starts: list[int]) -> None:
+    def __init__(self, syntax: SyntaxTree, above: _Above, starts: list[int]) -> None:
         self._syntax = syntax
         self._patterns: Patterns = LANGUAGES[syntax.language]
         self._above = above
         self._starts = starts
         self._placed: list[Definition] = []
 
-    def place(self, found: list[_Found]) -> list[Definition]:
+    def place(self, found: list[_Match]) -> list[Definition]:
         around: list[tuple[int, int, int]] = []  # each definition that is open here: its end, its start, its index
-        wraps: list[_Found] = []
+        wraps: list[_Match] = []
         for one in found:
             while around and (around[-1][0] <= one.start or around[-1][:2] == (one.end, one.start)):
                 around.pop()  # it has ended, or is another name of the same thing
@@ -211,7 +211,7 @@ class _Placing:
             wraps.clear()
         return self._placed
 
-    def _wrap_of(self, one: _Found, wraps: list[_Found]) -> _Found | None:
+    def _wrap_of(self, one: _Match, wraps: list[_Match]) -> _Match | None:
         """The outermost that ends where the definition ends: others hold more than that."""
         for wrap in wraps:
             if wrap.end >= one.end and not self._syntax.source[one.end : min(wrap.end, one.end + 100)].strip(
@@ -220,7 +220,7 @@ class _Placing:
                 return wrap
         return None
 
-    def _definition(self, one: _Found, parent: int, wrap: _Found | None) -> Definition:
+    def _definition(self, one: _Match, parent: int, wrap: _Match | None) -> Definition:
         start, end = (one.start, one.end) if wrap is None else (wrap.start, max(wrap.end, one.end))
         row = bisect_right(self._starts, start) - 1
         last_row = bisect_right(self._starts, max(start, end - 1)) - 1
@@ -243,7 +243,7 @@ class _Placing:
         doc = self._docstring(body) if self._patterns.docstring else ""
         return Definition(one.name, qualname, kind, span, self._signature(one, body), doc or said(comment), parent)
 
-    def _body(self, one: _Found) -> Node | None:
+    def _body(self, one: _Match) -> Node | None:
         holder = one.value or one.node
         if body := holder.child_by_field_name("body"):
             return body
@@ -251,7 +251,7 @@ class _Placing:
             return next((child for child in holder.children if child.type in types), None)
         return None
 
-    def _signature(self, one: _Found, body: Node | None) -> str:
+    def _signature(self, one: _Match, body: Node | None) -> str:
         start, end = one.start, body.start_byte if body is not None else one.end
         source = self._syntax.source
         if body is None:

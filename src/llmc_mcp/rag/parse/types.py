@@ -54,7 +54,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     definition: int  # the innermost definition that it is a part of; -1 for none
 
 
-class Packed(msgspec.Struct, frozen=True, array_like=True):
+class PackedReferences(msgspec.Struct, frozen=True, array_like=True):
     """A file's references and bindings as they are stored: record.py packs and unpacks them."""
 
     record: bytes = b""
@@ -62,7 +62,7 @@ class Packed(msgspec.Struct, frozen=True, array_like=True):
     count: int = 0  # of references
 
 
-class Parsed(msgspec.Struct, frozen=True, array_like=True):
+class ParsedFile(msgspec.Struct, frozen=True, array_like=True):
     """Everything that one look at a file found out; it travels from a parsing process to the one that writes."""
 
     path: str  # below the root, as the file system has it (surrogateescape)
@@ -70,7 +70,7 @@ class Parsed(msgspec.Struct, frozen=True, array_like=True):
     sha256: bytes
     definitions: list[Definition]
     chunks: list[Chunk]
-    references: Packed
+    references: PackedReferences
     broken_line: int = 0  # of the first syntax error; 0 for none
 
 

@@ -30,7 +30,7 @@ _COMMAND = re.compile(
 )
 
 
-class Rules(NamedTuple):
+class RepositoryRules(NamedTuple):
     """What the repository says of itself."""
 
     notes: list[str]
@@ -51,7 +51,7 @@ def scope_of(words: str) -> Scope:
     return "repo" if not about_docs else "docs" if len(said) - len(about_docs) <= 2 else "both"
 
 
-def rules(read: Read, words: str) -> Rules:
+def rules(read: Read, words: str) -> RepositoryRules:
     """The rules of a repository, those first that speak of the task; else what its README and build files say."""
     notes: list[str] = []
     sources: list[str] = []
@@ -69,7 +69,7 @@ def rules(read: Read, words: str) -> Rules:
             notes += [f"{path}: {line}" for line in _opening(text)]
             commands += _commands(text)
     commands += _build_files(read)
-    return Rules(_within(notes, _NOTES_TOKENS), sources, list(dict.fromkeys(commands))[:8])
+    return RepositoryRules(_within(notes, _NOTES_TOKENS), sources, list(dict.fromkeys(commands))[:8])
 
 
 def _first(read: Read, paths: list[str]) -> tuple[str, str | None]:

@@ -13,7 +13,7 @@ from ..parse.record import Record, mentions
 from ..parse.scopes import CLASSES, FUNCTIONS
 from ..parse.types import Confidence, Reference, ReferenceKind
 from .modules import Modules
-from .resolve import Resolver, Source, Symbol, Target, Value
+from .resolve import DefinitionPlace, RecordSource, Resolver, Symbol, Value
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _OWN = re.compile(r"~?#\d+")
@@ -21,12 +21,12 @@ _MODULES_ARE_NAMED = frozenset({"python", "go", "rust", "java"})  # who uses a m
 _FAMILIES = (frozenset({"c", "cpp", "objc"}), frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"}))
 
 
-class Files(Source, Protocol):
+class Files(RecordSource, Protocol):
     """What the graph asks of an index."""
 
     def files(self) -> list[tuple[int, str, str]]: ...
     def hashes(self) -> Iterable[tuple[int, bytes]]: ...
-    def named(self, name: str) -> list[Target]: ...
+    def named(self, name: str) -> list[DefinitionPlace]: ...
     def record(self, file: int) -> Record: ...
     def symbols(self, file: int) -> list[Symbol]: ...
 
@@ -39,7 +39,7 @@ class Use(NamedTuple):
     kind: ReferenceKind
     confidence: Confidence
     inside: int  # the definition that it stands in; -1 for none
-    of: Target | None = None  # which of the wanted definitions; None where only the name is known
+    of: DefinitionPlace | None = None  # which of the wanted definitions; None where only the name is known
 
 
 class Edge(NamedTuple):
@@ -48,7 +48,7 @@ class Edge(NamedTuple):
     line: int
     kind: ReferenceKind
     confidence: Confidence
-    target: Target
+    target: DefinitionPlace
 
 
 class Graph:
@@ -60,7 +60,7 @@ class Graph:
         self.resolver = Resolver(files, self.modules)
         self._hashes: list[tuple[int, bytes]] | None = None
 
-    def symbol(self, target: Target) -> Symbol:
+    def symbol(self, target: DefinitionPlace) -> Symbol:
         """A definition by its place."""
         return self._files.symbols(target.file)[target.place]
 
@@ -74,7 +74,7 @@ class Graph:
 
     # --- what a text means -------------------------------------------------------------------------
 
-    def find(self, text: str) -> list[Target]:
+    def find(self, text: str) -> list[DefinitionPlace]:
         """The definitions that `name`, `Class.method`, `path:Class.method` or `module.Class.method` means."""
         where, colon, what = text.rpartition(":")
         what = what.replace("::", ".").replace("#", ".").strip().removesuffix("()")
@@ -84,10 +84,10 @@ class Graph:
         what = text.replace("::", ".").replace("#", ".").strip().removesuffix("()")
         return self._ends_with(what) or self._in_module(what) or self._inherited(what)
 
-    def _inherited(self, what: str) -> list[Target]:
+    def _inherited(self, what: str) -> list[DefinitionPlace]:
         """`Class.method` where the class has the method of a base."""
         holder, _, name = what.rpartition(".")
-        found: dict[Target, None] = {}
+        found: dict[DefinitionPlace, None] = {}
         for one in self.find(holder) if holder else ():
             if self.symbol(one).kind in CLASSES:
                 for value in self.resolver.attribute(Value("definition", *one), name):
@@ -95,7 +95,7 @@ class Graph:
                         found[value.target] = None
         return list(found)
 
-    def _ends_with(self, what: str) -> list[Target]:
+    def _ends_with(self, what: str) -> list[DefinitionPlace]:
         """Definitions whose qualified name ends like this."""
         named = self._files.named(what.rpartition(".")[2])
         return [one for one in named if _same_end(self.symbol(one).qualname, what)]
@@ -104,12 +104,12 @@ class Graph:
         path, where = f"/{self.path(file)}", where.strip("/").removeprefix("./")
         return path.endswith(f"/{where}") or path.rpartition(".")[0].endswith(f"/{where}")
 
-    def _in_module(self, what: str) -> list[Target]:
+    def _in_module(self, what: str) -> list[DefinitionPlace]:
         """`package.module.Class.method`: as much of its beginning as is the path of a file, also through re-exports."""
         parts = what.split(".")
         if len(parts) < 2:
             return []
-        found: dict[Target, None] = {}
+        found: dict[DefinitionPlace, None] = {}
         for one in self._files.named(parts[-1]):
             qualname = self.symbol(one).qualname
             module = what[: -len(qualname) - 1] if what.endswith(f".{qualname}") else ""
@@ -132,7 +132,7 @@ class Graph:
 
     # --- who uses it -------------------------------------------------------------------------------
 
-    def uses(self, targets: Iterable[Target], check: Callable[[], None] = lambda: None) -> list[Use]:
+    def uses(self, targets: Iterable[DefinitionPlace], check: Callable[[], None] = lambda: None) -> list[Use]:
         """Every place that uses one of these definitions, the surest first, then by file and line."""
         wanted = {one for target in targets for one in self._versions(target)}
         names = {self.symbol(one).name for one in wanted}
@@ -156,18 +156,18 @@ class Graph:
                             found[key] = use
         return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
 
-    def _versions(self, target: Target) -> list[Target]:
+    def _versions(self, target: DefinitionPlace) -> list[DefinitionPlace]:
         """A definition and what its file defines under the same name: overloads, a setter, one for each branch."""
         symbols = self._files.symbols(target.file)
         qualname = symbols[target.place].qualname
-        return [Target(target.file, place) for place, one in enumerate(symbols) if one.qualname == qualname]
+        return [DefinitionPlace(target.file, place) for place, one in enumerate(symbols) if one.qualname == qualname]
 
-    def _is_alone(self, name: str, wanted: set[Target]) -> bool:
+    def _is_alone(self, name: str, wanted: set[DefinitionPlace]) -> bool:
         """Whether nothing else that is written in the same language has this name."""
         rivals = [one for one in self._rivals(name) if one not in wanted]
         return not any(self._same_language(one.file, other.file) for one in rivals for other in wanted)
 
-    def _rivals(self, name: str) -> list[Target]:
+    def _rivals(self, name: str) -> list[DefinitionPlace]:
         """Everything that could be meant by a name."""
         return [one for one in self._files.named(name) if self.symbol(one).kind in CLASSES | FUNCTIONS | {"constant"}]
 
@@ -177,7 +177,7 @@ class Graph:
             self._hashes = list(self._files.hashes())
         return [file for file, hashed in self._hashes if mentions(hashed, name)]
 
-    def _aliases(self, file: int, record: Record, name: str, wanted: set[Target]) -> set[str]:
+    def _aliases(self, file: int, record: Record, name: str, wanted: set[DefinitionPlace]) -> set[str]:
         """Other names under which a file passes a definition on."""
         found: set[str] = set()
         for (owner, alias), paths in record.bindings.items():
@@ -190,8 +190,8 @@ class Graph:
         return found
 
     def _grade(
-        self, file: int, reference: Reference, wanted: set[Target], *, alone: bool, alias: bool
-    ) -> tuple[Confidence, Target | None] | None:
+        self, file: int, reference: Reference, wanted: set[DefinitionPlace], *, alone: bool, alias: bool
+    ) -> tuple[Confidence, DefinitionPlace | None] | None:
         """How sure it is that a reference means one of the wanted, and which; None if it means something else."""
         values = self.resolver.resolve(file, reference)
         hits = [value for value in values if value.what == "definition" and value.target in wanted]
@@ -208,7 +208,7 @@ class Graph:
         overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
         return ("likely", overridden) if overridden is not None else None
 
-    def _by_name(self, file: int, reference: Reference, wanted: set[Target], alone: bool) -> Confidence | None:
+    def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:
         """Nothing is known of the receiver: the name has to do."""
         if any(self._same_language(file, one.file) for one in wanted):
             if alone:
@@ -225,25 +225,25 @@ class Graph:
         first, second = self.modules.language(one), self.modules.language(other)
         return first == second or any({first, second} <= family for family in _FAMILIES)
 
-    def _may_be_overridden(self, value: Value, wanted: Target) -> bool:
+    def _may_be_overridden(self, value: Value, wanted: DefinitionPlace) -> bool:
         """Whether a call of this method may land in the wanted one, which overrides it."""
         if value.what != "definition":
             return False
-        asked = value.holder or Target(value.file, self.symbol(value.target).parent)
+        asked = value.holder or DefinitionPlace(value.file, self.symbol(value.target).parent)
         return asked.place >= 0 and self._inherits(wanted, asked)
 
-    def _may_be_inherited(self, value: Value, wanted: set[Target]) -> bool:
+    def _may_be_inherited(self, value: Value, wanted: set[DefinitionPlace]) -> bool:
         return any(self._inherits(one, value.target) for one in wanted)
 
-    def _inherits(self, method: Target, base: Target) -> bool:
+    def _inherits(self, method: DefinitionPlace, base: DefinitionPlace) -> bool:
         parent = self.symbol(method).parent
-        if parent < 0 or self.symbol(Target(method.file, parent)).kind not in CLASSES:
+        if parent < 0 or self.symbol(DefinitionPlace(method.file, parent)).kind not in CLASSES:
             return False
-        return base in self.resolver.order(Target(method.file, parent))[0]
+        return base in self.resolver.order(DefinitionPlace(method.file, parent))[0]
 
     # --- whom it uses ------------------------------------------------------------------------------
 
-    def within(self, target: Target) -> set[int]:
+    def within(self, target: DefinitionPlace) -> set[int]:
         """The place of a definition and of everything inside it."""
         symbols, places = self._files.symbols(target.file), {target.place}
         for place, one in enumerate(symbols):
@@ -251,7 +251,7 @@ class Graph:
                 places.add(place)
         return places
 
-    def on_call(self, target: Target) -> set[int]:
+    def on_call(self, target: DefinitionPlace) -> set[int]:
         """What a call of a definition runs: of a class, only what makes an instance."""
         symbols = self._files.symbols(target.file)
         if symbols[target.place].kind not in CLASSES:
@@ -260,18 +260,18 @@ class Graph:
         places = {target.place}
         for place, one in enumerate(symbols):
             if one.parent == target.place and one.name in makers:
-                places |= self.within(Target(target.file, place))
+                places |= self.within(DefinitionPlace(target.file, place))
         return places
 
     def edges(
-        self, target: Target, check: Callable[[], None] = lambda: None, places: set[int] | None = None
+        self, target: DefinitionPlace, check: Callable[[], None] = lambda: None, places: set[int] | None = None
     ) -> list[Edge]:
         """What a definition, with everything inside it, uses of the repository; guesses by name are left out.
 
         `places` are the definitions whose uses count, if not all inside of it.
         """
         places = self.within(target) if places is None else places
-        found: dict[tuple[Target, ReferenceKind], Edge] = {}
+        found: dict[tuple[DefinitionPlace, ReferenceKind], Edge] = {}
         for reference in self._files.record(target.file).inside(places):
             check()
             for edge in self.edge(target.file, reference):

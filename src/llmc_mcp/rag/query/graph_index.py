@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from ..parse.record import Record
 from ..parse.types import Definition
-from ..store.index import Reader
+from ..store.index import IndexReader
 from .graph import Graph
-from .resolve import Symbol, Target
+from .resolve import DefinitionPlace, Symbol
 
 _KEPT = 4_000  # files whose records are kept in memory: a few tens of kilobytes each
 
@@ -16,7 +16,7 @@ _KEPT = 4_000  # files whose records are kept in memory: a few tens of kilobytes
 State = tuple[str, int]  # which build of an index, and how often it has changed
 
 
-class Completeness(NamedTuple):
+class GraphCoverage(NamedTuple):
     """How much of a root the graph has seen."""
 
     files_parsed: int
@@ -27,12 +27,12 @@ class Completeness(NamedTuple):
 class IndexedFiles:
     """What one generation of an index says; safe to use from one thread at a time."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: IndexReader) -> None:
         self._reader = reader
         self.state: State = (reader.build, reader.generation)
         self._records: OrderedDict[int, Record] = OrderedDict()
         self._symbols: dict[int, list[Symbol]] = {}
-        self._named: dict[str, list[Target]] = {}
+        self._named: dict[str, list[DefinitionPlace]] = {}
 
     def files(self) -> list[tuple[int, str, str]]:
         """Every indexed file: id, path, language."""
@@ -43,10 +43,10 @@ class IndexedFiles:
         """Which names each file mentions, as hashes."""
         return [(row[0], row[1]) for row in self._reader.rows("SELECT file, mentioned FROM mentions")]
 
-    def named(self, name: str) -> list[Target]:
+    def named(self, name: str) -> list[DefinitionPlace]:
         """Every definition of a name."""
         if name not in self._named:
-            self._named[name] = [Target(*row) for row in self._reader.defining(name)]
+            self._named[name] = [DefinitionPlace(*row) for row in self._reader.defining(name)]
         return self._named[name]
 
     def names_beginning(self, prefix: str, limit: int = -1) -> list[str]:
@@ -81,14 +81,14 @@ class IndexedFiles:
             found = self._symbols[file] = _symbols(self._reader.outline(file))
         return found
 
-    def completeness(self) -> Completeness:
+    def completeness(self) -> GraphCoverage:
         """How much of the root is in the graph."""
         rows = self._reader.rows("SELECT language!='', state, broken_line>0, count(*) FROM files GROUP BY 1, 2, 3")
         parsed = sum(count for code, state, _, count in rows if code and not state)
         broken = sum(count for code, state, is_broken, count in rows if code and not state and is_broken)
         failed = sum(count for _, state, _, count in rows if state.startswith(("un", "its parser", "parsing")))
         total = sum(count for *_, count in rows)
-        return Completeness(parsed - broken, total - parsed - failed, failed + broken)
+        return GraphCoverage(parsed - broken, total - parsed - failed, failed + broken)
 
 
 def _symbols(outline: list[Definition]) -> list[Symbol]:
@@ -98,7 +98,7 @@ def _symbols(outline: list[Definition]) -> list[Symbol]:
     ]
 
 
-def graph_of(reader: Reader) -> tuple[Graph, IndexedFiles]:
+def graph_of(reader: IndexReader) -> tuple[Graph, IndexedFiles]:
     """The graph of an index as it is now."""
     files = IndexedFiles(reader)
     return Graph(files), files

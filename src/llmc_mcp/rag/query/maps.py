@@ -14,8 +14,8 @@ from ...tokens import estimate
 from ..parse.scopes import CLASSES, FUNCTIONS
 from .graph_index import State
 from .questions import TESTS
-from .resolve import Resolver, Symbol, Target
-from .search import Caller, Known, Rag
+from .resolve import DefinitionPlace, Resolver, Symbol
+from .search import CodeSearch, GraphView, QueryCaller
 
 _DAMPING = 0.85
 _ROUNDS = 24
@@ -26,10 +26,10 @@ _HELPING = 4  # definitions of the ranking that are added at a time until the bu
 _OF_ITS_METHODS = 0.5  # of what a method weighs goes to its class
 
 
-class Ranked(NamedTuple):
+class WeightedDefinition(NamedTuple):
     """A definition and what it weighs."""
 
-    target: Target
+    target: DefinitionPlace
     symbol: Symbol
     path: str
     weight: float
@@ -46,11 +46,11 @@ class RootMap(NamedTuple):
 class Maps:
     """Draws maps; made once per server. Ranking takes a moment, so it is kept until the index changes."""
 
-    def __init__(self, rag: Rag) -> None:
+    def __init__(self, rag: CodeSearch) -> None:
         self._rag = rag
-        self._kept: dict[Root, tuple[State, list[Ranked]]] = {}
+        self._kept: dict[Root, tuple[State, list[WeightedDefinition]]] = {}
 
-    def draw(self, budget: int, caller: Caller, root: Root | None = None, below: str = "") -> list[RootMap]:
+    def draw(self, budget: int, caller: QueryCaller, root: Root | None = None, below: str = "") -> list[RootMap]:
         """A map of every root, or of one, or of a folder in it; together they keep to the budget of tokens."""
         told = self._rag.ask(lambda known: (known.root, self._ranked(known, caller.check)), caller, root)
         share = budget // max(len(told), 1)
@@ -59,45 +59,45 @@ class Maps:
             for (at, ranked), note in told
         ]
 
-    def _ranked(self, known: Known, check: Callable[[], None]) -> list[Ranked]:
+    def _ranked(self, known: GraphView, check: Callable[[], None]) -> list[WeightedDefinition]:
         kept = self._kept.get(known.root)
         if kept is None or kept[0] != known.files.state:
             kept = self._kept[known.root] = (known.files.state, ranking(known, check))
         return kept[1]
 
 
-def ranking(known: Known, check: Callable[[], None] = lambda: None) -> list[Ranked]:
+def ranking(known: GraphView, check: Callable[[], None] = lambda: None) -> list[WeightedDefinition]:
     """The definitions that matter most to the rest, best first."""
     links, used = _votes(known, check)
     files = [file for file, *_ in known.files.files()]
     ranks = _pagerank(files, links)
-    weights: dict[Target, float] = defaultdict(float)
+    weights: dict[DefinitionPlace, float] = defaultdict(float)
     for (source, target), count in used.items():
         check()
         given = (ranks.get(source, 0.0) + 1.0 / len(files)) * count**0.5  # an unimportant file's vote counts, too
         weights[target] += given
         parent = known.graph.symbol(target).parent
         if parent >= 0:
-            weights[Target(target.file, parent)] += given * _OF_ITS_METHODS
-    ranked: list[Ranked] = []
+            weights[DefinitionPlace(target.file, parent)] += given * _OF_ITS_METHODS
+    ranked: list[WeightedDefinition] = []
     for target, weight in weights.items():
         symbol, path = known.graph.symbol(target), known.graph.path(target.file)
         if symbol.kind in _SHOWN and not TESTS.search(path):
             private = symbol.name.startswith("_")
-            ranked.append(Ranked(target, symbol, path, weight * (0.2 if private else 1.0)))
+            ranked.append(WeightedDefinition(target, symbol, path, weight * (0.2 if private else 1.0)))
     return sorted(ranked, key=lambda one: (-one.weight, one.path, one.symbol.first_line))
 
 
 def _votes(
-    known: Known, check: Callable[[], None]
-) -> tuple[dict[int, dict[int, float]], dict[tuple[int, Target], int]]:
+    known: GraphView, check: Callable[[], None]
+) -> tuple[dict[int, dict[int, float]], dict[tuple[int, DefinitionPlace], int]]:
     """Which file uses which file how much, and which definition.
 
     Every file is looked at once: what is read and linked on the way is forgotten again, or the graph would hold all
     of the repository for questions that nobody asks.
     """
     links: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    used: dict[tuple[int, Target], int] = defaultdict(int)
+    used: dict[tuple[int, DefinitionPlace], int] = defaultdict(int)
     files = known.files.apart()
     resolver = Resolver(files, known.graph.modules)
     for file, _, _ in files.files():
@@ -131,7 +131,7 @@ def _pagerank(files: list[int], links: dict[int, dict[int, float]]) -> dict[int,
     return ranks
 
 
-def draw(ranked: list[Ranked], budget: int) -> str:
+def draw(ranked: list[WeightedDefinition], budget: int) -> str:
     """As much of a ranking as the budget allows, file by file in the order of their best definitions."""
     best = ""
     for many in range(_HELPING, len(ranked) + _HELPING, _HELPING):
@@ -142,7 +142,7 @@ def draw(ranked: list[Ranked], budget: int) -> str:
     return best
 
 
-def _cut(ranked: list[Ranked], budget: int) -> str:
+def _cut(ranked: list[WeightedDefinition], budget: int) -> str:
     """A budget that is smaller than one helping."""
     best = ""
     for many in range(1, len(ranked) + 1):
@@ -153,8 +153,8 @@ def _cut(ranked: list[Ranked], budget: int) -> str:
     return best
 
 
-def _drawn(ranked: list[Ranked]) -> str:
-    by_file: dict[str, list[Ranked]] = {}
+def _drawn(ranked: list[WeightedDefinition]) -> str:
+    by_file: dict[str, list[WeightedDefinition]] = {}
     for one in ranked:
         mine = by_file.setdefault(one.path, [])
         if len(mine) < _PER_FILE:

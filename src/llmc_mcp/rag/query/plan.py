@@ -12,7 +12,7 @@ from ...files.filesystem import Root
 from ..parse import words
 from ..parse.scopes import CLASSES, FUNCTIONS
 from .questions import TESTS, Site, find, where_used
-from .search import Asked, Caller, Hit, Known, Rag, check_query
+from .search import CodeQuery, CodeSearch, GraphView, QueryCaller, RankedSnippet, check_query
 
 Intent = Literal["fix", "add", "change", "remove", "optimise", "test", "document", "understand"]
 
@@ -43,7 +43,7 @@ _SPANS = {"summary": 6, "full": 16}
 _USERS = {"summary": 2, "full": 5}
 
 
-class Span(NamedTuple):
+class PlanSpan(NamedTuple):
     """A place to look at, and why."""
 
     path: bytes
@@ -54,12 +54,12 @@ class Span(NamedTuple):
     rationale: str
 
 
-class Plan(NamedTuple):
+class TaskPlan(NamedTuple):
     """Where a task takes place."""
 
     intent: Intent
     symbols: list[str]
-    spans: list[Span]
+    spans: list[PlanSpan]
     confidence: float
     freshness: str
 
@@ -74,13 +74,13 @@ def intent_of(query: str) -> Intent:
     return "understand"
 
 
-def make(rag: Rag, query: str, detail: Literal["summary", "full"], caller: Caller) -> Plan:
+def make(rag: CodeSearch, query: str, detail: Literal["summary", "full"], caller: QueryCaller) -> TaskPlan:
     """The plan for a task in words."""
     check_query(query)
     named = rag.ask(lambda known: _named(known, query, _USERS[detail], caller.check), caller)
     spans = [span for (found, _), _ in named for span in found]
     symbols = [name for (_, found), _ in named for name in found]
-    answer = rag.search(Asked(query, "both", _SPANS[detail], 4_000), caller)
+    answer = rag.search(CodeQuery(query, "both", _SPANS[detail], 4_000), caller)
     told = {(span.path, span.first_line) for span in spans}
     for rank, hit in enumerate(answer.hits):
         if not any(path == hit.path and first in hit.numbers for path, first in told):
@@ -88,12 +88,12 @@ def make(rag: Rag, query: str, detail: Literal["summary", "full"], caller: Calle
     spans.sort(key=lambda span: -span.score)
     notes = [note for _, note in named if note] or ([answer.freshness] if answer.freshness != "fresh" else [])
     confidence = _confidence(query, bool(symbols), answer.hits)
-    return Plan(intent_of(query), symbols, spans[: _SPANS[detail]], confidence, "; ".join(notes) or "fresh")
+    return TaskPlan(intent_of(query), symbols, spans[: _SPANS[detail]], confidence, "; ".join(notes) or "fresh")
 
 
-def _named(known: Known, query: str, users: int, check: Callable[[], None]) -> tuple[list[Span], list[str]]:
+def _named(known: GraphView, query: str, users: int, check: Callable[[], None]) -> tuple[list[PlanSpan], list[str]]:
     """The definitions that a task calls by their names, and those who use them."""
-    spans: list[Span] = []
+    spans: list[PlanSpan] = []
     symbols: list[str] = []
     for written in list(dict.fromkeys(_NAMES.findall(query)))[:_MOST_NAMES]:
         targets = [one for one in find(known, written) if known.graph.symbol(one).kind in CLASSES | FUNCTIONS]
@@ -106,7 +106,7 @@ def _named(known: Known, query: str, users: int, check: Callable[[], None]) -> t
             path = os.fsencode(known.graph.path(one.file))
             score = 1.0 if len(targets) == 1 else 0.9
             spans.append(
-                Span(path, known.root, symbol.first_line, symbol.last_line, score, f"defines {symbol.qualname}")
+                PlanSpan(path, known.root, symbol.first_line, symbol.last_line, score, f"defines {symbol.qualname}")
             )
             symbols.append(symbol.qualname)
         answer = where_used(known, written, targets[:_FEW], 40, check)
@@ -114,28 +114,28 @@ def _named(known: Known, query: str, users: int, check: Callable[[], None]) -> t
     return spans, symbols
 
 
-def _users(known: Known, sites: list[Site], own: int, most: int) -> list[Span]:
+def _users(known: GraphView, sites: list[Site], own: int, most: int) -> list[PlanSpan]:
     sure = [site for site in sites if site.confidence != "name_only" and site.kind != "import"]
     home = os.fsencode(known.graph.path(own))
-    found: dict[bytes, Span] = {}
+    found: dict[bytes, PlanSpan] = {}
     for site in sure:
         if site.path not in found and site.path != home and len(found) < most:
             test = TESTS.search(site.path.decode("utf-8", "replace"))
             verb = "tests it" if test else "inherits from it" if site.kind == "inherit" else "uses it"
             why = f"{site.inside or 'the file'} {verb}: {site.snippet}"
-            found[site.path] = Span(site.path, known.root, site.line, site.line, 0.6 if test else 0.7, why[:120])
+            found[site.path] = PlanSpan(site.path, known.root, site.line, site.line, 0.6 if test else 0.7, why[:120])
     return list(found.values())
 
 
-def _of_hit(hit: Hit, query: str, rank: int) -> Span:
+def _of_hit(hit: RankedSnippet, query: str, rank: int) -> PlanSpan:
     text = hit.text.lower()
     shared = [word for word in dict.fromkeys(re.findall(r"\w{3,}", query.lower())) if word in text]
     what = f"{hit.kind or 'text'} {hit.symbol}" if hit.symbol else "text"
     why = f"{what} matches: {', '.join(shared[:6])}" if shared else f"{what} is close in meaning"
-    return Span(hit.path, hit.root, hit.numbers[0], hit.numbers[-1], round(0.65 / (1 + 0.25 * rank), 3), why)
+    return PlanSpan(hit.path, hit.root, hit.numbers[0], hit.numbers[-1], round(0.65 / (1 + 0.25 * rank), 3), why)
 
 
-def _confidence(query: str, named: bool, hits: list[Hit]) -> float:
+def _confidence(query: str, named: bool, hits: list[RankedSnippet]) -> float:
     """How much of what was asked the index knows at all."""
     asked = [term for term in dict.fromkeys(re.findall(r"[a-z]{3,}", query.lower())) if term not in words.STOP]
     text = " ".join(f"{hit.symbol or ''} {hit.text}" for hit in hits).lower()

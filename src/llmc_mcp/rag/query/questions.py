@@ -11,8 +11,8 @@ from ..parse.doc import doc_of
 from ..parse.scopes import CLASSES, FUNCTIONS
 from ..parse.types import Confidence, ReferenceKind
 from .graph import Use
-from .resolve import Symbol, Target
-from .search import Known
+from .resolve import DefinitionPlace, Symbol
+from .search import GraphView
 
 Direction = Literal["callers", "callees", "upstream", "downstream"]
 
@@ -44,34 +44,34 @@ class Site(NamedTuple):
     depth: int = 0  # steps of a lineage
 
 
-class Named(NamedTuple):
+class LocatedDefinition(NamedTuple):
     """A definition: where it lies below the root, and what it is there."""
 
     path: bytes
     what: str
 
 
-class Answer(NamedTuple):
+class GraphAnswer(NamedTuple):
     """What one root says."""
 
     symbol: str
-    definitions: list[Named]
+    definitions: list[LocatedDefinition]
     sites: list[Site]
     total: int
     counts: dict[str, int]
 
 
-def choices(known: Known, targets: list[Target], most: int = _CHOICES) -> list[Named]:
+def choices(known: GraphView, targets: list[DefinitionPlace], most: int = _CHOICES) -> list[LocatedDefinition]:
     """Definitions by where they are, for somebody to choose from."""
-    found: list[Named] = []
+    found: list[LocatedDefinition] = []
     for one in targets[:most]:
         symbol = known.graph.symbol(one)
         what = f"{symbol.qualname} ({symbol.kind}, line {symbol.first_line})"
-        found.append(Named(os.fsencode(known.graph.path(one.file)), what))
+        found.append(LocatedDefinition(os.fsencode(known.graph.path(one.file)), what))
     return found
 
 
-def find(known: Known, symbol: str) -> list[Target]:
+def find(known: GraphView, symbol: str) -> list[DefinitionPlace]:
     """The definitions that a symbol means; declarations of what is defined elsewhere count with it."""
     found = known.graph.find(symbol)
     return sorted(
@@ -84,26 +84,26 @@ def _of_others(path: str) -> bool:
     return _COPIED.search(path) is not None
 
 
-def defined_in(known: Known, path: str, first: int, last: int, qualname: str | None) -> list[Target]:
+def defined_in(known: GraphView, path: str, first: int, last: int, qualname: str | None) -> list[DefinitionPlace]:
     """The functions and classes that some lines of a file define; the one of a name, where that is known."""
     file = next((number for number, own, _ in known.files.files() if own == path), None)
     if file is None:
         return []
-    found: list[Target] = []
+    found: list[DefinitionPlace] = []
     for place, one in enumerate(known.graph.symbols(file)):
         fits = one.qualname == qualname if qualname else first <= one.first_line and one.last_line <= last
         if fits and one.kind in CLASSES | FUNCTIONS:
-            found.append(Target(file, place))
+            found.append(DefinitionPlace(file, place))
     return found
 
 
-def too_many(known: Known, targets: list[Target]) -> bool:
+def too_many(known: GraphView, targets: list[DefinitionPlace]) -> bool:
     """Whether so many things have that name that an answer about all of them would say nothing."""
     real = [one for one in targets if known.graph.symbol(one).kind != "prototype"]
     return len(real) > _CHOICES
 
 
-def nearest(known: Known, symbol: str) -> list[str]:
+def nearest(known: GraphView, symbol: str) -> list[str]:
     """Names that somebody may have meant."""
     import difflib
 
@@ -119,7 +119,9 @@ def nearest(known: Known, symbol: str) -> list[str]:
 # --- where used ------------------------------------------------------------------------------------
 
 
-def where_used(known: Known, symbol: str, targets: list[Target], limit: int, check: Callable[[], None]) -> Answer:
+def where_used(
+    known: GraphView, symbol: str, targets: list[DefinitionPlace], limit: int, check: Callable[[], None]
+) -> GraphAnswer:
     """Every use of these definitions, the surest first; calls before imports of the same grade and file."""
     uses = known.graph.uses(targets, check)
     counts: dict[str, int] = {}
@@ -127,29 +129,31 @@ def where_used(known: Known, symbol: str, targets: list[Target], limit: int, che
         counts[use.confidence] = counts.get(use.confidence, 0) + 1
     several = len({known.graph.symbol(one).qualname for one in targets}) > 1
     sites = _sites(known, uses[:limit], several)
-    return Answer(_name(known, symbol, targets), _places(known, targets), sites, len(uses), counts)
+    return GraphAnswer(_name(known, symbol, targets), _places(known, targets), sites, len(uses), counts)
 
 
-def _name(known: Known, asked: str, targets: list[Target]) -> str:
+def _name(known: GraphView, asked: str, targets: list[DefinitionPlace]) -> str:
     names_of = {known.graph.symbol(one).qualname for one in targets}
     return names_of.pop() if len(names_of) == 1 else asked
 
 
-def _places(known: Known, targets: list[Target]) -> list[Named]:
-    found: list[Named] = []
+def _places(known: GraphView, targets: list[DefinitionPlace]) -> list[LocatedDefinition]:
+    found: list[LocatedDefinition] = []
     for one in targets:
         symbol = known.graph.symbol(one)
-        found.append(Named(os.fsencode(known.graph.path(one.file)), f"{symbol.first_line} {symbol.qualname}"))
+        found.append(
+            LocatedDefinition(os.fsencode(known.graph.path(one.file)), f"{symbol.first_line} {symbol.qualname}")
+        )
     return found
 
 
-def _sites(known: Known, uses: list[Use], several: bool) -> list[Site]:
+def _sites(known: GraphView, uses: list[Use], several: bool) -> list[Site]:
     lines = _Lines(known)
     sites: list[Site] = []
     for use in uses:
         text = lines.at(use.file, use.line)
         if text is not None:
-            inside = known.graph.symbol(Target(use.file, use.inside)).qualname if use.inside >= 0 else ""
+            inside = known.graph.symbol(DefinitionPlace(use.file, use.inside)).qualname if use.inside >= 0 else ""
             of = known.graph.symbol(use.of).qualname if several and use.of is not None else ""
             path = lines.path(use.file)
             sites.append(Site(path, use.line, text, use.confidence, use.kind, inside, of))
@@ -159,7 +163,7 @@ def _sites(known: Known, uses: list[Use], several: bool) -> list[Site]:
 class _Lines:
     """Lines of files, each read once."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: GraphView) -> None:
         self._known = known
         self._files: dict[int, list[str] | None] = {}
 
@@ -180,7 +184,7 @@ class _Lines:
     def path(self, file: int) -> bytes:
         return os.fsencode(self._known.graph.path(file))
 
-    def head(self, target: Target) -> tuple[int, str]:
+    def head(self, target: DefinitionPlace) -> tuple[int, str]:
         """The line on which a definition has its name, below its comments and decorators."""
         symbol = self._known.graph.symbol(target)
         lines = self.of(target.file) or []
@@ -196,8 +200,13 @@ class _Lines:
 
 
 def lineage(
-    known: Known, symbol: str, targets: list[Target], direction: Direction, depth: int, check: Callable[[], None]
-) -> Answer:
+    known: GraphView,
+    symbol: str,
+    targets: list[DefinitionPlace],
+    direction: Direction,
+    depth: int,
+    check: Callable[[], None],
+) -> GraphAnswer:
     """What leads to these definitions, or where they lead to, step by step.
 
     callers and callees follow calls; upstream and downstream follow every kind of use.
@@ -209,7 +218,7 @@ def lineage(
     seen, front = set(targets), list(targets)
     sites: list[Site] = []
     for level in range(1, depth + 1):
-        found: list[Target] = []
+        found: list[DefinitionPlace] = []
         for site, target in step(known, front, kinds, level, lines, check):
             sites.append(site)
             if target is not None and target not in seen:
@@ -219,14 +228,19 @@ def lineage(
     counts: dict[str, int] = {}
     for site in sites:
         counts[site.confidence] = counts.get(site.confidence, 0) + 1
-    return Answer(_name(known, symbol, targets), _places(known, targets), sites, len(sites), counts)
+    return GraphAnswer(_name(known, symbol, targets), _places(known, targets), sites, len(sites), counts)
 
 
 def _users(
-    known: Known, front: list[Target], kinds: frozenset[str], level: int, lines: _Lines, check: Callable[[], None]
-) -> list[tuple[Site, Target | None]]:
-    found: list[tuple[Site, Target | None]] = []
-    told: set[tuple[int, int, Target]] = set()
+    known: GraphView,
+    front: list[DefinitionPlace],
+    kinds: frozenset[str],
+    level: int,
+    lines: _Lines,
+    check: Callable[[], None],
+) -> list[tuple[Site, DefinitionPlace | None]]:
+    found: list[tuple[Site, DefinitionPlace | None]] = []
+    told: set[tuple[int, int, DefinitionPlace]] = set()
     for target in front:
         for use in known.graph.uses([target], check):
             if use.kind not in kinds or (level > 1 and use.confidence == "name_only"):
@@ -236,7 +250,7 @@ def _users(
             if text is None:
                 continue
             told.add(key)
-            inside = Target(use.file, use.inside) if use.inside >= 0 else None
+            inside = DefinitionPlace(use.file, use.inside) if use.inside >= 0 else None
             name = known.graph.symbol(inside).qualname if inside is not None else ""
             of = known.graph.symbol(target).qualname
             sure = use.confidence != "name_only"
@@ -246,9 +260,14 @@ def _users(
 
 
 def _used(
-    known: Known, front: list[Target], kinds: frozenset[str], level: int, lines: _Lines, check: Callable[[], None]
-) -> list[tuple[Site, Target | None]]:
-    found: list[tuple[Site, Target | None]] = []
+    known: GraphView,
+    front: list[DefinitionPlace],
+    kinds: frozenset[str],
+    level: int,
+    lines: _Lines,
+    check: Callable[[], None],
+) -> list[tuple[Site, DefinitionPlace | None]]:
+    found: list[tuple[Site, DefinitionPlace | None]] = []
     for target in front:
         of = known.graph.symbol(target).qualname
         places = known.graph.on_call(target) if level > 1 else None
@@ -261,24 +280,24 @@ def _used(
     return found
 
 
-def most_like(known: Known, targets: list[Target], query: str) -> list[Target]:
+def most_like(known: GraphView, targets: list[DefinitionPlace], query: str) -> list[DefinitionPlace]:
     """Definitions, those first whose names share most words with a question; one that it names is alone."""
     asked = set(re.findall(r"[a-z0-9]+", query.lower()))
     named = [one for one in targets if known.graph.symbol(one).name in query]
     if named:
         return named
 
-    def shared(one: Target) -> int:
+    def shared(one: DefinitionPlace) -> int:
         return len(asked & {part.lower() for part in words.split(known.graph.symbol(one).name)})
 
     return sorted(targets, key=lambda one: -shared(one))
 
 
-def most_used(known: Known, targets: list[Target], check: Callable[[], None]) -> Target:
+def most_used(known: GraphView, targets: list[DefinitionPlace], check: Callable[[], None]) -> DefinitionPlace:
     """Of several definitions the one that most others use for sure; the first of equals."""
     if len(targets) == 1:
         return targets[0]
-    counts: dict[Target, int] = dict.fromkeys(targets, 0)
+    counts: dict[DefinitionPlace, int] = dict.fromkeys(targets, 0)
     for use in known.graph.uses(targets, check):
         if use.of is not None and use.confidence == "exact":
             counts[use.of] = counts.get(use.of, 0) + 1
@@ -306,7 +325,7 @@ class Portrait(NamedTuple):
     incoming_total: int
 
 
-def portrait(known: Known, target: Target, most: int, check: Callable[[], None]) -> Portrait | None:
+def portrait(known: GraphView, target: DefinitionPlace, most: int, check: Callable[[], None]) -> Portrait | None:
     """What a definition is, who uses it, what it uses; None where its file is not what was indexed."""
     lines = _Lines(known)
     source = known.read(target.file)
@@ -336,7 +355,7 @@ def portrait(known: Known, target: Target, most: int, check: Callable[[], None])
     )
 
 
-def _members(known: Known, target: Target) -> list[str]:
+def _members(known: GraphView, target: DefinitionPlace) -> list[str]:
     symbols = known.graph.symbols(target.file)
     own = [one for place, one in enumerate(symbols) if one.parent == target.place and place != target.place]
     return [_member(one) for one in own if one.kind in CLASSES | FUNCTIONS] if own else []
@@ -346,7 +365,7 @@ def _member(symbol: Symbol) -> str:
     return f"{symbol.first_line} {symbol.kind} {symbol.qualname}"
 
 
-def portrait_of_file(known: Known, path: str, most: int, check: Callable[[], None]) -> Portrait | None:
+def portrait_of_file(known: GraphView, path: str, most: int, check: Callable[[], None]) -> Portrait | None:
     """What a file defines, who imports it, what it imports."""
     file = next((number for number, own, _ in known.files.files() if own == path), None)
     source = known.read(file) if file is not None else None
@@ -389,8 +408,8 @@ def _head_of_file(text: str) -> str:
     return " ".join(_COMMENT_MARK.sub("", said).split())[:600]
 
 
-def _imported(known: Known, file: int, lines: _Lines, most: int) -> list[Site]:
-    found: dict[Target, Site] = {}
+def _imported(known: GraphView, file: int, lines: _Lines, most: int) -> list[Site]:
+    found: dict[DefinitionPlace, Site] = {}
     for reference in known.files.record(file).all():
         if reference.kind == "import":
             for edge in known.graph.edge(file, reference):

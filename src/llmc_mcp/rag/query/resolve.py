@@ -38,14 +38,14 @@ class Symbol(NamedTuple):
     signature: str
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where records come from: the index, or a test's dictionary."""
 
     def record(self, file: int) -> Record: ...
     def symbols(self, file: int) -> list[Symbol]: ...
 
 
-class Target(NamedTuple):
+class DefinitionPlace(NamedTuple):
     """A definition by its file and its place there."""
 
     file: int
@@ -59,12 +59,12 @@ class Value(NamedTuple):
     file: int = -1
     place: int = -1
     certain: bool = True
-    holder: "Target | None" = None  # whose attribute it was: the class of the instance that was asked
+    holder: "DefinitionPlace | None" = None  # whose attribute it was: the class of the instance that was asked
 
     @property
-    def target(self) -> Target:
+    def target(self) -> DefinitionPlace:
         """The definition that it is, or is an instance of."""
-        return Target(self.file, self.place)
+        return DefinitionPlace(self.file, self.place)
 
 
 ELSEWHERE = Value("elsewhere")  # of the language or of another project
@@ -77,14 +77,14 @@ UNKNOWN = Value("unknown")
 class Resolver:
     """Links paths over the records of one state of an index."""
 
-    def __init__(self, source: Source, modules: Modules) -> None:
+    def __init__(self, source: RecordSource, modules: Modules) -> None:
         self._source, self.modules = source, modules
         self._members: dict[int, dict[tuple[str, str], list[int]]] = {}
         self._values: dict[tuple[int, str], list[Value]] = {}
-        self._orders: dict[Target, tuple[list[Target], bool]] = {}
+        self._orders: dict[DefinitionPlace, tuple[list[DefinitionPlace], bool]] = {}
         self._climbing = 0  # classes whose bases are being looked for right now
 
-    def symbol(self, target: Target) -> Symbol:
+    def symbol(self, target: DefinitionPlace) -> Symbol:
         """A definition."""
         return self._source.symbols(target.file)[target.place]
 
@@ -106,8 +106,8 @@ class Resolver:
         while "." in owner:
             owner = owner.rpartition(".")[0]
             for place in self._class_places(file, owner):
-                order, _ = self.order(Target(file, place))
-                found = self._class_member(order, reference.name, Target(file, place), 0)
+                order, _ = self.order(DefinitionPlace(file, place))
+                found = self._class_member(order, reference.name, DefinitionPlace(file, place), 0)
                 if found[0].what != "unknown":
                     return found
         return []
@@ -271,15 +271,17 @@ class Resolver:
             inner = self._constant(value.target, symbol, depth)
         return _merge(self._attribute(one, name, depth + 1) for one in inner)
 
-    def _is_property(self, target: Target) -> bool:
+    def _is_property(self, target: DefinitionPlace) -> bool:
         return (target.place, PROPERTY) in self._source.record(target.file).bindings
 
-    def _constant(self, target: Target, symbol: Symbol, depth: int) -> list[Value]:
+    def _constant(self, target: DefinitionPlace, symbol: Symbol, depth: int) -> list[Value]:
         """What a named value is."""
         paths = self._source.record(target.file).bindings.get((symbol.parent, symbol.name), ())
         return _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths) or [UNKNOWN]
 
-    def _class_member(self, order: list[Target], name: str, holder: Target, depth: int) -> list[Value]:
+    def _class_member(
+        self, order: list[DefinitionPlace], name: str, holder: DefinitionPlace, depth: int
+    ) -> list[Value]:
         for target in order:
             if own := self._own_members(target.file, target.place, name):
                 return [Value("definition", target.file, place, holder=holder) for place in own]
@@ -290,7 +292,7 @@ class Resolver:
                 return [value._replace(holder=holder) for value in spread]
         return [UNKNOWN]
 
-    def _bound(self, target: Target, name: str) -> list[str]:
+    def _bound(self, target: DefinitionPlace, name: str) -> list[str]:
         """What a class's attribute may be; in some languages a class has several parts."""
         bindings = self._source.record(target.file).bindings
         if (paths := bindings.get((target.place, name))) or self.modules.language(target.file) not in _SPREAD:
@@ -298,7 +300,7 @@ class Resolver:
         parts = self._class_places(target.file, self.symbol(target).qualname)
         return [path for place in parts for path in bindings.get((place, name), ())]
 
-    def _spread_members(self, target: Target, name: str) -> list[Value]:
+    def _spread_members(self, target: DefinitionPlace, name: str) -> list[Value]:
         """Methods that stand in other files than their type."""
         qualname = self.symbol(target).qualname
         files = [file for file in self.modules.neighbours(target.file) if file != target.file]
@@ -332,7 +334,7 @@ class Resolver:
 
     # --- inheritance -------------------------------------------------------------------------------
 
-    def order(self, target: Target) -> tuple[list[Target], bool]:
+    def order(self, target: DefinitionPlace) -> tuple[list[DefinitionPlace], bool]:
         """A class and its bases in the order in which names are looked up; and whether some of them are not known."""
         known = self._orders.get(target)
         if known is None:
@@ -346,9 +348,9 @@ class Resolver:
                 self._climbing -= 1
         return known
 
-    def bases(self, target: Target) -> tuple[list[Target], bool]:
+    def bases(self, target: DefinitionPlace) -> tuple[list[DefinitionPlace], bool]:
         """The classes that a class names as its bases; and whether there are others that are not known."""
-        found: list[Target] = []
+        found: list[DefinitionPlace] = []
         is_open = False
         bindings = self._source.record(target.file).bindings
         for place in self._class_places(target.file, self.symbol(target).qualname) or [target.place]:
@@ -358,9 +360,9 @@ class Resolver:
                 is_open = is_open or not values
         return found[:_MOST_BASES], is_open
 
-    def _classes(self, values: Iterable[Value], depth: int) -> list[Target]:
+    def _classes(self, values: Iterable[Value], depth: int) -> list[DefinitionPlace]:
         """The classes among values; a named value may be one: `Base = make_base()`."""
-        found: list[Target] = []
+        found: list[DefinitionPlace] = []
         for value in values:
             if value.what == "definition" and depth < 4:
                 symbol = self.symbol(value.target)
@@ -370,9 +372,9 @@ class Resolver:
                     found += self._classes(self._constant(value.target, symbol, depth), depth + 1)
         return found
 
-    def _linearize(self, target: Target) -> tuple[list[Target], bool]:
+    def _linearize(self, target: DefinitionPlace) -> tuple[list[DefinitionPlace], bool]:
         bases, is_open = self.bases(target)
-        orders: list[list[Target]] = []
+        orders: list[list[DefinitionPlace]] = []
         for base in bases:
             order, base_is_open = self.order(base)
             orders.append(list(order))
@@ -387,9 +389,9 @@ def _only_namespaces(symbols: list[Symbol], place: int) -> bool:
     return place < 0
 
 
-def _merged(orders: list[list[Target]]) -> list[Target]:
+def _merged(orders: list[list[DefinitionPlace]]) -> list[DefinitionPlace]:
     """C3: a class comes before its bases, and bases in the order in which they are named; as near as can be."""
-    result: list[Target] = []
+    result: list[DefinitionPlace] = []
     while orders:
         tails = {one for order in orders for one in order[1:]}
         head = next((order[0] for order in orders if order[0] not in tails), orders[0][0])

@@ -21,11 +21,11 @@ from ...kernel.launcher import Launcher
 from ...session import Session
 from ...store.leases import Leases
 from ..build.keeper import News
-from ..build.keeper_client import Builder, Wanted
-from ..build.walk import Rules
+from ..build.keeper_client import Builder, IndexSpec
+from ..build.walk import WalkRules
 from ..parse import words
 from ..store import embed, rank
-from ..store.index import Damaged, File, Reader, Totals
+from ..store.index import File, IndexDamaged, IndexReader, Totals
 from ..store.layout import home_of
 from . import snippets
 from .globs import Glob
@@ -47,7 +47,7 @@ _CHECK_EVERY = 500  # paths that are compared with a glob before it is asked whe
 _AROUND = 24  # tokens that a snippet costs beside its text: where it is from, its name
 
 
-class Hit(NamedTuple):
+class RankedSnippet(NamedTuple):
     """One snippet of an answer."""
 
     text: str
@@ -59,10 +59,10 @@ class Hit(NamedTuple):
     kind: str | None
 
 
-class Answer(NamedTuple):
+class SearchResult(NamedTuple):
     """The snippets that fit, and how far they can be trusted."""
 
-    hits: list[Hit]
+    hits: list[RankedSnippet]
     freshness: str
     candidates: int
 
@@ -79,7 +79,7 @@ class Stats(NamedTuple):
     embedding: str = ""
 
 
-class Asked(NamedTuple):
+class CodeQuery(NamedTuple):
     """A question, and how much of an answer is wanted."""
 
     text: str
@@ -89,7 +89,7 @@ class Asked(NamedTuple):
     path_glob: str | None = None
 
 
-class Known(NamedTuple):
+class GraphView(NamedTuple):
     """What a question to the graph of one root can use."""
 
     root: Root
@@ -101,7 +101,7 @@ class Known(NamedTuple):
 Told = TypeVar("Told")
 
 
-class Caller(NamedTuple):
+class QueryCaller(NamedTuple):
     """On whose behalf, until when, and whether it is still wanted."""
 
     who: Session
@@ -110,10 +110,10 @@ class Caller(NamedTuple):
     tell: Callable[[News], None] = lambda _: None  # what the index is doing, while he waits for it
 
 
-def wanted_from(config: Config) -> Wanted:
+def wanted_from(config: Config) -> IndexSpec:
     """What is indexed, from the configuration."""
     policy, rag = config.policy, config.rag
-    rules = Rules(
+    rules = WalkRules(
         secret_names=policy.secret_names,
         secret_exceptions=policy.secret_exceptions,
         refuse_foreign_links=policy.hard_links != "allow",
@@ -121,7 +121,7 @@ def wanted_from(config: Config) -> Wanted:
         max_file_bytes=rag.max_file_bytes,
         max_files=rag.max_files,
     )
-    return Wanted(rules, rag.embedding)
+    return IndexSpec(rules, rag.embedding)
 
 
 def check_query(text: str) -> None:
@@ -135,15 +135,15 @@ def check_query(text: str) -> None:
         )
 
 
-class Rag:
+class CodeSearch:
     """The indexes of all roots; made once per server."""
 
-    def __init__(self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, wanted: Wanted) -> None:
+    def __init__(self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, wanted: IndexSpec) -> None:
         self._files = files
         roots = [root for root in files.roots if not any(_inside(root, other) for other in files.roots)]
         self._shelves = [_Shelf(files, launcher, leases, data_dir, wanted, root) for root in roots]
 
-    def search(self, asked: Asked, caller: Caller) -> Answer:
+    def search(self, asked: CodeQuery, caller: QueryCaller) -> SearchResult:
         """The best snippets of all roots."""
         check_query(asked.text)
         if asked.path_glob is not None:
@@ -155,9 +155,9 @@ class Rag:
         )[: asked.limit]
         question = words.question(asked.text)
         shown = snippets.fit([hit.piece for hit, _ in order], question, asked.budget, _AROUND)
-        return Answer(
+        return SearchResult(
             [
-                Hit(text, hit.path, shelf.root, numbers, hit.score, hit.symbol, hit.kind)
+                RankedSnippet(text, hit.path, shelf.root, numbers, hit.score, hit.symbol, hit.kind)
                 for (hit, shelf), (text, numbers) in zip(order, shown, strict=False)
                 if text
             ],
@@ -166,7 +166,7 @@ class Rag:
         )
 
     def ask(
-        self, question: "Callable[[Known], Told]", caller: Caller, root: Root | None = None
+        self, question: "Callable[[GraphView], Told]", caller: QueryCaller, root: Root | None = None
     ) -> "list[tuple[Told, str]]":
         """What the graph of each root, or of one, says to a question, and how fresh that is."""
         asked = [shelf for shelf in self._shelves if root is None or shelf.root == root]
@@ -184,7 +184,7 @@ class Rag:
             raise Internal(f"{path}: no index is responsible for it")
         return inner
 
-    def refresh(self, path: str | None, full: bool, caller: Caller) -> list[News | None]:
+    def refresh(self, path: str | None, full: bool, caller: QueryCaller) -> list[News | None]:
         """Bring indexes up to date, or build them anew; None for one that is still under way when time is up."""
         return [shelf.refresh(full, caller) for shelf in self.shelf_of(path)]
 
@@ -228,7 +228,7 @@ def _inside(root: Root, other: Root) -> bool:
     return root.real != other.real and root.real.startswith(other.real.rstrip(b"/") + b"/")
 
 
-class _Found(NamedTuple):
+class _LoadedHit(NamedTuple):
     """A hit whose text has been read; `nth` counts the hits of one file."""
 
     path: bytes
@@ -243,7 +243,7 @@ class _Shelf:
     """One root and its index."""
 
     def __init__(
-        self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, wanted: Wanted, root: Root
+        self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, wanted: IndexSpec, root: Root
     ) -> None:
         self._files, self.root = files, root
         self._home = home_of(data_dir, root.real)
@@ -251,14 +251,14 @@ class _Shelf:
         self._builder = Builder(launcher, root, data_dir, wanted._replace(rules=rules), leases)
         self._embedding = wanted.embedding
         self._opening = threading.Lock()
-        self._reader: Reader | None = None
-        self._graph: tuple[Reader, int, Graph, IndexedFiles] | None = None
+        self._reader: IndexReader | None = None
+        self._graph: tuple[IndexReader, int, Graph, IndexedFiles] | None = None
         self._asking = threading.Lock()  # a graph remembers what it found out: one question at a time
         self._rebuilt = ""  # why the index was built anew, until somebody was told
 
     # --- having an index -------------------------------------------------------------------------
 
-    def refresh(self, full: bool, caller: Caller) -> News | None:
+    def refresh(self, full: bool, caller: QueryCaller) -> News | None:
         """Bring the index up to date; None when that is still under way and time is up."""
         ticket = self._builder.refresh(caller.who, full=full, why="it was asked for" if full else "")
         try:
@@ -270,14 +270,14 @@ class _Shelf:
             raise _failure(news)
         return news
 
-    def _wait(self, ticket: int, until: float, caller: Caller) -> News | None:
+    def _wait(self, ticket: int, until: float, caller: QueryCaller) -> News | None:
         def check() -> None:
             caller.tell(self._builder.news)
             caller.check()
 
         return self._builder.wait(ticket, until, check)
 
-    def _ready(self, caller: Caller) -> tuple[Reader, str]:
+    def _ready(self, caller: QueryCaller) -> tuple[IndexReader, str]:
         """An index to search, and what there is to say about how fresh it is."""
         note = ""
         if not self._builder.running:
@@ -292,10 +292,10 @@ class _Shelf:
         note = note or self._behind(caller)
         try:
             return self._current(), note
-        except Damaged as exc:
+        except IndexDamaged as exc:
             return self._repaired(str(exc), caller)
 
-    def _behind(self, caller: Caller) -> str:
+    def _behind(self, caller: QueryCaller) -> str:
         """Let all changes until now be taken in, if that is quick; else what to say about it."""
         if self._builder.news.building:
             return busy_words(self._builder.news)
@@ -324,48 +324,48 @@ class _Shelf:
         changes = news.changed + news.removed
         return _files("updated", changes) if changes and there else ""
 
-    def _repaired(self, why: str, caller: Caller) -> tuple[Reader, str]:
+    def _repaired(self, why: str, caller: QueryCaller) -> tuple[IndexReader, str]:
         """A damaged index is built anew, and that is said."""
         why = f"it was damaged ({why})"
         ticket = self._builder.refresh(caller.who, full=True, why=why)
         note = self._told(self._wait(ticket, caller.until, caller), False)
         try:
             return self._current(), note
-        except Damaged as exc:
+        except IndexDamaged as exc:
             raise Internal(f"the code index can't be read although it was built anew: {exc}") from None
 
-    def _current(self) -> Reader:
+    def _current(self) -> IndexReader:
         """The build in force, as it is now."""
         while True:
             build = self._home.current()
             if build is None:
-                raise Damaged("there is none")
+                raise IndexDamaged("there is none")
             try:
                 reader = self._opened(build)
                 reader.catch_up()
                 return reader
-            except Damaged:
+            except IndexDamaged:
                 if self._home.current() == build:
                     raise  # else it was replaced, and removed, while it was being opened
 
-    def _opened(self, build: str) -> Reader:
+    def _opened(self, build: str) -> IndexReader:
         """A reader that all share; an old one ends when the last who uses it has left."""
         with self._opening:
             reader = self._reader
             if reader is None or reader.build != build:
                 self._reader = self._graph = None
-                reader = self._reader = Reader(build)
+                reader = self._reader = IndexReader(build)
             return reader
 
-    def _newest(self, caller: Caller, note: str) -> tuple[Reader, str]:
+    def _newest(self, caller: QueryCaller, note: str) -> tuple[IndexReader, str]:
         try:
             return self._current(), note
-        except Damaged as exc:
+        except IndexDamaged as exc:
             return self._repaired(str(exc), caller)
 
     # --- searching -------------------------------------------------------------------------------
 
-    def search(self, asked: Asked, caller: Caller) -> tuple[list[_Found], str, int]:
+    def search(self, asked: CodeQuery, caller: QueryCaller) -> tuple[list[_LoadedHit], str, int]:
         """Hits with their text, what to say about freshness, and how many candidates there were."""
         embed.load(self._embedding)  # one that there is not is said before anything is built for it
         reader, note = self._ready(caller)
@@ -375,7 +375,7 @@ class _Shelf:
                 seen = reader.searched
                 found = self._query(reader, asked, caller.check)
                 hits, changed = self._read(reader, found, asked.limit, seen)
-            except Damaged as exc:
+            except IndexDamaged as exc:
                 if self._home.current() != reader.build:  # that one is no longer in force
                     reader, note = self._newest(caller, note)
                     continue
@@ -395,12 +395,12 @@ class _Shelf:
             updated = _files("updated", len(changed)) if taken_in else ""
             reader, note = self._newest(caller, note or updated)
 
-    def _query(self, reader: Reader, asked: Asked, check: Callable[[], None]) -> rank.Found:
+    def _query(self, reader: IndexReader, asked: CodeQuery, check: Callable[[], None]) -> rank.RankedChunks:
         files = self._matching(reader, asked.path_glob, check)
         embedding = embed.load(self._embedding)
         return reader.search(asked.text, asked.scope, files, asked.limit + _SPARE, embedding)
 
-    def ask(self, question: "Callable[[Known], Told]", caller: Caller) -> "tuple[Told, str]":
+    def ask(self, question: "Callable[[GraphView], Told]", caller: QueryCaller) -> "tuple[Told, str]":
         """Ask the graph; where a file that the answer was read from has changed, index it and ask again."""
         reader, note = self._ready(caller)
         for round_ in range(_ROUNDS):
@@ -409,7 +409,7 @@ class _Shelf:
                 told = self._asked(
                     lambda reader=reader, changed=changed: question(self._known(reader, changed)), caller
                 )
-            except Damaged as exc:
+            except IndexDamaged as exc:
                 if round_ == _ROUNDS - 1:
                     raise Internal(f"the code index can't be read: {exc}") from None
                 replaced = self._home.current() != reader.build
@@ -423,7 +423,7 @@ class _Shelf:
             reader, note = self._newest(caller, note or _files("updated", len(changed)))
         raise Internal("unreachable")
 
-    def _asked(self, question: "Callable[[], Told]", caller: Caller) -> "Told":
+    def _asked(self, question: "Callable[[], Told]", caller: QueryCaller) -> "Told":
         """Ask when nobody else does; whoever waits may give up."""
         while not self._asking.acquire(timeout=_TURN_S):
             caller.check()
@@ -432,7 +432,7 @@ class _Shelf:
         finally:
             self._asking.release()
 
-    def _known(self, reader: Reader, changed: list[bytes]) -> "Known":
+    def _known(self, reader: IndexReader, changed: list[bytes]) -> "GraphView":
         from .graph_index import graph_of
 
         graph = self._graph
@@ -443,9 +443,9 @@ class _Shelf:
             there = self._source(reader, file, changed)
             return there[1] if there is not None else None
 
-        return Known(self.root, graph[2], graph[3], read)
+        return GraphView(self.root, graph[2], graph[3], read)
 
-    def _matching(self, reader: Reader, glob: str | None, check: Callable[[], None]) -> list[int] | None:
+    def _matching(self, reader: IndexReader, glob: str | None, check: Callable[[], None]) -> list[int] | None:
         if glob is None:
             return None
         wanted = Glob(glob)
@@ -457,10 +457,12 @@ class _Shelf:
                 found.append(file)
         return found
 
-    def _read(self, reader: Reader, found: rank.Found, limit: int, seen: int) -> tuple[list[_Found], list[bytes]]:
+    def _read(
+        self, reader: IndexReader, found: rank.RankedChunks, limit: int, seen: int
+    ) -> tuple[list[_LoadedHit], list[bytes]]:
         """The texts of hits, as they are on the disk now; and the files where that is not what was indexed."""
         sources: dict[int, tuple[File, bytes] | None] = {}
-        hits: list[_Found] = []
+        hits: list[_LoadedHit] = []
         changed: list[bytes] = []
         nth: dict[int, int] = {}
         for one in found.chunks:
@@ -477,7 +479,7 @@ class _Shelf:
             piece = snippets.piece_of(source, chunk.span.start, chunk.span.end, chunk.span.first_line)
             nth[file.id] = nth.get(file.id, -1) + 1
             hits.append(
-                _Found(
+                _LoadedHit(
                     file.path,
                     one.score,
                     nth[file.id],
@@ -489,7 +491,7 @@ class _Shelf:
         return hits, changed
 
     def _source(
-        self, reader: Reader, file: int, changed: list[bytes], seen: int | None = None
+        self, reader: IndexReader, file: int, changed: list[bytes], seen: int | None = None
     ) -> tuple[File, bytes] | None:
         """A file that is on the disk what it is in the index; any other is added to `changed`.
 
@@ -535,7 +537,7 @@ class _Shelf:
         try:
             reader = self._current()
             totals = reader.totals()
-        except Damaged as exc:
+        except IndexDamaged as exc:
             return Stats(
                 self.root, None, self._home.size(), 0.0, 0, [*notes, f"damaged ({exc}): the next search builds it anew"]
             )

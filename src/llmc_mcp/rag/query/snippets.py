@@ -19,7 +19,7 @@ class Piece(NamedTuple):
     lines: list[str]
 
 
-class Shown(NamedTuple):
+class SnippetText(NamedTuple):
     """A text, and the numbers of the file's lines that it shows; a gap between them is a line of its own."""
 
     text: str
@@ -33,7 +33,7 @@ def piece_of(source: bytes, start: int, end: int, first_line: int) -> Piece:
     return Piece(first_line, [_short(line) for line in text.split("\n")])
 
 
-def fit(pieces: Sequence[Piece], asked: words.Question, budget: int, around: int) -> list[Shown]:
+def fit(pieces: Sequence[Piece], asked: words.Question, budget: int, around: int) -> list[SnippetText]:
     """The first pieces, as many as the budget of tokens allows; `around` is what each costs beside its text."""
     count = min(len(pieces), max(budget // (_LEAST + around), 1))
     whole = [estimate("\n".join(piece.lines)) + around for piece in pieces[:count]]
@@ -64,11 +64,11 @@ def share_out(wanted: Sequence[int], budget: int) -> list[int]:
     return shares
 
 
-def _whole(piece: Piece) -> Shown:
-    return Shown("\n".join(piece.lines), list(range(piece.first_line, piece.first_line + len(piece.lines))))
+def _whole(piece: Piece) -> SnippetText:
+    return SnippetText("\n".join(piece.lines), list(range(piece.first_line, piece.first_line + len(piece.lines))))
 
 
-def _degraded(piece: Piece, asked: words.Question, room: int) -> Shown:
+def _degraded(piece: Piece, asked: words.Question, room: int) -> SnippetText:
     """The head and the lines that match best, in their order, with gaps marked."""
     wanted = set(asked.words)
     scored = sorted(
@@ -98,21 +98,21 @@ def _costs(piece: Piece) -> list[int]:
     return [2 + int(1.2 * rate * len(line)) for line in piece.lines]
 
 
-def _lines(piece: Piece, chosen: Sequence[int]) -> Shown:
+def _lines(piece: Piece, chosen: Sequence[int]) -> SnippetText:
     text: list[str] = []
     for before, at in zip([-1, *chosen], chosen, strict=False):
         if before >= 0 and at != before + 1:
             text.append(GAP)
         text.append(piece.lines[at])
-    return Shown("\n".join(text), [piece.first_line + at for at in chosen])
+    return SnippetText("\n".join(text), [piece.first_line + at for at in chosen])
 
 
-def _first_words(piece: Piece, room: int) -> Shown:
+def _first_words(piece: Piece, room: int) -> SnippetText:
     """As many words of the first line as fit."""
     line = piece.lines[0]
     while line and estimate(f"{line} {GAP}") > room:
         line = line.rpartition(" ")[0]
-    return Shown(f"{line} {GAP}" if line else "", [piece.first_line])
+    return SnippetText(f"{line} {GAP}" if line else "", [piece.first_line])
 
 
 def _short(line: str) -> str:

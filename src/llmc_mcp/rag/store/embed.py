@@ -41,8 +41,8 @@ def load(setting: str) -> Embedding | None:
     """The embedding that `rag.embedding` asks for; `auto` takes what this installation has."""
     if setting == "none":
         return None
-    if setting not in ("auto", Words.setting):
-        raise InvalidArgument(f"unknown embedding: {setting}", hint=f"Use auto, none or {Words.setting}.")
+    if setting not in ("auto", WordVectors.setting):
+        raise InvalidArgument(f"unknown embedding: {setting}", hint=f"Use auto, none or {WordVectors.setting}.")
     if importlib.util.find_spec("numpy") is None:
         if setting == "auto":
             return None
@@ -51,11 +51,11 @@ def load(setting: str) -> Embedding | None:
 
 
 @cache
-def _words() -> "Words":
-    return Words()
+def _words() -> "WordVectors":
+    return WordVectors()
 
 
-class Words:
+class WordVectors:
     """Sums of word vectors."""
 
     setting = "words"

@@ -53,14 +53,14 @@ _ASIDE = re.compile(
 _BARREL = frozenset({"__init__", "index", "mod", "package-info", "exports", "doc"})
 
 
-class Seen(msgspec.Struct):
+class Candidates(msgspec.Struct):
     """The candidates for a question and their features, in the order of FILE_FEATURES and CHUNK_FEATURES."""
 
     files: dict[int, list[float]]
     chunks: dict[tuple[int, int], list[float]]
 
 
-class Store(Protocol):
+class FeatureStore(Protocol):
     """See rank.Lookup."""
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]: ...
@@ -71,12 +71,12 @@ class Store(Protocol):
 def look_up(
     searcher: tantivy.Searcher,
     schema: tantivy.Schema,
-    store: Store,
+    store: FeatureStore,
     asked: words.Question,
     scope: str,
     files: Collection[int] | None = None,
     embedding: Embedding | None = None,
-) -> Seen:
+) -> Candidates:
     """Asks every field, and puts together what is known about each candidate."""
     ask = _Ask(searcher, schema, scope, files)
     stems = tuple(dict.fromkeys(asked.stems))
@@ -122,7 +122,7 @@ def look_up(
         ]
     if embedding is not None and not asked.symbol:
         _add_meaning(embedding, asked, store, made, chunks)
-    return Seen(made, chunks)
+    return Candidates(made, chunks)
 
 
 _NOTHING = [0.0] * len(CHUNK_FEATURES)
@@ -140,7 +140,7 @@ def _best_of_each_file(chunks: Mapping[tuple[int, int], list[float]]) -> dict[in
 def _add_meaning(
     embedding: Embedding,
     asked: words.Question,
-    store: Store,
+    store: FeatureStore,
     files: dict[int, list[float]],
     chunks: dict[tuple[int, int], list[float]],
 ) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import tantivy
 
 from ..parse import outline
-from ..parse.types import Chunk, Definition, Packed
+from ..parse.types import Chunk, Definition, PackedReferences
 from . import layout, rank
 from .embed import Embedding
 
@@ -26,11 +26,11 @@ _NO_FILE = 0
 SAME, GONE = "same", "gone"  # states of a look that change nothing, or remove the file
 
 
-class Damaged(Exception):
+class IndexDamaged(Exception):
     """The index can't be read: it is of another format, or something else wrote to it."""
 
 
-class Content(msgspec.Struct, frozen=True, array_like=True):
+class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
     """What is kept of a file that is indexed, packed by the process that looked at it."""
 
     language: str
@@ -39,12 +39,12 @@ class Content(msgspec.Struct, frozen=True, array_like=True):
     chunks: bytes
     outline: bytes
     names: list[str]  # of its definitions, in the order of the outline
-    references: Packed
+    references: PackedReferences
     documents: list[rank.Fields]
     vectors: bytes = b""
 
 
-class Looked(msgspec.Struct, frozen=True, array_like=True):
+class FileState(msgspec.Struct, frozen=True, array_like=True):
     """What a look at a file found; `state` is empty when it is to be indexed, else why not."""
 
     id: int
@@ -53,13 +53,13 @@ class Looked(msgspec.Struct, frozen=True, array_like=True):
     mtime_ns: int
     sha256: bytes
     state: str
-    content: Content | None = None
+    content: IndexedContent | None = None
 
 
-_NOTHING = Content("", 0, 0, msgspec.msgpack.encode([]), b"", [], Packed(), [])
+_NOTHING = IndexedContent("", 0, 0, msgspec.msgpack.encode([]), b"", [], PackedReferences(), [])
 
 
-class Known(NamedTuple):
+class IndexedFile(NamedTuple):
     """A file as the index has it."""
 
     id: int
@@ -103,14 +103,14 @@ def _means_damage(exc: BaseException) -> bool:
     return isinstance(exc, sqlite3.Error | OSError) or type(exc) is ValueError or type(exc).__name__ == "PanicException"
 
 
-def _damage(exc: BaseException) -> Damaged:
-    return Damaged(f"{type(exc).__name__}: {exc}"[:200])
+def _damage(exc: BaseException) -> IndexDamaged:
+    return IndexDamaged(f"{type(exc).__name__}: {exc}"[:200])
 
 
 # --- reading ---------------------------------------------------------------------------------------
 
 
-class Reader:
+class IndexReader:
     """Reads one build; safe from any thread. Raises Damaged where there is nothing sensible to read.
 
     Where it is shared nobody closes it: its files are closed when nobody has it any more.
@@ -163,7 +163,7 @@ class Reader:
 
     def search(
         self, text: str, scope: rank.Scope, files: Collection[int] | None, limit: int, embedding: Embedding | None
-    ) -> rank.Found:
+    ) -> rank.RankedChunks:
         """The best chunks for a question."""
         using = embedding if embedding is not None and embedding.name == self.embedding else None
         try:
@@ -265,7 +265,7 @@ def _document(fields: rank.Fields) -> tantivy.Document:
 # --- writing ---------------------------------------------------------------------------------------
 
 
-class Writer:
+class IndexWriter:
     """Writes one build; whoever uses it holds the lock of the index. Nothing is seen by others before `commit`."""
 
     def __init__(self, build: str, *, fresh: bool = False) -> None:
@@ -290,15 +290,15 @@ class Writer:
             raise
         if self.committed > self.generation or self.committed < 0:
             self.close()
-            raise Damaged(f"the text index is of generation {self.committed}, the database of {self.generation}")
+            raise IndexDamaged(f"the text index is of generation {self.committed}, the database of {self.generation}")
 
-    def known(self, paths: Sequence[bytes] | None = None) -> dict[bytes, Known]:
+    def known(self, paths: Sequence[bytes] | None = None) -> dict[bytes, IndexedFile]:
         """The files that the index knows of, indexed or not: all, or some."""
         query = "SELECT path, id, size, mtime_ns, sha256 FROM files"
         if paths is None:
-            return {row[0]: Known(*row[1:]) for row in self._connection.execute(query)}
+            return {row[0]: IndexedFile(*row[1:]) for row in self._connection.execute(query)}
         asked = (self._connection.execute(f"{query} WHERE path=?", (path,)).fetchone() for path in paths)
-        return {row[0]: Known(*row[1:]) for row in asked if row is not None}
+        return {row[0]: IndexedFile(*row[1:]) for row in asked if row is not None}
 
     def behind(self) -> tuple[set[bytes], list[int]]:
         """What the last commit of tantivy lacks: files to be looked at again, and files to be removed."""
@@ -325,7 +325,7 @@ class Writer:
             self._text = self._index.writer(_BUILD_HEAP if self._fresh else _UPDATE_HEAP, 1)
         return self._text
 
-    def put(self, looked: Looked) -> None:
+    def put(self, looked: FileState) -> None:
         """What a look found out replaces what was known about a file."""
         self._begin()
         if looked.state == GONE:
@@ -348,7 +348,7 @@ class Writer:
         for fields in content.documents:
             self._texts().add_document(_document(fields))
 
-    def _put_derived(self, file: int, content: Content) -> None:
+    def _put_derived(self, file: int, content: IndexedContent) -> None:
         """What is found by other keys than the file."""
         names = ((name, file, place) for place, name in enumerate(content.names))
         self._connection.executemany("INSERT INTO symbols VALUES (?,?,?)", names)

@@ -17,9 +17,9 @@ import msgspec
 import tantivy
 
 from ..parse import words
-from ..parse.types import Parsed
+from ..parse.types import ParsedFile
 from .embed import Embedding
-from .features import CHUNK_FEATURES, FILE_FEATURES, Seen, look_up
+from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
 
 Scope = Literal["repo", "docs", "both"]
 Fields = dict[str, list[str | int]]  # a tantivy document that can travel between processes
@@ -40,7 +40,7 @@ class Lookup(Protocol):
         ...
 
 
-class Scored(msgspec.Struct, frozen=True):
+class ScoredChunk(msgspec.Struct, frozen=True):
     """A chunk that may answer the question, named by its file and its place in the file's list of chunks."""
 
     file: int
@@ -48,10 +48,10 @@ class Scored(msgspec.Struct, frozen=True):
     score: float  # only comparable within one answer
 
 
-class Found(msgspec.Struct, frozen=True):
+class RankedChunks(msgspec.Struct, frozen=True):
     """An answer's chunks, best first: one of each file, then the files' next ones."""
 
-    chunks: list[Scored]
+    chunks: list[ScoredChunk]
     candidates: int
 
 
@@ -87,7 +87,7 @@ def scope_of(path: str, language: str) -> Literal["repo", "docs"]:
     return "docs" if language in _DOCS or path.rpartition(".")[2].lower() in _DOC_ENDINGS else "repo"
 
 
-def documents(file: int, parsed: Parsed, source: bytes) -> list[Fields]:
+def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
     """The documents of one file: one for each chunk, then one for the file."""
     scope = scope_of(parsed.path, parsed.language)
     names, defines = _names(parsed)
@@ -126,7 +126,7 @@ def vectors(made: Sequence[Fields], embedding: Embedding) -> bytes:
     return embedding.of_file(f"{path} {path} {path} {names}", [str(chunk["text"][0]) for chunk in chunks])
 
 
-def _names(parsed: Parsed) -> tuple[list[list[str]], list[list[str]]]:
+def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
     """For each chunk the names that it is found by: of what it lies in and defines; and, as terms, what it defines."""
     starts = [chunk.span.start for chunk in parsed.chunks]
     names: list[list[str]] = [[] for _ in starts]
@@ -159,23 +159,23 @@ def search(
     files: Collection[int] | None = None,
     limit: int = 10,
     embedding: Embedding | None = None,
-) -> Found:
+) -> RankedChunks:
     """The best chunks for a question; `files` restricts it to those files, `embedding` made the index's vectors."""
     asked = words.question(text)
     if not asked.words and not asked.names:
-        return Found([], 0)
+        return RankedChunks([], 0)
     seen = look_up(searcher, SCHEMA, lookup, asked, scope, files, embedding)
     weights = weights_for(asked, embedding)
     by_file = [weights.file.get(name, 0.0) for name in FILE_FEATURES]
     by_chunk = [weights.chunk.get(name, 0.0) for name in CHUNK_FEATURES]
     file_scores = {file: _dot(by_file, vector) for file, vector in seen.files.items()}
     chunk_scores = {place: _dot(by_chunk, vector) for place, vector in seen.chunks.items()}
-    return Found(in_order(seen, file_scores, chunk_scores, limit), len(seen.chunks))
+    return RankedChunks(in_order(seen, file_scores, chunk_scores, limit), len(seen.chunks))
 
 
 def in_order(
-    seen: Seen, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
-) -> list[Scored]:
+    seen: Candidates, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
+) -> list[ScoredChunk]:
     """The best chunk of each file by the files' scores, then the second of each, and so on."""
     by_file: dict[int, list[tuple[float, int]]] = {file: [] for file in seen.files}
     for (file, chunk), score in chunk_scores.items():
@@ -184,10 +184,10 @@ def in_order(
         places.sort()
         places.extend([(0.0, 0)] if not places else ())  # only the file as a whole matches: its beginning stands for it
     order = sorted(by_file, key=lambda file: (-file_scores[file], file))
-    made: list[Scored] = []
+    made: list[ScoredChunk] = []
     nth = 0
     while len(made) < limit and (row := [file for file in order if len(by_file[file]) > nth]):
-        made += [Scored(file, by_file[file][nth][1], file_scores[file]) for file in row[: limit - len(made)]]
+        made += [ScoredChunk(file, by_file[file][nth][1], file_scores[file]) for file in row[: limit - len(made)]]
         nth += 1
     return made
 

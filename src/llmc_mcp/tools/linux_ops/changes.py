@@ -26,7 +26,7 @@ class Write(Result):
     syntax: str | None = None  # whether the file still parses
 
 
-class Moved(Result):
+class MoveResult(Result):
     """An entry under its new name."""
 
     ok: bool
@@ -128,10 +128,10 @@ def linux_fs_write(
 
 
 @tool("Move or rename a file or folder; undoable", feature="fs_enabled", destructive=True)
-def linux_fs_move(ctx: Context, source: str, target: str, overwrite: bool = False) -> Moved:
+def linux_fs_move(ctx: Context, source: str, target: str, overwrite: bool = False) -> MoveResult:
     done = ctx.app.mutations.move(ctx.session, source, target, overwrite, ctx.check)
     locate = ctx.app.files.locate
-    return Moved(True, locate(source).absolute, locate(target).absolute, done.id)
+    return MoveResult(True, locate(source).absolute, locate(target).absolute, done.id)
 
 
 @tool("Delete a file or folder into the trash; undoable", feature="fs_enabled", destructive=True)

@@ -12,7 +12,7 @@ from ...files.filesystem import Place, kind_of
 from ...tool import Image, Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
-    from ...files.reader import Reading
+    from ...files.reader import FileSlice
 
 Depth = Annotated[int, msgspec.Meta(ge=1, le=10)]
 TreeDepth = Annotated[int, msgspec.Meta(ge=0, le=10)]
@@ -238,10 +238,10 @@ def _shorten(row: OneOfMany, room: int) -> None:
 
 @tool("List a directory, optionally several levels deep", feature="fs_enabled", read_only=True)
 def list_dir(ctx: Context, path: str, depth: Depth = 1, include_hidden: bool = False) -> Listing:
-    from ...files.filesystem import Bound
+    from ...files.filesystem import WalkBudget
 
     place = ctx.app.files.locate(path)
-    bound = Bound(ctx.app.config.limits.list_count_cap)
+    bound = WalkBudget(ctx.app.config.limits.list_count_cap)
     rows: list[str] = []
     for entry in ctx.app.files.walk(place, depth=depth, include_hidden=include_hidden, bound=bound):
         rows.append(names.show(entry.path) + ("/" if entry.kind == "dir" else ""))
@@ -266,10 +266,10 @@ def linux_fs_list(
     file_glob: str | None = None,
     include_ignored: bool = False,
 ) -> Tree:
-    from ...files.filesystem import Bound
+    from ...files.filesystem import WalkBudget
 
     place = ctx.app.files.locate(path)
-    bound, notes = Bound(ctx.app.config.limits.list_count_cap), list[str]()
+    bound, notes = WalkBudget(ctx.app.config.limits.list_count_cap), list[str]()
     found = ctx.app.lister.tree(place, depth, include_hidden, file_glob, include_ignored, ctx.check, bound, notes)
     base = place.absolute.rstrip("/")
     rows = [
@@ -311,7 +311,7 @@ def stat(ctx: Context, path: str) -> Stat:
     return Stat(data)
 
 
-def _meta(place: Place, reading: "Reading") -> FileMeta:
+def _meta(place: Place, reading: "FileSlice") -> FileMeta:
     return FileMeta(
         place.absolute,
         len(reading.text),
@@ -325,11 +325,11 @@ def _meta(place: Place, reading: "Reading") -> FileMeta:
     )
 
 
-def _image(reading: "Reading") -> Image | None:
+def _image(reading: "FileSlice") -> Image | None:
     return None if reading.image is None else Image(reading.image, reading.mime_type or "")
 
 
-def _file_handle(ctx: Context, place: Place, reading: "Reading") -> str | None:
+def _file_handle(ctx: Context, place: Place, reading: "FileSlice") -> str | None:
     """A snapshot of a file that is small enough, else a reference to it as it is now."""
     from ...files.reader import identity_of
 

@@ -16,7 +16,7 @@ from ...tool import Result, Row, tool
 
 if TYPE_CHECKING:
     from ...files.filesystem import Place
-    from ...machine.downloads import Group, Plan
+    from ...machine.downloads import Group, SortingPlan
 
 _MOST_TOKENS = 800  # of what explain_repo says
 _MAP_HEAD_TOKENS = 60  # of a reply: its meta line, and the head of the map
@@ -33,7 +33,7 @@ class FlowStep(Row):
     line_format: ClassVar[str] = "{description}: {result}"
 
 
-class Report(Result):
+class FlowReport(Result):
     """A flow's report. `proposed`: nothing was changed yet; `handle` holds every single move."""
 
     flow: str
@@ -57,7 +57,7 @@ class Argument(NamedTuple):
 class Flow(NamedTuple):
     """A flow; `request` is what a person who picks it as a prompt says."""
 
-    run: Callable[[Context, str | None, bool], Report]
+    run: Callable[[Context, str | None, bool], FlowReport]
     title: str
     description: str
     request: str
@@ -70,7 +70,7 @@ class Flow(NamedTuple):
     feature="fs_enabled",
     destructive=True,
 )
-def linux_mcp_run_onboarding(ctx: Context, flow_name: str, apply: bool = False, path: str | None = None) -> Report:
+def linux_mcp_run_onboarding(ctx: Context, flow_name: str, apply: bool = False, path: str | None = None) -> FlowReport:
     flow = FLOWS.get(flow_name)
     if flow is None:
         raise InvalidArgument(f"there is no flow {flow_name[:60]!r}", hint=f"Flows: {', '.join(FLOWS)}.")
@@ -92,7 +92,7 @@ def _limit_time(ctx: Context) -> None:
     ctx.limit_time(config.capped_seconds(config.linux_ops.process_limits.default_timeout_sec))
 
 
-def as_text(report: Report) -> str:
+def as_text(report: FlowReport) -> str:
     """A report for a person."""
     shown = [f"{step.description}: {step.result}".replace(": \n", ":\n", 1) for step in report.steps]
     return "\n".join([report.summary, "", *shown])
@@ -101,7 +101,7 @@ def as_text(report: Report) -> str:
 # --- organize_downloads --------------------------------------------------------------------------------------------
 
 
-def organize_downloads(ctx: Context, path: str | None, apply: bool) -> Report:
+def organize_downloads(ctx: Context, path: str | None, apply: bool) -> FlowReport:
     _limit_time(ctx)
     organizer = ctx.app.organizer
     place = organizer.find(path)
@@ -110,7 +110,7 @@ def organize_downloads(ctx: Context, path: str | None, apply: bool) -> Report:
         plan, undo_id = organizer.apply(ctx.session, place, ctx.check)
     else:
         plan = organizer.plan(place, ctx.check)
-    report = Report("organize_downloads", _plan_steps(plan, bool(undo_id)), _plan_summary(plan, undo_id))
+    report = FlowReport("organize_downloads", _plan_steps(plan, bool(undo_id)), _plan_summary(plan, undo_id))
     report.proposed, report.undo_id = (bool(plan.moves) and not undo_id) or None, undo_id
     if plan.moves:
         listed = "".join(f"{old}\t{new}\n" for old, new, _ in plan.moves)
@@ -118,7 +118,7 @@ def organize_downloads(ctx: Context, path: str | None, apply: bool) -> Report:
     return report
 
 
-def _plan_steps(plan: "Plan", done: bool) -> list[FlowStep]:
+def _plan_steps(plan: "SortingPlan", done: bool) -> list[FlowStep]:
     staying = sum(stay.entries for stay in plan.stays)
     found = f"{_count(len(plan.moves), 'loose file')} to sort, {_count(staying, 'other entry')} to leave alone"
     steps = [FlowStep(f"Looked at {plan.folder.absolute}", found)]
@@ -153,7 +153,7 @@ def _by_kind(groups: "list[Group]") -> list[str]:
     return lines
 
 
-def _plan_summary(plan: "Plan", undo_id: str | None) -> str:
+def _plan_summary(plan: "SortingPlan", undo_id: str | None) -> str:
     if not plan.moves:
         return f"{plan.folder.absolute} is tidy: there is no loose file to sort."
     total = sum(group.bytes for group in plan.groups)
@@ -169,7 +169,7 @@ def _plan_summary(plan: "Plan", undo_id: str | None) -> str:
 # --- explain_repo --------------------------------------------------------------------------------------------------
 
 
-def explain_repo(ctx: Context, path: str | None, apply: bool) -> Report:
+def explain_repo(ctx: Context, path: str | None, apply: bool) -> FlowReport:
     from ...tokens import estimate
 
     del apply  # there is nothing to change
@@ -188,7 +188,7 @@ def explain_repo(ctx: Context, path: str | None, apply: bool) -> Report:
     steps = [FlowStep("Size", facts.size)]
     steps += [FlowStep(title, _lines(lines)) for title, lines in sections if lines]
     summary = f"{facts.name}: {facts.about}" if facts.about else f"{facts.name}: its files don't say what it is."
-    report = Report("explain_repo", steps, summary)
+    report = FlowReport("explain_repo", steps, summary)
     report.steps += _map_step(ctx, place, _MOST_TOKENS - estimate(as_text(report)))
     return report
 
@@ -197,10 +197,10 @@ def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
     """What the rest leans on, where there is an index and room for it; nothing is built for it."""
     if not ctx.app.config.rag.jit_context_enabled or not ctx.app.is_indexed(place.root):
         return []
-    from ...rag.query.search import Caller
+    from ...rag.query.search import QueryCaller
 
     below = "" if place.below == b"." else os.fsdecode(place.below)
-    caller = Caller(ctx.session, time.monotonic() + _MAP_WAIT_S, ctx.check)
+    caller = QueryCaller(ctx.session, time.monotonic() + _MAP_WAIT_S, ctx.check)
     try:
         drawn = ctx.app.maps.draw(tokens - _MAP_HEAD_TOKENS, caller, place.root, f"{below}/" if below else "")
     except (FeatureUnavailable, ResourceBusy):
@@ -214,7 +214,7 @@ def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
 # --- system_health -------------------------------------------------------------------------------------------------
 
 
-def system_health(ctx: Context, path: str | None, apply: bool) -> Report:
+def system_health(ctx: Context, path: str | None, apply: bool) -> FlowReport:
     from ...machine.health import uptime_s
     from ...machine.sysinfo import summary
 
@@ -239,7 +239,7 @@ def system_health(ctx: Context, path: str | None, apply: bool) -> Report:
         said = f"{_count(len(serious), 'thing')} out of the ordinary, first of all: {serious[0].what}."
     else:
         said = "Nothing out of the ordinary" + (f"; {_count(len(findings), 'note')} below." if findings else ".")
-    return Report("system_health", steps, said)
+    return FlowReport("system_health", steps, said)
 
 
 FLOWS: dict[str, Flow] = {

@@ -56,7 +56,7 @@ class ProcessList(Result):
     handle_kind: ClassVar[str] = "proc_list"
 
 
-class Killed(Result):
+class SignalResult(Result):
     """What came of a signal."""
 
     success: bool
@@ -111,8 +111,8 @@ def linux_proc_list(
 
 
 @tool("Send a signal to a process", feature="proc_enabled", destructive=True)
-def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> Killed:
-    return Killed(True, ctx.app.processes.kill(pid, signal, ctx.check))
+def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> SignalResult:
+    return SignalResult(True, ctx.app.processes.kill(pid, signal, ctx.check))
 
 
 @tool("Processes as a tree", feature="proc_enabled", read_only=True)
@@ -150,7 +150,7 @@ def _grow(found: "list[Branch]", room: int) -> tuple[list[ProcessBranch], int]:
 # --- programs to talk to -----------------------------------------------------------------------------
 
 
-class Printed(Result):
+class ProcessOutput(Result):
     """What an interactive process printed since the last time, and whose turn it is.
 
     `decided_by` is the system call on its terminal in which the process waits for input; `idle`: it only sleeps.
@@ -168,7 +168,7 @@ class Printed(Result):
     handle_kind: ClassVar[str] = "process_output"
 
 
-class Started(Result):
+class StartedProcess(Result):
     """An interactive process and what it printed first."""
 
     proc_id: str
@@ -201,7 +201,7 @@ class Sent(Result):
     handle_kind: ClassVar[str] = "process_output"
 
 
-class Stopped(Result):
+class StopResult(Result):
     """An interactive process has ended and is forgotten; `output` is what nobody had read."""
 
     stopped: bool
@@ -244,7 +244,7 @@ def linux_proc_start(
     env: dict[str, str] | None = None,
     cols: Columns = 120,
     wait_ms: Milliseconds = 1000,
-) -> Started:
+) -> StartedProcess:
     from ...commands.runner import split
 
     argv, seconds = split(command), _seconds(ctx, wait_ms)
@@ -259,7 +259,9 @@ def linux_proc_start(
         check=ctx.check,
     )
     text, handle = _shown(ctx, turn.output)
-    return Started(proc_id, pid, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
+    return StartedProcess(
+        proc_id, pid, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None
+    )
 
 
 @tool(
@@ -274,22 +276,22 @@ def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Mil
 
 
 @tool("New output of an interactive process, and whether it waits for input", feature="repl_enabled")
-def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000) -> Printed:
+def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000) -> ProcessOutput:
     try:
         turn = ctx.app.repls.read(_owner(ctx), proc_id, _seconds(ctx, timeout_ms), ctx.check)
     except ProcessNotFound:
-        return Printed("", "no_such_process")
+        return ProcessOutput("", "no_such_process")
     text, handle = _shown(ctx, turn.output)
-    return Printed(text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
+    return ProcessOutput(text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
 
 
 @tool("End an interactive process with all it started", feature="repl_enabled", destructive=True)
-def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> Stopped:
+def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> StopResult:
     import signal as signals
 
     ctx.limit_time(_STOP_S)
     code, said, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
-    return Stopped(True, code, said, warnings=list(warnings) or None)
+    return StopResult(True, code, said, warnings=list(warnings) or None)
 
 
 @tool("Interactive processes of this session", feature="repl_enabled", read_only=True)
@@ -320,7 +322,7 @@ def _shown(ctx: Context, text: str) -> tuple[str, str | None]:
     room = ctx.reply_bytes - _ROOM_FOR_META
     if len(msgspec.json.encode(text)) <= room:
         return text, None
-    handle = ctx.keep(Printed.handle_kind, {}, text.encode("utf-8", "replace"))
+    handle = ctx.keep(ProcessOutput.handle_kind, {}, text.encode("utf-8", "replace"))
     lines = text.splitlines(keepends=True)
     head, tail = _fitting(lines, room // 4), _fitting(lines[::-1], room // 2)
     left_out = len(lines) - len(head) - len(tail)

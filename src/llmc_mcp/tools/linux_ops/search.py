@@ -13,7 +13,7 @@ MaxFiles = Annotated[int, msgspec.Meta(ge=1, le=2000)]
 MaxHits = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
-class Hit(Row):
+class ContentHit(Row):
     """A matching line with its context."""
 
     path: str
@@ -27,7 +27,7 @@ class Hit(Row):
 class SearchHits(Result):
     """Hits by path; `total_hits` counts them all unless `total_is_exact` says otherwise."""
 
-    hits: list[Hit]
+    hits: list[ContentHit]
     total_hits: int
     truncated: bool
     total_is_exact: bool | None = None
@@ -59,7 +59,9 @@ def linux_search_content(
     place = ctx.app.files.locate(root)
     query = Query(pattern, file_glob, literal, ignore_case, context_lines, include_ignored, multiline)
     found = ctx.app.search.content(place, query, max_results, ctx.check)
-    hits = [Hit(hit.path, hit.line, hit.snippet, hit.start if hit.start != hit.line else None) for hit in found.hits]
+    hits = [
+        ContentHit(hit.path, hit.line, hit.snippet, hit.start if hit.start != hit.line else None) for hit in found.hits
+    ]
     reply = SearchHits(hits, found.total, len(hits) < found.total, None if found.exact else False, root=place.absolute)
     if len(hits) > max_results:
         reply.handle = ctx.keep(reply.handle_kind, reply.handle_meta(), as_payload(hits))
