@@ -20,7 +20,7 @@ _parser: Any = import_module("re._parser")
 SOURCE = Path(str(llmc_mcp.__file__)).parent
 _FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 # Modules whose expressions meet nothing but our own help texts; and texts of annotations, which are cut short first.
-OURS_ALONE = {"completion_cli.py"}
+OURS_ALONE = {"cli/completion.py"}
 SHORT = {"rag/parse/bind_python.py": 1_000, "rag/parse/facts.py": 1_000}
 LENGTH = 60_000
 CPU_SECONDS = 2  # linear time needs a tenth of it, quadratic time hundreds of times as much

@@ -13,6 +13,7 @@ from llmc_mcp.files.filesystem import Filesystem
 from llmc_mcp.kernel.child import Child
 from llmc_mcp.kernel.launcher import Launcher
 
+from ..conftest import hand_over, run_as_at
 from ..support.client import Client
 from .arena import LEVELS, USERS, Arena, pids_with, wait_until_gone
 from .attack import children_of, status_kb
@@ -262,7 +263,11 @@ def test_c26_folders_of_killed_servers_are_removed_and_those_of_living_ones_are_
     if os.geteuid() == 0:
         os.chown(tmp / "llmc-run-strange0", 12345, 12345)
         decoys.add("llmc-run-strange0")
-    settings = ("--root", str(root), "--set", "sandbox.level=landlock")
+    settings = ["--root", str(root), "--set", "sandbox.level=landlock"]
+    if user := run_as_at("landlock"):
+        settings += ["--set", f"sandbox.run_as={user}"]
+        hand_over(root)
+        tmp.chmod(0o755)
     env = {"TMPDIR": str(tmp), "LLMC_DATA_DIR": str(tmp_path / "data")}
     with Client(*settings, env=env) as living, Client(*settings, env=env) as killed:
         kept, left = _folder_made(living, tmp), _folder_made(killed, tmp)

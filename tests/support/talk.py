@@ -17,6 +17,7 @@ from .client import PATIENCE
 from .gates import gate_on
 
 LONG_MS = int(PATIENCE * 1000)
+_READS = 3  # until a program has to have ended
 
 
 class Talk:
@@ -44,6 +45,16 @@ class Talk:
         result = self._call("linux_proc_read", proc_id=proc_id, timeout_ms=wait_ms)
         assert isinstance(result, ProcessOutput)
         return result
+
+    def rest(self, proc_id: str) -> str:
+        """All that a program prints until it ends, however often it has to be read for that."""
+        printed = ""
+        for _ in range(_READS):
+            read = self.read(proc_id)
+            printed += read.output
+            if read.state == "exited":
+                return printed
+        raise AssertionError(f"it has not ended; it printed {printed!r}")
 
     def stop(self, proc_id: str, signal: str = "TERM") -> StopResult:
         result = self._call("linux_proc_stop", proc_id=proc_id, signal=signal)

@@ -148,10 +148,16 @@ class Conversation:
         """
         until = time.monotonic() + seconds
         if for_output:
-            self._await(lambda: bool(self._output) or self.exit_code is not None, until, check)
+            self._await(self._has_news, until, check)
         waiting = self._settle(max(until, time.monotonic() + _STABLE_S * 3), check)
         with self._news:
             return Turn(self._take(), self.exit_code, waiting)
+
+    def _has_news(self) -> bool:
+        """Whether it printed something or ended; a program that is silent may still be due the end of a long line."""
+        if self.exit_code is None:
+            self._restore_line_mode()
+        return bool(self._output) or self.exit_code is not None
 
     def left(self) -> str:
         """What was printed and not read yet."""
@@ -299,11 +305,11 @@ class Conversation:
                 raise ResourceBusy(
                     "the program does not take its input", hint="Read its output, or interrupt it with ^C."
                 )
-            if self._line_mode is not None and data not in _INTERRUPTS:
-                self._after_long_line.append(data)
-                return
             if data in _INTERRUPTS:
                 self._after_long_line.clear()
+            elif self._line_mode is not None or self._after_long_line or self._must_wait(data):
+                self._after_long_line.append(data)
+                return
             elif len(data) > _LINE_BYTES and self._suspend_line_mode():
                 self._after_long_line.append(data[-_LINE_END_BYTES:])
                 data = data[:-_LINE_END_BYTES]
@@ -338,16 +344,28 @@ class Conversation:
         return True
 
     def _restore_line_mode(self) -> None:
-        """Once all but the end of a long line is taken; not if the program has chosen a mode of its own since."""
-        if self._line_mode is None or self._unwritten or _readable(self._terminal.slave):
+        """Once all but the end of a long line is taken, and type what had to wait for that.
+
+        The mode stays if the program has chosen one of its own since.
+        """
+        if (self._line_mode is None and not self._after_long_line) or not self._all_taken():
             return
-        mode = termios.tcgetattr(self._terminal.slave)
-        if mode[3] == int(str(self._line_mode[3])) & ~termios.ICANON:
-            termios.tcsetattr(self._terminal.slave, termios.TCSANOW, self._line_mode)
-        self._line_mode = None
-        waiting, self._after_long_line = self._after_long_line, []
-        for data in waiting:
-            self._type(data)
+        if self._line_mode is not None:
+            mode = termios.tcgetattr(self._terminal.slave)
+            if mode[3] == int(str(self._line_mode[3])) & ~termios.ICANON:
+                termios.tcsetattr(self._terminal.slave, termios.TCSANOW, self._line_mode)
+            self._line_mode = None
+        queue, self._after_long_line = self._after_long_line, []
+        while queue and self._line_mode is None and not self._must_wait(queue[0]):
+            self._type(queue.pop(0))
+        self._after_long_line += queue
+
+    def _must_wait(self, data: bytes) -> bool:
+        """Whether a long line comes too early: its mode would spoil what the program has yet to read in line mode."""
+        return len(data) > _LINE_BYTES and not self._all_taken()
+
+    def _all_taken(self) -> bool:
+        return not self._unwritten and not _readable(self._terminal.slave)
 
     # --- programs that echo ----------------------------------------------------------------------
 

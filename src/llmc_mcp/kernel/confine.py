@@ -19,12 +19,12 @@ def command(module: str) -> list[bytes]:
     return [os.fsencode(word) for word in (sys.executable, "-I", "-B", "-X", "utf8", "-c", code)]
 
 
-def plan(ruleset: int, *limits: tuple[int, int], memory: int = OWN_MEMORY) -> ChildPlan:
+def plan(ruleset: int, *limits: tuple[int, int], memory: int = OWN_MEMORY, inotify: bool = False) -> ChildPlan:
     """How the launcher starts it: no socket and none of the system calls that commands are refused either.
 
     Root's capabilities stay: files that only they can read are indexed, and Landlock says which ones that may be.
     """
-    filter_program = seccomp.command_filter(families=(), shared=True)
+    filter_program = seccomp.command_filter(families=(), shared=True, inotify=inotify)
     made = own_plan({"ruleset": ruleset, "seccomp": filter_program}, memory=memory)
     return {**made, "limits": [*made.get("limits", ()), *limits]}
 

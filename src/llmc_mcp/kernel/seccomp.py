@@ -165,12 +165,18 @@ def supported(machine: str | None = None) -> bool:
 
 
 def command_filter(
-    *, families: Iterable[int], set_ids: int = SET_USER_ID | SET_GROUP_ID, shared: bool, machine: str | None = None
+    *,
+    families: Iterable[int],
+    set_ids: int = SET_USER_ID | SET_GROUP_ID,
+    shared: bool,
+    inotify: bool = False,
+    machine: str | None = None,
 ) -> bytes:
     """The filter for commands; a socket may only be of one of `families`.
 
     `set_ids` are the bits that no file can be given: a program that runs as its owner works for whoever starts it.
-    `shared`: the command is in the same namespaces as everybody, so that what they would keep apart is refused here.
+    `shared`: the command is in the same namespaces as everybody, so that what they would keep apart is refused here,
+    but for `inotify` where it is the process's task to follow changes.
     """
     kind = _MACHINES[machine or os.uname().machine]
     steps: list[Step] = [
@@ -195,7 +201,8 @@ def command_filter(
         steps += _on(number, [*([] if every is None else _refuse_values(_ARG0, (every,))), *_only_oneself(who)])
     steps += _refuse_calls(kind.denied, _EPERM)
     if shared:
-        steps += _refuse_calls(kind.shared, _ENOSYS)
+        apart = {name: number for name, number in kind.shared.items() if not (inotify and name.startswith("inotify"))}
+        steps += _refuse_calls(apart, _ENOSYS)
         steps += _refuse_calls(kind.attributes, _EOPNOTSUPP)
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *step) for step in steps)

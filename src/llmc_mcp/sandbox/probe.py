@@ -43,7 +43,7 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "set_user_id": lambda: _set_user_id(f"{facts['root']}/set-uid"),
         "connect_tcp": lambda: _connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", facts["tcp"])),
         "send_udp": lambda: _connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", facts["udp"])),
-        "connect_unix": lambda: _connect(socket.AF_UNIX, socket.SOCK_STREAM, f"{outside}/socket"),
+        "connect_unix": lambda: _connect_unix(outside),
         "connect_abstract": lambda: _connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + facts["abstract"]),
         "read_server_environment": lambda: _read_environment(facts["server"], facts["environment"]),
         "signal_server": lambda: _signal(facts["server"], facts["pid_namespace"]),
@@ -56,6 +56,17 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
 def _set_user_id(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     os.chmod(path, 0o4700)
+
+
+def _connect_unix(folder: str) -> None:
+    """By a short name: an address holds 107 bytes, and the folder may lie anywhere."""
+    here = os.open(".", os.O_PATH)
+    os.chdir(folder)
+    try:
+        _connect(socket.AF_UNIX, socket.SOCK_STREAM, "socket")
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 def _connect(family: int, kind: int, address: Any) -> None:

@@ -94,7 +94,7 @@ def _try(launcher: Launcher, name: str, ground: "Profile", base: str) -> ProbeOu
     listeners = {
         "connect_tcp": _listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
         "send_udp": _listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-        "connect_unix": _listener(socket.AF_UNIX, socket.SOCK_STREAM, os.path.join(facts["outside"], "socket")),
+        "connect_unix": _unix_listener(facts["outside"]),
         "connect_abstract": _listener(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + facts["abstract"]),
     }
     ports = {
@@ -140,6 +140,15 @@ def _who_we_are() -> dict[str, object]:
     with open("/proc/self/environ", "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     return {"server": os.getpid(), "environment": digest, "pid_namespace": os.stat("/proc/self/ns/pid").st_ino}
+
+
+def _unix_listener(folder: str) -> socket.socket:
+    """In a folder whose path may be longer than an address can be."""
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return _listener(socket.AF_UNIX, socket.SOCK_STREAM, f"/proc/self/fd/{fd}/socket")
+    finally:
+        os.close(fd)
 
 
 def _listener(family: int, kind: int, address: object) -> socket.socket:

@@ -269,7 +269,7 @@ class Builder:
                 confine.command("llmc_mcp.rag.build.keeper"),
                 {os.fsencode(CACHE): grammars},
                 [self._root.fd, in_read, out_write, log, ruleset],
-                confine.plan(4, memory=_MEMORY),
+                confine.plan(4, memory=_MEMORY, inotify=True),
             )
         except OSError as exc:
             os.close(in_write)
