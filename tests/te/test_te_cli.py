@@ -186,9 +186,10 @@ def test_on_a_persons_terminal_te_becomes_the_command(te: Te) -> None:
 def test_the_way_through_imports_neither_msgspec_nor_typing(te: Te) -> None:
     code = (
         f"import os; os.environ['LLMC_DATA_DIR'] = {str(te.data)!r}\n"
-        "from llmc_mcp.te import folder, wrapped, telemetry\n"
-        "noted = telemetry.Command(['true'], telemetry.identity(), folder.root_set())\n"
-        "assert noted.record(wrapped.run_through(['true'])[0])\n"
+        "from llmc_mcp.envelope import records\n"
+        "from llmc_mcp.te import child, folder\n"
+        "noted = records.Command(['true'], records.identity(), folder.root_set())\n"
+        "assert noted.record(child.run_through(['true'])[0])\n"
     )
     loaded = loaded_by(code)
     assert {"llmc_mcp.te.child", "sqlite3"} <= loaded

@@ -9,16 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from ..app import App
-from ..config.load import LoadedConfig, load, parse_flags
-from ..config.trust import ConfigError
+from ..command_line import JSON, Arguments, declare
+from ..config.load import LoadedConfig, load
 from ..errors import LlmcError
 from ..files.off_limits import is_below_any
 
-_USAGE = """\
-usage: llmc doctor [--json] [the server's flags: --root DIR, --config FILE …]
+_ABOUT = """\
+What this machine offers the server, from the kernel up: how files, searches and commands are confined, which attempts\
+ to break out were tried and prevented, and how to get what is missing.
 
-What this machine offers the server, from the kernel up: how files, searches and commands are confined, which attempts
-to break out were tried and prevented, and how to get what is missing.
 Exit code 1 when something does not work; what is merely missing leaves it 0.
 """
 _MARKS = {"ok": "ok      ", "missing": "missing ", "broken": "BROKEN  "}
@@ -55,16 +54,11 @@ class Check(NamedTuple):
     details: tuple[str, ...] = ()
 
 
-def command(arguments: list[str]) -> int:
+@declare("doctor", _ABOUT, flags=(JSON,), server_flags=True)
+def command(given: Arguments) -> int:
     """Print the findings."""
-    if "-h" in arguments or "--help" in arguments:
-        print(_USAGE, end="")
-        return 0
-    flags, left = parse_flags(arguments)
-    if unknown := [argument for argument in left if argument != "--json"]:
-        raise ConfigError(f"unknown argument {unknown[0]!r}; see llmc doctor --help")
-    found = list(findings(load(flags)))
-    if left:
+    found = list(findings(load(given.server)))
+    if "--json" in given:
         print(msgspec.json.format(msgspec.json.encode([finding._asdict() for finding in found]), indent=2).decode())
     else:
         for finding in found:

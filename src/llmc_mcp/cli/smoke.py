@@ -6,15 +6,14 @@ import subprocess
 import sys
 from typing import Any
 
-from ..errors import Internal, InvalidArgument
+from ..command_line import Arguments, declare
+from ..errors import Internal
 from .install.clients import BY_NAME, as_json, claude_code_command, llmc_command, server_command
 
 _PREVIEW_LINES = 6
-_USAGE = """\
-usage: llmc smoke
-
-Starts the server on this folder, lists its tools, reads README.md or the folder through it, and prints how to connect
-a client. Exit code 0 when all of it worked.
+_ABOUT = """\
+Starts the server on this folder, lists its tools, reads README.md or the folder through it, and prints how to connect\
+ a client. Exit code 0 when all of it worked.
 """
 
 
@@ -50,13 +49,10 @@ class _ServerProcess:
         return self._process.wait(timeout=10)
 
 
-def command(arguments: list[str]) -> int:
+@declare("smoke", _ABOUT)
+def command(given: Arguments) -> int:
     """`llmc smoke`."""
-    if arguments in (["-h"], ["--help"]):
-        print(_USAGE, end="")
-        return 0
-    if arguments:
-        raise InvalidArgument(f"unknown argument {arguments[0]!r}", hint="llmc smoke --help")
+    del given
     return run(os.getcwd())
 
 

@@ -1,22 +1,18 @@
 """`llmc repo validate`: what is wrong or risky about a configuration, with a hint for each finding."""
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from ..config.load import LoadedConfig, load, parse_flags
+from ..command_line import JSON, Arguments, Command
+from ..config.load import LoadedConfig, load
 from ..config.trust import ConfigError
 from ..errors import LlmcError
 from ..gate.catalog import Catalog
 
-_USAGE = """\
-usage: llmc repo validate [--json] [--config FILE] [the server's other flags]
-
-Exit code 1 when something is wrong; warnings alone leave it 0.
-"""
+command = Command("repo", "Checks the configuration. Exit code 1 when something is wrong; warnings alone leave it 0.")
 
 
 class ConfigFinding(NamedTuple):
@@ -27,21 +23,13 @@ class ConfigFinding(NamedTuple):
     hint: str
 
 
-def command(arguments: list[str]) -> int:
-    """Print the findings."""
-    verb, *rest = arguments or ["--help"]
-    if verb != "validate" or "--help" in rest or "-h" in rest:
-        asked_for_help = verb in ("-h", "--help", "help", "validate")
-        print(_USAGE, end="", file=sys.stdout if asked_for_help else sys.stderr)
-        return 0 if asked_for_help else 2
-    flags, left = parse_flags(rest)
-    if [argument for argument in left if argument != "--json"]:
-        raise ConfigError(f"unknown argument {left[0]!r}; see llmc repo validate --help")
+@command.verb("validate", "print what is wrong or risky, with a hint each", flags=(JSON,), server_flags=True)
+def _validate(given: Arguments) -> int:
     try:
-        found = list(findings(load(flags)))
+        found = list(findings(load(given.server)))
     except ConfigError as exc:
         found = [ConfigFinding("error", problem, "DOCS/configuration.md lists every key.") for problem in exc.problems]
-    if left:
+    if "--json" in given:
         rows = [finding._asdict() for finding in found]
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:

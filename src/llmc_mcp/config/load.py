@@ -19,13 +19,39 @@ from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, lies_in, one_line
 
 FILE_NAME = "llmc.toml"
 _ENV = "LLMC_MCP_"
-_FLAGS = {
-    "--mode": "mode",
-    "--log-level": "observability.log_level",
-    "--transport": "server.transport",
-    "--host": "server.host",
-    "--port": "server.port",
-}
+
+
+class ServerFlag(NamedTuple):
+    """A flag of llmc-mcp: the name of its value, its help, and the setting that it sets."""
+
+    name: str
+    value: str
+    help: str
+    setting: str = ""
+    repeated: bool = False
+
+
+SERVER_FLAGS = (
+    ServerFlag("--root", "DIR", "an allowed folder (default: the working directory)", repeated=True),
+    ServerFlag(
+        "--mode",
+        "MODE",
+        "which tools are listed: classic = all, hybrid = a small set (default), code_execution = fewest",
+        "mode",
+    ),
+    ServerFlag("--config", "FILE", "read this file only, instead of ~/.config/llmc/llmc.toml and ./llmc.toml"),
+    ServerFlag("--set", "KEY=VALUE", "any other setting, for example --set tools.read_timeout=5", repeated=True),
+    ServerFlag(
+        "--log-level",
+        "LEVEL",
+        "debug, info, warning or error, on standard error (default: info)",
+        "observability.log_level",
+    ),
+    ServerFlag("--transport", "T", "stdio (default), or http: MCP at /mcp and REST around it", "server.transport"),
+    ServerFlag("--host", "H", "the address that HTTP listens on (default: 127.0.0.1)", "server.host"),
+    ServerFlag("--port", "P", "its port; 0 takes any that is free (default: 8080)", "server.port"),
+)
+_FLAGS = {flag.name: flag.setting for flag in SERVER_FLAGS}
 
 
 class GivenSetting(NamedTuple):
@@ -74,7 +100,7 @@ def parse_flags(arguments: Iterable[str]) -> tuple[Flags, list[str]]:
     flags, left, todo = Flags(), list[str](), list(arguments)
     while todo:
         flag, has_value, value = todo.pop(0).partition("=")
-        if flag not in ("--root", "--config", "--set", *_FLAGS):
+        if flag not in _FLAGS:
             left.append(flag + has_value + value)
             continue
         if not has_value:

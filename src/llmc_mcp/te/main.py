@@ -8,7 +8,6 @@ import os
 import sys
 
 from ..envelope.programs import FAMILY_OF
-from .usage import USAGE
 
 
 def main() -> None:
@@ -18,15 +17,11 @@ def main() -> None:
         if words[0] == "--shell" and (len(words) < 2 or not _same_stdout(words.pop(1))):
             flags.add("become")  # a wrapper in a part of a pipeline: nobody reads this but a program
         flags.add(words.pop(0))
-    if not words or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
+    if words in ([], ["--"]) or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
         from .queries import answer
 
         raise SystemExit(answer([*(flags & {"--json", "--raw"}), *words]))
-    command = words[1:] if words[0] == "--" else words
-    if not command:
-        os.write(2, USAGE.encode())
-        raise SystemExit(2)
-    _run(command, flags)
+    _run(words[1:] if words[0] == "--" else words, flags)
 
 
 def _run(command: list[str], flags: set[str]) -> None:
