@@ -1,4 +1,4 @@
-"""`llmc changes | undo | trash | locks`: what agents changed, and back again, for a person."""
+"""`llmc changes | undo | trash | locks`: lists and undoes what agents changed."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def _journal() -> Journal:
 
 
 def _app(changes: Sequence[Change]) -> App:
-    """The engines on whatever roots these changes were made below: a person's word is not bound to a server's."""
+    """The engines on the roots of these changes: a person is not bound to a server's roots."""
     roots = dict.fromkeys(root for change in changes for root in change.roots if os.path.isdir(root))
     loaded = load()
     return App(loaded.config, list(roots) or [os.getcwd()], loaded.data_dir)

@@ -24,7 +24,7 @@ _MARKS = {"ok": "ok      ", "missing": "missing ", "broken": "BROKEN  "}
 _COLOURS = {"ok": "32", "missing": "33", "broken": "1;31"}
 _OLDEST_PYTHON = (3, 11)
 
-# What each attempt of the sandbox's self-test is about, in the words of a person.
+# What each attempt of the sandbox's self-test tries to do.
 _ATTEMPTS = {
     "write_outside": "write a file outside the roots",
     "read_outside": "read a file outside the roots",
@@ -45,7 +45,7 @@ _ATTEMPTS = {
 
 
 class Check(NamedTuple):
-    """One thing that was looked at; `fix` tells what to do where it is not ok."""
+    """The result of one check; `fix` says what to do where it is not ok."""
 
     topic: str
     state: str  # ok, missing or broken
@@ -78,7 +78,7 @@ def _show(finding: Check) -> None:
 
 
 def findings(loaded: LoadedConfig) -> Iterator[Check]:
-    """Everything there is to say, from the ground up."""
+    """All checks, from the kernel up."""
     yield _python()
     yield from _kernel()
     try:
@@ -175,7 +175,7 @@ def _sandbox(app: App) -> Iterator[Check]:
 
 
 def _sockets_in_roots(app: App) -> list[str]:
-    """Those that somebody listens on now, by the name they were made under."""
+    """The unix sockets in the roots that a process listens on, by path."""
     roots = [os.fsdecode(path) for root in app.files.roots for path in (root.path, root.real)]
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
         paths = {row.rstrip("\n").split(" ", 7)[-1] for row in table if " /" in row}
@@ -195,7 +195,7 @@ def _how_to_raise(level: str, reason: str) -> str:
     if "run_as" in reason:
         return "Set mcp.sandbox.run_as to an ordinary user, or run the server as one."
     if level not in ("workspace", "landlock") or "root" in reason:
-        return ""  # the reason says it
+        return ""  # the reason says what to do
     if level == "workspace" and "not installed" in reason:
         return "apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), pacman -S bubblewrap (Arch)."
     if level == "workspace" and _in_container():
@@ -209,7 +209,7 @@ def _how_to_raise(level: str, reason: str) -> str:
 
 
 def _in_container() -> bool:
-    """Docker leaves a file, podman and systemd-nspawn a variable."""
+    """Docker creates a file, podman and systemd-nspawn set a variable."""
     return os.path.exists("/.dockerenv") or "container" in os.environ
 
 

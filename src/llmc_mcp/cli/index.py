@@ -203,7 +203,7 @@ def _heading(hit: "RankedSnippet", folder: str, here: str, coloured: bool) -> st
 
 
 def _marked(row: str, wanted: set[str], coloured: bool) -> str:
-    """A line with the words that were asked for in bold."""
+    """A line with the words of the query in bold."""
     if not coloured:
         return row
     import re

@@ -47,7 +47,7 @@ def command(given: Arguments) -> int:
 
 
 def _run(flow: str, folder: str | None, *, apply: bool) -> FlowReport:
-    """Through the gate, on the folder that was named: a person's word is not bound to a server's roots."""
+    """Call the tool on the folder that was named: a person is not bound to a server's roots."""
     loaded = load()
     loaded.config.observability.log_level = "error"
     root = folder or (downloads_folder() if flow == "organize_downloads" else ".")

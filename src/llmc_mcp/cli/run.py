@@ -30,7 +30,7 @@ def command(given: Arguments) -> int:
 
 
 def announcement(gate: Gate, listening: ListeningServer) -> str:
-    """Everything a person needs to connect a client. It has the token in it: print it, never log it."""
+    """How to connect a client. It contains the token: print it, never log it."""
     url, token = listening.url, listening.issued.owners
     header = gate.app.config.auth.header
     roots = ", ".join(root.shown for root in gate.app.files.roots)

@@ -16,7 +16,7 @@ command = Command("repo", "Checks the configuration. Exit code 1 when something 
 
 
 class ConfigFinding(NamedTuple):
-    """One thing to know. An error keeps something from working; a warning is a risk; a notice is neither."""
+    """One finding. An error prevents something from working; a warning is a risk; a notice is neither."""
 
     severity: str
     message: str
@@ -40,7 +40,7 @@ def _validate(given: Arguments) -> int:
 
 
 def findings(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
-    """Everything there is to say, worst first."""
+    """All findings, worst first."""
     yield from (ConfigFinding("error", line, "The server does not start like this.") for line in loaded.refusals)
     yield from _missing_roots(loaded)
     yield from _missing_tools(loaded)
@@ -50,7 +50,7 @@ def findings(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     for line in loaded.ignored:
         yield ConfigFinding("warning", line, "Read the file; `llmc config trust` pins it as it is, --config names it.")
     for line in loaded.notices:
-        yield ConfigFinding("notice", line, "Say it in the file, and this line goes away.")
+        yield ConfigFinding("notice", line, "Set it in the file, and this notice goes away.")
     for line in loaded.idle:
         yield ConfigFinding("notice", line, "Remove the keys, or leave them for a later version.")
 
@@ -77,7 +77,7 @@ def _missing_tools(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
 
 
 def _missing_binaries(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
-    """What somebody wrote down and this machine lacks; nobody has all of the default list."""
+    """Binaries that the configuration names and this machine lacks; the default list is not checked."""
     import shutil
 
     config, sources = loaded.config, loaded.sources

@@ -20,7 +20,7 @@ _ABOUT = """\
 Puts this server into the settings of an MCP client, with everything else in the file kept as it is, comments too. A\
  copy of the old file is kept beside it. A second run changes nothing. Without a client it lists them.
 """
-_TRIES = 3  # clients write their files while they run
+_TRIES = 3  # clients may write their files at the same time
 
 
 class _InstallRequest(NamedTuple):
@@ -37,13 +37,13 @@ class _ClientFile(NamedTuple):
     """A client's file as it was read; `text` is None where there is none."""
 
     shown: str
-    path: str  # behind links: what is read is what is written
+    path: str  # with links resolved: the same file is read and written
     text: str | None
     seen: tuple[int, int, int] | None
 
 
 class _ChangedMeanwhile(Exception):
-    """Somebody else wrote the file meanwhile."""
+    """Another process wrote the file meanwhile."""
 
 
 @declare(
@@ -135,7 +135,7 @@ def _new_entry(client: Client, request: _InstallRequest) -> dict[str, object]:
     roots = request.roots or roots_for(client, here, project=request.project)
     if not request.roots and here in roots and _holds_home(here):
         raise InvalidArgument(
-            f"it needs to know what it may reach, and {here} would be too much",
+            f"{here} is too much to open by default",
             hint="Go to a project's folder, or name one: --root DIR.",
         )
     return entry(client, server_command(), roots, request.server_flags)
@@ -202,7 +202,7 @@ def _original(client: Client, file: _ClientFile, there: dict[str, Any]) -> tuple
 
 
 def _only_lacks(client: Client, before: str, there: dict[str, Any], after: str) -> bool:
-    """Whether our entry is all the difference."""
+    """Whether our entry is the only difference."""
     try:
         return _entry_in(client, before) is None and _with_entry(client, before, there) == after
     except (Unreadable, InvalidArgument):
@@ -240,7 +240,7 @@ def _entry_in(client: Client, text: str) -> dict[str, Any] | None:
 
 
 def _with_entry(client: Client, text: str, wanted: dict[str, Any]) -> str:
-    """The text with our keys set; further keys of the entry are somebody's and stay."""
+    """The text with our keys set; other keys of the entry stay."""
     table, name = client.path()
     meant = _meaning(client, text)
     there = _entry_in(client, text)
@@ -271,7 +271,7 @@ def _without_entry(client: Client, text: str) -> str:
 
 
 def _checked(client: Client, text: str, meant: dict[str, Any]) -> str:
-    """No file is written that does not mean exactly what was meant."""
+    """Refuse a text that does not parse to exactly the intended value."""
     try:
         right = _meaning(client, text) == meant
     except Unreadable:
@@ -311,7 +311,7 @@ def _state_of(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _replace(file: _ClientFile, text: str, *, keep: bool = True) -> str | None:
-    """Write beside the file, then put it in its place at once; the name of what holds the text as it was."""
+    """Write a temporary file, then rename it over the old one; returns the name of the backup."""
     folder = os.path.dirname(file.path)
     new = os.path.join(folder, f".{os.path.basename(file.path)}.llmc-{os.getpid()}")
     try:
