@@ -19,7 +19,7 @@ from llmc_mcp.cli.completion import help_of
 from llmc_mcp.cli.install import clients
 from llmc_mcp.config.schema import Config
 from llmc_mcp.server import build
-from llmc_mcp.te.usage import USAGE as TE_USAGE
+from llmc_mcp.te.queries import te
 from llmc_mcp.web.metrics import Metrics
 from scripts import config_docs, tool_docs
 
@@ -129,7 +129,7 @@ def command_page() -> str:
         f"# Commands\n\n{_MADE}\n\nData goes to stdout, everything else to stderr; exit code 2 is a wrong command line."
     ]
     parts.append(f"## llmc-mcp\n\n{_fenced(help_of('serve'))}")
-    parts.append(f"## te\n\n{_fenced(TE_USAGE)}\n\nWhat it does with a command's output: [te.md](te.md).")
+    parts.append(f"## te\n\n{_fenced(te.help())}\n\nWhat it does with a command's output: [te.md](te.md).")
     for title, names in cli.GROUPS.items():
         for name in names:
             if name in cli.COMMANDS and name != "serve":

@@ -17,7 +17,7 @@ from llmc_mcp.config.load import parse_flags
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.gate.catalog import Catalog
-from llmc_mcp.te.usage import USAGE as TE_USAGE
+from llmc_mcp.te.queries import te
 from scripts import reference, svg
 from scripts.readme import command_lines
 
@@ -140,7 +140,9 @@ def complaint(line: str) -> str | None:
     if program == "llmc-mcp":
         return next((f"no flag {word}" for word in parse_flags(rest)[1]), None)
     if program == "te":
-        return next((f"no flag {w}" for w in rest[:1] if w.startswith("--") and w != "--" and w not in TE_USAGE), None)
+        return next(
+            (f"no flag {w}" for w in rest[:1] if w.startswith("--") and w != "--" and w not in te.first_words()), None
+        )
     if program == "llmc":
         if rest[0].startswith("-"):
             return None if rest[0] in ("--help", "--version") else f"no flag {rest[0]}"

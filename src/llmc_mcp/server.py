@@ -7,36 +7,34 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .app import App
 from .config.load import LoadedConfig, load, parse_flags
 from .config.schema import Config
 from .config.trust import ConfigError
 from .errors import LlmcError
-from .gate.catalog import MODES, Catalog
+from .gate.catalog import Catalog
 from .gate.dispatch import Gate
 from .gate.log import Log
 from .session import Session
 
-USAGE = f"""\
-usage: llmc-mcp [--root DIR]… [--mode {"|".join(MODES)}] [--config FILE] [--set KEY=VALUE]…
-                [--transport stdio|http] [--host H] [--port P]
+if TYPE_CHECKING:
+    from .command_line import Command, Handler
 
+_ABOUT = """\
 An MCP server on standard input and output, or over HTTP. File tools reach only what lies below the roots.
-
-  --root DIR       an allowed folder; may be given several times (default: the working directory)
-  --mode MODE      which tools are listed: classic = all, hybrid = a small set (default), code_execution = fewest
-  --config FILE    read this file only, instead of ~/.config/llmc/llmc.toml and ./llmc.toml
-  --set KEY=VALUE  any other setting, for example --set tools.read_timeout=5; may be given several times
-  --log-level L    debug, info, warning or error, on standard error (default: info)
-  --transport T    stdio (default), or http: MCP at /mcp and REST around it
-  --host H, --port P
-                   where HTTP listens (default: 127.0.0.1, 8080; port 0: any that is free)
-  --help, --version
 
 Settings also come from the environment (LLMC_MCP_TOOLS_READ_TIMEOUT=5). `llmc config show` lists them all.
 """
+
+
+def definition(run: "Handler | None" = None) -> "Command":
+    """The command line, for --help, the documentation and completion; a server's start does without it."""
+    from .command_line import Command, Flag, server_flags
+
+    flags = (*server_flags(), Flag("--version", "print the version"))
+    return Command("", _ABOUT, run, program="llmc-mcp", flags=flags, parsed=False)
 
 
 def _leave(message: str, code: int) -> NoReturn:
@@ -72,7 +70,7 @@ def configure(arguments: list[str]) -> LoadedConfig:
     """The configuration to start with; says on stderr what a person should know about it."""
     flags, left = parse_flags(arguments)
     if "-h" in left or "--help" in left:
-        _leave(USAGE, 0)
+        _leave(definition().help(), 0)
     if "--version" in left:
         from . import __version__
 
@@ -87,10 +85,10 @@ def configure(arguments: list[str]) -> LoadedConfig:
     return loaded
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Serve MCP until the client hangs up, or over HTTP until a signal comes."""
     try:
-        loaded = configure(sys.argv[1:])
+        loaded = configure(sys.argv[1:] if arguments is None else list(arguments))
         gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
         config = loaded.config
         gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
@@ -131,13 +129,6 @@ def _serve_http(gate: Gate) -> None:
         serve(gate, lambda at: _write(2, f"llmc-mcp: listening on {at.url}; token: {at.issued.source}\n"))
     finally:
         gate.close()
-
-
-def command(arguments: list[str]) -> int:
-    """`llmc serve`."""
-    sys.argv = ["llmc serve", *arguments]
-    main()
-    return 0
 
 
 if __name__ == "__main__":

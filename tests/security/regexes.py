@@ -19,8 +19,7 @@ sre: Any = import_module("re._constants")  # whose types nobody wrote down
 _parser: Any = import_module("re._parser")
 SOURCE = Path(str(llmc_mcp.__file__)).parent
 _FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
-# Modules whose expressions meet nothing but our own help texts; and texts of annotations, which are cut short first.
-OURS_ALONE = {"cli/completion.py"}
+# Texts of annotations, which are cut short first.
 SHORT = {"rag/parse/bind_python.py": 1_000, "rag/parse/facts.py": 1_000}
 LENGTH = 60_000
 CPU_SECONDS = 2  # linear time needs a tenth of it, quadratic time hundreds of times as much
@@ -209,5 +208,5 @@ def too_slow(expression: Expression) -> str:
 
 if __name__ == "__main__":
     for one in expressions()[0]:
-        if one.where.partition(":")[0] not in OURS_ALONE and (stumbled := too_slow(one)):
+        if stumbled := too_slow(one):
             print(f"{one.where}: {one.pattern!r} on {stumbled}…")

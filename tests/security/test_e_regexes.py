@@ -30,7 +30,6 @@ CPU_SECONDS = 5  # linear time needs less than one of them; quadratic time hours
 
 # What expressions are put together from while the program runs. None of it is a pattern of a caller.
 BUILT = {
-    ("cli/completion.py", "re.escape(typed[-1]) + ' (' + _CHOICE.pattern + ')(?![\\\\w|])'"),  # our own flags
     ("policy.py", "f'/(?:{alternatives})$' if alternatives else '(?!)'"),  # the operator's globs
     ("rag/query/bootload.py", "f'^{name}\\\\s*:'"),  # three fixed words
     ("rag/query/globs.py", "fnmatch.translate(part)"),  # a glob of at most 500 characters, name by name

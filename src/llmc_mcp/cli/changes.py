@@ -1,4 +1,4 @@
-"""`llmc changes | undo | trash | locks`: what agents changed, and back again, for a person."""
+"""`llmc changes | undo | trash | locks`: lists and undoes what agents changed."""
 
 import os
 import sys
@@ -8,39 +8,16 @@ from collections.abc import Sequence
 from ..app import App
 from ..changes.journal import Change, Journal, limits_from
 from ..changes.undo import action_of, counts_of, path_of, target_of
+from ..command_line import JSON, Arguments, Command, Flag, Positional, UsageError, declare
 from ..config.load import load
 from ..config.schema import data_directory
-from ..errors import InvalidArgument, NotFound
+from ..errors import NotFound
 from ..printing import print_json, print_line
-from ..session import Session
 from ..store.sqlite import Store
 from ..visible import visible
-from .arguments import ParsedArguments
+from .person import never, session
 
 _LISTED = 200
-_CHANGES = """\
-usage: llmc changes [--all] [--session ID] [--diff] [--json]
-
-What the file tools changed below this folder, newest first; --all: anywhere. --diff shows it as one coloured diff.
-"""
-_UNDO = """\
-usage: llmc undo [ID | --session ID] [--force]
-
-Takes back the newest change below this folder, one by its id, or a whole session's; an undo can be undone too.
---force does so even where a file changed since.
-"""
-_TRASH = """\
-usage: llmc trash [--json]            what was deleted, newest first
-       llmc trash restore ID          put it back where it was
-       llmc trash empty [ID]          remove it, or everything, for good
-
-ID is the first column of the list.
-"""
-_LOCKS = """\
-usage: llmc locks [--json]
-
-Who is changing what right now, on all servers of this user: what is locked, by which agent, and for how long.
-"""
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 
@@ -50,7 +27,7 @@ def _journal() -> Journal:
 
 
 def _app(changes: Sequence[Change]) -> App:
-    """The engines on whatever roots these changes were made below: a person's word is not bound to a server's."""
+    """The engines on the roots of these changes: a person is not bound to a server's roots."""
     roots = dict.fromkeys(root for change in changes for root in change.roots if os.path.isdir(root))
     loaded = load()
     return App(loaded.config, list(roots) or [os.getcwd()], loaded.data_dir)
@@ -61,22 +38,27 @@ def _here(change: Change) -> bool:
     return any(path == here or path.startswith(here.rstrip("/") + "/") for path in map(path_of, change.effects))
 
 
-def _never() -> None:
-    """A person who waits can press ^C."""
-
-
 # --- changes ---------------------------------------------------------------------------------------
 
 
-def changes(arguments: list[str]) -> int:
+@declare(
+    "changes",
+    "Lists what the file tools changed below this folder, newest first.",
+    flags=(
+        Flag("--all", "changes in every folder"),
+        Flag("--session", "changes of one session", "ID"),
+        Flag("--diff", "show the changes as one coloured diff"),
+        JSON,
+    ),
+)
+def changes(given: Arguments) -> int:
     """List changes, or show them as a diff."""
-    words = ParsedArguments(arguments, _CHANGES, ("--all", "--diff", "--json"), ("--session",))
-    found = _journal().history(None, words.values.get("--session"), _LISTED)
-    if "--all" not in words.given:
+    found = _journal().history(None, given.value("--session") or None, _LISTED)
+    if "--all" not in given:
         found = [change for change in found if _here(change)]
-    if "--diff" in words.given:
+    if "--diff" in given:
         _print_diff(_app(found).undoing.diff(found))
-    elif "--json" in words.given:
+    elif "--json" in given:
         rows = [row for change in found for row in _rows(change)]
         print_json(rows)
     else:
@@ -128,34 +110,41 @@ def _when(at: float) -> str:
 # --- undo ------------------------------------------------------------------------------------------
 
 
-def undo(arguments: list[str]) -> int:
+@declare(
+    "undo",
+    "Takes back the newest change below this folder, one by its id, or a whole session's; an undo can be undone, too.",
+    positionals=(Positional("ID", "the change, as llmc changes lists it", required=False),),
+    flags=(
+        Flag("--session", "every change of this session", "ID"),
+        Flag("--force", "undo even where a file changed since"),
+    ),
+)
+def undo(given: Arguments) -> int:
     """Take changes back."""
-    words = ParsedArguments(arguments, _UNDO, ("--force",), ("--session",))
-    if len(words.left) > 1 or (words.left and "--session" in words.values):
-        raise InvalidArgument(f"one id, or --session\n{_UNDO}")
-    return _undo(_chosen(words), force="--force" in words.given)
+    if given.first() and "--session" in given:
+        raise UsageError("name a change or a session, not both")
+    return _undo(_chosen(given.first(), given.value("--session")), force="--force" in given)
 
 
-def _chosen(words: ParsedArguments) -> list[Change]:
+def _chosen(change_id: str | None, session_id: str) -> list[Change]:
     journal = _journal()
-    if words.left:
-        return [journal.find(words.left[0], None)]
-    session = words.values.get("--session")
+    if change_id:
+        return [journal.find(change_id, None)]
     standing = [
         change
-        for change in journal.history(None, session, 100_000)
-        if change.undoes is None and change.undone_by is None and (session or _here(change))
+        for change in journal.history(None, session_id or None, 100_000)
+        if change.undoes is None and change.undone_by is None and (session_id or _here(change))
     ]
     if not standing:
         raise NotFound("there is no change to undo here", hint="llmc changes --all lists those of other folders.")
-    return standing if session else standing[:1]
+    return standing if session_id else standing[:1]
 
 
 def _undo(chosen: Sequence[Change], *, force: bool) -> int:
     app = _app(chosen)
-    who = Session(principal=f"uid:{os.getuid()}", session_id=f"llmc-{os.getpid()}", agent_id="llmc")
+    who = session()
     for change in chosen:
-        undone = app.undoing.undo(who, change, force, _never)
+        undone = app.undoing.undo(who, change, force, never)
         for record in change.effects:
             print_line(f"undone: {action_of(change, record)} {path_of(record)}")
         print(f"to redo: llmc undo {undone.redo_id}", file=sys.stderr)
@@ -166,19 +155,14 @@ def _undo(chosen: Sequence[Change], *, force: bool) -> int:
 # --- trash -----------------------------------------------------------------------------------------
 
 
-def trash(arguments: list[str]) -> int:
-    """List what was deleted, put it back, or remove it for good."""
-    words = ParsedArguments(arguments, _TRASH, ("--json",))
-    verb, *ids = words.left or ["list"]
-    journal = _journal()
-    if verb == "restore" and len(ids) == 1:
-        return _undo([journal.find(ids[0], None)], force=False)
-    if verb == "empty" and len(ids) <= 1:
-        return _empty(ids[0] if ids else None)
-    if verb != "list" or ids:
-        raise InvalidArgument(f"unknown: {' '.join(words.left)}\n{_TRASH}")
-    found = journal.trashed()
-    if "--json" in words.given:
+_TRASHED = Positional("ID", "the first column of the list")
+trash = Command("trash", "What agents deleted: list it, restore it, or remove it for good.", default="list")
+
+
+@trash.verb("list", "what was deleted, newest first", flags=(JSON,))
+def _list_trash(given: Arguments) -> int:
+    found = _journal().trashed()
+    if "--json" in given:
         rows = [dict(zip(("entry", "undo_id", "path", "kind", "bytes", "at"), row, strict=True)) for row in found]
         print_json(rows)
         return 0
@@ -189,8 +173,14 @@ def trash(arguments: list[str]) -> int:
     return 0
 
 
-def _empty(change_id: str | None) -> int:
-    app = _app(())
+@trash.verb("restore", "put it back where it was", positionals=(_TRASHED,))
+def _restore(given: Arguments) -> int:
+    return _undo([_journal().find(given.positionals[0], None)], force=False)
+
+
+@trash.verb("empty", "remove it, or everything, for good", positionals=(_TRASHED._replace(required=False),))
+def _empty(given: Arguments) -> int:
+    app, change_id = _app(()), given.first()
     gone = [row[0] for row in app.changes.journal.trashed() if change_id in (None, row[1])]
     if change_id and not gone:
         raise NotFound(f"nothing of {change_id} is in the trash")
@@ -203,15 +193,17 @@ def _empty(change_id: str | None) -> int:
 # --- locks -----------------------------------------------------------------------------------------
 
 
-def locks(arguments: list[str]) -> int:
+@declare(
+    "locks",
+    "Lists what is being changed right now on all servers of this user: what is locked, by which agent, for how long.",
+    flags=(JSON,),
+)
+def locks(given: Arguments) -> int:
     """List leases."""
-    words = ParsedArguments(arguments, _LOCKS, ("--json",))
-    if words.left:
-        raise InvalidArgument(f"unknown: {words.left[0]}\n{_LOCKS}")
     from ..store.leases import Leases
 
     found = Leases(Store(data_directory()), 0).all()
-    if "--json" in words.given:
+    if "--json" in given:
         rows = [{**lease._asdict(), "over": lease.over} for lease in found]
         print_json(rows)
         return 0

@@ -1,23 +1,22 @@
-"""`llmc completion bash|zsh|fish`: what a shell is to evaluate so that Tab knows llmc, llmc-mcp and te.
+"""`llmc completion bash|zsh|fish`: the shell code that completes llmc, llmc-mcp and te.
 
-Nothing about a command is written twice: the shell asks `llmc completion --words COMMAND`, which reads the help text of
-that command, where every flag and every verb stands.
+The shell asks `llmc completion --words COMMAND LINE`, which answers from the declarations of the commands.
 """
 
-import contextlib
-import importlib
-import io
-import re
-import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from ..command_line import Arguments, Positional, declare
+from ..te.init import SHELLS
 from ..te.init import completion as te_completion
-from .install.clients import BY_NAME
-from .main import COMMANDS
+from ..te.queries import te
+from .main import COMMANDS, find
 
-_USAGE = """\
-usage: llmc completion bash|zsh|fish
+if TYPE_CHECKING:
+    from ..command_line import Command
 
-Prints what makes Tab complete llmc, llmc-mcp and te:
+_ABOUT = """\
+Prints the shell code that makes Tab complete llmc, llmc-mcp and te:
 
   bash   eval "$(llmc completion bash)"    in ~/.bashrc
   zsh    eval "$(llmc completion zsh)"     in ~/.zshrc, after compinit
@@ -46,23 +45,18 @@ complete -c llmc-mcp -a "(command llmc completion --words (commandline -opc) 2>/
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
-_FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
-_CHOICE = re.compile(r"[a-z_]+(?:\|[a-z_]+)+")
-_VERB = re.compile(r"^(?:usage:)?\s+llmc (?P<command>[a-z-]+) (?P<verb>[a-z]+)\b", re.MULTILINE)
+
+@declare("completion", _ABOUT, positionals=(Positional("SHELL", "", SHELLS, required=False),))
+def command(given: Arguments) -> int:
+    """Print a shell's script."""
+    shell = given.first()
+    print(_SCRIPTS[shell] + te_completion(shell, te.first_words()) if shell else command.help(), end="")
+    return 0
 
 
-def command(arguments: list[str]) -> int:
-    """Print a script, or what may come next on a command line."""
-    match arguments:
-        case ["--words", *line]:
-            print("\n".join(words_after(line)))
-        case ["-h"] | ["--help"] | []:
-            print(_USAGE, end="")
-        case [shell] if shell in _SCRIPTS:
-            print(_SCRIPTS[shell] + te_completion(shell), end="")
-        case _:
-            print(_USAGE, end="", file=sys.stderr)
-            return 2
+@command.verb("--words", "", parsed=False)
+def _print_words(given: Arguments) -> int:
+    print("\n".join(words_after(given.rest)))
     return 0
 
 
@@ -77,25 +71,22 @@ def words_after(line: list[str]) -> list[str]:
         return list(COMMANDS)
     if typed[0] not in COMMANDS:
         return []
-    text = help_of(typed[0])
-    if len(typed) > 1 and typed[-1] in ("--root", "--config", "--set", "--session"):
-        return []
-    if found := re.search(re.escape(typed[-1]) + r" (" + _CHOICE.pattern + r")(?![\w|])", text):
-        return found.group(1).split("|")
-    verbs = [found["verb"] for found in _VERB.finditer(text) if found["command"] == typed[0]] if len(typed) == 1 else []
-    clients = list(BY_NAME) if typed[0] == "install" else []
-    return list(dict.fromkeys([*verbs, *clients, *_FLAG.findall(text), "--help"]))
+    return list(dict.fromkeys(_words(find(typed[0]), typed[1:])))
+
+
+def _words(command: "Command", typed: list[str]) -> Iterator[str]:
+    if typed and typed[0] in command.verbs:
+        yield from _words(command.verbs[typed[0]], typed[1:])
+        return
+    flags = {flag.name: flag for flag in command.all_flags()}
+    flag = flags.get(typed[-1]) if typed else None
+    if flag is not None and flag.value:
+        yield from flag.choices
+        return
+    words = command.first_words()
+    yield from words if not typed else (word for word in words if word not in command.verbs)
 
 
 def help_of(name: str) -> str:
     """What `llmc NAME --help` prints."""
-    module, _, function = COMMANDS[name][0].partition(":")
-    printed = io.StringIO()
-    if name == "serve":
-        from ..server import USAGE
-
-        return USAGE
-    run = getattr(importlib.import_module(f"..{module}", __package__), function or "command")
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        run(["--help"])
-    return printed.getvalue()
+    return find(name).help()

@@ -5,39 +5,24 @@ import sys
 
 import msgspec
 
-from ..config.load import FILE_NAME, Flags, LoadedConfig, load, parse_flags, read_bytes
+from ..command_line import JSON, Arguments, Command, Positional
+from ..config.load import FILE_NAME, Flags, LoadedConfig, load, read_bytes
 from ..config.schema import SettingKey, data_directory, get_key, keys, sections
 from ..config.trust import ConfigError, pin, unpin
 from ..printing import print_json, print_line
 
-_USAGE = f"""\
-usage: llmc config show [--json] [the server's flags]   every setting in force, and where it was set
-       llmc config trust [FILE]                         let ./{FILE_NAME} widen what the server may do, as it is now
-       llmc config untrust [FILE]                       take that back
-
-Everything that can be set stands in DOCS/configuration.md; llmc repo validate says what is wrong or risky.
-"""
-
-
-def command(arguments: list[str]) -> int:
-    """Run one of the three."""
-    verb, *rest = arguments or ["--help"]
-    if verb == "show":
-        return _show(rest)
-    if verb in ("trust", "untrust") and len(rest) <= 1:
-        path = _workspace_file(rest[0] if rest else FILE_NAME)
-        return _trust(path) if verb == "trust" else _untrust(path)
-    asked_for_help = verb in ("-h", "--help", "help")
-    print(_USAGE, end="", file=sys.stdout if asked_for_help else sys.stderr)
-    return 0 if asked_for_help else 2
+command = Command(
+    "config",
+    "Shows the configuration in force, and lets a folder's own file widen it. DOCS/configuration.md lists every"
+    " setting; llmc repo validate says what is wrong or risky.",
+)
+_FILE = Positional("FILE", f"a {FILE_NAME} or its folder (default: this folder)", required=False)
 
 
-def _show(arguments: list[str]) -> int:
-    flags, left = parse_flags(arguments)
-    if [argument for argument in left if argument != "--json"]:
-        raise ConfigError(f"unknown argument {left[0]!r}; see llmc config --help")
-    loaded = load(flags)
-    if left:
+@command.verb("show", "every setting in force, and where it was set", flags=(JSON,), server_flags=True)
+def _show(given: Arguments) -> int:
+    loaded = load(given.server)
+    if "--json" in given:
         print_json(_as_data(loaded))
     else:
         for line in _as_text(loaded):
@@ -85,7 +70,9 @@ def _shown(loaded: LoadedConfig, key: SettingKey) -> str:
     return key.shown(get_key(loaded.config, key.name))
 
 
-def _trust(path: str) -> int:
+@command.verb("trust", f"let ./{FILE_NAME} widen what the server may do, as it is now", positionals=(_FILE,))
+def _trust(given: Arguments) -> int:
+    path = _workspace_file(given.first() or FILE_NAME)
     content = read_bytes(path, path)
     if content is None:
         raise ConfigError(f"{path}: no such file")
@@ -98,7 +85,9 @@ def _trust(path: str) -> int:
     return 0
 
 
-def _untrust(path: str) -> int:
+@command.verb("untrust", "take that back", positionals=(_FILE,))
+def _untrust(given: Arguments) -> int:
+    path = _workspace_file(given.first() or FILE_NAME)
     there_was = unpin(path, data_directory())
     print(f"{'no longer trusted:' if there_was else 'was not trusted:'} {path}")
     return 0

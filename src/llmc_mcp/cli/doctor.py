@@ -9,23 +9,22 @@ from typing import NamedTuple
 import msgspec
 
 from ..app import App
-from ..config.load import LoadedConfig, load, parse_flags
-from ..config.trust import ConfigError
+from ..command_line import JSON, Arguments, declare
+from ..config.load import LoadedConfig, load
 from ..errors import LlmcError
 from ..files.off_limits import is_below_any
 
-_USAGE = """\
-usage: llmc doctor [--json] [the server's flags: --root DIR, --config FILE …]
+_ABOUT = """\
+What this machine offers the server, from the kernel up: how files, searches and commands are confined, which attempts\
+ to break out were tried and prevented, and how to get what is missing.
 
-What this machine offers the server, from the kernel up: how files, searches and commands are confined, which attempts
-to break out were tried and prevented, and how to get what is missing.
 Exit code 1 when something does not work; what is merely missing leaves it 0.
 """
 _MARKS = {"ok": "ok      ", "missing": "missing ", "broken": "BROKEN  "}
 _COLOURS = {"ok": "32", "missing": "33", "broken": "1;31"}
 _OLDEST_PYTHON = (3, 11)
 
-# What each attempt of the sandbox's self-test is about, in the words of a person.
+# What each attempt of the sandbox's self-test tries to do.
 _ATTEMPTS = {
     "write_outside": "write a file outside the roots",
     "read_outside": "read a file outside the roots",
@@ -46,7 +45,7 @@ _ATTEMPTS = {
 
 
 class Check(NamedTuple):
-    """One thing that was looked at; `fix` tells what to do where it is not ok."""
+    """The result of one check; `fix` says what to do where it is not ok."""
 
     topic: str
     state: str  # ok, missing or broken
@@ -55,16 +54,11 @@ class Check(NamedTuple):
     details: tuple[str, ...] = ()
 
 
-def command(arguments: list[str]) -> int:
+@declare("doctor", _ABOUT, flags=(JSON,), server_flags=True)
+def command(given: Arguments) -> int:
     """Print the findings."""
-    if "-h" in arguments or "--help" in arguments:
-        print(_USAGE, end="")
-        return 0
-    flags, left = parse_flags(arguments)
-    if unknown := [argument for argument in left if argument != "--json"]:
-        raise ConfigError(f"unknown argument {unknown[0]!r}; see llmc doctor --help")
-    found = list(findings(load(flags)))
-    if left:
+    found = list(findings(load(given.server)))
+    if "--json" in given:
         print(msgspec.json.format(msgspec.json.encode([finding._asdict() for finding in found]), indent=2).decode())
     else:
         for finding in found:
@@ -84,7 +78,7 @@ def _show(finding: Check) -> None:
 
 
 def findings(loaded: LoadedConfig) -> Iterator[Check]:
-    """Everything there is to say, from the ground up."""
+    """All checks, from the kernel up."""
     yield _python()
     yield from _kernel()
     try:
@@ -181,7 +175,7 @@ def _sandbox(app: App) -> Iterator[Check]:
 
 
 def _sockets_in_roots(app: App) -> list[str]:
-    """Those that somebody listens on now, by the name they were made under."""
+    """The unix sockets in the roots that a process listens on, by path."""
     roots = [os.fsdecode(path) for root in app.files.roots for path in (root.path, root.real)]
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
         paths = {row.rstrip("\n").split(" ", 7)[-1] for row in table if " /" in row}
@@ -201,7 +195,7 @@ def _how_to_raise(level: str, reason: str) -> str:
     if "run_as" in reason:
         return "Set mcp.sandbox.run_as to an ordinary user, or run the server as one."
     if level not in ("workspace", "landlock") or "root" in reason:
-        return ""  # the reason says it
+        return ""  # the reason says what to do
     if level == "workspace" and "not installed" in reason:
         return "apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), pacman -S bubblewrap (Arch)."
     if level == "workspace" and _in_container():
@@ -215,7 +209,7 @@ def _how_to_raise(level: str, reason: str) -> str:
 
 
 def _in_container() -> bool:
-    """Docker leaves a file, podman and systemd-nspawn a variable."""
+    """Docker creates a file, podman and systemd-nspawn set a variable."""
     return os.path.exists("/.dockerenv") or "container" in os.environ
 
 

@@ -2,44 +2,30 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import cast
 
-from ..app import App, Context
-from ..config.load import load
-from ..errors import InvalidArgument
+from ..command_line import JSON, Arguments, Flag, Positional, declare
 from ..printing import print_json, print_line, print_lines
-from ..session import Session
 from ..tools import code_graph
 from ..tools.index_common import caller_of
+from .person import context, gate_on, indexed_folder
 
-Answer = TypeVar("Answer")
-
-_WHERE_USED = """\
-usage: llmc where-used SYMBOL [--limit N] [--json]
-
-Who uses a symbol: a name, Class.method, path:Class.method or module.Class.method. Each place is graded: exact, likely,
-or name_only where only the name is the same.
-"""
-_INSPECT = """\
-usage: llmc inspect SYMBOL|FILE [--source] [--json]
-
-What a symbol or a file is: its signature and documentation, who uses it, what it uses, its tests, its last commit.
-"""
-_MAP = """\
-usage: llmc map [FOLDER] [--tokens N] [--json]
-
-What everything else in a repository leans on, the most important first, in about N tokens (default: 1000).
-"""
-_TIME_S = 600.0
+_MOST_USES = 1_000  # that rag_where_used lists
+_REPLY_BYTES = 1 << 30  # nothing is cut: a person has a pager
 
 
-def where_used(arguments: list[str]) -> int:
-    """Print who uses a symbol; exit code 1 for nobody."""
-    words, options = _parsed(arguments, _WHERE_USED, flags=("--json",), valued=("--limit",))
-    limit = _number(options, "--limit", 200)
-    found = _with_context(".", lambda ctx: code_graph.rag_where_used(ctx, _one(words, _WHERE_USED), limit))
-    if "--json" in options:
+@declare(
+    "where-used",
+    "Lists who uses a symbol. Each place is graded: exact, likely, or name_only where only the name is the same. Exit"
+    " code 1 when nobody uses it.",
+    positionals=(Positional("SYMBOL", "a name, Class.method, path:Class.method or module.Class.method"),),
+    flags=(Flag("--limit", "how many places", "N", default="200"), JSON),
+)
+def where_used(given: Arguments) -> int:
+    """Print who uses a symbol."""
+    limit = given.number("--limit", most=_MOST_USES)
+    found = cast(code_graph.Uses, _call("rag_where_used", {"symbol": given.positionals[0], "limit": limit}))
+    if "--json" in given:
         print_json(found)
         return 0 if found.items else 1
     for row in found.items:
@@ -50,14 +36,19 @@ def where_used(arguments: list[str]) -> int:
     return 0 if found.items else 1
 
 
-def inspect(arguments: list[str]) -> int:
+@declare(
+    "inspect",
+    "Shows what a symbol or a file is: its signature and documentation, who uses it, what it uses, its tests, its last"
+    " commit.",
+    positionals=(Positional("SYMBOL|FILE", "a file, or a symbol as llmc where-used takes it"),),
+    flags=(Flag("--source", "print its whole source"), JSON),
+)
+def inspect(given: Arguments) -> int:
     """Print what a symbol or a file is."""
-    words, options = _parsed(arguments, _INSPECT, flags=("--json", "--source"), valued=())
-    what = _one(words, _INSPECT)
-    path = os.path.realpath(what) if os.path.isfile(what) else None
-    symbol = None if path else what
-    found = _with_context(".", lambda ctx: code_graph.inspect(ctx, path, symbol, "--source" in options))
-    if "--json" in options:
+    name = given.positionals[0]
+    subject = {"path": os.path.realpath(name)} if os.path.isfile(name) else {"symbol": name}
+    found = cast(code_graph.Inspection, _call("inspect", {**subject, "include_full_source": "--source" in given}))
+    if "--json" in given:
         print_json(found)
         return 0
     print_line(f"{_relative(found.path)}:{found.lines}  {found.kind} {found.symbol or ''}")
@@ -85,18 +76,23 @@ def inspect(arguments: list[str]) -> int:
     return 0
 
 
-def repository_map(arguments: list[str]) -> int:
+@declare(
+    "map",
+    "Prints what everything else in a repository depends on, the most important first. Exit code 1 for an empty map.",
+    positionals=(Positional("FOLDER", "the repository (default: the one you are in)", required=False),),
+    flags=(Flag("--tokens", "about how many tokens", "N", default="1000"), JSON),
+)
+def repository_map(given: Arguments) -> int:
     """Print a map of the repository."""
-    words, options = _parsed(arguments, _MAP, flags=("--json",), valued=("--tokens",))
-    tokens = _number(options, "--tokens", 1_000)
-    if len(words) > 1:
-        raise InvalidArgument(f"one folder at a time\n{_MAP}")
-
-    def ask(ctx: Context) -> list[str]:
-        return [drawn.text for drawn in ctx.app.maps.draw(tokens, caller_of(ctx))]
-
-    drawn = "\n".join(_with_context(words[0] if words else ".", ask))
-    if "--json" in options:
+    tokens = given.number("--tokens", most=100_000)
+    gate = gate_on(indexed_folder(given.first() or "."))
+    try:
+        ctx = context(gate)
+        maps = gate.ask(ctx, "map", {"tokens": tokens}, lambda: gate.app.maps.draw(tokens, caller_of(ctx)))
+    finally:
+        gate.close()
+    drawn = "\n".join(one.text for one in maps)
+    if "--json" in given:
         print_json({"map": drawn})
     elif drawn:
         print_lines(drawn)
@@ -105,64 +101,12 @@ def repository_map(arguments: list[str]) -> int:
     return 0 if drawn else 1
 
 
-def _with_context(folder: str, ask: Callable[[Context], Answer]) -> Answer:
-    loaded = load()
-    app = App(loaded.config, [_home_of(folder)], loaded.data_dir)
-    session = Session(principal=f"uid:{os.getuid()}", session_id=f"llmc-{os.getpid()}", agent_id="llmc")
-    context = Context(app, session, correlation_id=f"llmc-{os.getpid()}")
-    context.limit_time(_TIME_S)
+def _call(tool: str, arguments: dict[str, object]) -> object:
+    gate = gate_on(indexed_folder("."))
     try:
-        return ask(context)
+        return gate.call(context(gate), tool, arguments, reply_bytes=_REPLY_BYTES)
     finally:
-        app.close()
-
-
-def _home_of(folder: str) -> str:
-    """The folder whose index is meant: the repository that a folder lies in, else the folder itself."""
-    here = above = os.path.realpath(folder)
-    if not os.path.isdir(here):
-        raise InvalidArgument(f"{folder}: not a folder")
-    while above != os.path.dirname(above):
-        if os.path.exists(os.path.join(above, ".git")):
-            return above
-        above = os.path.dirname(above)
-    return here
-
-
-def _parsed(
-    arguments: Sequence[str], usage: str, *, flags: Sequence[str], valued: Sequence[str]
-) -> tuple[list[str], dict[str, str]]:
-    words: list[str] = []
-    options: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word in ("-h", "--help"):
-            print(usage, end="")
-            raise SystemExit(0)
-        if word in flags:
-            options[word] = "yes"
-        elif name in valued and (equals or rest):
-            options[name] = value if equals else rest.pop(0)
-        elif word.startswith("-") and word != "-":
-            raise InvalidArgument(f"unknown argument {word!r}\n{usage}")
-        else:
-            words.append(word)
-    return words, options
-
-
-def _one(words: list[str], usage: str) -> str:
-    if len(words) != 1:
-        raise InvalidArgument(f"one symbol is needed\n{usage}")
-    return words[0]
-
-
-def _number(options: dict[str, str], name: str, default: int) -> int:
-    value = options.get(name, str(default))
-    if not value.isdecimal() or not 0 < int(value) <= 100_000:
-        raise InvalidArgument(f"{name} takes a number from 1 on, not {value!r}")
-    return int(value)
+        gate.close()
 
 
 def _relative(path: str) -> str:
@@ -170,7 +114,7 @@ def _relative(path: str) -> str:
     return path if shown.startswith("../..") else shown
 
 
-def _print_gaps(complete: code_graph.Coverage) -> None:
-    """What an answer does not rest on, where there is something to say."""
-    if complete.files_failed:
-        print(f"note: {complete.files_failed:,} files could not be parsed, or not in full", file=sys.stderr)
+def _print_gaps(coverage: code_graph.Coverage) -> None:
+    """Say which part of the repository an answer lacks."""
+    if coverage.files_failed:
+        print(f"note: {coverage.files_failed:,} files could not be parsed, or not in full", file=sys.stderr)

@@ -4,34 +4,32 @@ import os
 import sys
 import time
 
+from ..command_line import JSON, Arguments, Positional, UsageError, declare
 from ..config.load import load
 from ..files.handles import Handle, Handles, policy_from
 from ..printing import print_bytes, print_json, print_line
 from ..store.root_sets import folder_of, paths_of
 from ..store.sqlite import Store
 
-_USAGE = """\
-usage: llmc handles [--json]      list your handles, newest first
-       llmc handles ID            print what a handle holds
 
-A reply that was cut, a search, a command's output: what did not fit is kept under a handle for a while.
-"""
-
-
-def command(arguments: list[str]) -> int:
+@declare(
+    "handles",
+    "Lists your handles, newest first, or prints what one holds. What does not fit into a reply (a search, a command's"
+    " output) is kept under a handle for a while.",
+    positionals=(Positional("ID", "print what this handle holds", required=False),),
+    flags=(JSON,),
+)
+def command(given: Arguments) -> int:
     """List handles, or print one."""
-    if arguments in (["-h"], ["--help"]):
-        print(_USAGE, end="")
-        return 0
+    handle_id = given.first()
+    if handle_id and "--json" in given:
+        raise UsageError("--json is for the list")
     loaded = load()
     handles, principal = Handles(Store(loaded.data_dir), policy_from(loaded.config), None), f"uid:{os.getuid()}"
-    if arguments in ([], ["--json"]):
-        _list(handles.list(principal), as_json=bool(arguments))
-        return 0
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(_USAGE, end="", file=sys.stderr)
-        return 2
-    return _print(handles, handles.find(principal, arguments[0]))
+    if handle_id:
+        return _print(handles, handles.find(principal, handle_id))
+    _list(handles.list(principal), as_json="--json" in given)
+    return 0
 
 
 def _list(found: list[Handle], *, as_json: bool) -> None:

@@ -3,36 +3,20 @@
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..app import App
+from ..command_line import JSON, Arguments, Flag, Positional, declare
 from ..config.load import load
-from ..errors import InvalidArgument, ResourceBusy
+from ..errors import ResourceBusy
 from ..printing import print_json
-from ..session import Session
 from ..visible import visible
-from .arguments import ParsedArguments
+from .person import indexed_folder, never, session
 
 if TYPE_CHECKING:
     from ..rag.build.keeper import News
-    from ..rag.query.search import QueryCaller, RankedSnippet, SearchResult
+    from ..rag.query.search import QueryCaller, RankedSnippet, Scope, SearchResult
 
-_INDEX = """\
-usage: llmc index [PATH] [--full] [--json]
-
-Brings the code index of a folder (the one you are in) up to date. Searches do that by themselves; this shows how it
-goes. --full builds it anew. What .gitignore and .ragignore leave out is left out.
-"""
-_SEARCH = """\
-usage: llmc search QUERY... [--scope repo|docs|both] [--limit N] [--glob GLOB] [--lines N] [--json] [--no-color]
-
-Finds code by what it does or by its name: llmc search where are retries configured. Works offline.
-
-  --scope    repo: code (default); docs: Markdown and the like; both
-  --limit N  how many hits (default: 8)
-  --glob     only files whose path matches: '*.py', 'src/**/*.ts'
-  --lines N  lines shown of each hit (default: 12)
-"""
 _FOREVER_S = 24 * 3600.0
 _TOKENS_A_LINE = 14
 _BAR = 24
@@ -43,28 +27,10 @@ def _app(folder: str) -> App:
     return App(loaded.config, [folder], loaded.data_dir)
 
 
-def _home_of(folder: str) -> str:
-    """The folder whose index is meant: the repository that a folder lies in, else the folder itself."""
-    here = os.path.realpath(folder)
-    if not os.path.isdir(here):
-        raise InvalidArgument(f"{folder}: not a folder")
-    above = here
-    while above != os.path.dirname(above):
-        if os.path.exists(os.path.join(above, ".git")):
-            return above
-        above = os.path.dirname(above)
-    return here
-
-
 def _caller(bar: "_Bar") -> "QueryCaller":
     from ..rag.query.search import QueryCaller
 
-    who = Session(principal=f"uid:{os.getuid()}", session_id=f"llmc-{os.getpid()}", agent_id="llmc")
-    return QueryCaller(who, time.monotonic() + _FOREVER_S, _never, bar.show)
-
-
-def _never() -> None:
-    """A person who waits can press ^C."""
+    return QueryCaller(session(), time.monotonic() + _FOREVER_S, never, bar.show)
 
 
 class _Bar:
@@ -94,16 +60,21 @@ class _Bar:
 # --- index -----------------------------------------------------------------------------------------
 
 
-def index(arguments: list[str]) -> int:
+@declare(
+    "index",
+    "Brings the code index of a folder up to date. Searches do that by themselves; this shows the progress. Files that"
+    " .gitignore or .ragignore exclude are not indexed.",
+    positionals=(Positional("PATH", "the folder (default: this one)", required=False),),
+    flags=(Flag("--full", "build the index anew"), JSON),
+    dashed_words=True,
+)
+def index(given: Arguments) -> int:
     """Build or update the index of a folder."""
-    words = ParsedArguments(arguments, _INDEX, ("--full", "--json"), free=True)
-    if len(words.left) > 1:
-        raise InvalidArgument(f"one folder at a time\n{_INDEX}")
-    folder = _home_of(words.left[0] if words.left else ".")
+    folder = indexed_folder(given.first() or ".")
     app, bar = _app(folder), _Bar()
     started = time.monotonic()
     try:
-        (news,) = app.rag.refresh(None, "--full" in words.given, _caller(bar))
+        (news,) = app.rag.refresh(None, "--full" in given, _caller(bar))
         (stats,) = app.rag.stats()
     finally:
         bar.clear()
@@ -125,7 +96,7 @@ def index(arguments: list[str]) -> int:
         "seconds": round(time.monotonic() - started, 2),
         "notes": stats.notes,
     }
-    if "--json" in words.given:
+    if "--json" in given:
         print_json(row)
         return 0
     print(f"{folder}: {totals.files:,} files, {totals.chunks:,} chunks, {totals.symbols:,} symbols")
@@ -141,31 +112,45 @@ def index(arguments: list[str]) -> int:
 # --- search ----------------------------------------------------------------------------------------
 
 
-def search(arguments: list[str]) -> int:
-    """Print what a question finds; exit code 1 for nothing, like grep."""
-    valued = ("--scope", "--limit", "--glob", "--lines")
-    words = ParsedArguments(arguments, _SEARCH, ("--json", "--no-color"), valued, free=True)
-    if not words.left:
-        raise InvalidArgument(f"what are you looking for?\n{_SEARCH}")
-    scope = words.values.get("--scope", "repo")
-    if scope not in ("repo", "docs", "both"):
-        raise InvalidArgument(f"--scope is repo, docs or both, not {scope!r}")
+@declare(
+    "search",
+    "Finds code by what it does or by its name: llmc search where are retries configured. Works offline. Exit code 1"
+    " when nothing is found.",
+    positionals=(Positional("QUERY", "", repeated=True),),
+    flags=(
+        Flag("--scope", "repo: code; docs: Markdown and the like; both", "SCOPE", ("repo", "docs", "both"), "repo"),
+        Flag("--limit", "how many hits", "N", default="8"),
+        Flag("--glob", "only files whose path matches: '*.py', 'src/**/*.ts'", "GLOB"),
+        Flag("--lines", "lines shown of each hit", "N", default="12"),
+        JSON,
+        Flag("--no-color", "no colours, as with NO_COLOR"),
+    ),
+    dashed_words=True,
+)
+def search(given: Arguments) -> int:
+    """Print the hits of a query; exit code 1 for none, like grep."""
     from ..rag.query.search import CodeQuery
 
-    limit, lines = words.number("--limit", 8), words.number("--lines", 12)
-    asked = CodeQuery(" ".join(words.left), scope, limit, limit * lines * _TOKENS_A_LINE, words.values.get("--glob"))
-    folder = _home_of(".")
+    limit, lines = given.number("--limit"), given.number("--lines")
+    query = CodeQuery(
+        " ".join(given.positionals),
+        cast("Scope", given.value("--scope")),
+        limit,
+        limit * lines * _TOKENS_A_LINE,
+        given.value("--glob") or None,
+    )
+    folder = indexed_folder(".")
     app, bar = _app(folder), _Bar()
     try:
-        answer = app.rag.search(asked, _caller(bar))
+        answer = app.rag.search(query, _caller(bar))
     finally:
         bar.clear()
         app.close()
-    if "--json" in words.given:
+    if "--json" in given:
         print_json([_row(hit) for hit in answer.hits])
     else:
-        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "--no-color" not in words.given
-        _print(answer, asked.text, folder, coloured)
+        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "--no-color" not in given
+        _print(answer, query.text, folder, coloured)
     if answer.freshness != "fresh":
         print(f"note: {answer.freshness}", file=sys.stderr)
     return 0 if answer.hits else 1
@@ -218,7 +203,7 @@ def _heading(hit: "RankedSnippet", folder: str, here: str, coloured: bool) -> st
 
 
 def _marked(row: str, wanted: set[str], coloured: bool) -> str:
-    """A line with the words that were asked for in bold."""
+    """A line with the words of the query in bold."""
     if not coloured:
         return row
     import re

@@ -3,62 +3,72 @@
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..errors import LlmcError
-from ..visible import visible
 
-# Name → the module whose `command(arguments) -> exit code` runs it, or `module:function` where several share one,
-# and a line of help. Imported when asked for.
-COMMANDS = {
-    "serve": ("server", "the MCP server itself; the same as llmc-mcp (see: llmc serve --help)"),
-    "run": ("cli.run", "serve this folder over HTTP; prints URL, token and client configuration"),
-    "install": (
-        "cli.install.command",
-        "put the server into Claude Code, Cursor, VS Code, Codex, Zed …; --list, --uninstall",
-    ),
-    "completion": ("cli.completion", "what makes Tab complete llmc, llmc-mcp and te in bash, zsh or fish"),
-    "smoke": ("cli.smoke", "start the server on this folder, call it once, print a client configuration"),
-    "onboard": ("cli.onboard", "tidy your downloads, explain this repository, or tell how this machine does"),
-    "stats": ("cli.stats", "calls per tool: how many, how fast, at what price"),
-    "calls": ("cli.stats:calls", "the latest calls, newest first"),
-    "token": ("cli.token", "list, add or remove tokens of HTTP clients, with scopes"),
-    "config": ("cli.config", "show the configuration in force, trust or untrust this folder's llmc.toml"),
-    "doctor": ("cli.doctor", "what this machine offers the server, what it lacks, how to get it (--json)"),
-    "changes": ("cli.changes:changes", "what agents changed below this folder; --diff shows it"),
-    "undo": ("cli.changes:undo", "take back the newest change here, one by its id, or a session's"),
-    "trash": ("cli.changes:trash", "what agents deleted; trash restore ID, trash empty"),
-    "locks": ("cli.changes:locks", "who is changing what right now"),
-    "handles": ("cli.handles", "list what earlier replies left behind, or print one of them"),
-    "index": ("cli.index:index", "build or update the code index of this folder, with a progress bar"),
-    "search": ("cli.index:search", "find code by what it does or by its name: llmc search QUERY..."),
-    "where-used": ("cli.graph:where_used", "who uses a symbol: a name, Class.method or path:Class.method"),
-    "inspect": ("cli.graph:inspect", "what a symbol or a file is, who uses it, what it uses"),
-    "map": ("cli.graph:repository_map", "what everything else in this repository leans on, in 1,000 tokens"),
-    "repo": ("cli.validate", "repo validate: check the configuration and the tools, with a hint per finding"),
-}
+if TYPE_CHECKING:
+    from ..command_line import Command
 
-
-# What `llmc --help` shows together.
+# By the groups that `llmc --help` shows: a command's name, the `module` or `module:name` that holds its declaration (a
+# Command, by default called `command`), and a line of help. A module is imported when its command is run.
 GROUPS = {
-    "Connect": ("install", "run", "serve", "smoke"),
-    "What agents did": ("changes", "undo", "trash", "locks", "calls", "stats", "handles"),
-    "Have something done": ("onboard",),
-    "Search and understand code": ("index", "search", "where-used", "inspect", "map"),
-    "Set up and check": ("doctor", "config", "repo", "token", "completion"),
+    "Connect": {
+        "install": (
+            "cli.install.command",
+            "put the server into Claude Code, Cursor, VS Code, Codex, Zed …; --list, --uninstall",
+        ),
+        "run": ("cli.run", "serve this folder over HTTP; prints URL, token and client configuration"),
+        "serve": ("cli.serve", "the MCP server itself; the same as llmc-mcp (see: llmc serve --help)"),
+        "smoke": ("cli.smoke", "start the server on this folder, call it once, print a client configuration"),
+    },
+    "What agents did": {
+        "changes": ("cli.changes:changes", "what agents changed below this folder; --diff shows it"),
+        "undo": ("cli.changes:undo", "take back the newest change here, one by its id, or a session's"),
+        "trash": ("cli.changes:trash", "what agents deleted; trash restore ID, trash empty"),
+        "locks": ("cli.changes:locks", "who is changing what right now"),
+        "calls": ("cli.stats:calls", "the latest calls, newest first"),
+        "stats": ("cli.stats", "calls per tool: how many, how fast, at what price"),
+        "handles": ("cli.handles", "list what earlier replies left behind, or print one of them"),
+    },
+    "Have something done": {
+        "onboard": ("cli.onboard", "tidy your downloads, explain this repository, or check this machine's health"),
+    },
+    "Search and understand code": {
+        "index": ("cli.index:index", "build or update the code index of this folder, with a progress bar"),
+        "search": ("cli.index:search", "find code by what it does or by its name: llmc search QUERY..."),
+        "where-used": ("cli.graph:where_used", "who uses a symbol: a name, Class.method or path:Class.method"),
+        "inspect": ("cli.graph:inspect", "what a symbol or a file is, who uses it, what it uses"),
+        "map": ("cli.graph:repository_map", "what everything else in this repository depends on, in 1,000 tokens"),
+    },
+    "Set up and check": {
+        "doctor": ("cli.doctor", "what this machine offers the server, what it lacks, how to get it (--json)"),
+        "config": ("cli.config", "show the configuration in force, trust or untrust this folder's llmc.toml"),
+        "repo": ("cli.validate", "repo validate: check the configuration and the tools, with a hint per finding"),
+        "token": ("cli.token", "list, add or remove tokens of HTTP clients, with scopes"),
+        "completion": (
+            "cli.completion",
+            "shell code that completes llmc, llmc-mcp and te in bash, zsh or fish",
+        ),
+    },
 }
+COMMANDS = {name: entry for entries in GROUPS.values() for name, entry in entries.items()}
 
 
 def usage() -> str:
     """What `llmc --help` prints."""
-    grouped = {name for names in GROUPS.values() for name in names}
-    groups = {**GROUPS, "More": tuple(name for name in COMMANDS if name not in grouped)}
     parts = [
-        f"\n{title}:\n" + "".join(f"  {name:14} {COMMANDS[name][1]}\n" for name in names if name in COMMANDS)
-        for title, names in groups.items()
-        if any(name in COMMANDS for name in names)
+        f"\n{title}:\n" + "".join(f"  {name:14} {summary}\n" for name, (_, summary) in entries.items())
+        for title, entries in GROUPS.items()
     ]
     return "usage: llmc COMMAND [ARGUMENTS]\n" + "".join(parts) + "\nllmc COMMAND --help says more; llmc --version.\n"
+
+
+def find(name: str) -> "Command":
+    """The declaration of a command."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    return getattr(importlib.import_module(f"..{module}", __package__), attribute or "command")
 
 
 def main() -> None:
@@ -71,9 +81,9 @@ def main() -> None:
     elif name == "--version":
         print(f"llmc {__version__}")
     elif name in COMMANDS:
-        raise SystemExit(_run(COMMANDS[name][0], arguments))
+        raise SystemExit(_run(name, arguments))
     else:
-        print(f"llmc: unknown command {name!r}{_nearest(name)}\n{usage()}", end="", file=sys.stderr)
+        print(f"llmc: unknown command {name!r}{_nearest(name)}\nhint: llmc --help lists them", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -84,16 +94,17 @@ def _nearest(name: str) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-def _run(entry: str, arguments: list[str]) -> int:
-    module, _, function = entry.partition(":")
+def _run(name: str, arguments: list[str]) -> int:
     try:
-        return getattr(importlib.import_module(f"..{module}", __package__), function or "command")(arguments)
+        return find(name)(arguments)
     except LlmcError as exc:
+        from ..visible import visible
+
         for line in exc.message.splitlines():
             print(f"llmc: {visible(line)}", file=sys.stderr)
         if exc.hint:
             print("hint:", visible(exc.hint, keep="\n"), file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush to
+    except BrokenPipeError:  # the reader of our output is gone; there is nothing left to flush to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

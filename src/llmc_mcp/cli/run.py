@@ -1,26 +1,26 @@
-"""`llmc run`: serve a folder over HTTP and say how to connect; what `make run` starts."""
+"""`llmc run`: serve a folder over HTTP and print how to connect; `make run` starts it."""
 
 import json
 
+from ..command_line import Arguments, declare
 from ..gate.dispatch import Gate
 from ..server import build, configure
 from ..web.serve import ListeningServer, serve
 from .install.clients import BY_NAME, llmc_command
 
-_USAGE = """\
-usage: llmc run [--port P] [--host H] [--root DIR]… [the server's other flags: llmc serve --help]
-
-Serves this folder over HTTP until ^C, and prints URL, token, sandbox level and what to tell a client. The token is made
-once and kept for the next time. Port 0 takes any that is free.
+_ABOUT = """\
+Serves this folder over HTTP until ^C, and prints URL, token, sandbox level and the configuration for a client. The\
+ token is made once and kept for the next time.
 """
 
 
-def command(arguments: list[str]) -> int:
+@declare("run", _ABOUT, server_flags=True, parsed=False)
+def command(given: Arguments) -> int:
     """Serve until ^C."""
-    if "-h" in arguments or "--help" in arguments:
-        print(_USAGE, end="")
+    if {"-h", "--help"} & set(given.rest):
+        print(command.help(), end="")
         return 0
-    loaded = configure(["--set", "observability.log_level=warning", *arguments, "--transport", "http"])
+    loaded = configure(["--set", "observability.log_level=warning", *given.rest, "--transport", "http"])
     gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
     try:
         serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
@@ -30,7 +30,7 @@ def command(arguments: list[str]) -> int:
 
 
 def announcement(gate: Gate, listening: ListeningServer) -> str:
-    """Everything a person needs to connect a client. It has the token in it: print it, never log it."""
+    """How to connect a client. It contains the token: print it, never log it."""
     url, token = listening.url, listening.issued.owners
     header = gate.app.config.auth.header
     roots = ", ".join(root.shown for root in gate.app.files.roots)

@@ -1,4 +1,4 @@
-"""`llmc smoke`: prove that the server works here, through the protocol, and say how to connect a client."""
+"""`llmc smoke`: check that the server works here, through the protocol, and print how to connect a client."""
 
 import json
 import os
@@ -6,20 +6,19 @@ import subprocess
 import sys
 from typing import Any
 
-from ..errors import Internal, InvalidArgument
+from ..command_line import Arguments, declare
+from ..errors import Internal
 from .install.clients import BY_NAME, as_json, claude_code_command, llmc_command, server_command
 
 _PREVIEW_LINES = 6
-_USAGE = """\
-usage: llmc smoke
-
-Starts the server on this folder, lists its tools, reads README.md or the folder through it, and prints how to connect
-a client. Exit code 0 when all of it worked.
+_ABOUT = """\
+Starts the server on this folder, lists its tools, reads README.md or the folder through it, and prints how to connect\
+ a client. Exit code 0 when all of it worked.
 """
 
 
 class _ServerProcess:
-    """A server process, spoken to line by line."""
+    """A server process, used over stdio."""
 
     def __init__(self, root: str) -> None:
         command = [sys.executable, "-P", "-m", "llmc_mcp.server", "--root", root, "--log-level", "warning"]
@@ -50,13 +49,10 @@ class _ServerProcess:
         return self._process.wait(timeout=10)
 
 
-def command(arguments: list[str]) -> int:
+@declare("smoke", _ABOUT)
+def command(given: Arguments) -> int:
     """`llmc smoke`."""
-    if arguments in (["-h"], ["--help"]):
-        print(_USAGE, end="")
-        return 0
-    if arguments:
-        raise InvalidArgument(f"unknown argument {arguments[0]!r}", hint="llmc smoke --help")
+    del given
     return run(os.getcwd())
 
 
@@ -67,8 +63,8 @@ def run(folder: str) -> int:
         hello = server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
         tools = server.ask("tools/list", {})["tools"]
         health = json.loads(server.call("health", {}))
-        tool, asked = _something_to_read(folder)
-        meta, _, text = server.call(tool, asked).partition("\n")
+        tool, arguments = _something_to_read(folder)
+        meta, _, text = server.call(tool, arguments).partition("\n")
     finally:
         code = server.close()
     print(f"{hello['serverInfo']['name']} {hello['serverInfo']['version']} on {folder}")
@@ -76,7 +72,7 @@ def run(folder: str) -> int:
     print(f"{len(tools)} tools listed ({len(json.dumps(tools)):,} characters):")
     for tool in tools:
         print(f"  {tool['name']:22} {tool['description']}")
-    print(f"\n{tool} {asked['path']} -> {meta}")
+    print(f"\n{tool} {arguments['path']} -> {meta}")
     print("\n".join(f"  | {line}" for line in text.splitlines()[:_PREVIEW_LINES]))
     print(f"\n{client_configuration(folder)}")
     return code
@@ -89,7 +85,7 @@ def _something_to_read(folder: str) -> tuple[str, dict[str, Any]]:
 
 
 def client_configuration(folder: str) -> str:
-    """What to paste where."""
+    """The configuration for clients, to paste."""
     command = server_command()
     return (
         f"Connect a client ({', '.join(BY_NAME)}):\n"

@@ -3,38 +3,26 @@
 import sys
 import time
 
+from ..command_line import JSON, Arguments, Flag, declare
 from ..config.schema import data_directory
-from ..errors import InvalidArgument
 from ..printing import print_json, print_line
 from ..store.calls import ToolTotals, by_tool, newest
 from ..store.root_sets import folder_of, paths_of
 from ..store.sqlite import Store
 from ..visible import visible
 
-_STATS = """\
-usage: llmc stats [--days N] [--json]
 
-Calls per tool over all servers of this user: how many, how many failed, how fast (median, 95th percentile), estimated
-tokens in and out, and how many were kept from the model by cutting replies. --days N: of the last N days only.
-"""
-_CALLS = """\
-usage: llmc calls [-n N] [--tool NAME] [--json]
-
-The latest calls, newest first: when, how long, how it ended, which tool, with what. Secrets are never recorded.
-
-  -n N          how many (default: 20)
-  --tool NAME   of this tool only
-"""
-
-
-def command(arguments: list[str]) -> int:
-    """`llmc stats`."""
-    options = _options(arguments, {"--days": 0}, _STATS)
-    if options is None:
-        return 0
-    days = _number(options, "--days")
+@declare(
+    "stats",
+    "Calls per tool over all servers of this user: how many, how many failed, how fast (median, 95th percentile),"
+    " estimated tokens in and out, and how many tokens were saved by cutting replies.",
+    flags=(Flag("--days", "only the last N days; 0: all", "N", default="0"), JSON),
+)
+def command(given: Arguments) -> int:
+    """Print totals per tool."""
+    days = given.number("--days", least=0)
     totals = by_tool(Store(data_directory()), None, since=time.time() - days * 86_400 if days else 0.0)
-    if "--json" in options:
+    if "--json" in given:
         print_json([one._asdict() for one in totals])
     elif totals:
         _print_totals(totals)
@@ -43,13 +31,15 @@ def command(arguments: list[str]) -> int:
     return 0
 
 
-def calls(arguments: list[str]) -> int:
-    """`llmc calls`."""
-    options = _options(arguments, {"-n": 20, "--tool": ""}, _CALLS)
-    if options is None:
-        return 0
-    found = newest(Store(data_directory()), None, _number(options, "-n"), tool=options.get("--tool") or None)
-    if "--json" in options:
+@declare(
+    "calls",
+    "The latest calls, newest first: when, how long, how it ended, which tool, with what. Secrets are never recorded.",
+    flags=(Flag("-n", "how many", "N", default="20"), Flag("--tool", "calls of this tool only", "NAME"), JSON),
+)
+def calls(given: Arguments) -> int:
+    """Print the latest calls."""
+    found = newest(Store(data_directory()), None, given.number("-n", least=0), tool=given.value("--tool") or None)
+    if "--json" in given:
         print_json([{**one._asdict(), "roots": paths_of(one.roots)} for one in found])
         return 0
     for call in found:
@@ -59,28 +49,6 @@ def calls(arguments: list[str]) -> int:
     if not found:
         print("no calls yet", file=sys.stderr)
     return 0
-
-
-def _options(arguments: list[str], known: dict[str, object], usage: str) -> dict[str, str] | None:
-    if "-h" in arguments or "--help" in arguments:
-        print(usage, end="")
-        return None
-    options, todo = {name: str(value) for name, value in known.items()}, list(arguments)
-    while todo:
-        name, has_value, value = todo.pop(0).partition("=")
-        if name == "--json" and not has_value:
-            options[name] = "yes"
-        elif name in known and (has_value or todo):
-            options[name] = value if has_value else todo.pop(0)
-        else:
-            raise InvalidArgument(f"unknown argument {name!r}", hint=usage.splitlines()[0])
-    return options
-
-
-def _number(options: dict[str, str], name: str) -> int:
-    if not options[name].isdigit():
-        raise InvalidArgument(f"{name} {options[name]}: expected a whole number")
-    return int(options[name])
 
 
 def _print_totals(totals: list[ToolTotals]) -> None:

@@ -1,44 +1,45 @@
-"""`llmc token`: who else may call this server over HTTP, and what he may do."""
+"""`llmc token`: the named tokens of HTTP clients, and their scopes."""
 
 import sys
 import time
 
+from ..command_line import Arguments, Command, Flag, Positional
 from ..config.schema import data_directory
 from ..web.auth import SCOPES, add, remove, stored
 
-_USAGE = f"""\
-usage: llmc token list
-       llmc token add NAME [--scopes {",".join(SCOPES)}]   print a new token, once (default: read)
-       llmc token remove NAME
+command = Command(
+    "token",
+    "Manages named tokens of HTTP clients. Scopes: read = tools that change nothing, write = tools that change files,"
+    " exec = tools that start processes, admin = everybody's statistics. Only hashes are stored.",
+    default="list",
+)
+_NAME = Positional("NAME", "the token's name")
 
-Who else may call a server over HTTP, and what he may do: read = tools that change nothing, write = tools that change
-files, exec = tools that start processes, admin = everybody's statistics. Only hashes are kept.
-"""
 
-
-def command(arguments: list[str]) -> int:
-    """List, add or remove named tokens."""
-    match arguments:
-        case [] | ["list"]:
-            for name, token in stored(data_directory()).items():
-                made = time.strftime("%Y-%m-%d", time.localtime(token.created))
-                print(f"{name:24} {','.join(token.scopes):24} {made}")
-        case ["add", name]:
-            _add(name, "read")
-        case ["add", name, "--scopes", scopes]:
-            _add(name, scopes)
-        case ["remove", name]:
-            remove(data_directory(), name)
-            print("No server takes it any more.", file=sys.stderr)
-        case ["-h"] | ["--help"]:
-            print(_USAGE, end="")
-        case _:
-            print(_USAGE, end="", file=sys.stderr)
-            return 2
+@command.verb("list", "names, scopes and dates of all tokens")
+def _list(given: Arguments) -> int:
+    del given
+    for name, token in stored(data_directory()).items():
+        created = time.strftime("%Y-%m-%d", time.localtime(token.created))
+        print(f"{name:24} {','.join(token.scopes):24} {created}")
     return 0
 
 
-def _add(name: str, scopes: str) -> None:
-    token = add(data_directory(), name, tuple(scope for scope in scopes.split(",") if scope))
-    print(token)
-    print("Keep it: only its hash is stored. Servers that run take it from now on.", file=sys.stderr)
+@command.verb(
+    "add",
+    "print a new token, once",
+    positionals=(_NAME,),
+    flags=(Flag("--scopes", f"a list of {', '.join(SCOPES)}", "SCOPE,…", default="read"),),
+)
+def _add(given: Arguments) -> int:
+    scopes = tuple(scope for scope in given.value("--scopes").split(",") if scope)
+    print(add(data_directory(), given.positionals[0], scopes))
+    print("Keep it: only its hash is stored. Running servers accept it from now on.", file=sys.stderr)
+    return 0
+
+
+@command.verb("remove", "revoke a token", positionals=(_NAME,))
+def _remove(given: Arguments) -> int:
+    remove(data_directory(), given.positionals[0])
+    print("No server accepts it any more.", file=sys.stderr)
+    return 0

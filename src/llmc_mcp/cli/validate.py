@@ -1,47 +1,35 @@
 """`llmc repo validate`: what is wrong or risky about a configuration, with a hint for each finding."""
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from ..config.load import LoadedConfig, load, parse_flags
+from ..command_line import JSON, Arguments, Command
+from ..config.load import LoadedConfig, load
 from ..config.trust import ConfigError
 from ..errors import LlmcError
 from ..gate.catalog import Catalog
 
-_USAGE = """\
-usage: llmc repo validate [--json] [--config FILE] [the server's other flags]
-
-Exit code 1 when something is wrong; warnings alone leave it 0.
-"""
+command = Command("repo", "Checks the configuration. Exit code 1 when something is wrong; warnings alone leave it 0.")
 
 
 class ConfigFinding(NamedTuple):
-    """One thing to know. An error keeps something from working; a warning is a risk; a notice is neither."""
+    """One finding. An error prevents something from working; a warning is a risk; a notice is neither."""
 
     severity: str
     message: str
     hint: str
 
 
-def command(arguments: list[str]) -> int:
-    """Print the findings."""
-    verb, *rest = arguments or ["--help"]
-    if verb != "validate" or "--help" in rest or "-h" in rest:
-        asked_for_help = verb in ("-h", "--help", "help", "validate")
-        print(_USAGE, end="", file=sys.stdout if asked_for_help else sys.stderr)
-        return 0 if asked_for_help else 2
-    flags, left = parse_flags(rest)
-    if [argument for argument in left if argument != "--json"]:
-        raise ConfigError(f"unknown argument {left[0]!r}; see llmc repo validate --help")
+@command.verb("validate", "print what is wrong or risky, with a hint each", flags=(JSON,), server_flags=True)
+def _validate(given: Arguments) -> int:
     try:
-        found = list(findings(load(flags)))
+        found = list(findings(load(given.server)))
     except ConfigError as exc:
         found = [ConfigFinding("error", problem, "DOCS/configuration.md lists every key.") for problem in exc.problems]
-    if left:
+    if "--json" in given:
         rows = [finding._asdict() for finding in found]
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
@@ -52,7 +40,7 @@ def command(arguments: list[str]) -> int:
 
 
 def findings(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
-    """Everything there is to say, worst first."""
+    """All findings, worst first."""
     yield from (ConfigFinding("error", line, "The server does not start like this.") for line in loaded.refusals)
     yield from _missing_roots(loaded)
     yield from _missing_tools(loaded)
@@ -62,7 +50,7 @@ def findings(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     for line in loaded.ignored:
         yield ConfigFinding("warning", line, "Read the file; `llmc config trust` pins it as it is, --config names it.")
     for line in loaded.notices:
-        yield ConfigFinding("notice", line, "Say it in the file, and this line goes away.")
+        yield ConfigFinding("notice", line, "Set it in the file, and this notice goes away.")
     for line in loaded.idle:
         yield ConfigFinding("notice", line, "Remove the keys, or leave them for a later version.")
 
@@ -89,7 +77,7 @@ def _missing_tools(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
 
 
 def _missing_binaries(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
-    """What somebody wrote down and this machine lacks; nobody has all of the default list."""
+    """Binaries that the configuration names and this machine lacks; the default list is not checked."""
     import shutil
 
     config, sources = loaded.config, loaded.sources

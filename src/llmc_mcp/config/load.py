@@ -1,4 +1,4 @@
-"""From the command line, the environment and files to one configuration, and the question whose word counts.
+"""Loads the configuration from the command line, the environment and files, by precedence and trust.
 
 Command line > environment > files > defaults. A file is the one that --config or LLMC_CONFIG names; otherwise the
 user's own, and the `llmc.toml` of the working directory. That last one came with somebody's repository: it may
@@ -19,17 +19,43 @@ from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, lies_in, one_line
 
 FILE_NAME = "llmc.toml"
 _ENV = "LLMC_MCP_"
-_FLAGS = {
-    "--mode": "mode",
-    "--log-level": "observability.log_level",
-    "--transport": "server.transport",
-    "--host": "server.host",
-    "--port": "server.port",
-}
+
+
+class ServerFlag(NamedTuple):
+    """A flag of llmc-mcp: the name of its value, its help, and the setting that it sets."""
+
+    name: str
+    value: str
+    help: str
+    setting: str = ""
+    repeated: bool = False
+
+
+SERVER_FLAGS = (
+    ServerFlag("--root", "DIR", "an allowed folder (default: the working directory)", repeated=True),
+    ServerFlag(
+        "--mode",
+        "MODE",
+        "which tools are listed: classic = all, hybrid = a small set (default), code_execution = fewest",
+        "mode",
+    ),
+    ServerFlag("--config", "FILE", "read this file only, instead of ~/.config/llmc/llmc.toml and ./llmc.toml"),
+    ServerFlag("--set", "KEY=VALUE", "any other setting, for example --set tools.read_timeout=5", repeated=True),
+    ServerFlag(
+        "--log-level",
+        "LEVEL",
+        "debug, info, warning or error, on standard error (default: info)",
+        "observability.log_level",
+    ),
+    ServerFlag("--transport", "T", "stdio (default), or http: MCP at /mcp and REST around it", "server.transport"),
+    ServerFlag("--host", "H", "the address that HTTP listens on (default: 127.0.0.1)", "server.host"),
+    ServerFlag("--port", "P", "its port; 0 takes any that is free (default: 8080)", "server.port"),
+)
+_FLAGS = {flag.name: flag.setting for flag in SERVER_FLAGS}
 
 
 class GivenSetting(NamedTuple):
-    """A key that somebody set. `spelled`: the value is still text, from the command line or the environment."""
+    """A key and its value. `spelled`: the value is still text, from the command line or the environment."""
 
     key: str
     value: object
@@ -38,7 +64,7 @@ class GivenSetting(NamedTuple):
 
 
 class Flags(msgspec.Struct):
-    """What the command line says about the configuration."""
+    """The flags that concern the configuration."""
 
     config_file: str = ""
     roots: list[str] = []
@@ -53,19 +79,19 @@ class LoadedConfig(msgspec.Struct):
     data_dir: str
     files: list[str]  # that were read
     sources: dict[str, str]  # where every value that is not a default was set
-    ignored: list[str]  # what a workspace's file asked for and did not get
+    ignored: list[str]  # settings of a workspace's file that were refused
     idle: list[str]  # what is set but not in force in this version
     risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
     notices: list[str]  # the rest
     refusals: list[str]  # why a server must not start like this
 
     def changed(self) -> dict[str, object]:
-        """What differs from the defaults, as it may be shown."""
+        """What differs from the defaults, without secrets."""
         settings = [(key, get_key(self.config, name)) for name in self.sources if (key := find_key(name)) is not None]
         return {key.name: key.visible(value) for key, value in settings if value != key.default}
 
     def lines(self) -> list[str]:
-        """Everything a start says, loudest first."""
+        """The messages of a start, the most urgent first."""
         return [*(f"WARNING: {risk}" for risk in self.risks), *self.ignored, *self.notices, *self.idle]
 
 
@@ -74,7 +100,7 @@ def parse_flags(arguments: Iterable[str]) -> tuple[Flags, list[str]]:
     flags, left, todo = Flags(), list[str](), list(arguments)
     while todo:
         flag, has_value, value = todo.pop(0).partition("=")
-        if flag not in ("--root", "--config", "--set", *_FLAGS):
+        if flag not in _FLAGS:
             left.append(flag + has_value + value)
             continue
         if not has_value:
@@ -139,7 +165,7 @@ def load(
 
 
 class _ConfigDraft:
-    """The configuration while it is put together: each value with where it was set."""
+    """A configuration being merged: each value with where it was set."""
 
     def __init__(self) -> None:
         self.config = Config()
@@ -149,7 +175,7 @@ class _ConfigDraft:
         self.problems: list[str] = []
 
     def apply(self, settings: Iterable[GivenSetting]) -> None:
-        """Set what somebody who may has said."""
+        """Apply trusted settings."""
         for setting in settings:
             typed = self._typed(setting)
             if typed is not None:
@@ -157,14 +183,14 @@ class _ConfigDraft:
                 self.sources[setting.key] = setting.origin
 
     def tighten(self, wishes: Iterable[GivenSetting], directory: str) -> None:
-        """Grant what a file that nobody vouched for may ask for, and say what it may not."""
+        """Apply an untrusted file's settings where they tighten; the others are reported as ignored."""
         roots = [os.path.realpath(root) for root in _absolute(self.config.configured_roots()[0] or (".",), directory)]
         for wish in wishes:
             typed = self._typed(wish)
             if typed is None:
                 continue
             key, asked = typed
-            if key.rule == "beneath":  # a link that leads out is judged, and later opened, as what it leads to
+            if key.rule == "beneath":  # a link is judged, and later opened, as its target
                 asked = tuple(os.path.realpath(path) for path in _absolute(asked, directory))
             in_force = get_key(self.config, wish.key)
             granted = _granted(key, in_force, asked, roots)
@@ -191,7 +217,7 @@ class _ConfigDraft:
 
 
 def _granted(key: SettingKey, base: Any, asked: Any, roots: list[str]) -> Any:
-    """What of a wish that may only tighten `base` is granted: all of it, the part that tightens, or `base`."""
+    """The part of an untrusted value that tightens `base`: all of it, some of it, or `base` itself."""
     match key.rule:
         case "free":
             return asked
@@ -260,7 +286,7 @@ def _read_file(path: str, shown: str) -> _ConfigFile | None:
         what, _, where = str(exc).rpartition(" (at line ")
         line = where.partition(",")[0]
         raise ConfigError(f"{shown}:{line}: {what}" if what else f"{shown}: {exc}") from None
-    except ValueError as exc:  # numbers of thousands of digits, dates that are none
+    except ValueError as exc:  # numbers of thousands of digits, invalid dates
         raise ConfigError(f"{shown}: {exc}") from None
     except RecursionError:
         raise ConfigError(f"{shown}: nested too deeply") from None
@@ -273,8 +299,8 @@ def _read_file(path: str, shown: str) -> _ConfigFile | None:
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
-    """A configuration file's content, None when there is none; whatever is not a plain small file is refused."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO would wait for somebody to write
+    """A configuration file's content, None when there is none; anything but a small regular file is refused."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a FIFO would wait for a writer
     try:
         _demand_plain_file(os.stat(path), shown)
         fd = os.open(path, flags)
@@ -403,7 +429,7 @@ def _in_plain_words(message: str) -> str:
 
 
 def _unknown(name: str) -> str:
-    """What to say about a key that does not exist, with the one that was meant."""
+    """The message about an unknown key, with the nearest known one."""
     import difflib
 
     section, _, last = name.rpartition(".")
@@ -417,11 +443,11 @@ def _unknown(name: str) -> str:
     return f"unknown key mcp.{name}" + (f", did you mean mcp.{elsewhere[0]}?" if elsewhere else "")
 
 
-# --- what follows from it ----------------------------------------------------------------------------
+# --- mode, roots, refusals ----------------------------------------------------------------------------
 
 
 def _choose_mode(merged: _ConfigDraft, files: list[_ConfigFile]) -> list[str]:
-    """Without a file the small set; a file from before there were modes means what it meant then."""
+    """Choose the mode: without a file hybrid; a file without a mode is read as before modes existed."""
     if "mode" in merged.sources or not any(file.is_ours for file in files):
         return []
     merged.config.mode = "code_execution" if merged.config.code_execution.enabled else "classic"
@@ -431,7 +457,7 @@ def _choose_mode(merged: _ConfigDraft, files: list[_ConfigFile]) -> list[str]:
 
 
 def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[list[str], dict[str, str], list[str]]:
-    """The roots, what is risky about them, and why they cannot be used."""
+    """The roots, their risks, and the reasons to refuse them."""
     configured, written_in = merged.config.configured_roots()
     written_out = bool(flags.roots) or (bool(configured) and written_in not in merged.untrusted)
     roots = _absolute(flags.roots or configured or (directory,), directory)
@@ -478,19 +504,19 @@ def _idle(merged: _ConfigDraft, data_dir: str) -> list[str]:
     for name in merged.sources:
         key = find_key(name)
         if name == "docker.data_volume" and merged.config.docker.data_volume == data_dir:
-            continue  # it asks for what is so
+            continue  # it is set to the value in force
         if key is not None and key.not_in_force:
             by_reason.setdefault(key.not_in_force, []).append(f"mcp.{name}")
     return [f"not in force in this version: {', '.join(names)} ({why})" for why, names in by_reason.items()]
 
 
-# --- small things ---------------------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------------------
 
 
 def _working_directory() -> str:
     try:
         return os.getcwd()
-    except OSError:  # somebody removed it
+    except OSError:  # it was removed
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Which workspace files a person has vouched for: by content, so that a changed file is a stranger again."""
+"""Trusted workspace files, pinned by content: a changed file is untrusted again."""
 
 import os
 import stat
@@ -9,11 +9,11 @@ from ..errors import InvalidArgument
 
 PINS = "trusted.json"
 MAX_FILE_BYTES = 1 << 20
-_LONGEST_LINE = 300  # of a notice: all of them together fit into a pipe that nobody reads
+_LONGEST_LINE = 300  # of a notice: all notices together fit into a pipe that nobody reads
 
 
 class ConfigError(InvalidArgument):
-    """The configuration is wrong; one line for everything that is."""
+    """The configuration has mistakes; one line for each."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = [one_line(problem) for problem in problems]
@@ -21,13 +21,13 @@ class ConfigError(InvalidArgument):
 
 
 def one_line(text: str) -> str:
-    """One line that cannot repaint a terminal: file names and keys in it may be anybody's."""
+    """Text as one line without control characters: file names and keys in it are untrusted."""
     clean = "".join(char if char.isprintable() else "?" for char in text)
     return clean if len(clean) <= _LONGEST_LINE else f"{clean[:_LONGEST_LINE]}…"
 
 
 def is_pinned(path: str, content: bytes, data_dir: str) -> bool:
-    """Whether `llmc config trust` has seen this file with this very content."""
+    """Whether `llmc config trust` pinned this file with this content."""
     expected = read_pins(data_dir, path).get(_pin_name(path))
     return expected is not None and expected == _digest(content)
 
@@ -45,7 +45,7 @@ def pin(path: str, content: bytes, data_dir: str) -> str:
 
 
 def unpin(path: str, data_dir: str) -> bool:
-    """Take trust back; whether there was any."""
+    """Remove a pin; returns whether there was one."""
     pins = read_pins(data_dir, path)
     if _pin_name(path) not in pins:
         return False
@@ -55,7 +55,7 @@ def unpin(path: str, data_dir: str) -> bool:
 
 
 def read_pins(data_dir: str, path: str) -> dict[str, str]:
-    """Path → sha256; nothing unless the list is ours alone and lies where the workspace of `path` cannot bring it."""
+    """Path → sha256; empty unless the list is writable by us alone and lies outside the workspace of `path`."""
     if lies_in(os.path.realpath(data_dir), os.path.dirname(_pin_name(path))):
         return {}
     try:
@@ -96,11 +96,11 @@ def _digest(content: bytes) -> str:
 
 
 def _pin_name(path: str) -> str:
-    """One name for a file however its folder is reached; the file itself may be a link, its content is what counts."""
+    """A file's path with its folder resolved; the file itself may be a link, since its content is pinned."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(folder), name)
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Whether a path is a folder or below it, both spelled out."""
+    """Whether an absolute path is a folder or below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,4 +1,4 @@
-"""The command behind `te`: started, waited for, and died like. Every `te` pays for this module: it stays light."""
+"""Starts the command behind `te`, waits for it and exits like it. Every `te` imports this module: it stays light."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from types import FrameType
 
-TYPE_CHECKING = False  # as typing's, which is not imported for it
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing
 if TYPE_CHECKING:
     from typing import NoReturn
 
@@ -19,13 +19,13 @@ NOT_EXECUTABLE = 126
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_AT_ONCE = 1 << 20  # bytes moved by one call, and held by a pipe where the kernel lets us
+_AT_ONCE = 1 << 20  # bytes moved by one call, and held by a pipe where the kernel allows it
 _READ = 1 << 18
 _F_SETPIPE_SZ = 1031
 
 
 class NotStarted(Exception):
-    """The command is not there or can't be executed; `code` is what a shell would answer."""
+    """The command does not exist or can't be executed; `code` is the exit code of a shell."""
 
     def __init__(self, word: str, exc: OSError) -> None:
         missing = isinstance(exc, FileNotFoundError)
@@ -34,7 +34,7 @@ class NotStarted(Exception):
 
 
 class WrappedCommand:
-    """A running command that gets the signals we get."""
+    """A running command; signals are forwarded to it."""
 
     def __init__(self, argv: list[str], *, stdout: int = 1, stderr: int = 2) -> None:
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in ((stdout, 1), (stderr, 2)) if fd != number]
@@ -45,13 +45,13 @@ class WrappedCommand:
         except OSError as exc:
             raise NotStarted(argv[0], exc) from None
         for number in _FORWARDED:
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup: what was ignored stays so, here and there
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup: an ignored signal stays ignored
                 signal.signal(number, self._forward)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         del frame
         if number in _FROM_A_TERMINAL and _in_foreground():
-            return  # the terminal told the command, too: it is in our group
+            return  # the terminal signals the command itself: it is in our process group
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
@@ -76,7 +76,7 @@ def _in_foreground() -> bool:
 
 
 def pipe() -> tuple[int, int]:
-    """A pipe that holds as much as it may."""
+    """A pipe with the largest buffer allowed."""
     ends = os.pipe2(os.O_CLOEXEC)
     import fcntl
 
@@ -90,7 +90,7 @@ def pipe() -> tuple[int, int]:
 def run_through(argv: list[str], *, counted: bool = True) -> tuple[int, int]:
     """Run a command on our own stdout; returns its exit code and how many bytes it printed, 0 where unseen.
 
-    `counted`: also what goes to a pipe is counted, which then goes through our hands.
+    `counted`: output to a pipe is counted as well, which means copying it.
     """
     kind = os.fstat(1).st_mode
     if counted and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
@@ -113,7 +113,7 @@ def _run_counted(argv: list[str]) -> tuple[int, int]:
     os.close(end)
     moved, open_still = pump(source, 1, os.pidfd_open(child.pid))
     code = child.wait()
-    if open_still and os.fork() == 0:  # something the command left running still prints: go on for it
+    if open_still and os.fork() == 0:  # a child that the command left behind still prints
         pump(source, 1)
         os._exit(0)
     os.close(source)
@@ -121,7 +121,7 @@ def _run_counted(argv: list[str]) -> tuple[int, int]:
 
 
 def pieces(sources: dict[int, str], ended: int) -> Iterator[tuple[str, bytes]]:
-    """What a command prints, by stream, until it ended and nothing is left; its children may go on without us."""
+    """The output of a command, by stream, until it ended and the pipes are empty; its children are not waited for."""
     poll = select.poll()
     for fd in (*sources, ended):
         poll.register(fd, select.POLLIN)
@@ -143,8 +143,8 @@ def pieces(sources: dict[int, str], ended: int) -> Iterator[tuple[str, bytes]]:
 def pump(source: int, target: int, ended: int = -1) -> tuple[int, bool]:
     """Move bytes until the pipe ends, or nothing is left in it once `ended`, a pidfd, is ready.
 
-    Returns how many, and whether somebody still holds the pipe. A reader who leaves closes the pipe: the command
-    is told the way it would be without us.
+    Returns how many, and whether a process still holds the pipe. When the reader is gone the pipe is closed, and
+    the command gets the SIGPIPE that it would get without us.
     """
     os.set_blocking(source, False)
     poll = select.poll()
@@ -170,14 +170,14 @@ def pump(source: int, target: int, ended: int = -1) -> tuple[int, bool]:
 
 
 def _move(source: int, target: int) -> int:
-    """Some bytes from a pipe to wherever; BlockingIOError when the pipe is empty."""
+    """Move some bytes out of a pipe; BlockingIOError when it is empty."""
     while True:
         try:
             return os.splice(source, target, _AT_ONCE)
         except BlockingIOError:
             if not select.select([source], [], [], 0)[0]:
                 raise
-            select.select([], [target], [])  # the reader is slow, and did not want to wait for us
+            select.select([], [target], [])  # the target is non-blocking and full
         except OSError as exc:
             if exc.errno != errno.EINVAL:
                 raise
@@ -187,7 +187,7 @@ def _move(source: int, target: int) -> int:
 
 
 def write(target: int, data: bytes) -> None:
-    """All of it, also to a target that does not wait."""
+    """Write all of it, also to a non-blocking target."""
     view = memoryview(data)
     while view:
         try:
@@ -197,7 +197,7 @@ def write(target: int, data: bytes) -> None:
 
 
 def end_like(code: int) -> "NoReturn":
-    """Exit as the command did; whoever waits for us sees what he would have seen without us."""
+    """Exit as the command did, by the same code or signal."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # one dump is enough
         if -code != signal.SIGKILL:

@@ -1,4 +1,4 @@
-"""What `te` stands for among root sets: the repository around the current folder or, outside of one, the folder.
+"""The root set of `te`: the repository around the current folder or, outside of one, the folder.
 
 An agent's `te` reads what was kept there or further down. A person's (no TE_AGENT_ID) also reads what was kept in a
 folder further up, as a person who changed into a subfolder expects; neither reads what was kept beside it. That keeps
@@ -11,7 +11,7 @@ from ..store.root_sets import RootSet
 
 
 def root_set(*, from_above: bool = False) -> RootSet:
-    """Of whatever runs in the current folder; empty where that is gone."""
+    """The root set of a command in the current folder; empty where the folder was removed."""
     try:
         here = os.getcwd()
     except OSError:
@@ -20,12 +20,12 @@ def root_set(*, from_above: bool = False) -> RootSet:
 
 
 def reader() -> RootSet:
-    """Of whoever asks what was kept."""
+    """The root set for reading handles and statistics."""
     return root_set(from_above=not os.environ.get("TE_AGENT_ID"))
 
 
 def _repository_of(folder: str) -> str:
-    """The repository's top, or the folder itself. A home under version control is no project that holds all others."""
+    """The repository's top, or the folder itself. A home directory under version control does not count."""
     home = os.path.realpath(os.path.expanduser("~"))
     at = folder
     while at not in (home, "/"):

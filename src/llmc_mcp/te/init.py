@@ -4,10 +4,10 @@ A wrapper acts only when TE_AGENT_ID is set, and only where the command prints t
 pipeline, a redirection or a substitution a program reads, and gets what the command prints.
 """
 
-import sys
+from collections.abc import Sequence
 
+SHELLS = ("bash", "zsh", "fish")
 _WRAPPED = ("grep", "egrep", "fgrep", "rg", "find", "fd", "ls", "git", "pytest", "cat", "head", "tail")
-_OPTIONS = ("--json", "--raw", "--handle", "--list-handles", "--stats", "--help", "--version")
 
 # What the shell prints to when it starts is remembered; a redirection or a pipe is something else.
 _POSIX_START = """\
@@ -29,7 +29,7 @@ _BASH_COMPLETION = """\
 _te() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}"
   if (( COMP_CWORD == 1 )); then
-    COMPREPLY=($(compgen -W "{options} init" -- "$word") $(compgen -c -- "$word"))
+    COMPREPLY=($(compgen -W "{words}" -- "$word") $(compgen -c -- "$word"))
   elif [[ "${{COMP_WORDS[1]}}" == init ]]; then
     COMPREPLY=($(compgen -W "bash zsh fish" -- "$word"))
   elif [[ "${{COMP_WORDS[COMP_CWORD-1]}}" == --handle ]]; then
@@ -43,7 +43,7 @@ complete -o filenames -F _te te
 _ZSH_COMPLETION = """\
 _te() {{
   if (( CURRENT == 2 )); then
-    compadd -- {options} init
+    compadd -- {words}
     _command_names -e
   elif [[ "$words[2]" == init ]]; then
     compadd -- bash zsh fish
@@ -67,38 +67,27 @@ function {name} --wraps {name}
 end
 """
 _FISH_COMPLETION = """\
-complete -c te -n __fish_is_first_token -a "{options} init"
+complete -c te -n __fish_is_first_token -a "{words}"
 complete -c te -n __fish_is_first_token -a "(__fish_complete_command)"
 complete -c te -n "__fish_seen_subcommand_from init" -f -a "bash zsh fish"
 complete -c te -n "__fish_prev_arg_in --handle" -f -a "(command te --list-handles 2>/dev/null | cut -d' ' -f1)"
 """
 
 
-def script(shell: str) -> str | None:
-    """What a shell is to evaluate; None for a shell that is not known."""
-    forms = {
-        "bash": (_POSIX_START, _POSIX, "$BASHPID", _BASH_COMPLETION),
-        "zsh": (f"zmodload zsh/system\n{_POSIX_START}", _POSIX, "$sysparams[pid]", _ZSH_COMPLETION),
-        "fish": ("", _FISH, "", _FISH_COMPLETION),
-    }
-    if shell not in forms:
-        return None
-    start, wrapper, pid, completion = forms[shell]
+_FORMS = {
+    "bash": (_POSIX_START, _POSIX, "$BASHPID", _BASH_COMPLETION),
+    "zsh": (f"zmodload zsh/system\n{_POSIX_START}", _POSIX, "$sysparams[pid]", _ZSH_COMPLETION),
+    "fish": ("", _FISH, "", _FISH_COMPLETION),
+}
+
+
+def script(shell: str, words: Sequence[str]) -> str:
+    """The wrappers and the completion, for a shell to evaluate; `words` are te's own flags and commands."""
+    start, wrapper, pid, _ = _FORMS[shell]
     functions = "".join(wrapper.format(name=name, pid=pid) for name in _WRAPPED)
-    return start.format() + functions + completion.format(options=" ".join(_OPTIONS))
+    return start.format() + functions + completion(shell, words)
 
 
-def completion(shell: str) -> str:
-    """Only what makes Tab know te, without the wrappers."""
-    forms = {"bash": _BASH_COMPLETION, "zsh": _ZSH_COMPLETION, "fish": _FISH_COMPLETION}
-    return forms[shell].format(options=" ".join(_OPTIONS))
-
-
-def init(shell: str) -> int:
-    """Print it."""
-    text = script(shell)
-    if text is None:
-        print(f"te: init knows bash, zsh and fish, not {shell}", file=sys.stderr)
-        return 2
-    print(text, end="")
-    return 0
+def completion(shell: str, words: Sequence[str]) -> str:
+    """The completion of te alone."""
+    return _FORMS[shell][3].format(words=" ".join(words))

@@ -1,32 +1,28 @@
-"""`te COMMAND ARGS…`: a command in an agent's shell, its output ranked, grouped and cut to what a model can use.
+"""`te COMMAND ARGS…`: runs a command in an agent's shell and condenses its output for a model.
 
-On a person's terminal `te` becomes the command. For an agent it enriches what it understands; all else passes
-through byte by byte. Exit code and signals are always the command's. The way through imports next to nothing.
+On a person's terminal `te` execs the command. For an agent it condenses the output of commands that it understands;
+all other output passes through unchanged. Exit code and signals are always the command's. Passing through imports
+next to nothing.
 """
 
 import os
 import sys
 
 from ..envelope.programs import FAMILY_OF
-from .usage import USAGE
 
 
 def main() -> None:
-    """Run the command, or answer about earlier ones."""
+    """Run the command, or one of te's own."""
     flags, words = set[str](), sys.argv[1:]
     while words and words[0] in ("--json", "--raw", "--shell"):
         if words[0] == "--shell" and (len(words) < 2 or not _same_stdout(words.pop(1))):
-            flags.add("become")  # a wrapper in a part of a pipeline: nobody reads this but a program
+            flags.add("become")  # a wrapper within a pipeline: a program reads the output
         flags.add(words.pop(0))
-    if not words or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
+    if words in ([], ["--"]) or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
         from .queries import answer
 
         raise SystemExit(answer([*(flags & {"--json", "--raw"}), *words]))
-    command = words[1:] if words[0] == "--" else words
-    if not command:
-        os.write(2, USAGE.encode())
-        raise SystemExit(2)
-    _run(command, flags)
+    _run(words[1:] if words[0] == "--" else words, flags)
 
 
 def _run(command: list[str], flags: set[str]) -> None:
@@ -51,7 +47,7 @@ def _stdout_is_open() -> bool:
 
 
 def _same_stdout(pid: str) -> bool:
-    """Whether we print where that shell prints."""
+    """Whether our stdout is the shell's."""
     try:
         theirs = os.stat(f"/proc/{int(pid)}/fd/1")
     except (OSError, ValueError):
@@ -61,7 +57,7 @@ def _same_stdout(pid: str) -> bool:
 
 
 def _become(command: list[str]) -> None:
-    """Be the command from here on."""
+    """Replace this process by the command."""
     from .child import NotStarted
 
     try:
@@ -77,7 +73,7 @@ def _refuse(message: str, code: int) -> None:
 
 
 def pass_through(command: list[str], mode: str) -> None:
-    """Run the command as it is, and note that it ran."""
+    """Run the command unchanged and record the run."""
     from ..envelope import records
     from . import child, folder
 

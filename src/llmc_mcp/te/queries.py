@@ -1,4 +1,4 @@
-"""What `te` answers when it is asked about earlier commands: handles, statistics, help."""
+"""te's own commands, which tell about earlier ones: handles, statistics, help."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 
 from .. import __version__
+from ..command_line import JSON, Arguments, Flag, Positional, UsageError
+from ..command_line import Command as CommandLine
 from ..config.load import load
 from ..envelope.families import share_of
 from ..envelope.family import Budget, Room, clip, lines_of
@@ -19,43 +21,92 @@ from ..tokens import estimate
 from ..visible import visible
 from . import child as wrapped
 from .folder import reader, root_set
+from .init import SHELLS, script
 
 _CHUNK = 100  # lines
 _LONGEST = 600  # bytes of a line that are shown
 _LISTED = 50
 
 
+te = CommandLine(
+    "",
+    "Runs a command; for an agent, with its output condensed. `te -- COMMAND` runs a command that is called like one of"
+    " te's own words.",
+    program="te",
+    positionals=(Positional("COMMAND", ""), Positional("ARGS", "", required=False, repeated=True)),
+    flags=(
+        JSON._replace(help="wrap what the command prints, or te's own reply, in JSON"),
+        Flag("--raw", "print what the command prints, unchanged"),
+    ),
+)
+
+
 def answer(words: list[str]) -> int:
-    """Answer one question; returns the exit code."""
-    from .usage import USAGE
-
-    as_json = "--json" in words
-    match [word for word in words if word != "--json"]:
-        case ["--help" | "-h"]:
-            print(USAGE, end="")
+    """Run one of te's own commands; returns the exit code."""
+    as_json = [JSON.name] if JSON.name in words else []
+    verb, *rest = [word for word in words if word != JSON.name] or [""]
+    try:
+        if verb in ("-h", "--help") and not rest:
+            print(te.help(), end="")
             return 0
-        case ["--version"]:
-            print(f"te {__version__}")
-            return 0
-        case ["--list-handles"]:
-            return _guarded(lambda: _list_handles(as_json))
-        case ["--stats"]:
-            from .stats import show
+        if verb not in te.verbs:
+            raise UsageError(f"unknown argument {verb!r}")
+        return te.dispatch([verb, *(as_json if JSON in te.verbs[verb].flags else ()), *rest])
+    except UsageError:
+        print(te.help(), end="", file=sys.stderr)
+        return 2
 
-            return _guarded(lambda: show(as_json))
-        case ["--handle", handle]:
-            return _guarded(lambda: _print_chunk(handle, 1))
-        case ["--handle", handle, "--chunk", number] if number.isdigit() and int(number) > 0:
-            return _guarded(lambda: _print_chunk(handle, int(number)))
-        case ["--handle", handle, "--grep", pattern]:
-            return _guarded(lambda: _print_matches(handle, pattern))
-        case ["init", shell]:
-            from .init import init
 
-            return init(shell)
-        case _:
-            print(USAGE, end="", file=sys.stderr)
-            return 2
+@te.verb("--version", "print the version")
+def _print_version(given: Arguments) -> int:
+    del given
+    print(f"te {__version__}")
+    return 0
+
+
+@te.verb("--list-handles", "list the output that earlier replies left out", flags=(JSON,))
+def _handles(given: Arguments) -> int:
+    return _guarded(lambda: _list_handles(JSON.name in given))
+
+
+@te.verb("--stats", "commands, agents, what was slow, what was saved", flags=(JSON,))
+def _stats(given: Arguments) -> int:
+    from .stats import show
+
+    return _guarded(lambda: show(JSON.name in given))
+
+
+@te.verb(
+    "--handle",
+    "print output that an earlier reply left out, by default its first 100 lines",
+    positionals=(Positional("ID", "a handle"),),
+    flags=(
+        Flag("--chunk", "the Nth 100 lines", "N"),
+        Flag("--grep", "the lines that match a pattern, with their numbers", "PATTERN"),
+    ),
+)
+def _handle(given: Arguments) -> int:
+    handle = given.positionals[0]
+    if "--grep" not in given:
+        number = given.number("--chunk") if "--chunk" in given else 1
+        return _guarded(lambda: _print_chunk(handle, number))
+    if "--chunk" in given:
+        raise UsageError("--chunk or --grep, not both")
+    return _guarded(lambda: _print_matches(handle, given.value("--grep")))
+
+
+@te.verb(
+    "init",
+    'print wrappers for an agent\'s shell: eval "$(te init bash)"',
+    positionals=(Positional("|".join(SHELLS), ""),),
+)
+def _init(given: Arguments) -> int:
+    shell = given.positionals[0]
+    if shell not in SHELLS:
+        print_line(f"te: init knows bash, zsh and fish, not {shell}", sys.stderr)
+        return 2
+    print(script(shell, te.first_words()), end="")
+    return 0
 
 
 def _guarded(action: Callable[[], int]) -> int:

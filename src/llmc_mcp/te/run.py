@@ -22,7 +22,7 @@ _STDERR_KEPT = 16_000
 
 
 def run(command: list[str], *, as_json: bool, raw: bool) -> None:
-    """Run a command and print what a model should see of it; returns where it should pass through instead."""
+    """Run a command and print its condensed output; returns where the command should pass through instead."""
     plan = recognise(command)
     config = _config() if _is_configured() else None
     off = raw or (config is not None and not config.te.enabled)
@@ -36,7 +36,7 @@ def run(command: list[str], *, as_json: bool, raw: bool) -> None:
 
 
 class _Run:
-    """One command, from its start to our end."""
+    """One run of a command."""
 
     def __init__(self, command: list[str], plan: FamilyPlan, config: "Config | None") -> None:
         self._command, self._plan = command, plan
@@ -112,7 +112,7 @@ class _Run:
         self._end(code, as_text(self._noted.name, done))
 
     def _go_through(self) -> NoReturn:
-        """It is not text: give what came and let the rest pass."""
+        """The output is not text: print what was read and pass the rest through."""
         held = self._envelope.held or b""
         try:
             child.write(1, held)
@@ -126,7 +126,7 @@ class _Run:
         child.end_like(code)
 
     def _give_up(self, code: int) -> NoReturn:
-        """Nothing could be made of it: a mistake of ours, or something binary far down in it."""
+        """Condensing failed: a bug of ours, or binary data far into the output."""
         wanted = self._envelope.binary or _of(self._config).te.passthrough_on_failure
         if not wanted:
             handle = self._envelope.keep()
@@ -159,7 +159,7 @@ class _Run:
         try:
             child.write(1, text)
         except BrokenPipeError:
-            pass  # whoever read has seen enough
+            pass  # the reader is gone
         except OSError as exc:
             os.write(2, f"te: {exc.strerror}\n".encode())
         child.end_like(code)
@@ -202,7 +202,7 @@ class _Run:
 
 
 class _Careful:
-    """A sink that fails silently: without it there is no handle, but the command's output is all the same."""
+    """A sink that fails silently: a failure costs the handle, never the command's output."""
 
     def __init__(self, sink: "Sink") -> None:
         self._sink = sink
@@ -239,7 +239,7 @@ def _of(config: "Config | None") -> "Config":
 
 
 def _is_configured() -> bool:
-    """Whether anybody may have said anything: then it is read before the command starts."""
+    """Whether there may be a configuration, which is then read before the command starts."""
     environ = os.environ
     home = environ.get("XDG_CONFIG_HOME", "")
     home = home if os.path.isabs(home) else os.path.join(os.path.expanduser("~"), ".config")
@@ -252,7 +252,7 @@ def _is_configured() -> bool:
 
 
 def _config() -> "Config":
-    """The configuration in force, or the defaults where it has mistakes: those are the server's to report."""
+    """The configuration in force, or the defaults where it has mistakes, which the server reports."""
     from ..config.schema import Config
     from ..errors import LlmcError
 

@@ -1,4 +1,4 @@
-"""`te --stats`: what ran behind te, for whom, how slow, what was saved, and what could be saved next."""
+"""`te --stats`: commands run by te, by agent, with durations, tokens saved, and what to condense next."""
 
 import json
 from typing import cast

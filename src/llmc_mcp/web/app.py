@@ -1,4 +1,4 @@
-"""The REST surface: each tool's own object as JSON, one envelope for everything that goes wrong."""
+"""The REST surface: each tool's own object as JSON, one envelope for all errors."""
 
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -30,7 +30,7 @@ API_VERSION = "v0"
 _MCP = "/mcp"
 _DEFAULT_SESSION = "http"
 _SESSION_KEY = "session.key"
-_SEARCHED = 2_000  # characters of a message that context is searched for: a query may have no more
+_SEARCHED = 2_000  # characters of a message that become a query; longer queries are refused
 
 SessionId = Annotated[str, Field(max_length=128, description="the conversation that processes and changes belong to")]
 
@@ -87,7 +87,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorEnvelope}, "
 
 
 class _StrictRequest(Request):
-    """JSON as the standard has it: no NaN, no lone surrogates, no number that nothing can hold."""
+    """Standard JSON: no NaN, no lone surrogates, no numbers out of range."""
 
     async def json(self) -> Any:
         try:
@@ -110,7 +110,7 @@ def _caller(request: Request) -> RequestCaller:
     return request.scope["state"]["caller"]
 
 
-async def _who(request: Request) -> RequestCaller:  # async: anything else takes a thread
+async def _who(request: Request) -> RequestCaller:  # async: FastAPI runs a plain function in a thread
     return _caller(request)
 
 
@@ -118,7 +118,7 @@ Who = Annotated[RequestCaller, Depends(_who)]
 
 
 class _Rest:
-    """The routes, with what they need."""
+    """The routes and the objects they share."""
 
     def __init__(self, gate: Gate, workers: CallThreads, metrics: Metrics) -> None:
         self._gate, self._workers, self._metrics = gate, workers, metrics
@@ -176,7 +176,7 @@ class _Rest:
     async def _call(
         self, caller: RequestCaller, request: Request, session_id: str, name: str, arguments: dict[str, Any]
     ) -> bytes:
-        """Run a tool in a thread; a client that hangs up takes its call back."""
+        """Run a tool in a thread; a client that disconnects cancels its call."""
         session, running = caller.session(session_id), RunningCall()
 
         def run() -> bytes:
@@ -238,7 +238,7 @@ def _rest_app(
 
 
 def _envelopes(api: FastAPI, gate: Gate) -> None:
-    """Whatever goes wrong behind the guard, in the one shape."""
+    """Turn every error behind the guard into the one envelope."""
 
     def respond(request: Request, error: LlmcError, extra: dict[str, str] | None = None) -> Response:
         status, headers, body = error_reply(error, _caller(request).correlation_id, extra)

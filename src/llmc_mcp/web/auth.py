@@ -1,8 +1,8 @@
-"""Who an HTTP client is: tokens, their scopes, and a browser's sign-in.
+"""Authentication of HTTP clients: tokens, their scopes, and a browser's sign-in.
 
 The operator's own token comes from the environment, or is made once and kept in the data directory, readable by its
 owner only. Further tokens have names and scopes (`llmc token add`); of those only a hash is kept. A token travels in
-a header, never in a URL, and is compared in constant time with every token that there is.
+a header, never in a URL, and is compared with every known token in constant time.
 """
 
 import hashlib
@@ -27,25 +27,25 @@ COOKIE = "llmc_session"
 _OWN_FILE = "token"
 _NAMED_FILE = "tokens.json"
 _BYTES = 32
-_SHORT = 16  # characters; whatever is shorter may be guessed
+_SHORT = 16  # characters; a shorter token can be guessed
 _SIGNED_IN_S = 12 * 3600.0
 _MOST_SIGNED_IN = 200
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 class Principal(NamedTuple):
-    """Somebody whose token was right."""
+    """An authenticated client."""
 
     name: str
     scopes: frozenset[str]
     by_cookie: bool = False
 
 
-_Known = tuple[bytes, frozenset[str]]  # the hash of a token, and what it may do
+_Known = tuple[bytes, frozenset[str]]  # the hash of a token, and its scopes
 
 
 class NamedToken(msgspec.Struct):
-    """A token as it is kept."""
+    """A token as it is stored."""
 
     sha256: str
     scopes: tuple[str, ...]
@@ -53,17 +53,17 @@ class NamedToken(msgspec.Struct):
 
 
 class Tokens:
-    """All tokens of a server: those it started with, and the named ones as they are kept at the moment."""
+    """All tokens of a server: those it started with, and the named ones as they are stored now."""
 
     def __init__(self, own: Mapping[str, _Known], data_dir: str | None = None, *, anonymous: bool = False) -> None:
         self._own, self._data_dir = dict(own), data_dir
         self._named: dict[str, _Known] = {}
-        self._read_at: object = None  # the file that they were read from
+        self._read_at: object = None  # the stamp of the file that they were read from
         self._signed_in: dict[bytes, tuple[str, bytes, float]] = {}
         self._anonymous = Principal(ANONYMOUS, frozenset(SCOPES)) if anonymous else None
 
     def _known(self) -> dict[str, _Known]:
-        """What counts now: `llmc token add` and `remove` need no restart. Looking costs one stat."""
+        """The tokens valid now: `llmc token add` and `remove` need no restart. The check costs one stat."""
         if self._data_dir is not None:
             stamp = _stamp(self._data_dir)
             if stamp != self._read_at:
@@ -72,7 +72,7 @@ class Tokens:
         return {**self._own, **self._named}
 
     def principal(self, token: str | None) -> Principal | None:
-        """Whose token it is. Takes as long for a wrong one as for a right one."""
+        """The client that a token belongs to. Takes as long for an invalid token as for a valid one."""
         if token is None:
             return self._anonymous
         presented, found = _digest(token), None
@@ -82,7 +82,7 @@ class Tokens:
         return found
 
     def sign_in(self, principal: Principal) -> str:
-        """A fresh cookie for a browser; the oldest ones make room."""
+        """A new cookie for a browser; beyond a number of cookies the oldest is dropped."""
         now = time.monotonic()
         self._signed_in = {key: kept for key, kept in self._signed_in.items() if kept[2] > now}
         while len(self._signed_in) >= _MOST_SIGNED_IN:
@@ -93,7 +93,7 @@ class Tokens:
         return cookie
 
     def signed_in(self, cookie: str) -> Principal | None:
-        """Whose browser it is; with the token that it signed in with, its sign-in ends."""
+        """The client that a cookie belongs to; removing its token ends the sign-in."""
         name, token, until = self._signed_in.get(_digest(cookie), ("", b"", 0.0))
         known = self._known().get(name)
         if known is None or known[0] != token or until <= time.monotonic():
@@ -101,12 +101,12 @@ class Tokens:
         return Principal(name, known[1], by_cookie=True)
 
     def sign_out(self, cookie: str) -> None:
-        """Forget a cookie."""
+        """Invalidate a cookie."""
         self._signed_in.pop(_digest(cookie), None)
 
 
 class IssuedTokens(NamedTuple):
-    """The tokens in force, where the operator's own came from, and what a person should know of them."""
+    """The tokens in force, where the operator's own came from, and warnings about them."""
 
     tokens: Tokens
     owners: str | None
@@ -115,7 +115,7 @@ class IssuedTokens(NamedTuple):
 
 
 def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) -> IssuedTokens:
-    """Gather the tokens for a start; refuses one that would let strangers in."""
+    """Gather the tokens at start; refuses to start a server that strangers could use."""
     named = stored(data_dir)
     given = environ.get(settings.token_env, "").strip()
     loopback = is_loopback(host)
@@ -156,7 +156,7 @@ def is_loopback(host: str) -> bool:
 
 
 def kept_secret(data_dir: str, name: str) -> str:
-    """A secret in the data directory, made on the first start; two first starts at once agree on one."""
+    """A secret in the data directory, created on the first start; concurrent first starts agree on one."""
     path = os.path.join(data_dir, name)
     try:
         _make_secret(path)
@@ -183,7 +183,7 @@ def _make_secret(path: str) -> None:
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(f"{secrets.token_urlsafe(_BYTES)}\n")
     try:
-        os.link(fresh, path)  # whole or not at all, and never over one that is there
+        os.link(fresh, path)  # atomic, and never replaces an existing one
     except FileExistsError:
         pass
     finally:
@@ -194,7 +194,7 @@ def _make_secret(path: str) -> None:
 
 
 def stored(data_dir: str) -> dict[str, NamedToken]:
-    """The named tokens that are kept."""
+    """The named tokens in the data directory."""
     path = os.path.join(data_dir, _NAMED_FILE)
     try:
         with open(path, "rb") as file:
@@ -207,7 +207,7 @@ def stored(data_dir: str) -> dict[str, NamedToken]:
 
 
 def _stamp(data_dir: str) -> object:
-    """Another one for every change: the file is replaced as a whole."""
+    """A value that differs after every change: the file is replaced as a whole."""
     try:
         info = os.stat(os.path.join(data_dir, _NAMED_FILE))
     except OSError:
@@ -216,7 +216,7 @@ def _stamp(data_dir: str) -> object:
 
 
 def _named(data_dir: str) -> dict[str, _Known]:
-    """The named tokens as a running server takes them; of a file that it can't read it takes none."""
+    """The named tokens as a running server accepts them; none where the file can't be read."""
     try:
         kept = stored(data_dir)
         return {name: (bytes.fromhex(token.sha256), frozenset(token.scopes)) for name, token in kept.items()}
@@ -225,7 +225,7 @@ def _named(data_dir: str) -> dict[str, _Known]:
 
 
 def add(data_dir: str, name: str, scopes: tuple[str, ...]) -> str:
-    """Make a named token; its only copy is returned."""
+    """Create a named token; only its hash is stored."""
     if not _NAME.fullmatch(name) or name in (OWNER, ANONYMOUS):
         raise InvalidArgument(f"{name!r} is no name for a token", hint="Lower case letters, digits, - and _.")
     if not scopes or set(scopes) - set(SCOPES):
@@ -239,7 +239,7 @@ def add(data_dir: str, name: str, scopes: tuple[str, ...]) -> str:
 
 
 def remove(data_dir: str, name: str) -> None:
-    """Forget a named token; from now on no server takes it."""
+    """Remove a named token; no server accepts it from now on."""
     tokens = stored(data_dir)
     if name not in tokens:
         raise NotFound(f"there is no token {name!r}", hint="llmc token list")

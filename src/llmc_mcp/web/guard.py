@@ -1,8 +1,8 @@
-"""What every HTTP request passes before anything looks at it, and what every reply leaves through.
+"""The outermost ASGI application: checks every request and stamps every reply.
 
-Host and Origin (a web page that the user happens to visit must not reach us), the token, the kind of content, and only
-then the body: its size while it is being read, and the time the client takes for it. Then the correlation id, a log
-line, metrics, and the one error envelope. The routes behind it see only requests that were allowed in.
+It checks Host and Origin (a web page that the user happens to visit must not reach the server), the token, the content
+type, and only then reads the body, limiting its size and the time it takes. It adds the correlation id, a log line,
+metrics, and the one error envelope. The routes behind it see only requests that were admitted.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_ROUTES = frozenset({"/health", "/login"})
-_OPEN_BODY = 4 << 10  # bytes of a body there: room for a token; anybody may send it
+_OPEN_BODY = 4 << 10  # bytes of a body on an open route, which anybody may send: room for a token
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM = "application/x-www-form-urlencoded"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -44,7 +44,7 @@ _STAMPS = [
 
 
 class RequestCaller(NamedTuple):
-    """Who sent a request, for the routes: in `scope["state"]`."""
+    """The sender of a request, for the routes: in `scope["state"]`."""
 
     principal: Principal | None
     correlation_id: str
@@ -67,7 +67,7 @@ class RequestCaller(NamedTuple):
 
 
 class Guard:
-    """The outermost application."""
+    """The application around all others."""
 
     def __init__(self, app: App, gate: Gate, tokens: Tokens, metrics: Metrics, routes: Iterable[str]) -> None:
         config = gate.app.config
@@ -102,7 +102,7 @@ class Guard:
             if isinstance(exc, AuthFailed):
                 self._metrics.auth_failed()
             await exchange.fail(exc)
-        except asyncio.CancelledError:  # the server stops, and has waited long enough
+        except asyncio.CancelledError:  # the server is stopping, and its grace period is over
             await exchange.fail(Timeout("the server is stopping, and the call took too long to wait for"))
         except ConnectionError:
             pass  # the client went away while it was sending
@@ -127,23 +127,23 @@ class Guard:
         )
 
     def _route(self, scope: Scope) -> str:
-        """A path that we know: what a client made up goes into no log and no metric."""
+        """A known route: paths that a client made up appear in no log and no metric."""
         return scope["path"] if scope["path"] in self._routes else "other"
 
-    # --- who may come in -------------------------------------------------------------------------
+    # --- admission -------------------------------------------------------------------------
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
         own_page = self._hosts.check(headers.get(b"host"), headers.get(b"origin"))
         principal = self._principal(headers)
         if principal is None and scope["path"] not in OPEN_ROUTES:
             raise AuthFailed(
-                "this needs a token, and the right one",
+                "missing or invalid token",
                 hint=f"Send it in {self._config.auth.header}, or as Authorization: Bearer.",
             )
         if scope["method"] in _BODILESS:
             return principal
         if principal is not None and principal.by_cookie and not own_page:
-            raise Forbidden("a signed-in browser may only send what its own page asks for")
+            raise Forbidden("a signed-in browser may only send requests of the server's own pages")
         _check_content(headers, form=scope["path"] == "/login" and own_page)
         return principal
 
@@ -190,7 +190,7 @@ class Guard:
 
 
 class _Exchange:
-    """A reply on its way out: stamped, watched, and never sent twice."""
+    """One reply: adds the headers that every reply carries, remembers the status, and never replies twice."""
 
     def __init__(self, scope: Scope, send: Send, correlation_id: str) -> None:
         self._scope, self._send, self.correlation_id = scope, send, correlation_id
@@ -209,9 +209,9 @@ class _Exchange:
         await self._send(message)
 
     async def fail(self, error: LlmcError) -> None:
-        if self.status:  # something is on the wire already; the connection is all that can be taken back
+        if self.status:  # the reply has begun; all that is left is to close the connection
             return
-        # What is left of the body is not worth reading.
+        # The rest of the body is not read, so the connection can't be used again.
         announced = {name for name, _ in self._scope["headers"]} & {b"content-length", b"transfer-encoding"}
         has_body = announced or self._scope["method"] not in _BODILESS
         close = {"connection": "close"} if has_body else {}
@@ -221,7 +221,7 @@ class _Exchange:
 
 
 class Hosts:
-    """Which names the server answers to, and which web pages may call it."""
+    """The host names that the server accepts, and the web pages that may call it."""
 
     def __init__(self, host: str, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]) -> None:
         self._loopback = is_loopback(host)
@@ -229,7 +229,7 @@ class Hosts:
         self._origins = {origin.lower().rstrip("/") for origin in allowed_origins}
 
     def check(self, host: bytes | None, origin: bytes | None) -> bool:
-        """Refuse what another site made a browser send; returns whether a page of our own, or an allowed one, asks."""
+        """Refuse requests of other sites' pages; returns whether our own or an allowed page sent the request."""
         named = (host or b"").decode("latin-1").lower()
         name = _without_port(named)
         if not name or not (name in self._names or self._is_address(name)):
@@ -247,7 +247,7 @@ class Hosts:
         return True
 
     def _is_address(self, name: str) -> bool:
-        """An address cannot be rebound as a name can; on loopback only loopback ones make sense."""
+        """Accept an address: unlike a name it can't be rebound. On loopback only loopback addresses count."""
         try:
             address = ipaddress.ip_address(name)
         except ValueError:
@@ -283,24 +283,24 @@ def _cookie(header: bytes | None) -> str | None:
 
 
 def _chosen_id(header: bytes | None) -> str:
-    asked = (header or b"").decode("latin-1")
-    return asked if _SANE_ID.fullmatch(asked) else correlation_id()
+    chosen = (header or b"").decode("latin-1")
+    return chosen if _SANE_ID.fullmatch(chosen) else correlation_id()
 
 
 def _too_large(limit: int, is_open: bool) -> TooLarge:
-    hint = "More is read only behind a token." if is_open else "The limit is mcp.limits.max_request_bytes."
+    hint = "A longer body needs a token." if is_open else "The limit is mcp.limits.max_request_bytes."
     return TooLarge(f"the request is longer than {limit:,} bytes", hint=hint)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body that was read, once; after it whatever the connection has to say."""
-    told = False
+    """A receive that returns the body already read, then the messages of the connection."""
+    replayed = False
 
     async def replay() -> Message:
-        nonlocal told
-        if told:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        told = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

@@ -1,4 +1,4 @@
-"""MCP over Streamable HTTP: the official SDK carries, `methods` answers.
+"""MCP over Streamable HTTP: the official SDK is the transport, `methods` builds the replies.
 
 Both eras are served without state: the SDK makes a fresh transport for every request, and no reply depends on an
 earlier one. A handshake-era client is given a session id all the same: it names the conversation that processes and
@@ -50,7 +50,7 @@ Params = dict[str, Any]
 
 
 class SessionIds:
-    """Makes and checks the ids of handshake-era conversations."""
+    """Creates and verifies the ids of sessions that began with a handshake."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
@@ -60,7 +60,7 @@ class SessionIds:
         return f"{nonce}{self._signature(nonce, principal, said)}" + (f".{said}" if said else "")
 
     def read(self, session_id: str, principal: str) -> tuple[str, str] | None:
-        """The id by which a conversation is known, and the name its client gave; None for another's or a forged one."""
+        """The id and the client's name of a session; None for a forged id or another principal's."""
         known, _, said = session_id.partition(".")
         signature = self._signature(known[:24], principal, said)
         if not hmac.compare_digest(known[24:].encode(), signature.encode()):
@@ -72,7 +72,7 @@ class SessionIds:
 
 
 class McpEndpoint:
-    """The ASGI application at /mcp; the guard has let the request in and read its body."""
+    """The ASGI application at /mcp; the guard has admitted the request and read its body."""
 
     def __init__(self, gate: Gate, workers: CallThreads, session_ids: SessionIds, methods: Methods) -> None:
         self._gate, self._workers, self._session_ids = gate, workers, session_ids
@@ -87,7 +87,7 @@ class McpEndpoint:
             "llmc-mcp",
             version=__version__,
             instructions=instructions(self._gate.app),
-            # Without it the SDK would list all tools on every call, to learn about headers that no tool of ours has.
+            # Without it the SDK lists all tools on every call, looking for header parameters, which we have none of.
             get_tool_input_schema=self._methods.input_schema,
         )
         for method in self._methods.names:
@@ -105,7 +105,7 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """For as long as requests are served."""
+        """Run the SDK's session managers while requests are served."""
         async with self._replying.run(), self._streaming.run():
             yield
 
@@ -142,8 +142,8 @@ class McpEndpoint:
             running.cancel()
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], params: RequestParams) -> Params:
-        """Every request but those that the SDK answers itself."""
-        del params  # parsed again by what reads it
+        """Answer every request that the SDK does not answer itself."""
+        del params  # the handler parses the raw message
         if ctx.request is None:
             raise MCPError(INTERNAL_ERROR, "the request has no HTTP request")
         state = ctx.request.scope["state"]
@@ -175,7 +175,7 @@ class McpEndpoint:
 
 
 class _Progress:
-    """Tells the client how far a call is: from the call's thread, which never waits for the client."""
+    """Sends progress to the client from the call's thread, which never waits for the client."""
 
     def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
         self._ctx, self._loop = ctx, asyncio.get_running_loop()
@@ -191,13 +191,13 @@ class _Progress:
         task.add_done_callback(self._sending.discard)
 
     async def sent(self) -> None:
-        """Progress comes before the result that ends it."""
+        """Wait until all progress is sent: it must precede the result."""
         if self._sending:
             await asyncio.wait(self._sending)
 
 
 class _MessageHead:
-    """The little that has to be known of a message before the SDK gets it; whatever is wrong with it, the SDK says."""
+    """The fields of a message that are needed before the SDK parses it; the SDK reports malformed ones."""
 
     def __init__(self, body: bytes) -> None:
         try:
@@ -213,7 +213,7 @@ class _MessageHead:
 
 
 def _with_session(send: Send, session_id: str) -> Send:
-    """Put a session id on a reply that succeeded."""
+    """Add a session id to a successful reply."""
 
     async def stamped(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == 200:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of an HTTP server: what its calls did, what its clients met, what it holds.
+"""Prometheus metrics of an HTTP server: calls, requests, and the resources in use.
 
 Counters grow with the calls of this process; what is in the store (handles, te) is read when somebody asks. Labels
 come from short lists of ours, never from a request, so that a client cannot make the page grow.
@@ -26,19 +26,19 @@ from ..gate.usage import Usage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_ASKED = frozenset({"resources/read", "prompts/get", "completion/complete"})  # what is no tool and is counted like one
+_ASKED = frozenset({"resources/read", "prompts/get", "completion/complete"})  # methods that are counted like tools
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Metrics:
-    """Counts; `page` is what Prometheus reads."""
+    """The counters; `page` renders them for Prometheus."""
 
     def __init__(self, gate: Gate) -> None:
         settings = gate.app.config.observability
         self.enabled = settings.metrics_enabled
         self._settle = gate.app.settle
         self._is_tool = gate.catalog.known
-        disable_created_metrics()  # one more line per counter that nobody looks at
+        disable_created_metrics()  # saves a line per counter that nobody reads
         self._registry = CollectorRegistry()
         registry: Any = self._registry
         self._calls = Counter("llmc_calls", "Tool calls by outcome", ("tool", "status"), registry=registry)
@@ -54,7 +54,7 @@ class Metrics:
             "llmc_agent_tokens", "Estimated tokens out by agent", ("agent",), registry=registry
         )
         config = gate.app.config
-        self._agents = frozenset({config.session.default_agent_id, *config.te.budgets})  # those the operator names
+        self._agents = frozenset({config.session.default_agent_id, *config.te.budgets})  # named by the operator
         self._requests = Counter(
             "llmc_http_requests", "HTTP requests by outcome", ("route", "method", "status"), registry=registry
         )
@@ -68,7 +68,7 @@ class Metrics:
             gate.listeners.append(self.called)
 
     def called(self, row: Usage) -> None:
-        """A tool call is over."""
+        """Count a finished tool call."""
         tool = row.tool if row.tool in _ASKED or self._is_tool(row.tool) else "unknown"
         agent = row.agent_id if row.agent_id in self._agents else "other"
         self._agent_calls.labels(agent).inc()
@@ -79,24 +79,24 @@ class Metrics:
             counter.inc(tokens)
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
-        """An HTTP request is over."""
+        """Count a finished HTTP request."""
         if self.enabled:
             self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
             self._request_seconds.labels(route).observe(seconds)
 
     def auth_failed(self) -> None:
-        """Somebody came without a right token."""
+        """Count a missing or invalid token."""
         if self.enabled:
             self._auth_failures.inc()
 
     def page(self) -> bytes:
-        """Everything, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         self._settle()
         return generate_latest(self._registry)
 
 
 class _Gauges(Collector):
-    """What is counted elsewhere, read when the page is made."""
+    """Values that others keep, read when the page is rendered."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -133,7 +133,7 @@ class _Gauges(Collector):
 
 
 def descendants(pid: int) -> int:
-    """How many processes there are below one."""
+    """The number of descendants of a process."""
     found, todo = 0, [pid]
     while todo:
         try:

@@ -15,13 +15,13 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 
 def wanted(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the environment names somewhere to send spans to."""
+    """Whether the environment names a collector."""
     environ = os.environ if environ is None else environ
     return any(environ.get(name) for name in _ENDPOINTS)
 
 
 def installed() -> bool:
-    """Whether the extra is there."""
+    """Whether the extra is installed."""
     try:
         import_module("opentelemetry.sdk.trace")
         import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
@@ -31,14 +31,14 @@ def installed() -> bool:
 
 
 def over_http() -> tuple[Callable[[Usage], None], Callable[[], None]]:
-    """A listener that sends spans by OTLP in the background, and how to end it."""
+    """A listener that sends spans by OTLP in the background, and a function that ends it."""
     exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter()
     processor = import_module("opentelemetry.sdk.trace.export").BatchSpanProcessor(exporter)
     return spans(processor)
 
 
 def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
-    """A listener that makes a span of every call and gives it to a processor, and how to end it."""
+    """A listener that hands a span of every call to a processor, and a function that ends it."""
     sdk = import_module("opentelemetry.sdk.trace")
     status = import_module("opentelemetry.trace.status")
     resource = import_module("opentelemetry.sdk.resources").Resource.create({"service.name": "llmc-mcp"})
@@ -58,7 +58,7 @@ def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
 
 
 def _method(row: Usage) -> str:
-    """What is no tool (a resource, a prompt) is recorded by its method; no tool has a slash in its name."""
+    """The MCP method of a call: resources and prompts are recorded by theirs, which has a slash, tools by name."""
     return row.tool if "/" in row.tool else "tools/call"
 
 

@@ -1,4 +1,4 @@
-"""How anything leaves over HTTP: JSON, and one envelope for every error."""
+"""HTTP replies: JSON, and one envelope for every error."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def refusal(status: int, message: str, hint: str | None = None) -> LlmcError:
-    """A request that HTTP itself has a status for: unparsable, wrong method, wrong content type."""
+    """An error with an HTTP status of its own: unparsable, wrong method, wrong content type."""
     error = BadArgs(message, hint=hint)
     error.http_status = status
     return error
@@ -21,7 +21,7 @@ def refusal(status: int, message: str, hint: str | None = None) -> LlmcError:
 def error_reply(
     error: LlmcError, correlation_id: str, extra: Mapping[str, str] | None = None
 ) -> tuple[int, Headers, bytes]:
-    """Status, headers and body that tell a client what went wrong."""
+    """Status, headers and body of an error."""
     headers: Headers = [(b"content-type", JSON)]
     if isinstance(error, RateLimited):
         headers.append((b"retry-after", str(max(math.ceil(error.retry_after), 1)).encode()))

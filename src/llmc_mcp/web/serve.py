@@ -1,4 +1,4 @@
-"""`--transport http`: one port, served until the process is told to stop, then drained."""
+"""`--transport http`: serves one port until a signal, then drains."""
 
 import asyncio
 import contextlib
@@ -25,19 +25,19 @@ from .app import create_app
 from .auth import IssuedTokens, issue
 from .wire import LimitedProtocol, Patience
 
-_SWITCH_S = 0.0005  # how long one busy thread may keep the others, and the event loop, waiting
+_SWITCH_S = 0.0005  # the switch interval: how long a busy thread delays the others and the event loop
 _BACKLOG = 2_048
 
 
 class ListeningServer(NamedTuple):
-    """A server that can be reached."""
+    """A server that accepts connections."""
 
     url: str
     issued: IssuedTokens
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn, with signals left to us: told to stop, it ends with 0 and not by the signal."""
+    """uvicorn with our own signal handling: a stopped server exits with 0, not by the signal."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -50,13 +50,13 @@ class _Uvicorn(uvicorn.Server):
             loop.add_signal_handler(number, self._stop)
 
     def _stop(self) -> None:
-        """The first signal drains, the second one does not wait."""
+        """Drain on the first signal, stop at once on the second."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class _Forward(logging.Handler):
-    """What libraries log goes into our log."""
+    """Forwards the log records of libraries to our log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -70,7 +70,7 @@ class _Forward(logging.Handler):
 
 
 def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; calls under way get a while to finish."""
+    """Serve until SIGTERM or SIGINT; running calls get a grace period."""
     config = gate.app.config
     issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ)
     for notice in issued.notices:
@@ -142,7 +142,7 @@ def _forward_logs(log: Log) -> None:
 
 
 def _trace(gate: Gate) -> Callable[[], None]:
-    """Send spans where OpenTelemetry's own settings say; returns how to end it."""
+    """Send spans where OpenTelemetry's own settings say; returns a function that ends it."""
     if not gate.app.config.observability.otel_enabled or not otel.wanted():
         return lambda: None
     if not otel.installed():
@@ -154,7 +154,7 @@ def _trace(gate: Gate) -> Callable[[], None]:
 
 
 def _settle_memory() -> None:
-    """What is there by now stays to the end: 100,000 objects that no collection has to look at again.
+    """Exclude the objects that exist by now, about 100,000, from garbage collection: they live to the end.
 
     Each time it did, all requests waited 50 ms and more.
     """
@@ -163,7 +163,7 @@ def _settle_memory() -> None:
 
 
 def _more_files() -> None:
-    """A connection is an open file; the usual soft limit is lower than the connections that we promise."""
+    """Raise the soft limit of open files: the usual one is lower than the number of connections allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 16_384 if hard == resource.RLIM_INFINITY else min(hard, 16_384)
     if soft < wanted:

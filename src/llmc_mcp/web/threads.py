@@ -1,4 +1,4 @@
-"""From the event loop to handlers, which are plain functions: each call runs in a thread, so many per principal."""
+"""Threads for handlers, which are plain functions: each call runs in one, limited per principal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -11,25 +11,25 @@ from ..app import Context
 
 Outcome = TypeVar("Outcome")
 
-# Beyond what may be under way: calls that the gate refuses need a thread for a moment too.
+# On top of the calls that may run: a call that the gate refuses needs a thread for a moment, too.
 _REFUSALS_AT_ONCE = 4
 
 
 class RunningCall:
-    """A call on its way: its context appears once the handler runs."""
+    """A call in progress; it has a context once its handler runs."""
 
     def __init__(self) -> None:
         self.cancelled = False
         self._context: Context | None = None
 
     def attach(self, context: Context) -> None:
-        """Called from the worker."""
+        """Set the context; called from the worker thread."""
         self._context = context
         if self.cancelled:
             context.cancel()
 
     def cancel(self) -> None:
-        """Take the call back: its handler notices at its next check."""
+        """Cancel the call; its handler notices at its next check."""
         self.cancelled = True
         if self._context is not None:
             self._context.cancel()
@@ -43,7 +43,7 @@ class CallThreads:
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
 
     async def run(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> Outcome:
-        """Run a call. When whoever waits for it is cancelled, so is the call, and its thread is waited for."""
+        """Run a call in a thread. Cancelling the awaiting task cancels the call and waits for its thread."""
         limiter = self._limiters.get(principal)
         if limiter is None:
             limiter = self._limiters[principal] = anyio.CapacityLimiter(self._size)
@@ -55,7 +55,7 @@ class CallThreads:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task])
             if not task.cancelled():
-                task.exception()  # looked at, so that nobody complains
+                task.exception()  # retrieved, or asyncio logs it as never retrieved
             raise
 
     async def run_while(
@@ -65,7 +65,7 @@ class CallThreads:
         call: Callable[[], Outcome],
         running: RunningCall,
     ) -> Outcome:
-        """Run a call for as long as its client is there: hanging up takes it back."""
+        """Run a call; a client that disconnects cancels it."""
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":

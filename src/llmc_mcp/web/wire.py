@@ -1,6 +1,6 @@
-"""Connections: how many, how long their headers may be, and how long a client may take or do nothing.
+"""Limits on connections: their number, the size of headers, and the time a client may take or stay idle.
 
-httptools parses headers of any length and waits for ever; this adds the limits where the bytes come in.
+httptools parses headers of any length and waits forever; the limits are added where the bytes arrive.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 413: b"Content Too Lar
 
 
 class Patience(NamedTuple):
-    """What a connection may cost."""
+    """The limits of a connection."""
 
     header_bytes: int
     receive_s: float
@@ -29,7 +29,7 @@ class Patience(NamedTuple):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection, within its limits."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LimitedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._patience = patience
-        self._timer: TimerHandle | None = None  # one at a time: idle, or headers on their way
+        self._timer: TimerHandle | None = None  # for one of two: an idle connection, or headers that are arriving
         self._writing: TimerHandle | None = None
         self._in_headers = False
         self._header_bytes = 0
@@ -89,7 +89,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._arm(self._patience.idle_s, self._give_up)
 
     def pause_writing(self) -> None:
-        """The client does not read what it asked for."""
+        """Start a timer: the client does not read its reply."""
         super().pause_writing()
         self._writing = self._writing or self.loop.call_later(self._patience.idle_s, self._give_up)
 
@@ -98,7 +98,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._forgive()
 
     def send_400_response(self, msg: str) -> None:
-        """The parser could not make sense of the request."""
+        """Refuse what the parser could not read, in our own envelope."""
         if not self.transport.is_closing():
             self._refuse(refusal(400, "this is not HTTP/1.1" if "Invalid" in msg else msg))
 
@@ -125,7 +125,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _give_up(self) -> None:
-        """Whoever does not read would keep a polite end waiting for ever."""
+        """Abort: an orderly close would wait forever for a client that does not read."""
         self.transport.abort()
 
     def _forgive(self) -> None:

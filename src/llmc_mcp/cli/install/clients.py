@@ -17,20 +17,20 @@ SERVER = "llmc"
 
 
 class Client(NamedTuple):
-    """One client. Paths are made when asked for: they depend on the environment."""
+    """One client. Paths are functions: they depend on the environment."""
 
     name: str
     title: str
     form: str  # json; jsonc: comments and trailing commas are allowed; toml
-    table: str  # what in the file holds the servers
+    table: str  # the table of servers in the file
     file: Callable[[], str]
-    signs: Callable[[], tuple[str, ...]]  # any of these is there where the client is
+    signs: Callable[[], tuple[str, ...]]  # paths that exist where the client is installed
     program: str = ""  # or this, on the PATH
     project_file: str = ""  # below a project's folder; empty: the client has none
     project_root: str = ""  # what stands for the project's folder in that file; empty: the server is started there
     starts_in_project: bool = False  # the working directory of a server is the project's folder, so it needs no --root
     says_type: bool = False
-    then: str = ""  # what makes the client see the change
+    then: str = ""  # how to make the client see the change
 
     @property
     def comments(self) -> bool:
@@ -148,7 +148,7 @@ BY_NAME = {client.name: client for client in CLIENTS}
 
 
 def server_command() -> list[str]:
-    """What starts the server from anywhere: this installation's own script, or its Python where there is none."""
+    """The command that starts the server: this installation's script, or its Python where there is none."""
     script = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "llmc_mcp.server"]
 
@@ -160,14 +160,14 @@ def llmc_command() -> str:
 
 
 def roots_for(client: Client, folder: str, *, project: bool) -> list[str]:
-    """The roots that an entry names when nobody chose any: none where the client starts the server in the project."""
+    """The default roots of an entry: none where the client starts the server in the project."""
     if client.starts_in_project:
         return []
     return [client.project_root] if project else [folder]
 
 
 def entry(client: Client, command: Sequence[str], roots: Sequence[str], flags: Sequence[str] = ()) -> dict[str, object]:
-    """What the client's file says about the server."""
+    """The server's entry in the client's file."""
     program, *words = command
     arguments = [*words, *(word for root in roots for word in ("--root", root)), *flags]
     kind: dict[str, object] = {"type": "stdio"} if client.says_type else {}
@@ -175,7 +175,7 @@ def entry(client: Client, command: Sequence[str], roots: Sequence[str], flags: S
 
 
 def snippet(client: Client, command: Sequence[str], folder: str, *, project: bool = False) -> str:
-    """The same as text to paste into a new file."""
+    """A new file with the entry, to paste."""
     values = entry(client, command, roots_for(client, folder, project=project))
     if client.form == "toml":
         return toml.put("", client.path(), values)
@@ -203,11 +203,11 @@ def _shown_path(client: Client) -> str:
 
 
 def claude_code_command(command: Sequence[str], folder: str) -> str:
-    """The client's own way."""
+    """Claude Code's own command."""
     return f"claude mcp add {SERVER} -- {' '.join(command)} --root {folder}"
 
 
 def as_json(client: Client, command: Sequence[str], folder: str) -> str:
-    """An entry as JSON, for a client that nobody here knows."""
+    """An entry as JSON, for an unknown client."""
     values = entry(client, command, [folder])
     return json.dumps({client.table: {SERVER: values}}, indent=2)

@@ -10,102 +10,87 @@ import sys
 import time
 from typing import Any, NamedTuple, cast
 
+from ...command_line import JSON, Arguments, Flag, Positional, declare
 from ...errors import Conflict, InvalidArgument, LlmcError, NotFound, WriteFailed, from_oserror
 from . import jsonc, toml
 from .clients import BY_NAME, CLIENTS, Client, entry, roots_for, server_command
 from .jsonc import Unreadable
 
-_USAGE = f"""\
-usage: llmc install CLIENT… [--root DIR]… [--project] [--dry-run] [-- SERVER FLAGS]
-       llmc install CLIENT… --uninstall [--project] [--dry-run]
-       llmc install --list [--json]
-
-Puts this server into the settings of an MCP client, with everything else in the file kept as it is, comments too.
-The file as it was is kept beside it. A second time changes nothing. --uninstall takes it out again.
-
-  CLIENT           {", ".join(BY_NAME)}
-  --root DIR       what the server may reach; may be given several times. Without it: the folder in which the client
-                   starts the server, for clients that start it in the project; else this folder
-  --project        the settings of the project in this folder instead of yours, for clients that have such
-  --dry-run        print the change as a diff and make none
-  --uninstall      remove the entry; a file that nothing else changed is as it was, byte by byte
-  --list           which clients are here, and which of them have the server
-  -- FLAGS         further flags of llmc-mcp, for example: -- --mode classic
+_ABOUT = """\
+Puts this server into the settings of an MCP client, with everything else in the file kept as it is, comments too. A\
+ copy of the old file is kept beside it. A second run changes nothing. Without a client it lists them.
 """
-_TRIES = 3  # clients write their files while they run
+_TRIES = 3  # clients may write their files at the same time
 
 
 class _InstallRequest(NamedTuple):
     """The command line."""
 
-    clients: list[Client]
     roots: list[str]
-    flags: list[str]
-    given: set[str]
-
-    @property
-    def project(self) -> bool:
-        return "--project" in self.given
+    server_flags: list[str]
+    project: bool
+    uninstall: bool
+    dry_run: bool
 
 
 class _ClientFile(NamedTuple):
     """A client's file as it was read; `text` is None where there is none."""
 
     shown: str
-    path: str  # behind links: what is read is what is written
+    path: str  # with links resolved: the same file is read and written
     text: str | None
     seen: tuple[int, int, int] | None
 
 
 class _ChangedMeanwhile(Exception):
-    """Somebody else wrote the file meanwhile."""
+    """Another process wrote the file meanwhile."""
 
 
-def command(arguments: list[str]) -> int:
+@declare(
+    "install",
+    _ABOUT,
+    positionals=(Positional("CLIENT", ", ".join(BY_NAME), tuple(BY_NAME), required=False, repeated=True),),
+    flags=(
+        Flag(
+            "--root",
+            "what the server may reach (default: the folder in which the client starts the server, for clients that"
+            " start it in the project; else this folder)",
+            "DIR",
+            repeated=True,
+        ),
+        Flag("--project", "the settings of the project in this folder instead of yours, for clients that have such"),
+        Flag("--dry-run", "print the change as a diff and make none"),
+        Flag("--uninstall", "remove the entry; a file that nothing else changed is restored byte by byte"),
+        Flag("--list", "list the clients found here, and which of them have the server"),
+        JSON._replace(help="print the list as JSON"),
+    ),
+    rest=Positional("SERVER FLAGS", "further flags of llmc-mcp, for example: -- --mode classic"),
+)
+def command(given: Arguments) -> int:
     """Install, uninstall or list."""
-    asked = _parsed(arguments)
-    if asked is None:
-        print(_USAGE, end="")
-        return 0
-    if "--uninstall" in asked.given and not asked.clients:
+    if "--uninstall" in given and not given.positionals:
         raise InvalidArgument("--uninstall: from which client?", hint=f"Known are {', '.join(BY_NAME)}.")
-    if "--list" in asked.given or not asked.clients:
-        _list(as_json="--json" in asked.given)
+    if "--list" in given or not given.positionals:
+        _list(as_json="--json" in given)
         return 0
+    request = _InstallRequest(
+        roots=[_root(folder) for folder in given.all("--root")],
+        server_flags=given.rest,
+        project="--project" in given,
+        uninstall="--uninstall" in given,
+        dry_run="--dry-run" in given,
+    )
     failed = 0
-    for client in asked.clients:
+    for name in given.positionals:
+        client = BY_NAME[name]
         try:
-            _carry_out(client, asked)
+            _carry_out(client, request)
         except LlmcError as exc:
             failed = 2
             print(f"llmc: {client.title}: {exc.message}", file=sys.stderr)
             if exc.hint:
                 print(f"hint: {exc.hint}", file=sys.stderr)
     return failed
-
-
-def _parsed(arguments: list[str]) -> _InstallRequest | None:
-    asked, todo = _InstallRequest([], [], [], set()), list(arguments)
-    while todo:
-        word = todo.pop(0)
-        if word in ("-h", "--help"):
-            return None
-        if word == "--":
-            asked.flags.extend(todo)
-            break
-        if word == "--root" and todo:
-            asked.roots.append(_root(todo.pop(0)))
-        elif word.startswith("--root="):
-            asked.roots.append(_root(word.partition("=")[2]))
-        elif word in ("--project", "--dry-run", "--uninstall", "--list", "--json"):
-            asked.given.add(word)
-        elif word in BY_NAME:
-            asked.clients.append(BY_NAME[word])
-        else:
-            near = difflib.get_close_matches(word, BY_NAME, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(BY_NAME)}."
-            raise InvalidArgument(f"no client is called {word!r}", hint=hint)
-    return asked
 
 
 def _root(folder: str) -> str:
@@ -118,15 +103,15 @@ def _root(folder: str) -> str:
 # --- one client ------------------------------------------------------------------------------------------------------
 
 
-def _carry_out(client: Client, asked: _InstallRequest) -> None:
-    shown = _file_of(client, asked.project)
+def _carry_out(client: Client, request: _InstallRequest) -> None:
+    shown = _file_of(client, request.project)
     for _ in range(_TRIES):
         file = _read(shown)
         try:
-            if "--uninstall" in asked.given:
-                _uninstall(client, file, dry_run="--dry-run" in asked.given)
+            if request.uninstall:
+                _uninstall(client, file, dry_run=request.dry_run)
             else:
-                _install(client, file, _wanted(client, asked), dry_run="--dry-run" in asked.given)
+                _install(client, file, _new_entry(client, request), dry_run=request.dry_run)
         except Unreadable as exc:
             raise InvalidArgument(
                 f"{shown}:{exc.line}: {exc.problem}; nothing was changed", hint="Correct the file, then try again."
@@ -141,19 +126,19 @@ def _file_of(client: Client, project: bool) -> str:
     if not project:
         return client.file()
     if not client.project_file:
-        raise InvalidArgument(f"{client.title} has no settings per project", hint="Leave --project away.")
+        raise InvalidArgument(f"{client.title} has no settings per project", hint="Omit --project.")
     return os.path.join(os.getcwd(), client.project_file)
 
 
-def _wanted(client: Client, asked: _InstallRequest) -> dict[str, object]:
+def _new_entry(client: Client, request: _InstallRequest) -> dict[str, object]:
     here = os.getcwd()
-    roots = asked.roots or roots_for(client, here, project=asked.project)
-    if not asked.roots and here in roots and _holds_home(here):
+    roots = request.roots or roots_for(client, here, project=request.project)
+    if not request.roots and here in roots and _holds_home(here):
         raise InvalidArgument(
-            f"it needs to know what it may reach, and {here} would be too much",
+            f"{here} is too much to open by default",
             hint="Go to a project's folder, or name one: --root DIR.",
         )
-    return entry(client, server_command(), roots, asked.flags)
+    return entry(client, server_command(), roots, request.server_flags)
 
 
 def _holds_home(folder: str) -> bool:
@@ -217,7 +202,7 @@ def _original(client: Client, file: _ClientFile, there: dict[str, Any]) -> tuple
 
 
 def _only_lacks(client: Client, before: str, there: dict[str, Any], after: str) -> bool:
-    """Whether our entry is all the difference."""
+    """Whether our entry is the only difference."""
     try:
         return _entry_in(client, before) is None and _with_entry(client, before, there) == after
     except (Unreadable, InvalidArgument):
@@ -255,7 +240,7 @@ def _entry_in(client: Client, text: str) -> dict[str, Any] | None:
 
 
 def _with_entry(client: Client, text: str, wanted: dict[str, Any]) -> str:
-    """The text with our keys set; further keys of the entry are somebody's and stay."""
+    """The text with our keys set; other keys of the entry stay."""
     table, name = client.path()
     meant = _meaning(client, text)
     there = _entry_in(client, text)
@@ -286,7 +271,7 @@ def _without_entry(client: Client, text: str) -> str:
 
 
 def _checked(client: Client, text: str, meant: dict[str, Any]) -> str:
-    """No file is written that does not mean exactly what was meant."""
+    """Refuse a text that does not parse to exactly the intended value."""
     try:
         right = _meaning(client, text) == meant
     except Unreadable:
@@ -326,7 +311,7 @@ def _state_of(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _replace(file: _ClientFile, text: str, *, keep: bool = True) -> str | None:
-    """Write beside the file, then put it in its place at once; the name of what holds the text as it was."""
+    """Write a temporary file, then rename it over the old one; returns the name of the backup."""
     folder = os.path.dirname(file.path)
     new = os.path.join(folder, f".{os.path.basename(file.path)}.llmc-{os.getpid()}")
     try:
