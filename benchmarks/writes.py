@@ -145,9 +145,9 @@ def _count(client: Client, path: Path, wanted: int) -> int:
 
 def _races(work: Path, changes: int) -> list[str]:
     """Every kind of change below a folder that turns into a link that leads out and back, as fast as can be."""
-    from tests.conftest import Workspace
     from tests.security.test_a_races import Rig
     from tests.security.test_a_writes import Mutator
+    from tests.support.workspace import Workspace
 
     folder = work / "races"
     folder.mkdir()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from .changes.test_journal import changes
-from .conftest import Workspace
 from .support.client import Client
+from .support.workspace import Workspace
 from .test_linux_ops_write import done, server, undo
 
 __all__ = ["server"]  # the fixture

@@ -19,10 +19,10 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import InvalidArgument, LlmcError, PermissionDenied, ProcessNotFound
 from llmc_mcp.tools.linux_ops.proc import ProcessBranch, ProcessInfo, ProcessList, ProcessTree
 
-from .conftest import Workspace
 from .support.client import PATIENCE, Client
 from .support.gates import context, gate_on, text_of
 from .support.talk import alive, eventually
+from .support.workspace import Workspace
 
 NOBODY = 65534
 MARK = "llmc-test-process"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Workspace
 from .support.client import Client, Reply
+from .support.workspace import Workspace
 
 
 def sha(text: str | bytes) -> str:

@@ -17,9 +17,9 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
 from llmc_mcp.session import Session
 
-from ..conftest import Workspace
 from ..support import crashes
 from ..support.client import Client
+from ..support.workspace import Workspace
 from ..test_linux_ops_write import done, litter, undo
 
 WHO = Session("uid:0", "here")

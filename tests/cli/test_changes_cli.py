@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 from ..test_linux_ops_write import done
 
 

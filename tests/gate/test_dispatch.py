@@ -21,9 +21,9 @@ from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import Log
 from llmc_mcp.tool import Result, ToolDef, registered
 
-from ..conftest import Workspace
 from ..support.client import PATIENCE, Client, Reply
 from ..support.gates import context, gate_on, text_of
+from ..support.workspace import Workspace
 
 
 class Word(Result):

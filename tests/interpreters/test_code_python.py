@@ -15,9 +15,9 @@ from llmc_mcp.errors import Cancelled, FeatureUnavailable, IsolationRequired
 from llmc_mcp.kernel.scratch import remove_tree
 from llmc_mcp.sandbox import sandbox, selftest
 
-from ..conftest import SECRET, Workspace, hand_over, require
 from ..support.client import Client
 from ..support.python_runs import LEVELS, Runs, processes_with
+from ..support.workspace import SECRET, Workspace, hand_over, require
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from llmc_mcp.kernel import syscalls
 from llmc_mcp.kernel.child import Child
 from llmc_mcp.kernel.launcher import Launcher, RunningChild, last_word
 
-from ..conftest import SECRET, Workspace, require
 from ..support.client import PATIENCE
+from ..support.workspace import SECRET, Workspace, require
 
 SH = b"/bin/sh"
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")

@@ -30,9 +30,9 @@ from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
 from llmc_mcp.store.leases import Leases
 
-from ..conftest import SECRET, Workspace, require
 from ..support.library import Library, library_on
 from ..support.talk import alive, eventually
+from ..support.workspace import SECRET, Workspace, require
 
 ZEBRA = "def paint_zebra(stripes):\n    return [black(stripe) for stripe in stripes]\n"
 

@@ -30,11 +30,11 @@ from llmc_mcp.rag.store.index import IndexWriter
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools.rag import IndexReport, IndexStats, Snippets
 
-from ..conftest import Workspace, require
 from ..support.client import Client
 from ..support.gates import context, gate_on
 from ..support.http_server import HttpServer
 from ..support.library import Library, library_on
+from ..support.workspace import Workspace, require
 
 LONG = "\n".join(
     [

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ..conftest import SECRET, Workspace
 from ..support.client import Client
+from ..support.workspace import SECRET, Workspace
 from ..test_linux_ops_write import done
 from .arena import put_code_into
 

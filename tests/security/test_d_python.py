@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..conftest import SECRET, Workspace, hand_over, run_as_at
 from ..support.client import Client
 from ..support.python_runs import LEVELS, Runs, processes_with
+from ..support.workspace import SECRET, Workspace, hand_over, run_as_at
 
 # The line to the tools, as code that looks for it finds it.
 LINE = """

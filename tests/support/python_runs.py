@@ -13,7 +13,7 @@ from llmc_mcp.interpreters.engine import Functions, RunLimits, RunOutcome
 from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.sandbox.profile import SandboxSettings
 
-from ..conftest import require, run_as_at
+from .workspace import require, run_as_at
 
 LEVELS = ("workspace", "landlock")
 _MEMORY_MB = 128

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import require
 from ..support.envelope import TE, Te
+from ..support.workspace import require
 from ..test_imports import loaded_by
 
 AS_ROOT = os.geteuid() == 0
