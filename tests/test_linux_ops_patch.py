@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from .changes.test_journal import changes
+from .support.changes import changes, done, server, undo
 from .support.client import Client
 from .support.workspace import Workspace
-from .test_linux_ops_write import done, server, undo
 
 __all__ = ["server"]  # the fixture
 

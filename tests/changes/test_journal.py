@@ -18,9 +18,11 @@ from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
 from llmc_mcp.session import Session
 
 from ..support import crashes
+from ..support.changes import changes, done, litter, server, undo
 from ..support.client import Client
 from ..support.workspace import Workspace
-from ..test_linux_ops_write import done, litter, undo
+
+__all__ = ["server"]  # the fixture
 
 WHO = Session("uid:0", "here")
 OTHER_SESSION = Session("uid:0", "there")
@@ -38,18 +40,6 @@ def app(workspace: Workspace, tmp_path: Path) -> Iterator[App]:
     yield it
     it.close()
     assert litter(workspace.root) == []
-
-
-@pytest.fixture
-def server(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
-    with Client(
-        "--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path / "data")}
-    ) as it:
-        yield it
-
-
-def changes(server: Client, **arguments: Any) -> list[dict[str, Any]]:
-    return done(server.call("linux_fs_changes", **arguments))["changes"]
 
 
 # --- undo ------------------------------------------------------------------------------------------

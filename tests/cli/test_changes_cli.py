@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ..support.changes import done
 from ..support.client import Client
 from ..support.workspace import Workspace
-from ..test_linux_ops_write import done
 
 
 class Person:

@@ -13,9 +13,9 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
 
+from ..support.changes import done, litter, server, undo
 from ..support.client import Client
 from ..support.workspace import SECRET, Workspace, require
-from ..test_linux_ops_write import done, litter, server, undo
 from .test_a_races import INSIDE, Rig
 
 __all__ = ["server"]  # the fixture

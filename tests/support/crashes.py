@@ -1,8 +1,8 @@
 """Kills a process at a random moment of a change, then looks at what is left, many times over.
 
-Run as a program: `python -m tests.crashes FOLDER POINTS [SEED]`; prints one JSON line. A moment is a call into C: the
-process that makes the change counts them and sends itself SIGKILL before the one that was drawn, so every system call
-and every statement of the store has its turn, and a seed repeats a run exactly.
+Run as a program: `python -m tests.support.crashes FOLDER POINTS [SEED]`; prints one JSON line. A moment is a call into
+C: the process that makes the change counts them and sends itself SIGKILL before the one that was drawn, so every system
+call and every statement of the store has its turn, and a seed repeats a run exactly.
 """
 
 import json
