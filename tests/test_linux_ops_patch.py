@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from .support.changes import changes, done, server, undo
+from .changes.test_journal import changes
+from .support.changes import done, server, undo
 from .support.client import Client
 from .support.workspace import Workspace
 

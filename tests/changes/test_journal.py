@@ -18,7 +18,7 @@ from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
 from llmc_mcp.session import Session
 
 from ..support import crashes
-from ..support.changes import changes, done, litter, server, undo
+from ..support.changes import done, journaling_server, litter, never, server, undo
 from ..support.client import Client
 from ..support.workspace import Workspace
 
@@ -29,10 +29,6 @@ OTHER_SESSION = Session("uid:0", "there")
 OTHER_PRINCIPAL = Session("token:x", "here")
 
 
-def never() -> None:
-    """Nobody cancels."""
-
-
 @pytest.fixture
 def app(workspace: Workspace, tmp_path: Path) -> Iterator[App]:
     """The engines on a workspace, with a journal of their own."""
@@ -40,6 +36,10 @@ def app(workspace: Workspace, tmp_path: Path) -> Iterator[App]:
     yield it
     it.close()
     assert litter(workspace.root) == []
+
+
+def changes(server: Client, **arguments: Any) -> list[dict[str, Any]]:
+    return done(server.call("linux_fs_changes", **arguments))["changes"]
 
 
 # --- undo ------------------------------------------------------------------------------------------
@@ -258,9 +258,7 @@ def test_a27_forty_random_kills_leave_old_or_new_never_torn(tmp_path: Path) -> N
 
 def test_a28_a_full_disk_leaves_the_old_content(workspace: Workspace, tmp_path: Path) -> None:
     path = workspace.file("a.txt", "old\n")
-    with Client(
-        "--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path / "data")}
-    ) as it:
+    with journaling_server(workspace, tmp_path / "data") as it:
         resource.prlimit(it.process.pid, resource.RLIMIT_FSIZE, (600_000, 600_000))
         reply = it.call("linux_fs_write", path="a.txt", content="x" * 1_000_000)
         assert reply.code == "WRITE_FAILED"

@@ -1,7 +1,8 @@
-"""Changing files through a server that has a journal of its own: the fixture, the calls, and what must not be left."""
+"""What tests of changes share: a server with a journal of its own, and what its replies say."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +12,40 @@ from .client import Client, Reply
 from .workspace import Workspace
 
 
-@pytest.fixture
-def server(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
-    """A server that answers in JSON and has a journal of its own; a test imports it under this name."""
-    with Client(
-        "--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path / "data")}
-    ) as it:
-        yield it
-    assert litter(workspace.root) == []
+def never() -> None:
+    """A cancellation check of a call that nobody cancels."""
 
 
 def sha(text: str | bytes) -> str:
-    """The hash that a change reports for this content."""
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
 def litter(folder: Path) -> list[str]:
-    """Files that only a change in progress may leave."""
+    """Temporary files of changes: none may be left once a change is settled."""
     return [str(path) for path in folder.rglob(".llmc-*")]
 
 
+@contextmanager
+def journaling_server(workspace: Workspace, data_dir: Path) -> Generator[Client]:
+    """A server that answers in JSON and keeps its journal in a directory of its own."""
+    with Client("--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(data_dir)}) as client:
+        yield client
+
+
+@pytest.fixture
+def server(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
+    """Such a server on the workspace; it leaves no litter there."""
+    with journaling_server(workspace, tmp_path / "data") as client:
+        yield client
+    assert litter(workspace.root) == []
+
+
 def done(reply: Reply) -> dict[str, Any]:
-    """The result of a call, which must not be an error."""
+    """The result of a call that succeeds."""
     assert not reply.is_error, reply.text
     return reply.meta
 
 
 def undo(server: Client, undo_id: str | None = None, **more: Any) -> list[dict[str, Any]]:
-    """Take back one change, or the newest."""
+    """What linux_fs_undo took back."""
     return done(server.call("linux_fs_undo", **({"undo_id": undo_id} if undo_id else {}), **more))["undone"]
-
-
-def changes(server: Client, **arguments: Any) -> list[dict[str, Any]]:
-    """The changes that the journal lists."""
-    return done(server.call("linux_fs_changes", **arguments))["changes"]
