@@ -282,7 +282,7 @@ def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
         calls = iter(range(100))
 
         def failing(*arguments: Any, **named: Any) -> Any:
-            if next(calls) == fatal:  # noqa: B023
+            if next(calls) == fatal:  # noqa: B023 - called at once
                 raise OSError(errno.EIO, "I/O error")
             return real(*arguments, **named)
 
@@ -314,7 +314,7 @@ def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
         calls, fatal = iter(range(1000)), len(outcomes)
 
         def failing(*arguments: Any, **named: Any) -> Any:
-            if next(calls) == fatal:  # noqa: B023
+            if next(calls) == fatal:  # noqa: B023 - called at once
                 raise OSError(errno.EIO, "I/O error")
             return real(*arguments, **named)
 

@@ -669,7 +669,7 @@ def test_a_crash_between_the_two_commits_is_made_good(library: Library, tmp_path
 
 
 def sqlite_of(writer: IndexWriter) -> sqlite3.Connection:
-    connection = getattr(writer, "_connection")  # noqa: B009
+    connection = getattr(writer, "_connection")  # noqa: B009 - private on purpose
     assert isinstance(connection, sqlite3.Connection)
     return connection
 

@@ -148,7 +148,7 @@ def _fork(body: Callable[[], None]) -> int:
     if pid == 0:
         try:
             body()
-        except Exception as exc:  # noqa: BLE001  # the parent only sees that it failed; this says why
+        except Exception as exc:  # noqa: BLE001 - the parent only sees that it failed; this says why
             os.write(2, f"{exc!r}\n".encode())
             os._exit(1)
         os._exit(0)
@@ -203,7 +203,7 @@ def crash(data: Path, root: Path, name: str, fatal: int) -> str:
     _run(data, root, scenario, fatal)
     app = App(Config(), [str(root)], str(data))
     try:
-        app.reader  # noqa: B018  # whoever reads first settles first
+        app.reader  # noqa: B018 - whoever reads first settles first
         found = _now(root)
         state = "old" if found == scenario.before else "new" if found == scenario.after else "torn"
         made = [one for one in app.changes.journal.history(None, None, 2) if one.roots == [str(root)]]
