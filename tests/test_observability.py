@@ -1,4 +1,4 @@
-"""What is left to see of calls: metrics, logs, the audits, and that no secret is among it."""
+"""Observability: metrics, logs and audits of calls, and that no secret is in them."""
 
 import csv
 import json
