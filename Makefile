@@ -18,7 +18,7 @@ UV   := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --python-v
         --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 UV_VERSION := 0.13.7
 
-# Stamps: what of .venv is in step with the lock files and pyproject.toml. dev includes run.
+# Stamps: which part of .venv is up to date with the lock files and pyproject.toml. dev includes run.
 RUN   := $(VENV)/.run
 DEV   := $(VENV)/.dev
 PEERS := benchmarks/peers/node_modules/.installed
@@ -34,7 +34,7 @@ CLIENTS := tests/clients/node_modules/.installed
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-# Never this folder by itself: what a server may change must not be what it is made of.
+# Never this folder by default: a server must not be able to change its own code.
 run: $(RUN) ## serve ROOT=DIR over HTTP, or a sample project in ./workspace; prints URL, token and client configuration
 ifeq ($(FOLDER),)
 	@$(BIN)/python -P -m llmc_mcp.cli.sample $(SAMPLE)
@@ -42,7 +42,7 @@ ifeq ($(FOLDER),)
 endif
 	@$(BIN)/llmc run --root '$(or $(FOLDER),$(SAMPLE))' $(RUN_ARGS)
 
-install: $(RUN) ## put the server into an MCP client (CLIENT=claude-code, INSTALL_ARGS='--root DIR'); without CLIENT: list them
+install: $(RUN) ## add the server to an MCP client (CLIENT=claude-code, INSTALL_ARGS='--root DIR'); without CLIENT: list them
 	@$(BIN)/llmc install $(or $(CLIENT),--list) $(INSTALL_ARGS)
 
 smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it, print a client configuration
@@ -52,11 +52,11 @@ smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it,
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-# Nothing may be skipped here: what could not be tried has not held.
+# Nothing may be skipped here: an attack that could not be tried has not been withstood.
 attack: $(DEV) ## the attacks of tests/security at each sandbox level and as each user, as a table (as root)
 	@LLMC_TEST_REQUIRE_ALL=1 $(BIN)/python -m tests.security.matrix $(PYTEST_ARGS) tests/security
 
-# The nodejs wheel brings pyright's Node; asking the network for a newer pyright is switched off.
+# The nodejs wheel brings pyright's Node; the online check for a newer pyright is switched off.
 lint: $(DEV) ## ruff and pyright
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -65,7 +65,7 @@ lint: $(DEV) ## ruff and pyright
 bench: $(DEV) $(PEERS) ## compare with other servers (BENCH_ARGS=--quick)
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-bench-retrieval: $(DEV) $(SEMBLE) ## how well code search finds (ANNOTATIONS=DIR CHECKOUTS=DIR for NDCG; BENCH_ARGS='--only cost')
+bench-retrieval: $(DEV) $(SEMBLE) ## quality of code search (ANNOTATIONS=DIR CHECKOUTS=DIR for NDCG; BENCH_ARGS='--only cost')
 	@$(BIN)/python -m benchmarks.retrieval $(if $(ANNOTATIONS),--annotations $(ANNOTATIONS)) \
 	  $(if $(CHECKOUTS),--checkouts $(CHECKOUTS)) $(BENCH_ARGS)
 
@@ -76,13 +76,13 @@ peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 
 clients: $(CLIENTS) ## install Claude Code, Codex and the tool for .mcpb bundles, for the tests that use them (800 MB)
 
-docs: $(DEV) ## make the generated pages of DOCS/ anew
+docs: $(DEV) ## regenerate the generated pages of DOCS/
 	@$(BIN)/python -m scripts.reference
 
-screens: $(RUN) ## make the pictures of README.md anew, from real runs
+screens: $(RUN) ## regenerate the pictures of README.md from real runs
 	@$(BIN)/python -m scripts.screens
 
-readme-test: $(RUN) ## every command of README.md from a clean clone in an empty home, as root also as an ordinary user
+readme-test: $(RUN) ## run the commands of README.md in a clean clone and an empty home (as root: also as an ordinary user)
 	@$(BIN)/python -m scripts.readme
 
 dist-test: $(DEV) ## build wheel and sdist into dist/, install each into a clean environment and use it
@@ -91,7 +91,7 @@ dist-test: $(DEV) ## build wheel and sdist into dist/, install each into a clean
 mcpb: $(DEV) $(CLIENTS) ## build dist/llmc-mcp-VERSION.mcpb, checked by the format's own tool
 	@$(BIN)/python -m scripts.mcpb
 
-# Without a registry and without a Docker engine; what it needs of Debian is installed if missing.
+# Needs neither a registry nor a Docker engine; missing Debian packages are installed.
 IMAGE_TOOLS := podman buildah runc debootstrap podman-compose
 image-test: $(DEV) ## build the container image and run it (as root; minutes)
 	@for tool in $(IMAGE_TOOLS); do command -v $$tool >/dev/null || missing=1; done; test -z "$$missing" || { \
@@ -134,7 +134,7 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 	@touch $@ $(RUN)
 
 # npm and Node come from the nodejs wheel too, so that every machine measures with the same ones;
-# they are told to trust the system's certificates, which Node by itself does not read. Not `npm ci`:
+# NODE_USE_SYSTEM_CA makes them trust the system's certificates. Not `npm ci`:
 # it insists on optional packages for other platforms, which the lock file lacks.
 $(PEERS) $(CLIENTS): %/node_modules/.installed: %/package-lock.json | $(DEV)
 	@echo "make: installing $*" >&2
@@ -143,8 +143,8 @@ $(PEERS) $(CLIENTS): %/node_modules/.installed: %/package-lock.json | $(DEV)
 	  install --no-save --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 --loglevel=error
 	@touch $@
 
-# semble in an environment of its own: it is only compared with. wordllama brings the vectors that stand in for its
-# model, which would have to be downloaded.
+# semble in an environment of its own, only for comparison. wordllama brings vectors in place of semble's model, which
+# would have to be downloaded.
 $(SEMBLE): | $(BIN)/pip
 	@echo "make: installing semble into benchmarks/.cache" >&2
 	@$(PYTHON) -m venv --clear $(@D)

@@ -74,7 +74,7 @@ def round_trips(bench: Bench, rounds: int) -> list[list[str]]:
     for program in PROGRAMS:
         proc_id = bench.start(program)
         bench.ask(proc_id, program)
-        times = [milliseconds(lambda: bench.ask(proc_id, program)) for _ in range(rounds)]  # noqa: B023
+        times = [milliseconds(lambda: bench.ask(proc_id, program)) for _ in range(rounds)]  # noqa: B023 - called at once
         bench.stop(proc_id)
         bar = verdict(median(times), 30)
         rows.append([f"{program} round trip, ms", number(median(times)), number(percentile(times, 0.95)), f"30 {bar}"])

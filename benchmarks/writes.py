@@ -51,8 +51,8 @@ def _write(work: Path, rounds: int) -> list[str]:
     journaled: list[float] = []
     for number in range(rounds):
         data = f"{number:08d}\n" + "x" * 4087
-        bare.append(report.milliseconds(lambda: _bare_write(root, data.encode())))  # noqa: B023
-        journaled.append(report.milliseconds(lambda: app.mutations.write(_WHO, "journaled.txt", data, _never)))  # noqa: B023
+        bare.append(report.milliseconds(lambda: _bare_write(root, data.encode())))  # noqa: B023 - called at once
+        journaled.append(report.milliseconds(lambda: app.mutations.write(_WHO, "journaled.txt", data, _never)))  # noqa: B023 - called at once
     app.close()
     ratio = report.median(journaled) / report.median(bare)
     text = f"{report.number(report.median(journaled))} ms, {ratio:.2f} times {report.number(report.median(bare))} ms"
@@ -78,7 +78,7 @@ def _edit(work: Path, rounds: int) -> list[str]:
     for number in range(rounds):
         old = f"line {20_000 + number:06d} ="
         edit = (_WHO, "big.py", old, f"{old} changed +", 1, _never)
-        taken.append(report.milliseconds(lambda: app.mutations.edit(*edit)))  # noqa: B023
+        taken.append(report.milliseconds(lambda: app.mutations.edit(*edit)))  # noqa: B023 - called at once
     app.close()
     value = report.median(taken)
     return ["edit in a 2 MB file", f"{report.number(value)} ms", "25 ms", report.verdict(value, 25)]
@@ -145,9 +145,9 @@ def _count(client: Client, path: Path, wanted: int) -> int:
 
 def _races(work: Path, changes: int) -> list[str]:
     """Every kind of change below a folder that turns into a link that leads out and back, as fast as can be."""
-    from tests.conftest import Workspace
     from tests.security.test_a_races import Rig
     from tests.security.test_a_writes import Mutator
+    from tests.support.workspace import Workspace
 
     folder = work / "races"
     folder.mkdir()

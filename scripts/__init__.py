@@ -1,1 +1,1 @@
-"""What makes the things around the package: bundles, checks of what is shipped, pictures for the documentation."""
+"""Builds what surrounds the package: generated pages, pictures, bundles, and checks of what is shipped."""

@@ -1,7 +1,7 @@
 """`python -m scripts.mcpb`: the .mcpb bundle, checked and packed by the format's own tool.
 
 A bundle brings the source and says what it depends on; the client's `uv` fetches that when a person installs it.
-`--manifest` only writes the manifest anew, from the package's version and the tools it lists.
+`--manifest` only rewrites the manifest, from the package's version and the tools it lists.
 """
 
 import json
@@ -59,7 +59,7 @@ def manifest() -> dict[str, Any]:
 
 
 def write_manifest() -> None:
-    """Renew the one that is kept."""
+    """Rewrite the manifest in the repository."""
     (FOLDER / "manifest.json").write_text(json.dumps(manifest(), indent=2, ensure_ascii=False) + "\n")
 
 

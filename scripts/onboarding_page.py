@@ -40,13 +40,13 @@ from real runs.
 |---|---|---|
 | `organize_downloads` | plans how the loose files of a folder would be sorted, and sorts them | only with `--apply` |
 | `explain_repo` | what a repository is, where it starts, how it is run and tested, what is unusual | no |
-| `system_health` | how the machine does, what is out of the ordinary, why that matters | no |
+| `system_health` | the state of the machine, what is unusual, and why that matters | no |
 """
 ORGANIZE = """
 ## Tidy a folder of downloads
 
 The plan comes first. Files go into folders by what they are, many of a kind also by year; a name that is taken gets a
-number. Folders, links, hidden files, downloads under way and files whose names say that they hold secrets stay. A
+number. Folders, links, hidden files, unfinished downloads and files with secret names stay. A
 folder that looks like a project, and your home folder itself, are refused.
 """
 UNDO = """
@@ -60,10 +60,10 @@ From what its own files say: nothing is run, and nothing is needed but the files
 definitions follow. At most 800 tokens.
 """
 HEALTH = """
-## How does this machine do?
+## Check this machine
 
-What is out of the ordinary comes with the reason and a next step: disks and inodes above 90 %, load per core, little
-memory, swap, time lost to waiting, processes killed for want of memory, zombies, failed units. Processes of other users
+Whatever is unusual comes with the reason and a next step: disks and inodes above 90 %, load per core, little
+memory, swap, time lost to waiting, processes killed for lack of memory, zombies, failed units. Processes of other users
 are not counted unless the operator shows them.
 """
 

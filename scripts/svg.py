@@ -1,4 +1,4 @@
-"""What a terminal showed, as an SVG picture: text with colours, so that it can be read, searched and compared."""
+"""Terminal output as an SVG picture: text with colours, so that it can be read, searched and compared."""
 
 import re
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
 
 class _Line:
-    """A line of a terminal while it is written: what is printed again from its beginning covers what was there."""
+    """A line of a terminal while it is written: output after a carriage return overwrites what was there."""
 
     def __init__(self) -> None:
         self._cells: list[Span] = []

@@ -13,7 +13,7 @@ from benchmarks.tasks.catalog import TASKS, Scene
 from benchmarks.tasks.talk import Talk
 from benchmarks.tasks.workspace import Workspace as Folder
 
-from .conftest import require
+from .support.workspace import require
 
 
 @pytest.fixture(scope="module")

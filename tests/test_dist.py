@@ -14,7 +14,7 @@ from llmc_mcp import __version__
 from llmc_mcp.config.load import parse_flags
 from scripts import dist, mcpb
 
-from .conftest import Workspace, require
+from .support.workspace import Workspace, require
 
 TOP = dist.TOP
 

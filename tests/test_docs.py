@@ -21,8 +21,8 @@ from llmc_mcp.te.queries import te
 from scripts import reference, svg
 from scripts.readme import command_lines
 
-from .conftest import Workspace, require
 from .support.client import Client
+from .support.workspace import Workspace, require
 
 TOP = reference.TOP
 PAGES = sorted([*TOP.glob("*.md"), *(TOP / "DOCS").glob("*.md"), TOP / "benchmarks" / "README.md"])

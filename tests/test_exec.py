@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from .conftest import Workspace
 from .security.arena import pids_with
 from .security.attack import status_kb
 from .support.client import Client, Reply
+from .support.workspace import Workspace
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from benchmarks.tokens import count, count_tools
 from llmc_mcp.config.schema import Config
 from llmc_mcp.tools.introduction import bootstrap, instructions
 
-from .conftest import Workspace, require
 from .support.client import Client
 from .support.gates import gate_on
+from .support.workspace import Workspace, require
 
 pytestmark = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe_openai's own
 

@@ -18,9 +18,9 @@ from llmc_mcp.errors import FeatureUnavailable, LlmcError
 from llmc_mcp.files import reader
 from llmc_mcp.gate.dispatch import Gate
 
-from .conftest import SECRET, Workspace
 from .support.client import Client
 from .support.gates import context, gate_on, text_of
+from .support.workspace import SECRET, Workspace
 
 Call = Callable[..., dict[str, Any]]
 READERS = {"read_file": "data", "linux_fs_read": "content"}

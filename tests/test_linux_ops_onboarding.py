@@ -20,9 +20,9 @@ from llmc_mcp.machine.sysinfo import Disk, Snapshot, SystemInfo
 from llmc_mcp.tokens import estimate
 from scripts import onboarding_page
 
-from .conftest import Workspace
 from .support.gates import context, gate_on
 from .support.gates import text_of as sent
+from .support.workspace import Workspace
 
 TOOL = "linux_mcp_run_onboarding"
 YEAR_2021, YEAR_2023 = 1_620_000_000, 1_690_000_000

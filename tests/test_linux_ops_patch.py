@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from .changes.test_journal import changes
-from .conftest import Workspace
+from .support.changes import done, server, undo
 from .support.client import Client
-from .test_linux_ops_write import done, server, undo
+from .support.workspace import Workspace
 
 __all__ = ["server"]  # the fixture
 

@@ -19,10 +19,11 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import InvalidArgument, LlmcError, PermissionDenied, ProcessNotFound
 from llmc_mcp.tools.linux_ops.proc import ProcessBranch, ProcessInfo, ProcessList, ProcessTree
 
-from .conftest import Workspace
 from .support.client import PATIENCE, Client
 from .support.gates import context, gate_on, text_of
+from .support.signals import obey_interrupts
 from .support.talk import alive, eventually
+from .support.workspace import Workspace
 
 NOBODY = 65534
 MARK = "llmc-test-process"
@@ -32,6 +33,7 @@ AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="needs to start a process 
 @contextmanager
 def process(*argv: str, **options: Any) -> Generator[subprocess.Popen[Any]]:
     """A process of ours that ends with the block."""
+    options.setdefault("preexec_fn", obey_interrupts)
     started: subprocess.Popen[Any] = subprocess.Popen(argv or ("sleep", "1000"), **options)
     try:
         yield started

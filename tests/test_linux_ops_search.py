@@ -13,9 +13,9 @@ from llmc_mcp.files.ripgrep import Query
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.kernel import syscalls
 
-from .conftest import SECRET, Workspace, require
 from .support.client import Client
 from .support.gates import context, gate_on, text_of
+from .support.workspace import SECRET, Workspace, require
 
 Search = Callable[..., dict[str, Any]]
 

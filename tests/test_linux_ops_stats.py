@@ -13,8 +13,8 @@ from llmc_mcp.gate.usage import Recorder, Usage
 from llmc_mcp.store.calls import by_tool, newest
 from llmc_mcp.store.sqlite import Store
 
-from .conftest import Workspace
 from .support.client import Client
+from .support.workspace import Workspace
 
 
 def fill(folder: Path, *rows: tuple[str, str, float]) -> Store:

@@ -1,4 +1,4 @@
-"""What is left to see of calls: metrics, logs, the audits, and that no secret is among it."""
+"""Observability: metrics, logs and audits of calls, and that no secret is in them."""
 
 import csv
 import json
@@ -22,9 +22,9 @@ from llmc_mcp.store.sqlite import Store
 from llmc_mcp.tokens import estimate, sample
 from llmc_mcp.web import otel
 
-from .conftest import Workspace
 from .support.gates import gate_on
 from .support.http_server import OPEN_HANDED, TOKEN, HttpServer
+from .support.workspace import Workspace
 
 
 @pytest.fixture(scope="module")

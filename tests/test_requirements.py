@@ -33,10 +33,10 @@ COMPLETE = {
 
 @cache
 def names_in(module: str) -> frozenset[str]:
-    found = [*TESTS.rglob(f"{module}.py")]
-    if len(found) != 1:
+    path = TESTS / f"{module}.py"
+    if not path.exists():
         return frozenset()
-    tree = ast.parse(found[0].read_text())
+    tree = ast.parse(path.read_text())
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llmc_mcp import errors
 from llmc_mcp.changes import diff, diff_parse
 
-from ..conftest import require
+from ..support.workspace import require
 
 TIMEOUT = 30
 REAL = inspect.getsource(diff_parse).splitlines(keepends=True)

@@ -11,7 +11,7 @@ import pytest
 from llmc_mcp.cli import main
 from llmc_mcp.cli.completion import help_of, words_after
 
-from ..conftest import require
+from ..support.workspace import require
 
 BIN = os.path.dirname(sys.executable)
 SHELLS = {"bash": ["bash", "--norc"], "zsh": ["zsh", "-f"], "fish": ["fish", "--no-config"]}

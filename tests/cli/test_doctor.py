@@ -14,7 +14,7 @@ from llmc_mcp.cli import doctor
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.sandbox import levels
 
-from ..conftest import Workspace
+from ..support.workspace import Workspace
 
 
 def run(workspace: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from llmc_mcp.cli import sample
 
-from ..conftest import require
+from ..support.workspace import require
 
 TOP = Path(__file__).parents[1]
 

@@ -21,9 +21,9 @@ from llmc_mcp.errors import (
     ProcLimitExceeded,
 )
 
-from ..conftest import SECRET, Workspace, require
 from ..support.gates import text_of
 from ..support.talk import Talk, alive, eventually, talk_on, terminal_fds
+from ..support.workspace import SECRET, Workspace, require
 
 LEVELS = ("workspace", "landlock")
 

@@ -13,9 +13,9 @@ from llmc_mcp.config.schema import Config, keys
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.gate.dispatch import Gate
 
-from ..conftest import Workspace
 from ..support.gates import gate_on, text_of
 from ..support.machine import Machine, one_setting
+from ..support.workspace import Workspace
 
 TESTS = Path(__file__).parents[1]
 

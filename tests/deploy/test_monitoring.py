@@ -12,9 +12,9 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from ..conftest import require
 from ..support.client import PATIENCE
 from ..support.http_server import TOKEN, HttpServer
+from ..support.workspace import require
 from .image import REPOSITORY
 from .proxies import free_port
 

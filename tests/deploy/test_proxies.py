@@ -12,9 +12,9 @@ import pytest
 from mcp.client import Client as SdkClient
 from mcp.client.streamable_http import streamable_http_client
 
-from ..conftest import require
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
+from ..support.workspace import require
 from .proxies import NAME, Caddy, Nginx, Proxy
 
 LIST = {"name": "list_dir", "args": {"path": "."}}

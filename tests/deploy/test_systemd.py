@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import require
+from ..support.workspace import require
 from .image import REPOSITORY
 
 UNITS = REPOSITORY / "deploy/systemd"

@@ -14,8 +14,8 @@ from llmc_mcp.files.handles import HandleRetention, Handles, is_handle
 from llmc_mcp.store.root_sets import RootSet
 from llmc_mcp.store.sqlite import Store
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 
 ME, OTHER = "uid:1", "uid:2"
 

@@ -21,9 +21,9 @@ from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import Log
 from llmc_mcp.tool import Result, ToolDef, registered
 
-from ..conftest import Workspace
 from ..support.client import PATIENCE, Client, Reply
 from ..support.gates import context, gate_on, text_of
+from ..support.workspace import Workspace
 
 
 class Word(Result):
@@ -234,7 +234,7 @@ def test_progress_is_told_at_intervals_with_the_time_it_took(tmp_path: Path, mon
             correlation_id="c",
             progress=lambda seconds, doing: told.append((seconds, doing)),
         )
-        for now in (100.1, 100.4, 100.6, 100.7, 101.0, 101.2):  # noqa: B007
+        for now in (100.1, 100.4, 100.6, 100.7, 101.0, 101.2):  # noqa: B007 - the clock of the context reads it
             ctx.check()
     assert [(round(seconds, 1), doing) for seconds, doing in told] == [(0.6, "working"), (1.2, "working")]
 

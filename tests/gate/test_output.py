@@ -14,9 +14,9 @@ from llmc_mcp.config.schema import Config, Limits, Server
 from llmc_mcp.gate.render import fit, relative, render
 from llmc_mcp.tool import Result, Row, Streams
 
-from ..conftest import Workspace
 from ..support.client import Client, Reply
 from ..support.gates import gate_on, text_of
+from ..support.workspace import Workspace
 
 LIMIT = Limits().max_reply_bytes
 FORMATS = ("json", "lean")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Workspace, require
+from ..support.workspace import Workspace, require
 
 INSPECTOR = Path(__file__).parents[2] / "benchmarks/peers/node_modules/@modelcontextprotocol/inspector"
 LAUNCHER = INSPECTOR / "clients/launcher/build/index.js"

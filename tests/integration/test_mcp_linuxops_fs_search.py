@@ -15,7 +15,7 @@ from mcp.client import Client as SdkClient
 from mcp.client.stdio import stdio_client
 from mcp_types import ImageContent, TextContent
 
-from ..conftest import Workspace
+from ..support.workspace import Workspace
 
 Body = Callable[[SdkClient], Awaitable[None]]
 

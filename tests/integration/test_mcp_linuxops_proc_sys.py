@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Workspace
 from ..support.client import PATIENCE, Client
+from ..support.workspace import Workspace
 
 DEBUGGING = Path(__file__).parents[2] / "DOCS" / "debugging_with_pdb.md"
 

@@ -15,8 +15,8 @@ import pytest
 
 from llmc_mcp.cli.install.clients import server_command
 
-from ..conftest import require
 from ..support.machine import Machine
+from ..support.workspace import require
 from .test_inspector import LAUNCHER, node
 
 CLIENTS = Path(__file__).parents[1] / "clients" / "node_modules"

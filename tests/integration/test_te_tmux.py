@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import require
+from ..support.workspace import require
 
 PATIENCE_S = 60.0
 BIN = os.path.dirname(sys.executable)

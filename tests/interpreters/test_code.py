@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
-from ..conftest import Workspace
 from ..support.client import Client
 from ..support.python_runs import interpreters
+from ..support.workspace import Workspace
 
 
 def value(server: Client, code: str) -> object:

@@ -15,24 +15,11 @@ from llmc_mcp.errors import Cancelled, FeatureUnavailable, IsolationRequired
 from llmc_mcp.kernel.scratch import remove_tree
 from llmc_mcp.sandbox import sandbox, selftest
 
-from ..conftest import SECRET, Workspace, hand_over, require
 from ..support.client import Client
-from ..support.python_runs import LEVELS, Runs, processes_with
+from ..support.python_runs import LEVELS, Runs, processes_with, run, runs
+from ..support.workspace import SECRET, Workspace, hand_over, require
 
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Runs]:
-    """For what does not depend on the level."""
-    made = Runs("auto")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module", params=LEVELS)
-def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
-    made = Runs(request.param)
-    yield made
-    made.close()
+__all__ = ["run", "runs"]  # the fixtures
 
 
 def _sleeper(mark: str) -> list[str]:

@@ -17,8 +17,8 @@ from llmc_mcp.kernel import syscalls
 from llmc_mcp.kernel.child import Child
 from llmc_mcp.kernel.launcher import Launcher, RunningChild, last_word
 
-from ..conftest import SECRET, Workspace, require
 from ..support.client import PATIENCE
+from ..support.workspace import SECRET, Workspace, require
 
 SH = b"/bin/sh"
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
@@ -146,7 +146,7 @@ def test_output_and_errors_come_apart_and_whole(launcher: Launcher) -> None:
     ],
 )
 def test_what_cannot_start_says_why(launcher: Launcher, argv: list[bytes], number: int) -> None:
-    with pytest.raises(OSError) as caught:  # noqa: PT011
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - its errno is checked below
         start(launcher, *argv)
     assert caught.value.errno == number
     assert run(launcher, b"/bin/true")[0] == 0

@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 
 PATH = {"type": "ref/prompt", "name": "explain_repo"}
 DOCUMENT = {"type": "ref/resource", "uri": "llmc://docs/{name}{?offset}"}

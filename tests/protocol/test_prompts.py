@@ -11,10 +11,10 @@ from llmc_mcp.errors import BadArgs
 from llmc_mcp.protocol.prompts import Prompts
 from llmc_mcp.tools.linux_ops import onboarding
 
-from ..conftest import Workspace
 from ..support.client import Client
 from ..support.gates import context, gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
+from ..support.workspace import Workspace
 from ..web.test_http_mcp import ERAS, SdkClient, converse
 
 

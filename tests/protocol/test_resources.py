@@ -17,11 +17,11 @@ from llmc_mcp.protocol.prompts import Prompts
 from llmc_mcp.protocol.resources import SHIPPED, ResourceReader
 from llmc_mcp.store.sqlite import Store
 
-from ..conftest import Workspace
 from ..support.client import Client
 from ..support.gates import context, gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
 from ..support.machine import Machine
+from ..support.workspace import Workspace
 from ..web.test_http_mcp import ERAS, SdkClient, converse
 
 REPOSITORY = Path(__file__).parents[2]

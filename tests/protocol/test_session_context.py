@@ -12,9 +12,9 @@ from llmc_mcp.session import Session
 from llmc_mcp.store.sqlite import Store
 from llmc_mcp.web.mcp import SessionIds
 
-from ..conftest import Workspace
 from ..support.client import Client, Reply
 from ..support.http_server import OPEN_HANDED, HttpServer
+from ..support.workspace import Workspace
 
 CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 STATELESS: dict[str, Any] = {

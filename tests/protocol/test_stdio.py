@@ -20,8 +20,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from llmc_mcp.config.schema import Limits
 
-from ..conftest import Workspace
 from ..support.client import PATIENCE, Client, Reply
+from ..support.workspace import Workspace
 
 STATELESS = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -17,8 +17,8 @@ from llmc_mcp.rag.query import maps
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools import code_graph as ask
 
-from ..conftest import require
 from ..support.library import Library, library_on
+from ..support.workspace import require
 from .test_rag_understand import context
 
 INDEXING_S = 100.0  # seconds: a busy machine may take ten times as long as an idle one

@@ -30,9 +30,9 @@ from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
 from llmc_mcp.store.leases import Leases
 
-from ..conftest import SECRET, Workspace, require
 from ..support.library import Library, library_on
 from ..support.talk import alive, eventually
+from ..support.workspace import SECRET, Workspace, require
 
 ZEBRA = "def paint_zebra(stripes):\n    return [black(stripe) for stripe in stripes]\n"
 
@@ -669,7 +669,7 @@ def test_a_crash_between_the_two_commits_is_made_good(library: Library, tmp_path
 
 
 def sqlite_of(writer: IndexWriter) -> sqlite3.Connection:
-    connection = getattr(writer, "_connection")  # noqa: B009
+    connection = getattr(writer, "_connection")  # noqa: B009 - private on purpose
     assert isinstance(connection, sqlite3.Connection)
     return connection
 

@@ -11,7 +11,7 @@ from llmc_mcp.rag.parse import words
 from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.store import embed, features, rank
 
-from ..conftest import require
+from ..support.workspace import require
 
 # --- words ---------------------------------------------------------------------------------------------------------
 

@@ -30,11 +30,11 @@ from llmc_mcp.rag.store.index import IndexWriter
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools.rag import IndexReport, IndexStats, Snippets
 
-from ..conftest import Workspace, require
 from ..support.client import Client
 from ..support.gates import context, gate_on
 from ..support.http_server import HttpServer
 from ..support.library import Library, library_on
+from ..support.workspace import Workspace, require
 
 LONG = "\n".join(
     [
@@ -312,7 +312,7 @@ def test_whoever_asked_for_progress_is_told_what_is_being_done(tmp_path: Path) -
         assert ctx.doing.startswith("the code index is being")
         told: list[str] = []
         asked = Context(gate.app, ctx.session, correlation_id="c", progress=lambda _, doing: told.append(doing))
-        setattr(asked, "_last_told", 0.0)  # noqa: B010  as if half a second had passed
+        setattr(asked, "_last_told", 0.0)  # noqa: B010 - as if half a second had passed
         asked.doing = "the code index is being built: 3 of 7 files"
         asked.check()
         assert told == ["the code index is being built: 3 of 7 files"]
@@ -454,7 +454,7 @@ def test_searches_at_once_while_the_index_is_built_anew_neither_fail_nor_build_i
                 assert [hit.path for hit in answer.hits] == [b"zebra.py"]
                 ((symbols, _),) = zoo.rag.ask(lambda known: known.files.names_beginning("paint"), zoo.caller())
                 assert symbols == ["paint_zebra"]
-            except BaseException as exc:  # noqa: BLE001  whatever it is, it is told
+            except BaseException as exc:  # noqa: BLE001 - whatever it is, it is told
                 failed.append(exc)
                 return
 

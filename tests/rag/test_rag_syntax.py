@@ -13,8 +13,8 @@ from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.rag.build.syntax_client import Checker
 from llmc_mcp.tools.linux_ops.syntax import summary
 
-from ..conftest import Workspace, require
 from ..support.client import Client
+from ..support.workspace import Workspace, require
 
 PATIENT = 60.0
 

@@ -27,9 +27,9 @@ from llmc_mcp.tokens import estimate
 from llmc_mcp.tools import code_graph
 from llmc_mcp.tools.linux_ops.onboarding import as_text, explain_repo
 
-from ..conftest import require
 from ..support.client import PATIENCE
 from ..support.library import Library, library_on, never
+from ..support.workspace import require
 
 STORE = '''\
 """Where goods are kept."""

@@ -22,7 +22,7 @@ from llmc_mcp.sandbox.levels import OffLevel
 from llmc_mcp.sandbox.profile import SandboxSettings, settings_from
 from llmc_mcp.sandbox.sandbox import Sandbox
 
-from ..conftest import SECRET, Workspace, hand_over, require, run_as_at
+from ..support.workspace import SECRET, Workspace, hand_over, require, run_as_at
 
 Make = Callable[..., Sandbox]
 

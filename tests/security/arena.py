@@ -20,7 +20,7 @@ import msgspec
 
 import llmc_mcp
 
-from ..conftest import NOBODY, SECRET, require, run_as_at
+from ..support.workspace import NOBODY, SECRET, require, run_as_at
 
 LEVELS = ("workspace", "landlock")
 USERS = ("root", "user")

@@ -9,8 +9,8 @@ import pytest
 
 from llmc_mcp.kernel.launcher import descendants
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 
 TREE_BYTES = 3 << 30  # of each process of the server: the bombs are harmless whatever the server does
 BOMB_BYTES = 8 << 20  # as rules of a .gitignore they take more than 1 GiB

@@ -9,9 +9,9 @@ from llmc_mcp.cli.install.clients import CLIENTS
 from llmc_mcp.config.schema import Policy
 from llmc_mcp.policy import name_rules
 
-from ..conftest import Workspace
+from ..support.changes import done, server, undo
 from ..support.client import Client
-from ..test_linux_ops_write import done, server, undo
+from ..support.workspace import Workspace
 
 __all__ = ["server"]  # the fixture
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import SECRET, Workspace, require
 from ..support.client import Client
+from ..support.workspace import SECRET, Workspace, require
 from .attack import PATH_TOOLS, READERS, OpenWatch, assert_alive, assert_refused_alike, refusal, status_kb, use
 
 NOTHING = "nothing-is-called-like-this"

@@ -10,8 +10,8 @@ import pytest
 from llmc_mcp.errors import InvalidPath
 from llmc_mcp.files.filesystem import Access, Filesystem
 
-from ..conftest import Workspace, require
 from ..support.client import Client
+from ..support.workspace import Workspace, require
 
 PASSWORD = "hunter2-in-a-file"
 

@@ -15,8 +15,8 @@ from llmc_mcp.files.filesystem import Filesystem
 from llmc_mcp.files.ripgrep import Query, Search
 from llmc_mcp.kernel.launcher import Launcher
 
-from ..conftest import SECRET, Workspace
 from ..support.client import Client, Reply
+from ..support.workspace import SECRET, Workspace
 from .swapper import Swapper
 
 READS = 10_000

@@ -12,8 +12,8 @@ from llmc_mcp.files.filesystem import Filesystem
 from llmc_mcp.files.ripgrep import Query, Search
 from llmc_mcp.kernel.launcher import Launcher
 
-from ..conftest import SECRET, Workspace
 from ..support.client import Client
+from ..support.workspace import SECRET, Workspace
 from .attack import assert_alive, children_of
 
 REPLY_LIMIT = 10_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..conftest import SECRET
+from ..support.workspace import SECRET
 from .arena import LEVELS, TOOLS, USERS, Arena, reached
 from .bypasses import BYPASSES, COMMIT
 

@@ -16,8 +16,8 @@ from llmc_mcp.sandbox import levels, selftest
 from llmc_mcp.sandbox.profile import SandboxSettings
 from llmc_mcp.sandbox.sandbox import Sandbox
 
-from ..conftest import Workspace, hand_over, require, run_as_at
 from ..support.talk import talk_on
+from ..support.workspace import Workspace, hand_over, require, run_as_at
 from .arena import LEVELS, USERS, Arena
 
 COMBINATIONS = [(level, who) for level in LEVELS for who in USERS]

@@ -11,9 +11,9 @@ import pytest
 from llmc_mcp.commands.watched_files import Watcher
 from llmc_mcp.files.filesystem import Access, Filesystem
 
-from ..conftest import Workspace, require
 from ..support.client import Client
 from ..support.talk import Talk, talk_on
+from ..support.workspace import Workspace, require
 from ..test_exec import project
 from .arena import LEVELS
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ..conftest import SECRET, Workspace
 from ..support.client import Client
+from ..support.workspace import SECRET, Workspace
 from .arena import USERS, Arena, put_code_into, reached
 
 SWAPS = """

@@ -16,9 +16,9 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import KillForbidden, PermissionDenied, ProcessNotFound
 from llmc_mcp.machine.processes import Processes, Visible
 
-from ..conftest import SECRET, Workspace, require
 from ..support.client import PATIENCE, Client
 from ..support.talk import Talk, alive, eventually, talk_on
+from ..support.workspace import SECRET, Workspace, require
 from .arena import LEVELS, pids_with, wait_until_gone
 from .attack import assert_alive
 

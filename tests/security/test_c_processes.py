@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -84,28 +85,17 @@ def test_c02_no_process_survives_the_servers_sudden_death(level: str, who: str) 
         assert pids_with(mark) == []
 
 
-def test_c02_no_process_survives_the_launchers_sudden_death(tmp_path: Path) -> None:
-    mark = token()
-    launcher = Launcher()
-    cwd = os.open(tmp_path, os.O_RDONLY)
-    try:
-        argv = [b"/bin/sh", b"-c", f"setsid {PAUSE} {mark} & echo up; wait".encode()]
-        with Child(launcher, argv, cwd=cwd, env={}, plan={"supervised": True}) as child:
-            assert next(child.output(lambda: None)) == b"up\n"
-            pidfds = [os.pidfd_open(pid) for pid in pids_with(mark)]
-            (server_side,) = [pid for pid in children_of(os.getpid()) if _is_launcher(pid)]
-            os.kill(server_side, signal.SIGKILL)
-            assert wait_until_gone(pidfds)
-    finally:
-        os.close(cwd)
-        launcher.close()
+class SupervisedChild(NamedTuple):
+    """A supervised command that started a session of its own, and the processes around it."""
+
+    child: Child
+    output: Iterator[bytes]
+    launcher: int
+    descendants: list[int]  # pidfds
 
 
-def _is_launcher(pid: int) -> bool:
-    return b"te.launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def test_c02_orphans_of_a_killed_supervisor_end_too(tmp_path: Path) -> None:
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[SupervisedChild]:
     mark = token()
     launcher = Launcher()
     cwd = os.open(tmp_path, os.O_RDONLY)
@@ -115,15 +105,28 @@ def test_c02_orphans_of_a_killed_supervisor_end_too(tmp_path: Path) -> None:
             output = child.output(lambda: None)
             assert next(output) == b"up\n"
             pidfds = [os.pidfd_open(pid) for pid in pids_with(mark)]
-            (server_side,) = [pid for pid in children_of(os.getpid()) if _is_launcher(pid)]
-            (supervisor,) = [pid for pid in children_of(server_side) if children_of(pid)]
-            os.kill(supervisor, signal.SIGKILL)
-            assert list(output) == []
-            assert child.exit_code == -signal.SIGKILL
-            assert wait_until_gone(pidfds)
+            (launcher_pid,) = [pid for pid in children_of(os.getpid()) if _is_launcher(pid)]
+            yield SupervisedChild(child, output, launcher_pid, pidfds)
     finally:
         os.close(cwd)
         launcher.close()
+
+
+def _is_launcher(pid: int) -> bool:
+    return b"kernel.launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_c02_no_process_survives_the_launchers_sudden_death(supervised: SupervisedChild) -> None:
+    os.kill(supervised.launcher, signal.SIGKILL)
+    assert wait_until_gone(supervised.descendants)
+
+
+def test_c02_orphans_of_a_killed_supervisor_end_too(supervised: SupervisedChild) -> None:
+    (supervisor,) = [pid for pid in children_of(supervised.launcher) if children_of(pid)]
+    os.kill(supervisor, signal.SIGKILL)
+    assert list(supervised.output) == []
+    assert supervised.child.exit_code == -signal.SIGKILL
+    assert wait_until_gone(supervised.descendants)
 
 
 def test_c03_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..conftest import SECRET, Workspace, require
 from ..support.client import PATIENCE, Client
 from ..support.python_runs import interpreters, processes_below, processes_with
+from ..support.workspace import SECRET, Workspace, require
 from .attack import status_kb
 
 SPARE_KB = 50_000  # what a server may grow by while it is attacked

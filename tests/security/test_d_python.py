@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..conftest import SECRET, Workspace, hand_over, run_as_at
 from ..support.client import Client
-from ..support.python_runs import LEVELS, Runs, processes_with
+from ..support.python_runs import LEVELS, Runs, processes_with, run, runs
+from ..support.workspace import SECRET, Workspace, hand_over, run_as_at
+
+__all__ = ["run", "runs"]  # the fixtures
 
 # The line to the tools, as code that looks for it finds it.
 LINE = """
@@ -35,21 +37,6 @@ for number in range(1, 65):
 while True:
     pass
 """
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Runs]:
-    """For what does not depend on the level."""
-    made = Runs("auto")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module", params=LEVELS)
-def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
-    made = Runs(request.param)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module", params=LEVELS)

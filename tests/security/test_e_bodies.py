@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Workspace
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
+from ..support.workspace import Workspace
 
 SENDERS = 64
 SENT = 2 << 20  # by each, of 16 MiB that it announces: what a server that takes it all holds is bounded

@@ -11,8 +11,8 @@ from llmc_mcp.config.load import load
 from llmc_mcp.config.schema import Config, Rule, SettingKey, get_key, keys
 from llmc_mcp.config.trust import ConfigError, pin
 
-from ..conftest import SECRET, Workspace
 from ..support.machine import Machine, one_setting, toml
+from ..support.workspace import SECRET, Workspace
 
 
 @pytest.fixture

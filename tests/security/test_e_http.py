@@ -15,8 +15,8 @@ from llmc_mcp.errors import Forbidden
 from llmc_mcp.web.auth import add
 from llmc_mcp.web.guard import Hosts
 
-from ..conftest import SECRET, Workspace
 from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
+from ..support.workspace import SECRET, Workspace
 
 CALL = {"name": "stat", "args": {"path": "."}}
 

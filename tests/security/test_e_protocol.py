@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Workspace
 from ..support.client import PATIENCE, Client
+from ..support.workspace import Workspace
 from .attack import assert_alive, status_kb
 
 PARSE_ERROR = -32700

@@ -20,8 +20,8 @@ from llmc_mcp.gate.render import neutral
 from llmc_mcp.rag.parse import doc, words
 from llmc_mcp.rag.query.globs import Glob
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 from . import regexes
 from .attack import assert_alive
 

@@ -21,8 +21,8 @@ from llmc_mcp.store.root_sets import RootSet
 from llmc_mcp.store.sqlite import Store
 from llmc_mcp.te import folder, queries
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 
 HOSTILE = "x\x1b]0;owned\x07\x1b[2J\r\n2026-01-01T00:00:00Z INFO    tool tool=forged\x9b31m\u202e\u2028\x85\ud800end"
 

@@ -14,8 +14,8 @@ import pytest
 from llmc_mcp.config.schema import Config
 from llmc_mcp.gate.catalog import Catalog
 
-from ..conftest import SECRET, Workspace
 from ..support.client import Client
+from ..support.workspace import SECRET, Workspace
 from .attack import assert_alive
 
 CALLS = 2_000

@@ -17,8 +17,8 @@ from llmc_mcp.store import leases as maasl
 from llmc_mcp.store.leases import CRIT_CODE, CRIT_DB, Lease, LeaseKey, Leases
 from llmc_mcp.store.sqlite import Store
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 
 WHO = Session("uid:0", "session-1", agent_id="alice")
 OTHER = Session("uid:0", "session-2", agent_id="bob")

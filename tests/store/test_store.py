@@ -14,8 +14,8 @@ from llmc_mcp.store.calls import newest
 from llmc_mcp.store.schema import STEPS
 from llmc_mcp.store.sqlite import Store
 
-from ..conftest import Workspace
 from ..support.client import Client
+from ..support.workspace import Workspace
 
 _WRITER = """
 import sys, time

@@ -13,6 +13,16 @@ from typing import Any
 PATIENCE = 30.0  # seconds that a test waits before it calls a server hung; no test measures time
 
 
+def exit_code(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> int:
+    """How a process that was told to end did so; one that hangs is killed and fails the test."""
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
 class Reply:
     """What a tool call gave."""
 
@@ -83,12 +93,7 @@ class Client:
                 self.process.stdin.close()
             except BrokenPipeError:
                 pass
-        try:
-            code = self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
+        code = exit_code(self.process)
         for thread in self._threads:
             thread.join(PATIENCE)
         self.process.stdout.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2 as httpx
 
-from .client import PATIENCE
+from .client import PATIENCE, exit_code
 
 TOKEN = "test-token-0123456789abcdef"
 OPEN_HANDED = ("--set", "limits.rate_limit_rps=10000", "--set", "limits.rate_limit_burst=10000")
@@ -73,12 +73,7 @@ class HttpServer:
         """Tell it to stop; returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        try:
-            code = self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
+        code = exit_code(self.process)
         self._reader.join(PATIENCE)
         assert self.process.stderr
         self.process.stderr.close()

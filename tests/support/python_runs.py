@@ -4,8 +4,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from llmc_mcp.errors import Timeout
 from llmc_mcp.interpreters.cpython import PythonEngine, settings_for_code
@@ -13,7 +15,7 @@ from llmc_mcp.interpreters.engine import Functions, RunLimits, RunOutcome
 from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.sandbox.profile import SandboxSettings
 
-from ..conftest import require, run_as_at
+from .workspace import require, run_as_at
 
 LEVELS = ("workspace", "landlock")
 _MEMORY_MB = 128
@@ -67,6 +69,22 @@ class Runs:
         self.engine.close()
         self.launcher.close()
         shutil.rmtree(self._data)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Runs]:
+    """For what does not depend on the level."""
+    made = Runs("auto")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """At each level."""
+    made = Runs(request.param)
+    yield made
+    made.close()
 
 
 def processes_with(word: str) -> list[int]:

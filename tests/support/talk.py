@@ -12,9 +12,9 @@ from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.session import Session
 from llmc_mcp.tools.linux_ops.proc import ProcessOutput, Sent, Sessions, StartedProcess, StopResult
 
-from ..conftest import hand_over, run_as_at
 from .client import PATIENCE
 from .gates import gate_on
+from .workspace import hand_over, run_as_at
 
 LONG_MS = int(PATIENCE * 1000)
 _READS = 3  # until a program has to have ended

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import require
 from ..support.envelope import TE, Te
+from ..support.signals import WAITS_FOR_SIGNAL, obey_interrupts
+from ..support.workspace import require
 from ..test_imports import loaded_by
 
 AS_ROOT = os.geteuid() == 0
@@ -53,15 +54,22 @@ def test_an_enriched_command_that_is_killed_is_seen_as_killed(te: Te) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_sent_to_te_reaches_the_command(te: Te, number: signal.Signals) -> None:
-    script = f"trap 'echo got; exit 7' {number.value}; echo ready; while :; do read -t 60 line <> {te.folder}/f; done"
-    os.mkfifo(te.folder / "f")
-    process = subprocess.Popen(
-        [*TE, "bash", "-c", script], stdout=subprocess.PIPE, env=te.env, cwd=te.folder, start_new_session=True
-    )
-    assert process.stdout
-    assert process.stdout.readline() == b"ready\n"
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
+    with subprocess.Popen(
+        [*TE, sys.executable, "-c", WAITS_FOR_SIGNAL, str(number.value)],
+        stdout=subprocess.PIPE,
+        env=te.env,
+        cwd=te.folder,
+        start_new_session=True,
+        preexec_fn=obey_interrupts,  # noqa: PLW1509 - one system call, which needs no lock that a thread may hold
+    ) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == b"ready\n"
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            if process.returncode is None:  # else its number may be another's by now
+                os.killpg(process.pid, signal.SIGKILL)
     assert (out, process.returncode) == (b"got\n", 7)
 
 

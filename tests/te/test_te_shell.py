@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import require
 from ..support.envelope import Te
+from ..support.workspace import require
 
 SHELLS = {"bash": ["bash", "--norc", "-c"], "zsh": ["zsh", "-f", "-c"], "fish": ["fish", "--no-config", "-c"]}
 BIN = os.path.dirname(sys.executable)

@@ -10,10 +10,10 @@ import pytest
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Internal
 
-from ..conftest import SECRET, Workspace
 from ..envelope.test_te_answers import Broken
 from ..support.client import Client
 from ..support.gates import gate_on, text_of
+from ..support.workspace import SECRET, Workspace
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from ..conftest import Workspace
 from ..support.http_server import OPEN_HANDED, HttpServer
+from ..support.workspace import Workspace
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

@@ -14,8 +14,8 @@ from llmc_mcp.errors import InvalidArgument, NotFound
 from llmc_mcp.gate.catalog import Catalog
 from llmc_mcp.web.auth import SCOPES, Principal, Tokens, add, issue, kept_secret, remove, stored
 
-from ..conftest import Workspace
 from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
+from ..support.workspace import Workspace
 
 
 @pytest.fixture(scope="module")

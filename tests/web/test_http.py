@@ -17,9 +17,9 @@ from llmc_mcp.errors import RateLimited
 from llmc_mcp.gate.rate_limit import Bucket, Limiter
 from llmc_mcp.session import Session
 
-from ..conftest import Workspace
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
+from ..support.workspace import Workspace
 
 HEAD = f"POST /tool HTTP/1.1\r\nHost: localhost\r\nX-LLMC-Token: {TOKEN}\r\nContent-Type: application/json\r\n"
 STAT = {"name": "stat", "args": {"path": "."}}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ..conftest import Workspace
 from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
+from ..support.workspace import Workspace
 
 SCHEMATHESIS: Any = import_module("schemathesis")  # whose types are incomplete
 

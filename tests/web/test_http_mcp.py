@@ -14,10 +14,10 @@ from mcp.client import Client as SdkClient
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
-from ..conftest import Workspace, require
 from ..integration.test_inspector import LAUNCHER, node
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, UNHURRIED, HttpServer, endless
+from ..support.workspace import Workspace, require
 
 ERAS = ("legacy", "2026-07-28")
 ACCEPT = {"accept": "application/json, text/event-stream"}

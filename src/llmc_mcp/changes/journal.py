@@ -256,7 +256,7 @@ class Journal:
     def find(self, change_id: str, principal: str | None) -> Change:
         """A change of a principal, or anybody's for None."""
         rows = self._store.query(
-            f"SELECT {_FIELDS} FROM changes WHERE id=? AND (? IS NULL OR principal=?)",  # noqa: S608
+            f"SELECT {_FIELDS} FROM changes WHERE id=? AND (? IS NULL OR principal=?)",  # noqa: S608 - own names
             (change_id, principal, principal),
         )
         if not rows or (self._roots is not None and not self._roots.covers(cast(str, rows[0][_ROOTS]))):
@@ -295,7 +295,7 @@ class Journal:
         return self._select(f"{VISIBLE.format(parameter='?1')} AND {where}", (keys, *parameters))
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[Change]:
-        rows = self._store.query(f"SELECT {_FIELDS} FROM changes WHERE {where}", parameters)  # noqa: S608
+        rows = self._store.query(f"SELECT {_FIELDS} FROM changes WHERE {where}", parameters)  # noqa: S608 - own names
         return [_change(row) for row in rows]
 
 

@@ -89,7 +89,7 @@ class Auth(Section):
 
     mode: Annotated[str, one_of("how HTTP clients prove who they are", "operator", "token")] = "token"
     header: Annotated[str, key("request header that carries the token", "operator")] = "X-LLMC-Token"
-    token_env: Annotated[str, key("environment variable that holds the token", "operator")] = "LLMC_MCP_TOKEN"  # noqa: S105
+    token_env: Annotated[str, key("environment variable that holds the token", "operator")] = "LLMC_MCP_TOKEN"  # noqa: S105 - a variable, no token
     allow_unauthenticated: Annotated[bool, key("serve HTTP without a token", "off")] = False
 
 

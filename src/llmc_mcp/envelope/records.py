@@ -23,7 +23,7 @@ _COLUMNS = (
     *("at", "source", "tool", "status", "duration_ms", "args", "bytes_in", "bytes_out", "principal", "session_id"),
     *("agent_id", "model", "tokens_out", "tokens_saved", "mode", "roots"),
 )
-INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - own names
 
 
 USED = "SELECT coalesce(sum(tokens_out),0) FROM calls WHERE source IN ('te', 'te_run') AND agent_id=? AND session_id=?"

@@ -29,9 +29,9 @@ _ID = re.compile(r"H_[a-z]{2,12}_\d{8}T\d{6}Z_[a-z2-7]{16}")
 _SHORT_KINDS = {"file_content": "file", "fs_list": "list", "search_hits": "srch", "command_output": "cmd"}
 
 _FIELDS = "id, kind, created_at, meta, payload, bytes, lines, line_index, roots"
-_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 -- words of ours
+_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 - words of ours
 _LIST = (
-    f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608
+    f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608 - own names
     f" AND {VISIBLE.format(parameter='?3')} ORDER BY created_at DESC"
 )
 
@@ -170,7 +170,7 @@ class Handles:
         random = base64.b32encode(os.urandom(10)).decode().lower()
         handle_id = f"H_{_SHORT_KINDS.get(kind, kind.replace('_', '')[:12])}_{stamp}_{random}"
         size = (index.bytes, index.lines, index.blocks.tobytes())
-        insert = f"INSERT INTO handles ({_FIELDS}, principal) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
+        insert = f"INSERT INTO handles ({_FIELDS}, principal) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608 - own names
         connection.execute(insert, (handle_id, kind, now, meta, payload, *size, self._key, principal))
         self._evict(connection, keep=handle_id)
         return handle_id
@@ -196,7 +196,7 @@ class Handles:
 
     def _stored_bytes(self, connection: sqlite3.Connection) -> int:
         shared = "SELECT max(bytes) AS size FROM handles WHERE payload IS NOT NULL GROUP BY payload"
-        return connection.execute(f"SELECT coalesce(sum(size),0) FROM ({shared})").fetchone()[0]  # noqa: S608
+        return connection.execute(f"SELECT coalesce(sum(size),0) FROM ({shared})").fetchone()[0]  # noqa: S608 - own names
 
     # --- reading ---------------------------------------------------------------------------------
 

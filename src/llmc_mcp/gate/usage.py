@@ -56,7 +56,7 @@ class Usage(NamedTuple):
 
 
 _COLUMNS = ", ".join(Usage._fields)
-_INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * len(Usage._fields))})"  # noqa: S608 -- names from above
+_INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * len(Usage._fields))})"  # noqa: S608 - names from above
 
 
 class UsageSink(Protocol):

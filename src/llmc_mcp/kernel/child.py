@@ -34,7 +34,7 @@ class Beside(Protocol):
 class Child:
     """One child of the launcher, for the length of a `with` block; leaving the block early kills it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a child is made of, all but two by keyword
         self,
         launcher: Launcher,
         argv: list[bytes],

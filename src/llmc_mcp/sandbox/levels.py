@@ -240,7 +240,7 @@ def _mounts(ground: Profile) -> list[str]:
     size = str(ground.settings.bounds.tmp_mb << 20)
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
-    options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+    options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
     writable = outermost(ground.changeable)
     readable = [path for path in outermost(ground.read_only) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]

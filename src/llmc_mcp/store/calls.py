@@ -23,12 +23,12 @@ _BY_TOOL = f"""
            max(CASE WHEN rank = (total * 95 + 99) / 100 THEN duration_ms END),
            sum(tokens_in), sum(tokens_out), sum(tokens_saved)
     FROM ranked GROUP BY tool ORDER BY count(*) DESC, tool
-"""  # noqa: S608 -- a number of ours
+"""  # noqa: S608 - a number of ours
 _NEWEST_CALLS = f"""
     SELECT at, tool, args, status, duration_ms, principal, session_id, correlation_id, tokens_out, roots FROM calls
     WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) AND {VISIBLE.format(parameter="?4")}
     ORDER BY id DESC LIMIT ?3
-"""  # noqa: S608 -- words of ours
+"""  # noqa: S608 - words of ours
 
 
 class ToolTotals(NamedTuple):

@@ -77,14 +77,14 @@ class Leases:
             (kind, key.name, key.tree, who.agent_id, who.session_id, own_process(), purpose, now, now + self.ttl_s)
             for key in wanted
         ]
-        insert = f"INSERT INTO leases ({_FIELDS.partition(', ')[2]}) VALUES (?,?,?,?,?,?,?,?,?) RETURNING token"  # noqa: S608
+        insert = f"INSERT INTO leases ({_FIELDS.partition(', ')[2]}) VALUES (?,?,?,?,?,?,?,?,?) RETURNING token"  # noqa: S608 - own names
         return [connection.execute(insert, row).fetchone()[0] for row in rows]
 
     def holds(self, connection: sqlite3.Connection, tokens: Sequence[int]) -> bool:
         """Whether all of these are still in the store and in time; asked where the answer can't change meanwhile."""
         marks = ",".join("?" * len(tokens))
         found = connection.execute(
-            f"SELECT count(*) FROM leases WHERE token IN ({marks}) AND expires_at>?",  # noqa: S608
+            f"SELECT count(*) FROM leases WHERE token IN ({marks}) AND expires_at>?",  # noqa: S608 - own names
             (*tokens, time.time()),
         ).fetchone()
         return found[0] == len(tokens)
@@ -105,11 +105,11 @@ class Leases:
 
     def of_purpose(self, connection: sqlite3.Connection, purpose: str) -> list[Lease]:
         """The leases that were taken for something."""
-        return _leases(connection.execute(f"SELECT {_FIELDS} FROM leases WHERE purpose=?", (purpose,)).fetchall())  # noqa: S608
+        return _leases(connection.execute(f"SELECT {_FIELDS} FROM leases WHERE purpose=?", (purpose,)).fetchall())  # noqa: S608 - own names
 
     def all(self) -> list[Lease]:
         """Every lease, by key."""
-        return _leases(self._store.query(f"SELECT {_FIELDS} FROM leases ORDER BY key"))  # noqa: S608
+        return _leases(self._store.query(f"SELECT {_FIELDS} FROM leases ORDER BY key"))  # noqa: S608 - own names
 
     @contextmanager
     def held(
@@ -162,7 +162,7 @@ def _in_the_way(connection: sqlite3.Connection, key: LeaseKey) -> list[Lease]:
     if key.tree:
         terms.append("(key>=? AND key<?)")
         values += [f"{key.name}/", f"{key.name}{_AFTER_SLASH}"]
-    query = f"SELECT {_FIELDS} FROM leases WHERE {' OR '.join(terms)} ORDER BY key"  # noqa: S608
+    query = f"SELECT {_FIELDS} FROM leases WHERE {' OR '.join(terms)} ORDER BY key"  # noqa: S608 - own names
     return _leases(connection.execute(query, values).fetchall())
 
 

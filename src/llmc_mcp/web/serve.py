@@ -128,7 +128,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _url(listener: socket.socket, host: str) -> str:
-    name = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else host  # noqa: S104 -- not bound here
+    name = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else host  # noqa: S104 - not bound here
     if ":" in name and not name.startswith("["):
         name = f"[{name}]"
     return f"http://{name}:{listener.getsockname()[1]}"

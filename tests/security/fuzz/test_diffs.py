@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from llmc_mcp.changes import diff, diff_parse
 from llmc_mcp.errors import LlmcError
 
-from ...conftest import Workspace
 from ...support.client import Client
+from ...support.workspace import Workspace
 from . import examples
 
 OLD = "one\ntwo\nthree\nfour\nfive\n"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ...conftest import Workspace
 from ...support.http_server import OPEN_HANDED, TOKEN, HttpServer
+from ...support.workspace import Workspace
 from . import examples
 
 METHODS = st.sampled_from([b"GET", b"POST", b"HEAD", b"OPTIONS", b"PRI", b"get", b"\0", b"CONNECT", b"P" * 300])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ...conftest import Workspace
 from ...support.client import Client
+from ...support.workspace import Workspace
 from . import examples
 
 TEXTS = st.sampled_from(["", "\0", "\ud800", "\ufeff", "\U0010ffff", "é" * 40, "ping", "tools/call", "a" * 5_000])

@@ -253,7 +253,7 @@ def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Em
         parsed = file.look(os.fsdecode(seen[1]), data)
         looked = FileState(*seen, "", _content(seen[0], parsed, data, embedding))
         msgspec.msgpack.encode(looked)
-    except Exception as exc:  # noqa: BLE001
+    except Exception as exc:  # noqa: BLE001 - whatever a grammar raises is the outcome of its file
         traceback.print_exc(limit=-4)  # into the log: whatever a file holds, this is a bug of ours
         return FileState(*seen, f"unparsable: {type(exc).__name__}")
     return looked

@@ -54,7 +54,9 @@ def _tokens(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(chain + r"|([(\[{])|([)\]}])"), re.compile(separator)
 
 
-def scan(code: bytes, language: str, keywords: frozenset[str], wanted: set[int]) -> TokenScan:
+def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file: calls would double its time
+    code: bytes, language: str, keywords: frozenset[str], wanted: set[int]
+) -> TokenScan:
     """Every name in `code` but those right behind a word that defines one, in order.
 
     `wanted` are ends of expressions of which the caller wants to know more.

@@ -177,12 +177,12 @@ class IndexReader:
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]:
         """Where these files lie, below the root."""
-        rows = self._rows(f"SELECT id, path FROM files WHERE id IN ({_marks(files)})", list(files))  # noqa: S608
+        rows = self._rows(f"SELECT id, path FROM files WHERE id IN ({_marks(files)})", list(files))  # noqa: S608 - own names
         return {row[0]: os.fsdecode(row[1]) for row in rows}
 
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
         """What the embedding made of these files."""
-        return dict(self._rows(f"SELECT file, vectors FROM vectors WHERE file IN ({_marks(files)})", list(files)))  # noqa: S608
+        return dict(self._rows(f"SELECT file, vectors FROM vectors WHERE file IN ({_marks(files)})", list(files)))  # noqa: S608 - own names
 
     def all_paths(self) -> list[tuple[int, bytes]]:
         """Every indexed file."""
@@ -363,7 +363,7 @@ class IndexWriter:
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
         for table in ("mentions", "records", "vectors"):
-            self._connection.execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608
+            self._connection.execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
         row = self._connection.execute("SELECT outline FROM files WHERE id=?", (file,)).fetchone()
         for place, one in enumerate(outline.unpack(row[0]) if row else []):
             self._connection.execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
