@@ -10,8 +10,8 @@ import pytest
 
 from .changes.test_journal import changes
 from .conftest import Workspace
+from .support.changes import done, server, undo
 from .support.client import Client
-from .test_linux_ops_write import done, server, undo
 
 __all__ = ["server"]  # the fixture
 

@@ -1,45 +1,18 @@
 """Writing, moving, deleting, making folders: what the file tools change, and how they take it back."""
 
-import hashlib
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from .conftest import Workspace
-from .support.client import Client, Reply
+from .support.changes import done, litter, server, sha, undo
+from .support.client import Client
 
-
-def sha(text: str | bytes) -> str:
-    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
-
-
-def litter(folder: Path) -> list[str]:
-    """Files that only work under way may leave."""
-    return [str(path) for path in folder.rglob(".llmc-*")]
-
-
-@pytest.fixture
-def server(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
-    """A server that answers in JSON and has a journal of its own."""
-    with Client(
-        "--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path / "data")}
-    ) as it:
-        yield it
-    assert litter(workspace.root) == []
-
-
-def done(reply: Reply) -> dict[str, Any]:
-    assert not reply.is_error, reply.text
-    return reply.meta
-
-
-def undo(server: Client, undo_id: str | None = None, **more: Any) -> list[dict[str, Any]]:
-    return done(server.call("linux_fs_undo", **({"undo_id": undo_id} if undo_id else {}), **more))["undone"]
+__all__ = ["server"]  # the fixture
 
 
 # --- write -----------------------------------------------------------------------------------------

@@ -19,16 +19,14 @@ from llmc_mcp.session import Session
 
 from ..conftest import Workspace
 from ..support import crashes
+from ..support.changes import done, journaling_server, litter, never, server, undo
 from ..support.client import Client
-from ..test_linux_ops_write import done, litter, undo
+
+__all__ = ["server"]  # the fixture
 
 WHO = Session("uid:0", "here")
 OTHER_SESSION = Session("uid:0", "there")
 OTHER_PRINCIPAL = Session("token:x", "here")
-
-
-def never() -> None:
-    """Nobody cancels."""
 
 
 @pytest.fixture
@@ -38,14 +36,6 @@ def app(workspace: Workspace, tmp_path: Path) -> Iterator[App]:
     yield it
     it.close()
     assert litter(workspace.root) == []
-
-
-@pytest.fixture
-def server(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
-    with Client(
-        "--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path / "data")}
-    ) as it:
-        yield it
 
 
 def changes(server: Client, **arguments: Any) -> list[dict[str, Any]]:
@@ -268,9 +258,7 @@ def test_a27_forty_random_kills_leave_old_or_new_never_torn(tmp_path: Path) -> N
 
 def test_a28_a_full_disk_leaves_the_old_content(workspace: Workspace, tmp_path: Path) -> None:
     path = workspace.file("a.txt", "old\n")
-    with Client(
-        "--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path / "data")}
-    ) as it:
+    with journaling_server(workspace, tmp_path / "data") as it:
         resource.prlimit(it.process.pid, resource.RLIMIT_FSIZE, (600_000, 600_000))
         reply = it.call("linux_fs_write", path="a.txt", content="x" * 1_000_000)
         assert reply.code == "WRITE_FAILED"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ..conftest import Workspace
+from ..support.changes import done
 from ..support.client import Client
-from ..test_linux_ops_write import done
 
 
 class Person:

@@ -10,8 +10,8 @@ from llmc_mcp.config.schema import Policy
 from llmc_mcp.policy import name_rules
 
 from ..conftest import Workspace
+from ..support.changes import done, server, undo
 from ..support.client import Client
-from ..test_linux_ops_write import done, server, undo
 
 __all__ = ["server"]  # the fixture
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ..conftest import SECRET, Workspace
+from ..support.changes import done
 from ..support.client import Client
-from ..test_linux_ops_write import done
 from .arena import put_code_into
 
 DIFF = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-# of the server\n+# of another\n"

@@ -14,8 +14,8 @@ from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
 
 from ..conftest import SECRET, Workspace, require
+from ..support.changes import done, litter, never, server, undo
 from ..support.client import Client
-from ..test_linux_ops_write import done, litter, server, undo
 from .test_a_races import INSIDE, Rig
 
 __all__ = ["server"]  # the fixture
@@ -23,10 +23,6 @@ __all__ = ["server"]  # the fixture
 RACES = 15  # of every kind
 PATIENT_ROUNDS = 20
 WHO = Session("uid:0", "attack")
-
-
-def never() -> None:
-    """Nobody cancels."""
 
 
 # --- A11: races ------------------------------------------------------------------------------------

@@ -18,14 +18,11 @@ from llmc_mcp.store.leases import CRIT_CODE, CRIT_DB, Lease, LeaseKey, Leases
 from llmc_mcp.store.sqlite import Store
 
 from ..conftest import Workspace
+from ..support.changes import never
 from ..support.client import Client
 
 WHO = Session("uid:0", "session-1", agent_id="alice")
 OTHER = Session("uid:0", "session-2", agent_id="bob")
-
-
-def never() -> None:
-    """Nobody cancels."""
 
 
 @pytest.fixture
@@ -118,9 +115,10 @@ def test_a_lease_whose_time_is_up_is_not_held_even_if_nobody_took_it(store: Stor
 
 def test_the_lease_of_a_dead_process_is_over_at_once(store: Store, leases: Leases) -> None:
     code = (
-        "import os, sys\nfrom llmc_mcp.store.leases import Key, Leases\nfrom llmc_mcp.session import Session\n"
+        "import os, sys\nfrom llmc_mcp.store.leases import LeaseKey, Leases\nfrom llmc_mcp.session import Session\n"
         "from llmc_mcp.store.sqlite import Store\nstore = Store(sys.argv[1])\n"
-        "with store.transaction() as c: Leases(store, 3600).take(c, 'CRIT_CODE', [Key('code:/a')], Session('p', 's'))\n"
+        "with store.transaction() as c:\n"
+        "    Leases(store, 3600).take(c, 'CRIT_CODE', [LeaseKey('code:/a')], Session('p', 's'))\n"
         "os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, store.data_dir], check=False)

@@ -170,7 +170,10 @@ def test_a_failed_transaction_leaves_nothing_behind(tmp_path: Path) -> None:
 def _insert_twice(store: Store) -> None:
     with store.transaction() as connection:
         for _ in range(2):  # the second breaks the primary key
-            connection.execute("INSERT INTO handles VALUES ('H','p','k',0,'{}',NULL,0,0,x'')")
+            connection.execute(
+                "INSERT INTO handles (id, principal, kind, created_at, meta, bytes, lines, line_index)"
+                " VALUES ('H','p','k',0,'{}',0,0,x'')"
+            )
 
 
 def _read_without_a_store(workspace: Workspace, data_dir: Path) -> None:

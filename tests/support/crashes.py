@@ -1,8 +1,8 @@
 """Kills a process at a random moment of a change, then looks at what is left, many times over.
 
-Run as a program: `python -m tests.crashes FOLDER POINTS [SEED]`; prints one JSON line. A moment is a call into C: the
-process that makes the change counts them and sends itself SIGKILL before the one that was drawn, so every system call
-and every statement of the store has its turn, and a seed repeats a run exactly.
+Run as a program: `python -m tests.support.crashes FOLDER POINTS [SEED]`; prints one JSON line. A moment is a call into
+C: the process that makes the change counts them and sends itself SIGKILL before the one that was drawn, so every system
+call and every statement of the store has its turn, and a seed repeats a run exactly.
 """
 
 import json
@@ -21,6 +21,8 @@ from llmc_mcp.changes import operations, patches, undo
 from llmc_mcp.config.schema import Config
 from llmc_mcp.machine import downloads
 from llmc_mcp.session import Session
+
+from .changes import never
 
 # Before the counting begins: no change is under way while code is loaded.
 LOADED = (operations, downloads, patches, undo)
@@ -58,40 +60,36 @@ BEFORE = {
 }
 
 
-def _never() -> None:
-    """Nobody cancels."""
-
-
 def _write(app: App) -> None:
-    app.mutations.write(WHO, "big.txt", BIGGER, _never)
+    app.mutations.write(WHO, "big.txt", BIGGER, never)
 
 
 def _append(app: App) -> None:
-    app.mutations.write(WHO, "one.txt", "more\n", _never, append=True)
+    app.mutations.write(WHO, "one.txt", "more\n", never, append=True)
 
 
 def _create(app: App) -> None:
-    app.mutations.write(WHO, "new/folder/three.txt", "drei\n", _never, parents=True)
+    app.mutations.write(WHO, "new/folder/three.txt", "drei\n", never, parents=True)
 
 
 def _edit(app: App) -> None:
-    app.mutations.edit(WHO, "two.txt", "two", "zwei", 1, _never)
+    app.mutations.edit(WHO, "two.txt", "two", "zwei", 1, never)
 
 
 def _diff(app: App) -> None:
-    app.patching.apply(WHO, DIFF, False, _never)
+    app.patching.apply(WHO, DIFF, False, never)
 
 
 def _move(app: App) -> None:
-    app.mutations.move(WHO, "one.txt", "two.txt", True, _never)
+    app.mutations.move(WHO, "one.txt", "two.txt", True, never)
 
 
 def _delete(app: App) -> None:
-    app.mutations.delete(WHO, "dir", _never, recursive=True)
+    app.mutations.delete(WHO, "dir", never, recursive=True)
 
 
 def _organize(app: App) -> None:
-    app.organizer.apply(WHO, app.organizer.find("."), _never)
+    app.organizer.apply(WHO, app.organizer.find("."), never)
 
 
 def _without(*names: str) -> dict[str, str]:
@@ -99,7 +97,7 @@ def _without(*names: str) -> dict[str, str]:
 
 
 def _undo(app: App) -> None:
-    app.undoing.undo(WHO, app.changes.journal.newest(WHO), False, _never)
+    app.undoing.undo(WHO, app.changes.journal.newest(WHO), False, never)
 
 
 class Scenario(NamedTuple):
@@ -214,7 +212,7 @@ def crash(data: Path, root: Path, name: str, fatal: int) -> str:
         if app.changes.leases.all() or app.changes.journal.pending():
             raise AssertionError(f"{name} at {fatal}: something is left under way")
         if state == "new":
-            app.undoing.undo(WHO, made[0], False, _never)
+            app.undoing.undo(WHO, made[0], False, never)
         if _now(root) != scenario.before:
             raise AssertionError(f"{name} at {fatal}: undo did not bring everything back: {sorted(_now(root))}")
         empty = [path for path in root.rglob("*") if path.is_dir() and not any(path.iterdir())]

@@ -20,15 +20,12 @@ from ..errors import FeatureUnavailable, NotFound, Stale
 from ..session import Session
 from ..store.leases import own_process
 from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.schema import insert_into
 from ..store.sqlite import Store
 from .steps import TRASH, MoveRecord, PutRecord, Record
 
 _INLINE_BYTES = 128 << 10  # compressed; above it, a file is cheaper than the way through the store's own log
 _LEVEL = 1
-_FIELDS = (
-    "seq, id, principal, session_id, agent_id, at, action, state, process, roots, effects, undoes, undone_by, dropped"
-)
-_ROOTS = _FIELDS.split(", ").index("roots")
 _LEFTOVER_S = 3600
 _MOST_ROWS = 20_000  # a change that old is forgotten altogether
 _FORGET_EVERY = 100
@@ -67,6 +64,20 @@ class Change(NamedTuple):
     undoes: str | None
     undone_by: str | None
     dropped: bool
+
+
+_FIELDS = ", ".join(Change._fields)
+_ROOTS = Change._fields.index("roots")
+_INSERT_CHANGE = insert_into(
+    "changes",
+    (
+        *("id", "principal", "session_id", "agent_id", "at", "action", "state", "process"),
+        *("roots", "effects", "undoes"),
+    ),
+)
+_INSERT_IMAGE = insert_into("images", ("sha256", "stored", "data"), verb="INSERT OR IGNORE")
+_INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"))
+_INSERT_TRASH = insert_into("trash", ("entry", "change_id", "path", "kind", "bytes", "at"), verb="INSERT OR REPLACE")
 
 
 class PreImage(NamedTuple):
@@ -160,18 +171,12 @@ class Journal:
     ) -> bool:
         """Write down what is about to happen; False when a content vanished meanwhile and must be kept again."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
-        seq = connection.execute(
-            "INSERT INTO changes (id, principal, session_id, agent_id, at, action, state, process, roots, effects,"
-            " undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            (*row, roots, _json(effects), undoes),
-        ).lastrowid
+        seq = connection.execute(_INSERT_CHANGE, (*row, roots, _json(effects), undoes)).lastrowid
         for image in {one.sha256: one for one in kept}.values():
             if image.packed is None and not os.path.exists(self._path(image.sha256)):
                 return False
-            connection.execute(
-                "INSERT OR IGNORE INTO images VALUES (?,?,?)", (image.sha256, image.stored, image.packed)
-            )
-            connection.execute("INSERT INTO change_images VALUES (?,?)", (seq, image.sha256))
+            connection.execute(_INSERT_IMAGE, (image.sha256, image.stored, image.packed))
+            connection.execute(_INSERT_CHANGE_IMAGE, (seq, image.sha256))
         self._make_room(connection, cast(int, seq))
         return True
 
@@ -187,7 +192,7 @@ class Journal:
                 connection.execute("DELETE FROM trash WHERE entry=?", (effect.path[len(TRASH) :],))
             if effect.target.startswith(TRASH):
                 entry = (effect.target[len(TRASH) :], change_id, effect.path, effect.kind, effect.bytes, time.time())
-                connection.execute("INSERT OR REPLACE INTO trash VALUES (?,?,?,?,?,?)", entry)
+                connection.execute(_INSERT_TRASH, entry)
         return self._trim_trash(connection) if moves else []
 
     def failed(self, connection: sqlite3.Connection, change_id: str) -> None:

@@ -11,20 +11,13 @@ import time
 from ..errors import FeatureUnavailable
 from ..store.data_dir import data_directory, database_of
 from ..store.root_sets import RootSet
-from ..store.schema import STEPS
+from ..store.schema import STEPS, insert_into
 
 _WAIT_S = 3.0
 _LONGEST_NAME = 200
 _BYTES_PER_TOKEN = 4  # of output that nobody looked at
 # Programs that are many: their first word tells which.
 _MANY_IN_ONE = frozenset({"git", "npm", "yarn", "pnpm", "cargo", "go", "docker", "kubectl", "pip", "uv", "make", "gh"})
-
-_COLUMNS = (
-    *("at", "source", "tool", "status", "duration_ms", "args", "bytes_in", "bytes_out", "principal", "session_id"),
-    *("agent_id", "model", "tokens_out", "tokens_saved", "mode", "roots"),
-)
-INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
-
 
 USED = "SELECT coalesce(sum(tokens_out),0) FROM calls WHERE source IN ('te', 'te_run') AND agent_id=? AND session_id=?"
 
@@ -69,20 +62,36 @@ class Command:
         self.bytes_out, self.tokens_out = len(body), estimate(body)
         self.tokens_saved = max(raw_tokens - self.tokens_out, 0)
 
-    def row(self, code: int) -> tuple[object, ...]:
-        """Its row, now that it ended."""
-        who = self.who
-        status = "ok" if code == 0 else f"exit {code}" if code > 0 else f"signal {-code}"
-        took, args = self.latency_ms, f"{self.words} words"
-        asked = (self._started, self.source, f"te {self.name}", status, took, args, 0, self.bytes_out)
-        given = (self.tokens_out, self.tokens_saved, self.mode, self.roots.key)
-        return (*asked, who.principal, who.session_id, who.agent_id, who.model, *given)
+    def row(self, code: int) -> dict[str, object]:
+        """Its row in `calls`, by column, now that it ended."""
+        return {
+            "at": self._started,
+            "source": self.source,
+            "tool": f"te {self.name}",
+            "status": "ok" if code == 0 else f"exit {code}" if code > 0 else f"signal {-code}",
+            "duration_ms": self.latency_ms,
+            "args": f"{self.words} words",
+            "bytes_in": 0,
+            "bytes_out": self.bytes_out,
+            "principal": self.who.principal,
+            "session_id": self.who.session_id,
+            "agent_id": self.who.agent_id,
+            "model": self.who.model,
+            "tokens_out": self.tokens_out,
+            "tokens_saved": self.tokens_saved,
+            "mode": self.mode,
+            "roots": self.roots.key,
+        }
+
+    def insert(self, connection: sqlite3.Connection, code: int) -> None:
+        """Write the row."""
+        row = self.row(code)
+        connection.execute(insert_into("calls", tuple(row)), tuple(row.values()))
 
     def record(self, code: int, data_dir: str | None = None) -> bool:
-        """Write the row; False when it could not be."""
+        """Write the row to the store; False when that fails."""
         try:
-            connection = connect(data_dir or data_directory())
-            connection.execute(INSERT, self.row(code))
+            self.insert(connect(data_dir or data_directory()), code)
         except (sqlite3.Error, OSError, FeatureUnavailable):
             return False
         return True

@@ -33,11 +33,14 @@ _LOG = re.compile(
     rb"().*(?:\b(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE|Traceback|panicked|segfault|Exception|WARNING)\b"
     rb"|\b[A-Z]\w+(?:Error|Exception)\b)"
 )
-_DOCUMENTS = (".md", ".rst", ".txt", ".adoc", ".markdown")
-_CODES = (
-    *(".py", ".pyi", ".js", ".jsx", ".ts", ".tsx", ".mjs", ".go", ".rs", ".java", ".kt", ".c", ".h", ".cc", ".cpp"),
-    *(".hpp", ".cs", ".rb", ".php", ".swift", ".scala", ".sh", ".lua", ".sql", ".vue", ".zig", ".ex", ".exs", ".pl"),
+# Languages whose definitions _CODE recognises, and those whose headings _DOCUMENT does; rag.parse.detect knows endings.
+_CODE_LANGUAGES = frozenset(
+    (
+        *("python", "javascript", "typescript", "tsx", "vue", "go", "rust", "java", "kotlin", "scala", "c", "cpp"),
+        *("csharp", "ruby", "php", "swift", "bash", "lua", "sql", "zig", "elixir", "perl"),
+    )
 )
+_DOCUMENT_LANGUAGES = frozenset(("markdown", "rst", "asciidoc", "text"))
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
@@ -50,13 +53,16 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     if not names <= known or not files or "-" in files:
         return None
     numbered = bool(names & {"-n", "-b", "--number", "--number-nonblank"}) and program == "cat"
-    return FamilyPlan(list(argv), Text(_landmarks_of(files), numbered=numbered or len(files) > 1, ends=program))
+    return FamilyPlan(list(argv), Text(files, numbered=numbered or len(files) > 1, ends=program))
 
 
 def _landmarks_of(files: list[str]) -> re.Pattern[bytes]:
-    if all(file.endswith(_CODES) for file in files):
+    from ..rag.parse.detect import language_of  # while the command runs: `te` must not start later for it
+
+    languages = {"text" if file.endswith(".txt") else language_of(file, b"") for file in files}
+    if languages <= _CODE_LANGUAGES:
         return _CODE
-    return _DOCUMENT if all(file.endswith(_DOCUMENTS) for file in files) else _LOG
+    return _DOCUMENT if languages <= _DOCUMENT_LANGUAGES else _LOG
 
 
 class Ends:
@@ -102,14 +108,17 @@ class Ends:
 class Text(Ends):
     """A text with landmarks."""
 
-    def __init__(self, landmark: re.Pattern[bytes], *, numbered: bool, ends: str) -> None:
+    def __init__(self, files: list[str], *, numbered: bool, ends: str) -> None:
         super().__init__()
-        self._landmark, self._numbered = landmark, numbered
+        self._files, self._numbered = files, numbered
+        self._landmark: re.Pattern[bytes] | None = None
         self._tail_share = 0.3 if ends == "tail" else 0.15
         self._marks: list[tuple[int, int, bytes]] = []  # indentation, line number, text
 
     def take(self, lines: list[bytes]) -> None:
         if len(self._marks) < _LANDMARKS:
+            if self._landmark is None:
+                self._landmark = _landmarks_of(self._files)
             match = self._landmark.match
             for number, line in enumerate(lines, self.count + 1):
                 if (found := match(line[:2_000])) is not None:

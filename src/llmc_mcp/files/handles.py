@@ -21,6 +21,7 @@ import msgspec
 from ..config.schema import Config
 from ..errors import FeatureUnavailable, HandleNotFound
 from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.schema import insert_into
 from ..store.sqlite import Store
 
 _BLOCK = 1 << 16  # bytes between two entries of a payload's line index
@@ -28,7 +29,9 @@ _SPOOL_TAIL = 1 << 20  # how much of the end of an overlong output is kept
 _ID = re.compile(r"H_[a-z]{2,12}_\d{8}T\d{6}Z_[a-z2-7]{16}")
 _SHORT_KINDS = {"file_content": "file", "fs_list": "list", "search_hits": "srch", "command_output": "cmd"}
 
-_FIELDS = "id, kind, created_at, meta, payload, bytes, lines, line_index, roots"
+_COLUMNS = ("id", "kind", "created_at", "meta", "payload", "bytes", "lines", "line_index", "roots")  # of a Handle
+_FIELDS = ", ".join(_COLUMNS)
+_INSERT = insert_into("handles", (*_COLUMNS, "principal"))
 _FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 -- words of ours
 _LIST = (
     f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608
@@ -170,8 +173,7 @@ class Handles:
         random = base64.b32encode(os.urandom(10)).decode().lower()
         handle_id = f"H_{_SHORT_KINDS.get(kind, kind.replace('_', '')[:12])}_{stamp}_{random}"
         size = (index.bytes, index.lines, index.blocks.tobytes())
-        insert = f"INSERT INTO handles ({_FIELDS}, principal) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
-        connection.execute(insert, (handle_id, kind, now, meta, payload, *size, self._key, principal))
+        connection.execute(_INSERT, (handle_id, kind, now, meta, payload, *size, self._key, principal))
         self._evict(connection, keep=handle_id)
         return handle_id
 

@@ -24,11 +24,6 @@ _BY_TOOL = f"""
            sum(tokens_in), sum(tokens_out), sum(tokens_saved)
     FROM ranked GROUP BY tool ORDER BY count(*) DESC, tool
 """  # noqa: S608 -- a number of ours
-_NEWEST_CALLS = f"""
-    SELECT at, tool, args, status, duration_ms, principal, session_id, correlation_id, tokens_out, roots FROM calls
-    WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) AND {VISIBLE.format(parameter="?4")}
-    ORDER BY id DESC LIMIT ?3
-"""  # noqa: S608 -- words of ours
 
 
 class ToolTotals(NamedTuple):
@@ -57,6 +52,13 @@ class PastCall(NamedTuple):
     correlation_id: str
     tokens_out: int
     roots: str
+
+
+_NEWEST_CALLS = f"""
+    SELECT {", ".join(PastCall._fields)} FROM calls
+    WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) AND {VISIBLE.format(parameter="?4")}
+    ORDER BY id DESC LIMIT ?3
+"""  # noqa: S608 -- names of columns
 
 
 def by_tool(

@@ -16,12 +16,16 @@ from typing import NamedTuple, cast
 
 from ..errors import ResourceBusy
 from ..session import Session
+from .schema import insert_into
 from .sqlite import Store
 
 CRIT_CODE = "CRIT_CODE"
 CRIT_DB = "CRIT_DB"
 
-_FIELDS = "token, class, key, tree, agent_id, session_id, process, purpose, taken_at, expires_at"
+# Those of a Lease, but for the token, which the store gives out.
+_COLUMNS = ("class", "key", "tree", "agent_id", "session_id", "process", "purpose", "taken_at", "expires_at")
+_FIELDS = ", ".join(("token", *_COLUMNS))
+_INSERT = f"{insert_into('leases', _COLUMNS)} RETURNING token"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 _AFTER_SLASH = "0"  # the character that follows "/": `key >= "a/" and key < "a0"` means everything below a
 
@@ -77,8 +81,7 @@ class Leases:
             (kind, key.name, key.tree, who.agent_id, who.session_id, own_process(), purpose, now, now + self.ttl_s)
             for key in wanted
         ]
-        insert = f"INSERT INTO leases ({_FIELDS.partition(', ')[2]}) VALUES (?,?,?,?,?,?,?,?,?) RETURNING token"  # noqa: S608
-        return [connection.execute(insert, row).fetchone()[0] for row in rows]
+        return [connection.execute(_INSERT, row).fetchone()[0] for row in rows]
 
     def holds(self, connection: sqlite3.Connection, tokens: Sequence[int]) -> bool:
         """Whether all of these are still in the store and in time; asked where the answer can't change meanwhile."""

@@ -6,7 +6,8 @@ pipeline, a redirection or a substitution a program reads, and gets what the com
 
 import sys
 
-_WRAPPED = ("grep", "egrep", "fgrep", "rg", "find", "fd", "ls", "git", "pytest", "cat", "head", "tail")
+from ..envelope.programs import WRAPPED
+
 _OPTIONS = ("--json", "--raw", "--handle", "--list-handles", "--stats", "--help", "--version")
 
 # What the shell prints to when it starts is remembered; a redirection or a pipe is something else.
@@ -84,7 +85,7 @@ def script(shell: str) -> str | None:
     if shell not in forms:
         return None
     start, wrapper, pid, completion = forms[shell]
-    functions = "".join(wrapper.format(name=name, pid=pid) for name in _WRAPPED)
+    functions = "".join(wrapper.format(name=name, pid=pid) for name in WRAPPED)
     return start.format() + functions + completion.format(options=" ".join(_OPTIONS))
 
 

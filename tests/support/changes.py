@@ -1,0 +1,51 @@
+"""What tests of changes share: a server with a journal of its own, and what its replies say."""
+
+import hashlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Workspace
+from .client import Client, Reply
+
+
+def never() -> None:
+    """A cancellation check of a call that nobody cancels."""
+
+
+def sha(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+def litter(folder: Path) -> list[str]:
+    """Temporary files of changes: none may be left once a change is settled."""
+    return [str(path) for path in folder.rglob(".llmc-*")]
+
+
+@contextmanager
+def journaling_server(workspace: Workspace, data_dir: Path) -> Generator[Client]:
+    """A server that answers in JSON and keeps its journal in a directory of its own."""
+    with Client("--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(data_dir)}) as client:
+        yield client
+
+
+@pytest.fixture
+def server(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
+    """Such a server on the workspace; it leaves no litter there."""
+    with journaling_server(workspace, tmp_path / "data") as client:
+        yield client
+    assert litter(workspace.root) == []
+
+
+def done(reply: Reply) -> dict[str, Any]:
+    """The result of a call that succeeds."""
+    assert not reply.is_error, reply.text
+    return reply.meta
+
+
+def undo(server: Client, undo_id: str | None = None, **more: Any) -> list[dict[str, Any]]:
+    """What linux_fs_undo took back."""
+    return done(server.call("linux_fs_undo", **({"undo_id": undo_id} if undo_id else {}), **more))["undone"]
