@@ -274,11 +274,11 @@ class Operations:
         record.bytes = size or (target.found().st_size if target.kind == "file" else 0)
 
     def rename(self, draft: Draft, source: Spot, target: Spot, asked: str) -> MoveRecord:
-        """Plan a move between two spots, a copy where they lie on different file systems."""
+        """Plan a move between two spots: a rename, or a copy where they lie on different mounts."""
         info = source.stat()
         if info is None:
             raise NotFound(f"{asked}: no longer there")
-        copied = os.fstat(source.dir_fd).st_dev != os.fstat(target.dir_fd).st_dev
+        copied = targets.mount_of(source.dir_fd) != targets.mount_of(target.dir_fd)
         looks = "" if target.path.startswith(TRASH) else source.looks()
         record = MoveRecord(source.path, target.path, kind_of(info.st_mode), source.inode(), looks, copied=copied)
         draft.steps.append(Move(source, target, record, asked))

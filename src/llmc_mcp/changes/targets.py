@@ -295,6 +295,15 @@ def exists_in(dir_fd: int, name: bytes) -> bool:
     return True
 
 
+def mount_of(fd: int) -> int:
+    """The mount that an open directory was reached through: the kernel renames only within one.
+
+    A device number does not tell: bind mounts of one file system share it.
+    """
+    with open(f"/proc/self/fdinfo/{fd}") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
+
+
 def write_beside(
     target: Target, name: bytes, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]
 ) -> None:
