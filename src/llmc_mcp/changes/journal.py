@@ -100,6 +100,7 @@ class Journal:
         self._store, self.limits, self._roots = store, limits, roots
         self._folder = os.path.join(store.data_dir, "journal")
         self.trash = os.path.join(store.data_dir, "trash")
+        self._released: set[str] = set()  # contents whose rows were deleted, and whose files are still there
         try:
             for folder in (self._folder, self.trash):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -135,22 +136,42 @@ class Journal:
         return PreImage(name, len(packed), None)
 
     def image(self, sha256: str) -> bytes:
-        """What a file held; NOT_FOUND when it had to make room."""
+        """What a file held; STALE when the journal no longer has it."""
         rows = self._store.query("SELECT data FROM images WHERE sha256=?", (sha256,))
         if not rows:
-            raise NotFound("the journal no longer holds that content")
+            raise Stale("the journal no longer holds the earlier content: it made room for newer changes")
         packed = cast(bytes | None, rows[0][0])
-        if packed is None:
-            with open(self._path(sha256), "rb") as file:
-                packed = file.read()
-        return zlib.decompress(packed)
+        try:
+            if packed is None:
+                with open(self._path(sha256), "rb") as file:
+                    packed = file.read()
+            return zlib.decompress(packed)
+        except (OSError, zlib.error) as exc:
+            raise Stale(f"the earlier content can't be read from the journal: {exc}") from None
 
     def clear_leftovers(self) -> None:
-        """Files that no row names: a crash left them. Young ones may be somebody's work in progress."""
-        with os.scandir(self._folder) as found:
-            old = [entry.name for entry in found if time.time() - entry.stat().st_mtime > _LEFTOVER_S]
-        for name in old:
-            if not self._store.query("SELECT 1 FROM images WHERE sha256=?", (name.removesuffix(".z"),)):
+        """Remove old files that no row names: a crash left them. Young ones may be work in progress."""
+        with os.scandir(self._folder) as entries:
+            old = [entry.name for entry in entries if time.time() - entry.stat().st_mtime > _LEFTOVER_S]
+        if old:
+            with self._store.transaction() as connection:
+                self._unlink_unnamed(connection, old)
+
+    def remove_released(self) -> None:
+        """Remove the files of contents that no change refers to any more; after the transaction that let them go.
+
+        Before its commit it might still be rolled back, and the rows would name files that are gone.
+        """
+        if self._released:
+            with self._store.transaction() as connection:
+                released, self._released = self._released, set()
+                self._unlink_unnamed(connection, [f"{sha256}.z" for sha256 in released])
+
+    def _unlink_unnamed(self, connection: sqlite3.Connection, files: Sequence[str]) -> None:
+        """In a transaction: while it holds the write lock, no change can begin to refer to one of these files."""
+        for name in files:
+            row = connection.execute("SELECT 1 FROM images WHERE sha256=?", (name.removesuffix(".z"),)).fetchone()
+            if row is None:
                 _unlink(os.path.join(self._folder, name))
 
     def _path(self, sha256: str) -> str:
@@ -227,13 +248,14 @@ class Journal:
             self._release_images(connection, oldest)
 
     def _release_images(self, connection: sqlite3.Connection, seq: int) -> None:
-        """A change lets go of contents; those that no other refers to go, files too: nobody can want them now."""
+        """A change lets go of contents; rows that no other change refers to go at once, files in `remove_released`."""
         delete = "DELETE FROM change_images WHERE seq=? RETURNING sha256"
         for (sha256,) in connection.execute(delete, (seq,)).fetchall():
             used = connection.execute("SELECT 1 FROM change_images WHERE sha256=? LIMIT 1", (sha256,)).fetchone()
             if used is None:
                 connection.execute("DELETE FROM images WHERE sha256=?", (sha256,))
-                _unlink(self._path(sha256))
+                if os.path.exists(self._path(sha256)):
+                    self._released.add(sha256)
 
     def _trim_trash(self, connection: sqlite3.Connection) -> list[str]:
         gone: list[str] = []

@@ -21,13 +21,14 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..errors import LlmcError, ResourceBusy, Stale
 from ..files.filesystem import Filesystem
 from ..session import Session
-from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, own_process
+from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
 from ..store.sqlite import Store
 from . import targets
 from .journal import Change, Journal, PreImage, new_id
 from .steps import MoveRecord, Record, SortRecord, Step, Workshop, from_record, paths_of, was_published
 
+_under_way: set[str] = set()  # the changes that this process is making
 _SYNCS = 4  # files of one change that go to the disk at the same time
 _RACES = 50  # how often a plan is made anew because something changed before it was written down
 
@@ -80,15 +81,14 @@ class Changes:
         self._trash_fd = os.open(journal.trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.shop = Workshop(files, self._trash_fd, journal.image)
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
-        self._under_way: set[str] = set()
-        self._settled = False
+        self._cleared = False
         self._lock = threading.Lock()
 
     # --- making ----------------------------------------------------------------------------------
 
     def make(self, who: Session, action: str, plan_it: Callable[[Draft], None], check: Callable[[], None]) -> Done:
         """Plan (again, should somebody be faster) and carry out a change."""
-        self.settle_once()
+        self.settle_abandoned()
         change_id, queue, races, first = new_id(), Queue(self._wait_s, check), 0, True
         while True:
             check()
@@ -138,10 +138,10 @@ class Changes:
                 key = self._roots.key
                 if not self.journal.intend(connection, plan.id, who, action, key, effects, plan.kept, plan.undoes):
                     raise _OutOfDate
-                self._under_way.add(plan.id)
+                _under_way.add(plan.id)
                 return taken
         except (_OutOfDate, Stale):
-            self._under_way.discard(plan.id)
+            _under_way.discard(plan.id)
             return None
 
     def _carry_out(self, plan: Draft, tokens: list[int]) -> Done:
@@ -153,7 +153,7 @@ class Changes:
             for step in plan.steps:
                 asked = step.asked
                 step.prepare(pulse)
-            with self._store.transaction() as connection:
+            with self._store.transaction(durable=True) as connection:  # or a power cut reverts it after the reply
                 self._refuse_lost_lease(connection, tokens, asked)
                 for step in plan.steps:
                     asked = step.asked
@@ -167,19 +167,25 @@ class Changes:
                 gone = self.journal.done(connection, plan.id, effects)
                 self.leases.release(connection, tokens)
         except BaseException as exc:
-            self._under_way.discard(plan.id)
             self._take_back(plan, tokens)
             if isinstance(exc, OSError):
                 raise targets.failed(exc, asked) from None
             raise
         finally:
-            self._under_way.discard(plan.id)
+            _under_way.discard(plan.id)
         with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
             for step in plan.steps:
                 step.clean()
-            for entry in gone:
-                targets.remove_tree(self._trash_fd, os.fsencode(entry))
+        self._clear_up(gone)
         return Done(plan.id, effects)
+
+    def _clear_up(self, trimmed: Sequence[str]) -> None:
+        """Remove what the journal let go of, and entries trimmed from the trash; what resists is litter, no failure."""
+        with suppress(OSError, LlmcError):
+            self.journal.remove_released()
+        with suppress(OSError):
+            for entry in trimmed:
+                targets.remove_tree(self._trash_fd, os.fsencode(entry))
 
     def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], asked: str) -> None:
         if not self.leases.holds(connection, tokens):
@@ -197,47 +203,56 @@ class Changes:
             with self._store.transaction() as connection:
                 self.journal.forget(connection, plan.id)
                 self.leases.release(connection, tokens)
+            self._clear_up([])
         except (OSError, LlmcError):
-            try:
+            with suppress(OSError, LlmcError):  # whoever makes the next change tries once more
                 self.settle(plan.id, finish=False)
-            except (OSError, LlmcError):
-                self._settled = False  # once more before the next change
 
     # --- settling --------------------------------------------------------------------------------
 
-    def settle_once(self) -> None:
-        """What killed processes left half-done, before this one makes its first change."""
+    def settle_abandoned(self) -> None:
+        """Settle what killed processes left half-done. Before every change: another server may die at any time."""
         with self._lock:
-            if self._settled:
-                return
-            self.journal.clear_leftovers()
+            if not self._cleared:
+                self.journal.clear_leftovers()
+                self._cleared = True
             for change in self.journal.pending():
                 if self._is_abandoned(change):
                     self.settle(change.id)
-            self._settled = True
 
     def _is_abandoned(self, change: Change) -> bool:
+        """Whether nobody works on a change: its process is dead or, where that can't be seen, its leases are over.
+
+        After a reboot or in another container the process of a change is unknown, and nothing but time can tell.
+        """
         if change.process == own_process():
-            return change.id not in self._under_way
-        return not alive(change.process)
+            return change.id not in _under_way
+        if is_local(change.process):
+            return not alive(change.process)
+        return all(lease.over for lease in self.leases.of_purpose(change.id))
 
     def settle(self, change_id: str, *, finish: bool = True) -> bool:
-        """Finish or take back a change whose process is dead or whose lease is over; False for any other.
+        """Finish or take back a change that is abandoned or whose leases are over; False for any other.
 
-        Without `finish` it is taken back even if all of it is visible.
+        Without `finish`, for the process that failed to make it, it is taken back even if all of it is visible.
         """
-        with self._store.transaction() as connection:
+        trimmed: list[str] = []
+        with self._store.transaction(durable=True) as connection:
             pending = [change for change in self.journal.pending() if change.id == change_id]
-            over = all(lease.over for lease in self.leases.of_purpose(connection, change_id))
-            if pending and not over and not self._is_abandoned(pending[0]):
+            over = all(lease.over for lease in self.leases.of_purpose(change_id))
+            if pending and finish and not over and not self._is_abandoned(pending[0]):
                 return False
             if pending:
-                self._settle(connection, pending[0], finish)
+                trimmed = self._settle(connection, pending[0], finish)
             self.leases.release_purpose(connection, change_id)
-            return bool(pending)
+        self._clear_up(trimmed)
+        return bool(pending)
 
-    def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> None:
-        """All of it is visible, or nothing of it stays. From the last step back: it may have unmade a folder."""
+    def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> list[str]:
+        """All of it is visible, or nothing of it stays. From the last step back: it may have unmade a folder.
+
+        Returns the entries of the trash that must go.
+        """
         try:
             shop = Workshop(self._files_of(change), self._trash_fd, self.journal.image)
             steps = [(record, _temporary(change.id, number)) for number, record in enumerate(change.effects)]
@@ -252,14 +267,15 @@ class Changes:
                     if not finish:
                         step.withdraw()
                     step.clean()
+                    step.sync()  # the row that says so is durable; what it says must be, too
                 finally:
                     step.close()
             if finish:
-                self.journal.done(connection, change.id, change.effects)
-            else:
-                self.journal.forget(connection, change.id)
+                return self.journal.done(connection, change.id, change.effects)
+            self.journal.forget(connection, change.id)
         except (OSError, LlmcError):
             self.journal.failed(connection, change.id)
+        return []
 
     def _files_of(self, change: Change) -> Filesystem:
         """The files that a change was about: they may lie below other roots than this server's."""

@@ -106,9 +106,9 @@ class Leases:
         with self._store.transaction() as connection:
             connection.executemany("UPDATE leases SET expires_at=? WHERE token=?", [(until, token) for token in tokens])
 
-    def of_purpose(self, connection: sqlite3.Connection, purpose: str) -> list[Lease]:
+    def of_purpose(self, purpose: str) -> list[Lease]:
         """The leases that were taken for something."""
-        return _leases(connection.execute(f"SELECT {_FIELDS} FROM leases WHERE purpose=?", (purpose,)).fetchall())  # noqa: S608
+        return _leases(self._store.query(f"SELECT {_FIELDS} FROM leases WHERE purpose=?", (purpose,)))  # noqa: S608
 
     def all(self) -> list[Lease]:
         """Every lease, by key."""
@@ -207,7 +207,12 @@ def own_process() -> str:
     return _process(os.getpid())
 
 
+def is_local(process: str) -> bool:
+    """Whether a process belongs to this boot and pid namespace, so that its end can be seen."""
+    return process.rsplit("/", 2)[0] == _machine()
+
+
 def alive(process: str) -> bool:
-    """Whether a process may still be at work; of one on another machine only its lease's end tells."""
-    machine, pid, started = process.rsplit("/", 2)
-    return machine != _machine() or _started_at(int(pid)) == started
+    """Whether a process may still be at work; of one that is not local, only the end of its lease tells."""
+    _, pid, started = process.rsplit("/", 2)
+    return not is_local(process) or _started_at(int(pid)) == started
