@@ -112,7 +112,7 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     names = {flag.name for flag in flags}
     basic = program == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
     family = Grep(
-        _wanted([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
+        _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
     )
     return FamilyPlan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
 
@@ -127,7 +127,7 @@ def _understood(name: str, value: str, syntax: FlagSyntax, known: frozenset[str]
     return name in known or name in syntax.long_values or name in syntax.long_bare
 
 
-class Wanted(NamedTuple):
+class SearchedTexts(NamedTuple):
     """Literal texts of which a match has at least one; the pattern itself is grep's business alone."""
 
     texts: tuple[bytes, ...]
@@ -139,7 +139,7 @@ class Wanted(NamedTuple):
         return any(line.find(text, max(start - len(text) + 1, 0), end + len(text) - 1) >= 0 for text in self.texts)
 
 
-def _wanted(flags: list[tuple[str, str]], *, basic: bool) -> Wanted | None:
+def _searched_texts(flags: list[tuple[str, str]], *, basic: bool) -> SearchedTexts | None:
     """What is searched for, to tell a definition of it from its use; None: can't be told."""
     names = {name for name, _ in flags}
     given = [value for name, value in flags if name in ("-e", "--regexp")]
@@ -153,7 +153,7 @@ def _wanted(flags: list[tuple[str, str]], *, basic: bool) -> Wanted | None:
     found = [piece for text in given for piece in ([text] if fixed else _literals(text[:_LONGEST_PATTERN], basic))]
     long = [piece for piece in found if len(piece) > 1] or found  # a single letter beside a word says nothing
     texts = [(piece.lower() if any_case else piece).encode("utf-8", "surrogateescape") for piece in long]
-    return Wanted(tuple(dict.fromkeys(texts)), any_case) if texts else None
+    return SearchedTexts(tuple(dict.fromkeys(texts)), any_case) if texts else None
 
 
 _OPERATORS = frozenset("(){}|+?")  # plain characters in a basic regular expression, where a backslash makes them these
@@ -196,7 +196,7 @@ def _literals(pattern: str, basic: bool) -> Iterator[str]:
 class Grep:
     """Hits by file."""
 
-    def __init__(self, wanted: Wanted | None, *, with_context: bool) -> None:
+    def __init__(self, wanted: SearchedTexts | None, *, with_context: bool) -> None:
         self._wanted, self._with_context = wanted, with_context
         self._files: dict[bytes, InFile] = {}
         self._matches = self._kept = self._kept_bytes = self._definitions = 0

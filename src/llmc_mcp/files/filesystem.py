@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
     root: Root
     below: bytes
-    asked: str
+    label: str
 
     @property
     def absolute(self) -> str:
@@ -213,7 +213,7 @@ class Filesystem:
             raise self._outside(path)
         return Place(place.root, inner if place.below == b"." else os.path.join(place.below, inner), path)
 
-    def _below_a_root(self, name: bytes, asked: str) -> Place | None:
+    def _below_a_root(self, name: bytes, label: str) -> Place | None:
         best: tuple[Root, bytes] | None = None
         for root in self.roots:
             for spelling in (root.path, root.real):
@@ -225,7 +225,7 @@ class Filesystem:
         if best is None:
             return None
         below = name[len(best[1].rstrip(b"/")) :].lstrip(b"/")
-        return Place(best[0], below or b".", asked)
+        return Place(best[0], below or b".", label)
 
     def _outside(self, path: str) -> InvalidPath:
         shown = ", ".join(root.shown for root in self.roots)
@@ -248,23 +248,23 @@ class Filesystem:
             return
         real = _real_path(fd)
         if self._hidden and is_below(real, self._hidden):
-            raise self._outside(place.asked)
+            raise self._outside(place.label)
         if self._is_kept_secret(real):
-            raise _refuse_kept_secret(place.asked)
+            raise _refuse_kept_secret(place.label)
 
     def _open(self, place: Place, flags: int) -> int:
         try:
             return syscalls.openat2(place.root.fd, place.below, flags, self._resolve)
         except OSError as exc:
             if exc.errno != errno.EXDEV:
-                raise from_oserror(exc, place.asked) from None
+                raise from_oserror(exc, place.label) from None
         # An absolute link that stays inside is fine, but RESOLVE_BENEATH can't tell: spell its target out
         # below a root, then let the kernel decide once more, this time without any link left to follow.
         spelled = self._spell_out(place, follow_last=not flags & os.O_NOFOLLOW)
         try:
             return syscalls.openat2(spelled.root.fd, spelled.below, flags, self._resolve | syscalls.RESOLVE_NO_SYMLINKS)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
 
     def _spell_out(self, place: Place, *, follow_last: bool) -> Place:
         root, todo = place.root, place.below.split(b"/")
@@ -273,32 +273,32 @@ class Filesystem:
         while todo:
             part = todo.pop(0)
             if part in (b"", b".", b".."):
-                self._link_target(root, b"/".join([*done, b"."]), place.asked)  # only a directory has these
+                self._link_target(root, b"/".join([*done, b"."]), place.label)  # only a directory has these
                 if part == b"..":
                     if not done:
-                        raise self._outside(place.asked)
+                        raise self._outside(place.label)
                     done.pop()
                 continue
-            target = self._link_target(root, b"/".join([*done, part]), place.asked)
+            target = self._link_target(root, b"/".join([*done, part]), place.label)
             if target is None or (not todo and not follow_last):
                 done.append(part)
                 continue
             links += 1
             if links > _MAX_LINKS:
-                raise InvalidPath(f"{place.asked}: too many symbolic links")
+                raise InvalidPath(f"{place.label}: too many symbolic links")
             if target.startswith(b"/"):
-                inside = self._below_a_root(target, place.asked)
+                inside = self._below_a_root(target, place.label)
                 if inside is None:
-                    raise self._outside(place.asked)
+                    raise self._outside(place.label)
                 root, target, done = inside.root, inside.below, []
             todo = target.split(b"/") + todo
-        return Place(root, b"/".join(done) or b".", place.asked)
+        return Place(root, b"/".join(done) or b".", place.label)
 
-    def _link_target(self, root: Root, below: bytes, asked: str) -> bytes | None:
+    def _link_target(self, root: Root, below: bytes, label: str) -> bytes | None:
         try:
             fd = syscalls.openat2(root.fd, below, syscalls.O_PATH | os.O_NOFOLLOW, self._resolve)
         except OSError as exc:
-            raise from_oserror(exc, asked) from None
+            raise from_oserror(exc, label) from None
         try:
             if not stat_bits.S_ISLNK(os.fstat(fd).st_mode):
                 return None
@@ -315,24 +315,24 @@ class Filesystem:
             # The O_PATH handle pins the very inode that was looked at; reopening it can't be raced.
             fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
         finally:
             os.close(handle)
         return fd, info
 
     def _refuse_special(self, handle: int, info: os.stat_result, place: Place) -> None:
         if stat_bits.S_ISDIR(info.st_mode):
-            raise NotAFile(f"{place.asked}: is a directory", hint="List it with list_dir.")
+            raise NotAFile(f"{place.label}: is a directory", hint="List it with list_dir.")
         if not stat_bits.S_ISREG(info.st_mode):
-            raise NotAFile(f"{place.asked}: {_special(info.st_mode)}, not a regular file")
+            raise NotAFile(f"{place.label}: {_special(info.st_mode)}, not a regular file")
         real = _real_path(handle)
         if info.st_dev == self._proc_device and real.split("/")[2].isdigit():
-            raise PermissionDenied(f"{place.asked}: files about a process are not readable by this tool")
-        if self._secrets.covers(real) or self._secrets.covers(place.asked):
-            raise refuse_secret(place.asked)
+            raise PermissionDenied(f"{place.label}: files about a process are not readable by this tool")
+        if self._secrets.covers(real) or self._secrets.covers(place.label):
+            raise refuse_secret(place.label)
         if self.foreign_link(info):
             raise PermissionDenied(
-                f"{place.asked}: a hard link to another user's file",
+                f"{place.label}: a hard link to another user's file",
                 hint="The operator may allow it: mcp.policy.hard_links.",
             )
 
@@ -362,7 +362,7 @@ class Filesystem:
         try:
             return self.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
         except NotADirectory:
-            raise NotADirectory(f"{place.asked}: not a directory") from None
+            raise NotADirectory(f"{place.label}: not a directory") from None
 
     def open_dir_or_file(self, place: Place) -> tuple[int, bool]:
         """Either a directory to search in or a file, open for reading; True for the directory."""
@@ -375,16 +375,16 @@ class Filesystem:
 
     # --- for changes -----------------------------------------------------------------------------
 
-    def where(self, directory: int, asked: str) -> Place:
+    def where(self, directory: int, label: str) -> Place:
         """The place of an open directory at this moment; no link is left in it."""
         real = os.readlink(b"/proc/self/fd/%d" % directory)
         for root in self.roots:
             base = os.readlink(b"/proc/self/fd/%d" % root.fd)
             if real == base:
-                return Place(root, b".", asked)
+                return Place(root, b".", label)
             if real.startswith(base.rstrip(b"/") + b"/"):
-                return Place(root, real[len(base) :].lstrip(b"/"), asked)
-        raise self._outside(asked)
+                return Place(root, real[len(base) :].lstrip(b"/"), label)
+        raise self._outside(label)
 
     def reopen_dir(self, place: Place) -> int:
         """A directory whose place `where` has told: a link on the way means that it is no longer there."""
@@ -392,7 +392,7 @@ class Filesystem:
         try:
             return syscalls.openat2(place.root.fd, place.below, flags, self._resolve | syscalls.RESOLVE_NO_SYMLINKS)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
 
     def is_protected(self, path: str) -> bool:
         """Whether no file tool may change what lies at this path."""
@@ -414,18 +414,18 @@ class Filesystem:
         real = os.fsdecode(names.parse(place.real))
         if self._is_own_code(real) or any(is_below(own, real) for own in self.own_code):
             raise PermissionDenied(
-                f"{place.asked}: belongs to the server's own code or holds it; it stays as it is",
+                f"{place.label}: belongs to the server's own code or holds it; it stays as it is",
                 hint="Serve a folder without it, or install the server elsewhere: pipx install, uv tool install.",
             )
         if self._is_kept_secret(real) or any(is_below(secret, real) for secret in self._kept_secret):
-            raise _refuse_kept_secret(place.asked)
+            raise _refuse_kept_secret(place.label)
         if self.is_protected(real) or (place.absolute != real and self.is_protected(place.absolute)):
-            raise refuse_protected(place.asked)
+            raise refuse_protected(place.label)
         stay = self._named if tree else ()
         if any(is_below(path, real) for path in (*stay, *((self._hidden,) if self._hidden else ()))):
-            raise PermissionDenied(f"{place.asked}: holds an allowed root or the server's own data; it stays")
+            raise PermissionDenied(f"{place.label}: holds an allowed root or the server's own data; it stays")
         if self._hidden and is_below(real, self._hidden):
-            raise self._outside(place.asked)
+            raise self._outside(place.label)
 
     def foreign_link(self, info: os.stat_result) -> bool:
         """Whether a file has several names and another owner, and the operator keeps away from those."""
@@ -442,7 +442,7 @@ class Filesystem:
                 return info, None
             target = os.readlink(b"", dir_fd=handle)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
         finally:
             os.close(handle)
         try:
@@ -533,9 +533,9 @@ def _real_path(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
-def _refuse_kept_secret(asked: str) -> PermissionDenied:
+def _refuse_kept_secret(label: str) -> PermissionDenied:
     return PermissionDenied(
-        f"{asked}: kept from tools and commands, because it holds keys or other secrets, or shall not be read",
+        f"{label}: kept from tools and commands, because it holds keys or other secrets, or shall not be read",
         hint="The operator may serve it by naming it as a root; his own list is mcp.sandbox.deny_read.",
     )
 

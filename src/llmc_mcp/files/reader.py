@@ -78,7 +78,7 @@ class Reader:
         fd, info = self._files.open_file(place)
         try:
             if identity_of(info) != identity:
-                raise Stale(f"{place.asked} changed since the handle was made", hint="Read the file again.")
+                raise Stale(f"{place.label} changed since the handle was made", hint="Read the file again.")
             return self._read(fd, info, offset, max_lines, check)
         finally:
             os.close(fd)
@@ -107,17 +107,19 @@ class Reader:
             return self._describe(fd, head, info, check)
         known = self._facts.get("lines", info)
         total = known if isinstance(known, int) else None
-        part = slices.read_slice(fd, info.st_size, encoding, offset, max_lines, self._costs.lines, check, total)
+        part = slices.read_slice(
+            fd, info.st_size, encoding, offset, max_lines, limits=self._costs.lines, check=check, known_total=total
+        )
         if total is None and part.total_exact:
             self._facts.put("lines", info, part.total)
         return FileSlice(
             part.text,
             info,
-            part.first,
-            part.total,
-            part.total_exact,
-            None if part.complete else part.first + part.lines,
-            None if encoding == "utf-8" else encoding,
+            first=part.first,
+            total_lines=part.total,
+            total_exact=part.total_exact,
+            next_offset=None if part.complete else part.first + part.lines,
+            encoding=None if encoding == "utf-8" else encoding,
         )
 
     def _describe(self, fd: int, head: bytes, info: os.stat_result, check: Callable[[], None]) -> FileSlice:

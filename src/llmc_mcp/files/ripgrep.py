@@ -69,7 +69,7 @@ class MatchedLine(NamedTuple):
 
 
 class RipgrepHits(NamedTuple):
-    """Hits by path, maybe more than asked for, and how many there are; past the cap counting stops."""
+    """Hits by path, maybe more than wanted, and how many there are; past the cap counting stops."""
 
     hits: list[MatchedLine]
     total: int

@@ -105,7 +105,7 @@ def read_slice(
     """
     source = _Source(fd, size, encoding, check)
     if offset >= 0:
-        return _forward(source, 0, 0, offset, max_lines, limits, known_total)
+        return _forward(source, 0, 0, offset, max_lines, limits, known_total=known_total)
     if source.wide:  # no way to step back over a wide encoding: count first
         total = sum(chunk.count(b"\n") for chunk in source.chunks(0)) + source.unterminated
         return _forward(source, 0, 0, max(total + offset, 0), max_lines, limits)
@@ -115,7 +115,7 @@ def read_slice(
         total = _estimate(size, size - start, stepped)
         return found._replace(first=max(total - stepped, 0), total=total, total_exact=False)
     before = source.count_newlines(0, start) if known_total is None else max(known_total - stepped, 0)
-    return _forward(source, start, before, before, max_lines, limits, known_total)
+    return _forward(source, start, before, before, max_lines, limits, known_total=known_total)
 
 
 class _Source:
@@ -250,12 +250,12 @@ def _forward(
         total = max(_estimate(source.size - start, scanned, seen - line) + line, offset + collector.lines)
     return Slice(
         source.decode(b"".join(collector.kept)),
-        offset,
-        collector.lines,
-        total,
-        exact,
-        not more,
-        collector.long_lines,
+        first=offset,
+        lines=collector.lines,
+        total=total,
+        total_exact=exact,
+        complete=not more,
+        long_lines=collector.long_lines,
     )
 
 
