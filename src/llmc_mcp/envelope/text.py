@@ -1,6 +1,6 @@
-"""cat, head and tail: a text that is too long becomes its beginning, its landmarks and its end, with line numbers.
+"""cat, head and tail: a text that is too long becomes its head, its landmarks and its tail, with line numbers.
 
-Landmarks are what the next step needs: definitions of a program, headings of a document, errors of a log.
+Landmarks are definitions in code, headings in a document, errors in a log.
 """
 
 import os
@@ -13,7 +13,7 @@ from .flags import FlagSyntax
 
 _HEAD, _TAIL = 60, 60  # lines
 _LANDMARKS = 5_000
-_LINE = 240  # bytes of a line that are shown of a cut text
+_LINE = 240  # bytes shown of a line of a cut text
 
 _CAT = FlagSyntax("", long_bare=frozenset({"--number", "--number-nonblank", "--squeeze-blank"}))
 _CAT_KNOWN = frozenset({"-n", "-b", "-s", "-u", *_CAT.long_bare})
@@ -44,7 +44,7 @@ _DOCUMENT_LANGUAGES = frozenset(("markdown", "rst", "asciidoc", "text"))
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
-    """How to run it; None for what follows a file, counts bytes, shows the invisible or reads a pipe."""
+    """A plan; None for flags that follow a file, count bytes or show invisible characters, and for a pipe."""
     program = os.path.basename(argv[0])
     syntax, known = (_CAT, _CAT_KNOWN) if program == "cat" else (_ENDS, _ENDS_KNOWN)
     flags = list(syntax.parse(argv[1:]))
@@ -92,7 +92,7 @@ class Ends:
         return ShownOutput([*head, *middle, *tail], {"lines": self.count}, "grouped", True)
 
     def both_ends(self, budget: Budget, head_share: float, tail_share: float) -> tuple[list[bytes], list[bytes]]:
-        """The lines of each end that fit; none of them twice."""
+        """The lines of head and tail that fit, without overlap."""
         head = Room(budget, head_share).fill(self.line(*pair) for pair in enumerate(self.head, 1))
         last = list(enumerate(self.tail, self.count - len(self.tail) + 1))
         last = [pair for pair in last if pair[0] > len(head)]
