@@ -233,7 +233,7 @@ class App:
         """
         if os.path.exists(database_of(self.data_dir) + "-wal"):
             try:
-                self.changes.settle_once()
+                self.changes.settle_abandoned()
             except LlmcError as exc:
                 self.problems.append(f"half-done changes could not be settled yet: {exc.message}")
         return engine

@@ -179,7 +179,7 @@ def test_a11_a_thousand_raced_searches_find_no_outside_byte(workspace: Workspace
     def find() -> str:
         place = places[next(turns) % len(places)]
         found = search.content(place, Query("common", include_ignored=True), 100, never_give_up)
-        return f"{place.asked}: " + "".join(hit.snippet + "\n" for hit in found.hits)
+        return f"{place.label}: " + "".join(hit.snippet + "\n" for hit in found.hits)
 
     seen = race(rig, find, SEARCHES, at_once=2)
     launcher.close()

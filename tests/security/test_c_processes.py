@@ -14,8 +14,8 @@ from llmc_mcp.files.filesystem import Filesystem
 from llmc_mcp.kernel.child import Child
 from llmc_mcp.kernel.launcher import Launcher
 
-from ..conftest import hand_over, run_as_at
 from ..support.client import Client
+from ..support.workspace import hand_over, run_as_at
 from .arena import LEVELS, USERS, Arena, pids_with, wait_until_gone
 from .attack import children_of, status_kb
 

@@ -92,7 +92,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     with store.transaction() as connection:
         who = Session(hostile, hostile, hostile)
         Leases(store, 3600).take(connection, CRIT_CODE, [LeaseKey(f"code:/{hostile}")], who, hostile)
-        connection.execute("INSERT INTO trash VALUES ('e', ?, ?, ?, 1, 1.0)", (hostile, hostile, hostile))
+        connection.execute(
+            "INSERT INTO trash (entry, change_id, path, kind, bytes, at) VALUES ('e', ?, ?, ?, 1, 1.0)",
+            (hostile, hostile, hostile),
+        )
         effects = json.dumps([{"type": "mkdir", "path": str(tmp_path / hostile)}])
         connection.execute(
             "INSERT INTO changes (id, principal, session_id, agent_id, at, action, state, process, roots, effects)"

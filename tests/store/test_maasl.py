@@ -17,15 +17,12 @@ from llmc_mcp.store import leases as maasl
 from llmc_mcp.store.leases import CRIT_CODE, CRIT_DB, Lease, LeaseKey, Leases
 from llmc_mcp.store.sqlite import Store
 
+from ..support.changes import never
 from ..support.client import Client
 from ..support.workspace import Workspace
 
 WHO = Session("uid:0", "session-1", agent_id="alice")
 OTHER = Session("uid:0", "session-2", agent_id="bob")
-
-
-def never() -> None:
-    """Nobody cancels."""
 
 
 @pytest.fixture
@@ -120,7 +117,8 @@ def test_the_lease_of_a_dead_process_is_over_at_once(store: Store, leases: Lease
     code = (
         "import os, sys\nfrom llmc_mcp.store.leases import LeaseKey, Leases\nfrom llmc_mcp.session import Session\n"
         "from llmc_mcp.store.sqlite import Store\nstore = Store(sys.argv[1])\n"
-        "with store.transaction() as c: Leases(store, 3600).take(c, 'CRIT_CODE', [LeaseKey('code:/a')], Session('p', 's'))\n"
+        "with store.transaction() as c:\n"
+        "    Leases(store, 3600).take(c, 'CRIT_CODE', [LeaseKey('code:/a')], Session('p', 's'))\n"
         "os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, store.data_dir], check=False)

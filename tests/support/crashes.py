@@ -174,7 +174,7 @@ def _run(data: Path, root: Path, scenario: Scenario, fatal: int | None) -> int:
 
     def body() -> None:
         app = App(Config(), [str(root)], str(data))
-        app.changes.settle_once()
+        app.changes.settle_abandoned()
         for rule in (app.files.is_secret, app.files.is_protected):  # they compile their lists when first asked
             rule("x")
         if scenario.first is not None:

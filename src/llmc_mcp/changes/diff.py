@@ -171,11 +171,11 @@ class _Target:
         end = begin + len(wanted)
         if not span.low <= at <= span.high or end > len(self.keys):
             return False
-        # The last line first: it spares most copies of a long stretch.
+        # Compare the last line first: that avoids most slices of a long stretch.
         return not wanted or (self.keys[end - 1] == wanted[-1] and self.keys[begin:end] == wanted)
 
     def holds(self, lines: list[str]) -> bool:
-        """Whether these lines stand together anywhere."""
+        """Whether these lines occur consecutively."""
         wanted = [_key(line) for line in lines] if self.tolerant else lines
         span = _Span(1, len(self.lines) - len(wanted) + 1, 0, 0)
         return bool(wanted) and any(self._fits(wanted, at, span) for at in self._candidates(wanted, 1, span))
@@ -210,13 +210,13 @@ class _Target:
             self.done = at
 
     def _put(self, line: str) -> None:
-        if self.output and not self.output[-1].endswith("\n"):  # what was the last line is no more
+        if self.output and not self.output[-1].endswith("\n"):  # the former last line is no longer the last
             self.output.append("\r\n" if self.tolerant and self.lines and self.lines[0].endswith("\r\n") else "\n")
         self.output.append(line)
 
 
 def _key(line: str) -> str:
-    """A line without what an agent may not see: CR and byte order mark."""
+    """A line without what agents often don't see: CR and byte order mark."""
     line = line.removeprefix(_MARK)
     return f"{line[:-2]}\n" if line.endswith("\r\n") else line
 
@@ -285,14 +285,14 @@ def _shown(line: str) -> str:
 
 
 def unified(old: bytes | None, new: bytes | None, path: str, context: int = 3) -> str:
-    """A diff for people, for `apply` and for patch; "" when nothing changed. None stands for no file."""
+    """A unified diff that `apply` and patch accept; "" when nothing changed. None means no file."""
     if old == new:
         return ""
     before, after = _shown_name(f"a/{path}", old), _shown_name(f"b/{path}", new)
     texts = _texts(old or b"", new or b"")
     if texts is None:
         return f"Binary files {before.rstrip()} and {after.rstrip()} differ\n"
-    if texts[0] == texts[1]:  # an empty file comes or goes: only git has words for that
+    if texts[0] == texts[1]:  # an empty file is created or deleted: only git's format can say so
         word = "new" if old is None else "deleted"
         names = f"{_shown_name(f'a/{path}', b'')} {_shown_name(f'b/{path}', b'')}".replace("\t", "")
         return f"diff --git {names}\n{word} file mode 100644\n"
@@ -304,7 +304,7 @@ def unified(old: bytes | None, new: bytes | None, path: str, context: int = 3) -
 
 
 def count_changes(old: bytes | None, new: bytes | None) -> tuple[int, int]:
-    """Lines added and removed; (0, 0) for what is no text."""
+    """Lines added and removed; (0, 0) for binary content."""
     texts = _texts(old or b"", new or b"")
     changes = _changes(_lines(texts[0]), _lines(texts[1])) if texts else []
     return sum(c.new_end - c.new_start for c in changes), sum(c.old_end - c.old_start for c in changes)

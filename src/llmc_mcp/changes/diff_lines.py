@@ -1,4 +1,4 @@
-"""Which lines of two texts are the same: patience first, then Myers on what is left between."""
+"""Matching the lines of two texts: patience diff first, then Myers on the stretches between."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -78,7 +78,7 @@ def _anchors(
 
 
 def _myers(a: Sequence[str], b: Sequence[str], budget: list[int]) -> list[tuple[int, int]]:
-    """Pairs of equal lines on a shortest way from a to b; none when that way is too long to look for."""
+    """Pairs of equal lines of a shortest edit script from a to b; none when the search gets too long."""
     reach = {1: 0}
     trace: list[dict[int, int]] = []
     for changes in range(min(len(a) + len(b), _MOST_CHANGES) + 1):
@@ -93,11 +93,11 @@ def _myers(a: Sequence[str], b: Sequence[str], budget: list[int]) -> list[tuple[
                 x += 1
             reach[k] = x
             if x >= len(a) and x - k >= len(b):
-                return _way_back(trace, len(a), len(b))
+                return _backtrack(trace, len(a), len(b))
     return []
 
 
-def _way_back(trace: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+def _backtrack(trace: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for changes in range(len(trace) - 1, -1, -1):
         reach, k = trace[changes], x - y

@@ -358,8 +358,17 @@ def _hunk(reader: _Reader, number: int, crlf: bool) -> tuple[Hunk, bool]:
         reader.fail(f"hunk {number} changes nothing", line=line)
     context = (changes[0], len(lines) - 1 - changes[-1])
     whole = all(side[-1].endswith("\n") for side in (old, new) if side)
-    first, new_first = start + (not old), new_start + (not new)
-    return Hunk(number, match[0], first, new_first, tuple(lines), old, new, context), whole
+    hunk = Hunk(
+        number,
+        header=match[0],
+        first=start + (not old),
+        new_first=new_start + (not new),
+        lines=tuple(lines),
+        old=old,
+        new=new,
+        context=context,
+    )
+    return hunk, whole
 
 
 def _body(reader: _Reader, number: int, header: str, left: list[int], crlf: bool) -> list[tuple[str, str]]:

@@ -20,22 +20,22 @@ _SNIPPET_WIDTH = 160  # characters of a line, and of context before a match in a
 
 
 class EditedText(NamedTuple):
-    """A file after an edit; the snippets show its first place."""
+    """A file after an edit; the snippets show the first replacement."""
 
     data: bytes
-    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # nobody counts the fields of an edit
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # tuple.count is not used on an edit
     before: str
     after: str
     first_line: int
 
 
 class _Occurrence(NamedTuple):
-    """Where a text stands in a file, and the file with it replaced."""
+    """Where a text occurs in a file, and the file with it replaced."""
 
     times: int
     starts: Callable[[], Iterator[int]]
     length: int  # of the first match, in characters
-    inserted: int  # what stands in its place afterwards, in characters
+    inserted: int  # length of the replacement, in characters
     replaced: Callable[[], str]
 
 
@@ -43,7 +43,7 @@ def apply(data: bytes, old: str, new: str, expected: int) -> EditedText:
     """Replace `old`, which must occur exactly `expected` times, by `new`."""
     _check(old, new, expected)
     document = codec.decode(data)
-    if document.mark:  # the mark is no part of the text, though some clients send it along
+    if document.mark:  # the mark is not part of the text, though some clients send it
         old, new = old.removeprefix("\ufeff"), new.removeprefix("\ufeff")
     text, old, new = document.text, _with_lf(old), _with_lf(new)
     if not old or old == new:
@@ -98,7 +98,7 @@ def _find(text: str, old: str, new: str) -> _Occurrence:
 
 
 def _find_in_mixed(text: str, old: str, new: str) -> _Occurrence:
-    """Some lines end in LF, some in CRLF: a line end matches either, and each keeps its own."""
+    """Search a file with mixed line ends: LF matches either kind, and each line keeps its own."""
     plain = _with_lf(text)
     dropped = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))]  # in `plain`: where a CR was
     spans: list[tuple[int, int]] = []
@@ -123,7 +123,7 @@ def _find_in_mixed(text: str, old: str, new: str) -> _Occurrence:
 
 
 class _Ends:
-    """Line ends for what is inserted into a file that has both kinds."""
+    """Chooses line ends for text inserted into a file with mixed ones."""
 
     def __init__(self, text: str, old: str, new: str) -> None:
         self.text = text
@@ -142,7 +142,7 @@ class _Ends:
         return "".join(line + end for line, end in zip(self.new_lines, [*ends, ""], strict=True))
 
     def _around(self, start: int, end: int) -> str:
-        """The end of the line that a match inside one line stands in; of the line before at the end of the file."""
+        """The line end of the line that contains a match, or at the end of the file of the line before."""
         at = self.text.find("\n", end)
         at = at if at >= 0 else self.text.rfind("\n", 0, start)
         return "\r\n" if self.text[max(at - 1, 0) : at + 1] == "\r\n" else "\n"
@@ -185,7 +185,7 @@ def _snippet(text: str, start: int, end: int) -> str:
     for _ in range(_CONTEXT_LINES):
         last = text.find("\n", last + 1) if last >= 0 else last
     last = last if last >= 0 else len(text)
-    if start - first > 3 * _SNIPPET_WIDTH:  # a line too long to show: what stands right before the match
+    if start - first > 3 * _SNIPPET_WIDTH:  # a line too long to show: keep what is right before the match
         first = start - _SNIPPET_WIDTH
     lines = _with_lf(text[first + 1 : min(last, end + 50 * _SNIPPET_WIDTH)]).split("\n")
     if len(lines) > _SNIPPET_LINES:

@@ -1,8 +1,8 @@
-"""The journal: what every change does, and what files held before it, written down before the change happens.
+"""The journal: a write-ahead record of every change and of what the files held before it (pre-images).
 
-Rows are in the store; what a file held is kept once per content, compressed, small ones in the store itself (one
-write to the disk then makes intent and content durable together), larger ones as files beside it. When the journal
-outgrows its limit, the oldest changes lose what undoing them needs, and say so when asked.
+Rows are in the store. Pre-images are stored once per content, compressed: small ones in the store itself, so that one
+sync makes intent and content durable together, larger ones as files beside it. When the journal outgrows its limit,
+the oldest changes lose their pre-images, and undoing them says so.
 """
 
 import hashlib
@@ -20,24 +20,21 @@ from ..errors import FeatureUnavailable, NotFound, Stale
 from ..session import Session
 from ..store.leases import own_process
 from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.schema import insert_into
 from ..store.sqlite import Store
 from .steps import TRASH, MoveRecord, PutRecord, Record
 
-_INLINE_BYTES = 128 << 10  # compressed; above it, a file is cheaper than the way through the store's own log
+_INLINE_BYTES = 128 << 10  # compressed; a larger image is cheaper as a file than through the WAL
 _LEVEL = 1
-_FIELDS = (
-    "seq, id, principal, session_id, agent_id, at, action, state, process, roots, effects, undoes, undone_by, dropped"
-)
-_ROOTS = _FIELDS.split(", ").index("roots")
 _LEFTOVER_S = 3600
-_MOST_ROWS = 20_000  # a change that old is forgotten altogether
+_MOST_ROWS = 20_000  # older changes are forgotten altogether
 _FORGET_EVERY = 100
 
 _decode = msgspec.json.Decoder(list[Record]).decode
 
 
 class JournalLimits(NamedTuple):
-    """How much is kept."""
+    """How much the journal and the trash may hold."""
 
     change_bytes: int
     total_bytes: int
@@ -45,7 +42,7 @@ class JournalLimits(NamedTuple):
 
 
 def limits_from(config: Config) -> JournalLimits:
-    """What the operator set."""
+    """The limits that the configuration sets."""
     limits = config.limits
     return JournalLimits(limits.journal_max_bytes, limits.journal_max_total_bytes, limits.trash_max_total_bytes)
 
@@ -69,8 +66,22 @@ class Change(NamedTuple):
     dropped: bool
 
 
+_FIELDS = ", ".join(Change._fields)
+_ROOTS = Change._fields.index("roots")
+_INSERT_CHANGE = insert_into(
+    "changes",
+    (
+        *("id", "principal", "session_id", "agent_id", "at", "action", "state", "process"),
+        *("roots", "effects", "undoes"),
+    ),
+)
+_INSERT_IMAGE = insert_into("images", ("sha256", "stored", "data"), verb="INSERT OR IGNORE")
+_INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"))
+_INSERT_TRASH = insert_into("trash", ("entry", "change_id", "path", "kind", "bytes", "at"), verb="INSERT OR REPLACE")
+
+
 class PreImage(NamedTuple):
-    """What a file held, ready to be journaled; `packed` is None when it is in a file already."""
+    """A file's content before a change, ready to be journaled; `packed` is None when it is in a file already."""
 
     sha256: str
     stored: int
@@ -78,17 +89,18 @@ class PreImage(NamedTuple):
 
 
 def new_id() -> str:
-    """An id for a change: short, and not to be guessed."""
+    """A new id for a change: short and unguessable."""
     return f"U_{os.urandom(5).hex()}"
 
 
 class Journal:
-    """Writes, finds and forgets changes of a caller with certain roots; a person, with None, finds all."""
+    """Writes, finds and forgets changes; finds those visible from `roots`, or all for None."""
 
     def __init__(self, store: Store, limits: JournalLimits, roots: RootSet | None) -> None:
         self._store, self.limits, self._roots = store, limits, roots
         self._folder = os.path.join(store.data_dir, "journal")
         self.trash = os.path.join(store.data_dir, "trash")
+        self._released: set[str] = set()  # pre-images whose rows are deleted but whose files are not
         try:
             for folder in (self._folder, self.trash):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -98,10 +110,10 @@ class Journal:
                 hint="No change is made without a journal: free space there, or set LLMC_DATA_DIR to another folder.",
             ) from None
 
-    # --- what files held -------------------------------------------------------------------------
+    # --- pre-images ------------------------------------------------------------------------------
 
     def keep(self, data: bytes) -> PreImage:
-        """Make a file's content ready for the journal; a large one is on the disk when this returns."""
+        """Prepare a file's content for the journal; a large one is on disk when this returns."""
         name, packed = hashlib.sha256(data).hexdigest(), zlib.compress(data, _LEVEL)
         if len(packed) <= _INLINE_BYTES:
             return PreImage(name, len(packed), packed)
@@ -124,22 +136,42 @@ class Journal:
         return PreImage(name, len(packed), None)
 
     def image(self, sha256: str) -> bytes:
-        """What a file held; NOT_FOUND when it had to make room."""
+        """A pre-image; STALE when the journal no longer has it."""
         rows = self._store.query("SELECT data FROM images WHERE sha256=?", (sha256,))
         if not rows:
-            raise NotFound("the journal no longer holds that content")
+            raise Stale("the journal no longer holds the earlier content: it made room for newer changes")
         packed = cast(bytes | None, rows[0][0])
-        if packed is None:
-            with open(self._path(sha256), "rb") as file:
-                packed = file.read()
-        return zlib.decompress(packed)
+        try:
+            if packed is None:
+                with open(self._path(sha256), "rb") as file:
+                    packed = file.read()
+            return zlib.decompress(packed)
+        except (OSError, zlib.error) as exc:
+            raise Stale(f"the earlier content can't be read from the journal: {exc}") from None
 
     def clear_leftovers(self) -> None:
-        """Files that no row names: a crash left them. Young ones may be somebody's work in progress."""
-        with os.scandir(self._folder) as found:
-            old = [entry.name for entry in found if time.time() - entry.stat().st_mtime > _LEFTOVER_S]
-        for name in old:
-            if not self._store.query("SELECT 1 FROM images WHERE sha256=?", (name.removesuffix(".z"),)):
+        """Remove old files that no row names: a crash left them. Young ones may be work in progress."""
+        with os.scandir(self._folder) as entries:
+            old = [entry.name for entry in entries if time.time() - entry.stat().st_mtime > _LEFTOVER_S]
+        if old:
+            with self._store.transaction() as connection:
+                self._unlink_unnamed(connection, old)
+
+    def remove_released(self) -> None:
+        """Remove the files of released pre-images. Call it after the transaction that released them:
+
+        before its commit it could still be rolled back, and rows would name files that are gone.
+        """
+        if self._released:
+            with self._store.transaction() as connection:
+                released, self._released = self._released, set()
+                self._unlink_unnamed(connection, [f"{sha256}.z" for sha256 in released])
+
+    def _unlink_unnamed(self, connection: sqlite3.Connection, files: Sequence[str]) -> None:
+        """In a transaction: while it holds the write lock, no change can begin to refer to one of these files."""
+        for name in files:
+            row = connection.execute("SELECT 1 FROM images WHERE sha256=?", (name.removesuffix(".z"),)).fetchone()
+            if row is None:
                 _unlink(os.path.join(self._folder, name))
 
     def _path(self, sha256: str) -> str:
@@ -152,31 +184,26 @@ class Journal:
         connection: sqlite3.Connection,
         change_id: str,
         who: Session,
+        *,
         action: str,
         roots: str,
         effects: Sequence[Record],
-        kept: Sequence[PreImage],
+        images: Sequence[PreImage],
         undoes: str | None,
     ) -> bool:
-        """Write down what is about to happen; False when a content vanished meanwhile and must be kept again."""
+        """Journal a change before it happens; False when a pre-image's file has vanished and must be kept again."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
-        seq = connection.execute(
-            "INSERT INTO changes (id, principal, session_id, agent_id, at, action, state, process, roots, effects,"
-            " undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            (*row, roots, _json(effects), undoes),
-        ).lastrowid
-        for image in {one.sha256: one for one in kept}.values():
+        seq = connection.execute(_INSERT_CHANGE, (*row, roots, _json(effects), undoes)).lastrowid
+        for image in {one.sha256: one for one in images}.values():
             if image.packed is None and not os.path.exists(self._path(image.sha256)):
                 return False
-            connection.execute(
-                "INSERT OR IGNORE INTO images VALUES (?,?,?)", (image.sha256, image.stored, image.packed)
-            )
-            connection.execute("INSERT INTO change_images VALUES (?,?)", (seq, image.sha256))
+            connection.execute(_INSERT_IMAGE, (image.sha256, image.stored, image.packed))
+            connection.execute(_INSERT_CHANGE_IMAGE, (seq, image.sha256))
         self._make_room(connection, cast(int, seq))
         return True
 
     def done(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> list[str]:
-        """The change is visible. Returns the entries of the trash that must go for those it added."""
+        """Mark a change as done. Returns the trash entries to remove to make room for those it added."""
         update = "UPDATE changes SET state='done' WHERE id=? RETURNING undoes"
         ((undoes,),) = connection.execute(update, (change_id,)).fetchall()
         if undoes:
@@ -187,15 +214,15 @@ class Journal:
                 connection.execute("DELETE FROM trash WHERE entry=?", (effect.path[len(TRASH) :],))
             if effect.target.startswith(TRASH):
                 entry = (effect.target[len(TRASH) :], change_id, effect.path, effect.kind, effect.bytes, time.time())
-                connection.execute("INSERT OR REPLACE INTO trash VALUES (?,?,?,?,?,?)", entry)
+                connection.execute(_INSERT_TRASH, entry)
         return self._trim_trash(connection) if moves else []
 
     def failed(self, connection: sqlite3.Connection, change_id: str) -> None:
-        """The change could not be settled: a person must look at it."""
+        """Mark a change that could not be settled: a person must look at it."""
         connection.execute("UPDATE changes SET state='failed' WHERE id=?", (change_id,))
 
     def forget(self, connection: sqlite3.Connection, change_id: str) -> None:
-        """The change never happened."""
+        """Delete a pending change that was taken back."""
         for (seq,) in connection.execute(
             "SELECT seq FROM changes WHERE id=? AND state='pending'", (change_id,)
         ).fetchall():
@@ -222,18 +249,19 @@ class Journal:
             self._release_images(connection, oldest)
 
     def _release_images(self, connection: sqlite3.Connection, seq: int) -> None:
-        """A change lets go of contents; those that no other refers to go, files too: nobody can want them now."""
+        """Drop a change's pre-images: unreferenced rows at once, their files in `remove_released`."""
         delete = "DELETE FROM change_images WHERE seq=? RETURNING sha256"
         for (sha256,) in connection.execute(delete, (seq,)).fetchall():
             used = connection.execute("SELECT 1 FROM change_images WHERE sha256=? LIMIT 1", (sha256,)).fetchone()
             if used is None:
                 connection.execute("DELETE FROM images WHERE sha256=?", (sha256,))
-                _unlink(self._path(sha256))
+                if os.path.exists(self._path(sha256)):
+                    self._released.add(sha256)
 
     def _trim_trash(self, connection: sqlite3.Connection) -> list[str]:
         gone: list[str] = []
         while _total(connection, "trash") > self.limits.trash_bytes:
-            row = connection.execute(  # what alone is too large goes before it drives out everything else
+            row = connection.execute(  # an entry larger than the whole limit goes first, or it would evict all others
                 "DELETE FROM trash WHERE entry=(SELECT entry FROM trash ORDER BY bytes<=?, at, rowid LIMIT 1)"
                 " RETURNING entry, change_id",
                 (self.limits.trash_bytes,),
@@ -245,7 +273,7 @@ class Journal:
         return gone
 
     def empty_trash(self, connection: sqlite3.Connection, entry: str) -> None:
-        """One entry goes for good, and the change that trashed it says so from now on."""
+        """Forget a trash entry; the change that trashed it can no longer be undone."""
         for (change_id,) in connection.execute(
             "DELETE FROM trash WHERE entry=? RETURNING change_id", (entry,)
         ).fetchall():
@@ -254,7 +282,7 @@ class Journal:
     # --- reading ---------------------------------------------------------------------------------
 
     def find(self, change_id: str, principal: str | None) -> Change:
-        """A change of a principal, or anybody's for None."""
+        """A change by its id, of one principal or, for None, of any."""
         rows = self._store.query(
             f"SELECT {_FIELDS} FROM changes WHERE id=? AND (? IS NULL OR principal=?)",  # noqa: S608 - own names
             (change_id, principal, principal),
@@ -264,27 +292,27 @@ class Journal:
         return _change(rows[0])
 
     def newest(self, who: Session) -> Change:
-        """The newest change of a session that still stands and is not an undo itself."""
+        """The newest change of a session that is not undone and not itself an undo."""
         found = self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC LIMIT 1", *_whose(who))
         if not found:
             raise NotFound("this session has no change to undo", hint="Name one: linux_fs_changes(session='all').")
         return found[0]
 
     def of_session(self, who: Session) -> list[Change]:
-        """All changes of a session that still stand, newest first."""
+        """All changes of a session that are not undone, newest first."""
         return self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC", *_whose(who))
 
     def history(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
-        """Changes that were made, newest first."""
+        """Completed changes, newest first."""
         wanted = "state<>'pending' AND (?2 IS NULL OR principal=?2) AND (?3 IS NULL OR session_id=?3)"
         return self._visible(f"{wanted} ORDER BY seq DESC LIMIT ?4", principal, session_id, limit)
 
     def pending(self) -> list[Change]:
-        """Changes that nobody has finished yet, newest first."""
+        """Changes that are journaled but not done, newest first."""
         return self._select("state='pending' ORDER BY seq DESC", ())
 
     def trashed(self) -> list[tuple[str, str, str, str, int, float]]:
-        """What lies in the trash, newest first: entry, change, path, kind, bytes, when."""
+        """The entries of the trash, newest first: entry, change, path, kind, bytes, time."""
         rows = self._store.query(
             "SELECT entry, change_id, path, kind, bytes, at FROM trash ORDER BY at DESC, rowid DESC"
         )
@@ -307,7 +335,7 @@ def _whose(who: Session) -> tuple[str, str]:
 
 
 def _undone(connection: sqlite3.Connection, change_id: str, by: str) -> None:
-    """`change_id` was taken back. If it was an undo itself, what it had undone stands again, and so on."""
+    """Mark a change as undone. If it was an undo itself, the change it had undone stands again, and so on."""
     connection.execute("UPDATE changes SET undone_by=? WHERE id=?", (by, change_id))
     earlier = connection.execute("SELECT undoes FROM changes WHERE id=?", (change_id,)).fetchone()
     if earlier is None or earlier[0] is None:
@@ -336,7 +364,7 @@ def _change(row: tuple[object, ...]) -> Change:
 
 
 def refuse_dropped(change: Change) -> None:
-    """Why a change can't be undone, if it can't."""
+    """Raise STALE with the reason if a change can't be undone."""
     if change.dropped:
         raise Stale(
             f"{change.id}: what undoing it needs was dropped to make room for newer changes",

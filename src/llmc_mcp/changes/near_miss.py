@@ -50,7 +50,7 @@ def explain(text: str, old: str) -> tuple[str, str]:
 
 
 def _unescaped(old: str) -> str:
-    """What a caller meant who escaped his text once too often."""
+    """What a caller meant who escaped the text once too often."""
     escapes = {"\\n": "\n", "\\t": "\t", "\\r": "", '\\"': '"', "\\'": "'", "\\\\": "\\"}
     return re.sub(r"\\[ntr\"'\\]", lambda match: escapes[match.group()], old)
 

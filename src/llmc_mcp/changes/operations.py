@@ -1,7 +1,7 @@
-"""What the tools do to files, as plans of steps: write, edit, apply a diff, move, delete, make directories.
+"""The operations of the file tools, planned as steps: write, edit, move, delete, make directories.
 
-A plan is made from what is there at that moment and may be made again, should somebody be faster; nothing in here
-changes anything.
+A plan reflects the files at that moment and is made again when they change before it is journaled. Planning itself
+changes nothing.
 """
 
 import os
@@ -25,27 +25,27 @@ from ..policy import refuse_protected, refuse_secret
 from ..session import Session
 from . import edit, targets
 from .diff import count_changes
-from .steps import TRASH, ContentImage, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Spot
+from .steps import TRASH, ContentImage, Location, Make, MakeRecord, Move, MoveRecord, Put, PutRecord
 from .targets import Target
 from .transaction import Changes, Done, Draft
 
 ABSENT = "absent"
-_COUNTED_BYTES = 1 << 20  # of larger changes, lines are not counted
+_COUNTED_BYTES = 1 << 20  # lines of larger changes are not counted
 _HEAD = 1 << 16
 _DEEPEST = 1_000
 _HEX = frozenset("0123456789abcdef")
 
 
 class WrittenFile(NamedTuple):
-    """A file that was written."""
+    """The outcome of a write."""
 
     id: str
     sha256: str
-    size: int  # bytes of the content that was given
+    size: int  # bytes of the given content
 
 
 class EditedFile(NamedTuple):
-    """A file that was edited."""
+    """The outcome of an edit."""
 
     id: str
     sha256: str
@@ -53,7 +53,7 @@ class EditedFile(NamedTuple):
 
 
 class Operations:
-    """Plans changes and has them made."""
+    """Plans operations and makes them as changes."""
 
     def __init__(self, files: Filesystem, changes: Changes, edit_bytes: int) -> None:
         self._files, self._changes, self._edit_bytes = files, changes, edit_bytes
@@ -73,7 +73,7 @@ class Operations:
         parents: bool = False,
         unjournaled: bool = False,
     ) -> WrittenFile:
-        """Replace what a file holds, or add to it; makes it where it is missing."""
+        """Replace a file's content or append to it; create it if it is missing."""
         _check_expected(expected)
         sizes: list[int] = []
 
@@ -114,15 +114,15 @@ class Operations:
         return EditedFile(done.id, _image_of(done).sha256, edits[-1])
 
     def text_of(self, target: Target) -> bytes:
-        """What a file holds that is to be edited: it must be there, be no secret, and be small enough."""
+        """The content of a file to edit, which must exist, not be secret, and be small enough."""
         if target.info is None:
-            raise NotFound(f"{target.asked}: no such file", hint="Create it with linux_fs_write.")
-        if self._files.is_secret(target.path) or self._files.is_secret(target.asked):
-            raise refuse_secret(target.asked)
+            raise NotFound(f"{target.label}: no such file", hint="Create it with linux_fs_write.")
+        if self._files.is_secret(target.path) or self._files.is_secret(target.label):
+            raise refuse_secret(target.label)
         data = targets.read_all(target, self._edit_bytes)
         if data is None:
             raise OutputTooLarge(
-                f"{target.asked}: {target.info.st_size:,} bytes is more than can be edited ({self._edit_bytes:,})",
+                f"{target.label}: {target.info.st_size:,} bytes is more than can be edited ({self._edit_bytes:,})",
                 hint="Edit it by a command (sed -i), or raise mcp.limits.edit_max_bytes.",
             )
         return data
@@ -138,11 +138,11 @@ class Operations:
         mode: int | None = None,
         before: bytes | None = None,
     ) -> None:
-        """Plan new content for a file; what it holds now (`before`, where it was read already) is journaled."""
+        """Plan new content for a file; its current content (`before`, if already read) is journaled."""
         if target.info is None:
             record = PutRecord(target.path, ContentImage(targets.sha256([data]), len(data), mode or 0), mode=mode)
             record.added, record.removed = _count(b"", data)
-            draft.steps.append(draft.hold(Put(self._changes.shop, target, record, lambda: [data])))
+            draft.steps.append(draft.hold(Put(self._changes.context, target, record, lambda: [data])))
             return
         limit = self._journal.limits.change_bytes
         before = targets.read_all(target, limit) if before is None or len(before) > limit else before
@@ -160,22 +160,22 @@ class Operations:
             record.kept = False
         else:
             kept = self._journal.keep(before)
-            draft.kept.append(kept)
+            draft.images.append(kept)
             record.before.sha256 = kept.sha256
             record.added, record.removed = _count(b"" if append else before, data)
-        draft.steps.append(draft.hold(Put(self._changes.shop, target, record, pieces)))
+        draft.steps.append(draft.hold(Put(self._changes.context, target, record, pieces)))
 
     def _too_large(self, target: Target) -> OutputTooLarge:
-        size, limit = target.found().st_size, self._journal.limits.change_bytes
+        size, limit = target.existing().st_size, self._journal.limits.change_bytes
         return OutputTooLarge(
-            f"{target.asked}: {size:,} bytes is more than the journal keeps of one change ({limit:,})",
+            f"{target.label}: {size:,} bytes is more than the journal keeps of one change ({limit:,})",
             hint="linux_fs_write with allow_unjournaled=true gives up undo; setting: mcp.limits.journal_max_bytes.",
         )
 
     def make_folders(self, draft: Draft, target: Target) -> None:
-        """Plan the directories that a target lacks."""
+        """Plan the missing directories above a target."""
         for depth, name in enumerate(target.missing):
-            folder = Target(self._files, os.dup(target.dir_fd), target.missing[:depth], name, target.asked)
+            folder = Target(self._files, os.dup(target.dir_fd), target.missing[:depth], name, target.label)
             draft.hold(folder)
             self._files.refuse_change(folder.place)
             if not any(step.record.path == folder.path for step in draft.steps):
@@ -184,7 +184,7 @@ class Operations:
     # --- names -----------------------------------------------------------------------------------
 
     def move(self, who: Session, source: str, target: str, overwrite: bool, check: Callable[[], None]) -> Done:
-        """Give an entry another name, also on another file system."""
+        """Move an entry, also to another file system."""
 
         def plan(draft: Draft) -> None:
             found = draft.hold(targets.find_entry(self._files, source))
@@ -192,32 +192,32 @@ class Operations:
             self._refuse_move(found, there, overwrite, check)
             if there.info is not None:
                 self.trash(draft, draft.hold(targets.find_entry(self._files, target)))
-            self.rename(draft, Spot.of(found), Spot.of(there), source)
+            self.rename(draft, Location.of(found), Location.of(there), source)
 
         return self._changes.make(who, "move", plan, check)
 
     def _refuse_move(self, source: Target, target: Target, overwrite: bool, check: Callable[[], None]) -> None:
-        source.found()
+        source.existing()
         if target.path == source.path:
-            raise InvalidArgument(f"{source.asked}: source and target are the same")
+            raise InvalidArgument(f"{source.label}: source and target are the same")
         if target.path.startswith(f"{source.path}/"):
-            raise InvalidArgument(f"{target.asked}: lies inside {source.asked}")
+            raise InvalidArgument(f"{target.label}: lies inside {source.label}")
         if target.kind == "dir":
-            raise Conflict(f"{target.asked}: a directory is there", hint="Name the new path itself, inside it.")
+            raise Conflict(f"{target.label}: a directory is there", hint="Name the new path itself, inside it.")
         if target.info is not None and not overwrite:
-            raise Conflict(f"{target.asked}: exists already", hint="overwrite=true replaces it; it can be undone.")
+            raise Conflict(f"{target.label}: exists already", hint="overwrite=true replaces it; it can be undone.")
         for end in (source, target):
-            if self._files.is_secret(end.path):  # under another name it could be read
-                raise refuse_secret(end.asked)
+            if self._files.is_secret(end.path):  # under another name it would be readable
+                raise refuse_secret(end.label)
         if source.kind == "symlink" and self._files.holds_protected(target.path):
-            raise refuse_protected(target.asked)
+            raise refuse_protected(target.label)
         if source.kind != "dir":
             return
         for entry in self._inside(source, check):
             self._refuse_moved(source.path, target.path, entry)
 
     def _refuse_moved(self, source: str, target: str, entry: Entry) -> None:
-        """Of a tree, what is protected by its path inside of it moves along: a project with its .git."""
+        """Refuse an entry whose protection the move would change; what is protected inside the tree moves along."""
         inside = f"/{os.fsdecode(entry.path)}"
         old, new = source + inside, target + inside
         if self._files.is_secret(old) != self._files.is_secret(new):
@@ -236,7 +236,7 @@ class Operations:
 
         def plan(draft: Draft) -> None:
             target = draft.hold(targets.find_entry(self._files, path))
-            target.found()
+            target.existing()
             if target.kind == "dir" and not recursive:
                 raise IsDirectory(f"{path}: is a directory", hint="recursive=true deletes it with all it holds.")
             size = self._weigh(target, check)
@@ -250,14 +250,14 @@ class Operations:
         return self._changes.make(who, "delete", plan, check)
 
     def _weigh(self, target: Target, check: Callable[[], None]) -> int:
-        """The bytes of a tree; refuses one that holds something protected."""
-        total = target.found().st_size if target.kind == "file" else 0
+        """The size of a tree; refuses one that contains something protected."""
+        total = target.existing().st_size if target.kind == "file" else 0
         if target.kind == "dir":
             for entry in self._inside(target, check):
                 total += entry.size if entry.kind == "file" else 0
                 path = os.fsdecode(entry.path)
                 if self._files.is_protected(f"{target.path}/{path}"):
-                    raise refuse_protected(f"{target.asked.rstrip('/')}/{path}")
+                    raise refuse_protected(f"{target.label.rstrip('/')}/{path}")
         return total
 
     def _inside(self, target: Target, check: Callable[[], None]) -> Iterable[Entry]:
@@ -269,23 +269,23 @@ class Operations:
 
     def trash(self, draft: Draft, target: Target, size: int = 0) -> None:
         """Plan the move of an entry into the trash."""
-        entry = self._changes.shop.entry(f"{TRASH}{draft.id}-{len(draft.steps)}")
-        record = self.rename(draft, Spot.of(target), draft.hold(entry), target.asked)
-        record.bytes = size or (target.found().st_size if target.kind == "file" else 0)
+        entry = self._changes.context.entry(f"{TRASH}{draft.id}-{len(draft.steps)}")
+        record = self.rename(draft, Location.of(target), draft.hold(entry), target.label)
+        record.bytes = size or (target.existing().st_size if target.kind == "file" else 0)
 
-    def rename(self, draft: Draft, source: Spot, target: Spot, asked: str) -> MoveRecord:
-        """Plan a move between two spots, a copy where they lie on different file systems."""
+    def rename(self, draft: Draft, source: Location, target: Location, label: str) -> MoveRecord:
+        """Plan a move between two locations: a rename, or a copy if they are on different mounts."""
         info = source.stat()
         if info is None:
-            raise NotFound(f"{asked}: no longer there")
-        copied = os.fstat(source.dir_fd).st_dev != os.fstat(target.dir_fd).st_dev
-        looks = "" if target.path.startswith(TRASH) else source.looks()
+            raise NotFound(f"{label}: no longer there")
+        copied = targets.mount_of(source.dir_fd) != targets.mount_of(target.dir_fd)
+        looks = "" if target.path.startswith(TRASH) else source.fingerprint()
         record = MoveRecord(source.path, target.path, kind_of(info.st_mode), source.inode(), looks, copied=copied)
-        draft.steps.append(Move(source, target, record, asked))
+        draft.steps.append(Move(source, target, record, label))
         return record
 
     def mkdirs(self, who: Session, path: str, exist_ok: bool, check: Callable[[], None]) -> Done | None:
-        """Make a directory and those above it; None when there was nothing to do."""
+        """Make a directory and its parents; None if it exists already."""
         try:
             os.close(self._files.open_dir(self._files.locate(path)))
         except NotFound:
@@ -308,7 +308,7 @@ class Operations:
 
 
 def _pieces(target: Target, before: bytes | None, data: bytes, *, append: bool) -> Callable[[], Iterable[bytes]]:
-    """The new content; what is appended to a file too large for memory is streamed."""
+    """The new content in pieces; a file too large for memory is streamed when appending."""
     if not append:
         return lambda: [data]
     if before is not None:
@@ -323,17 +323,17 @@ def _check_expected(expected: str | None) -> None:
 
 
 def _compare(target: Target, expected: str | None) -> None:
-    """SHA_MISMATCH for a file that is not what the caller thinks it is; a missing one is not checked."""
+    """SHA_MISMATCH for a file that has changed since the caller read it; a missing one is not checked."""
     if expected is None or target.info is None:
         return
     if expected == ABSENT:
-        raise Conflict(f"{target.asked}: exists already", hint="Read it first, then pass its sha256.")
+        raise Conflict(f"{target.label}: exists already", hint="Read it first, then pass its sha256.")
     if targets.sha256(targets.pieces_of(target)) != expected.lower():
-        raise ShaMismatch(f"{target.asked}: changed since you read it; nothing was written", hint="Read it again.")
+        raise ShaMismatch(f"{target.label}: changed since you read it; nothing was written", hint="Read it again.")
 
 
 def _encoded(content: str, appended_to: Target | None) -> bytes:
-    """UTF-8; what is appended to a UTF-16 file is UTF-16 too."""
+    """The bytes to write: UTF-8, or UTF-16 when appending to a UTF-16 file."""
     encoding = "utf-8"
     if appended_to is not None and appended_to.info is not None:
         encoding = _utf16_of(appended_to) or encoding
@@ -356,11 +356,11 @@ def _utf16_of(target: Target) -> str | None:
 
 
 def _count(before: bytes, after: bytes) -> tuple[int | None, int | None]:
-    """Lines added and removed. What begins and ends alike is left out first: a small edit of a large file is cheap."""
+    """Lines added and removed. Common head and tail are skipped first, so a small edit of a large file is cheap."""
     if b"\0" not in before[:_HEAD] and b"\0" not in after[:_HEAD]:  # in UTF-16 a byte is no line end
-        start = before.rfind(b"\n", 0, _alike(before, after)) + 1
+        start = before.rfind(b"\n", 0, _common_prefix(before, after)) + 1
         before, after = before[start:], after[start:]
-        line_end = before.find(b"\n", len(before) - _alike(before[::-1], after[::-1]))
+        line_end = before.find(b"\n", len(before) - _common_prefix(before[::-1], after[::-1]))
         alike = len(before) - line_end - 1 if line_end >= 0 else 0
         before, after = before[: len(before) - alike], after[: len(after) - alike]
         if max(before.count(b"\n"), after.count(b"\n")) <= 1 or not before or not after:
@@ -374,8 +374,8 @@ def _lines(data: bytes) -> int:
     return data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
 
 
-def _alike(one: bytes, other: bytes) -> int:
-    """How many bytes two texts have in common at their start."""
+def _common_prefix(one: bytes, other: bytes) -> int:
+    """The length of the common prefix of two byte strings."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

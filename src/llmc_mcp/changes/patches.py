@@ -1,4 +1,4 @@
-"""Applying a diff to files: every file's new content is worked out first, then all of them change, or none."""
+"""Applying a diff to files: all new contents are computed first, then all files change, or none."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from .operations import Operations
 from .targets import Target
 from .transaction import Changes, Draft
 
-_MOST_FILES = 250  # each holds a directory and a file open until all of them have changed
+_MOST_FILES = 250  # each keeps two descriptors open until all of them have changed
 
 
 class PatchResult(NamedTuple):
-    """What a diff did, or would do; paths as they are in the file system."""
+    """What a diff did, or would do; with real paths."""
 
     id: str
     modified: list[str]
@@ -25,12 +25,11 @@ class PatchResult(NamedTuple):
 
 
 class _PatchedFile:
-    """A file on its way from patch to patch."""
+    """The state of one file while the patches of a diff are applied to it."""
 
     def __init__(self, target: Target, data: bytes | None) -> None:
         self.target, self.before, self.after = target, data, data
         self.mode: int | None = None
-
         self.mode_before = None if target.info is None else target.info.st_mode & 0o777
 
     @property
@@ -39,7 +38,7 @@ class _PatchedFile:
 
 
 class Patcher:
-    """Plans diffs and has them applied."""
+    """Plans and applies diffs."""
 
     def __init__(self, files: Filesystem, changes: Changes, mutations: Operations) -> None:
         self._files, self._changes, self._mutations = files, changes, mutations
@@ -117,7 +116,7 @@ class Patcher:
 
 
 def _executable(mode: int | None, wanted: int) -> int:
-    """Git knows one bit of a mode: a file can be executed by whoever can read it, or by nobody."""
+    """Git tracks one bit of a mode: a file is executable by everybody who may read it, or by nobody."""
     if mode is None:
         return 0o777 if wanted & 0o100 else 0o666
     return mode | (mode & 0o444) >> 2 if wanted & 0o100 else mode & ~0o111

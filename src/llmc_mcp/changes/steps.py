@@ -1,15 +1,15 @@
-"""The four things a change is made of: put a file, move an entry, make a directory, remove an empty one.
+"""The steps that changes consist of: put a file, move an entry, make or remove a directory, sort a folder.
 
-A delete is a move into the trash, its undo a move back; undoing the creation of a file is a delete. Each step is done
-in phases, so that a crash at any moment leaves something that can be told and settled:
+A delete is a move into the trash and its undo a move back; undoing the creation of a file is a delete. Each step runs
+in phases, so that a crash at any moment leaves a state that can be recognised and settled:
 
-    begin      new content is written, but has no name yet
-    prepare    whatever takes long; new content stands beside its target, under a name that tells the change
-    publish    renames only; runs in the transaction that says that the change is done
-    withdraw   takes a published step back
-    clean      removes what only the work itself needed
+    begin      write new content to an unnamed file
+    prepare    everything slow; new content gets a temporary name, which includes the change's id, beside its target
+    publish    renames only; in the transaction that marks the change as done
+    withdraw   revert a published step
+    clean      remove temporary files
 
-What is journaled of a step is its record, a plain struct; a step can be made from it again in another process.
+The journal stores a step's record, a plain struct, from which another process can rebuild the step.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from ..kernel import syscalls
 from . import targets
 from .targets import Target
 
-TRASH = "trash:"  # stands before the name of an entry of the trash, where a path is expected
+TRASH = "trash:"  # prefix of a path that names an entry of the trash
 
 
 _HASHED_BYTES = 64 << 20
@@ -41,19 +41,19 @@ class ContentImage(msgspec.Struct, omit_defaults=True):
 
 
 class PutRecord(msgspec.Struct, tag="put", omit_defaults=True):
-    """A file got new content; `before` is None for a new file."""
+    """A file gets new content; `before` is None for a new file."""
 
     path: str
     after: ContentImage
     before: ContentImage | None = None
     mode: int | None = None  # where the change set it
-    kept: bool = True  # False: too large for the journal, and the caller knew
+    kept: bool = True  # False: too large for the journal, and the caller allowed that
     added: int | None = None  # lines; None: not counted
     removed: int | None = None
 
 
 class MoveRecord(msgspec.Struct, tag="move", omit_defaults=True):
-    """An entry got another name; either may lie in the trash. `looks`: what it was like then, but for the trash."""
+    """An entry gets another name; either may be in the trash. `looks` is its fingerprint, unless it is trashed."""
 
     path: str
     target: str
@@ -61,24 +61,24 @@ class MoveRecord(msgspec.Struct, tag="move", omit_defaults=True):
     inode: str
     looks: str = ""
     bytes: int = 0
-    copied: bool = False  # between file systems
+    copied: bool = False  # between mounts
 
 
 class MakeRecord(msgspec.Struct, tag="mkdir", omit_defaults=True):
-    """A directory was made."""
+    """A directory is made."""
 
     path: str
 
 
 class RemoveRecord(msgspec.Struct, tag="rmdir", omit_defaults=True):
-    """An empty directory was removed."""
+    """An empty directory is removed."""
 
     path: str
     mode: int
 
 
 class SortRecord(msgspec.Struct, tag="sort"):
-    """Many files got other names below one folder: (old name, new name, identity), names as seen from the folder."""
+    """Many files get other names below one folder: (old name, new name, identity), relative to the folder."""
 
     path: str
     moves: list[tuple[str, str, str]]
@@ -88,39 +88,39 @@ Record = PutRecord | MoveRecord | MakeRecord | RemoveRecord | SortRecord
 
 
 def left_behind(record: Record) -> list[str]:
-    """The names that are free after a step."""
+    """The paths that no longer exist after a step."""
     if isinstance(record, SortRecord):
         return [f"{record.path}/{old}" for old, _, _ in record.moves]
     return [record.path]
 
 
 def paths_of(record: Record) -> list[str]:
-    """The paths that a step changes; the trash is nobody else's business."""
+    """The paths below the roots that a step changes."""
     both = [record.path, record.target] if isinstance(record, MoveRecord) else [record.path]
     return [path for path in both if not path.startswith(TRASH)]
 
 
-class Workshop:
-    """What steps work with: the files, the trash, and what files held before."""
+class StepContext:
+    """What steps need: the file system, the trash and the pre-images."""
 
     def __init__(self, files: Filesystem, trash_fd: int, image: Callable[[str], bytes]) -> None:
         self.files, self.trash_fd, self.image = files, trash_fd, image
 
-    def entry(self, path: str) -> "Spot":
-        """Where a recorded path lies, in a root or in the trash."""
+    def entry(self, path: str) -> "Location":
+        """The location of a recorded path, in a root or in the trash."""
         if path.startswith(TRASH):
-            return Spot(os.dup(self.trash_fd), os.fsencode(path[len(TRASH) :]), path)
-        return Spot.of(targets.reopen(self.files, path))
+            return Location(os.dup(self.trash_fd), os.fsencode(path[len(TRASH) :]), path)
+        return Location.of(targets.reopen(self.files, path))
 
 
-class Spot:
+class Location:
     """One end of a move: a directory and a name in it."""
 
     def __init__(self, dir_fd: int, name: bytes, path: str, target: Target | None = None) -> None:
         self.dir_fd, self.name, self.path, self.target = dir_fd, name, path, target
 
     @classmethod
-    def of(cls, target: Target) -> "Spot":
+    def of(cls, target: Target) -> "Location":
         return cls(target.dir_fd, target.name, target.path, target)
 
     def stat(self) -> os.stat_result | None:
@@ -130,12 +130,12 @@ class Spot:
             return None
 
     def inode(self) -> str:
-        """Which entry it is, whatever its name; empty for none."""
+        """Device and inode, whatever the name; empty if there is no entry."""
         info = self.stat()
         return "" if info is None else f"{info.st_dev}.{info.st_ino}"
 
-    def looks(self) -> str:
-        """A word that differs when the entry does: of a file its content, unless that is huge, else only its kind."""
+    def fingerprint(self) -> str:
+        """A string that changes with the entry: a file's hash (size and time if it is huge), else only the kind."""
         fd = os.open(self.name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dir_fd)
         try:
             info = os.fstat(fd)
@@ -155,55 +155,55 @@ class Spot:
         self.dir_fd = -1
 
 
-class _Phases:
-    """What a step may do at each phase. `temporary` is a name, unique to change and step, for work under way."""
+class _Phased:
+    """A step that does nothing in any phase. `temporary` is a file name unique to the change and the step."""
 
-    def __init__(self, asked: str) -> None:
-        self.asked = asked
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.temporary = b""
         self.visible = False  # whether there is something to withdraw
 
     def begin(self, pool: Executor, /) -> None:
-        """What may run while the intent is being written down, because a crash leaves nothing of it."""
+        """Work that may start before the intent is journaled, because a crash leaves no trace of it."""
 
     def prepare(self, tick: Callable[[], None], /) -> None:
-        """Everything that takes time."""
+        """Everything slow."""
 
     def verify(self) -> None:
-        """STALE when what is to be changed is no longer what it was when the change was planned."""
+        """STALE when the target has changed since the change was planned."""
 
     def publish(self) -> None:
         """Make it visible."""
 
     def published(self) -> bool:
-        """Whether it is visible: for a change that nobody finished."""
+        """Whether the step is visible; for settling an unfinished change."""
         raise NotImplementedError
 
     def withdraw(self) -> None:
-        """Back to how it was; harmless on what was not published."""
+        """Revert the step; a no-op if it was not published."""
 
     def clean(self) -> None:
-        """Leave no litter."""
+        """Remove temporary files."""
 
     def sync(self) -> None:
-        """On the disk."""
+        """Sync the directories involved."""
 
     def close(self) -> None:
-        """Let go of everything open."""
+        """Close all descriptors."""
 
 
-def _stale(asked: str) -> Stale:
-    return Stale(f"{asked}: changed meanwhile; nothing was done", hint="Read it again.")
+def _stale(label: str) -> Stale:
+    return Stale(f"{label}: changed meanwhile; nothing was done", hint="Read it again.")
 
 
-class Put(_Phases):
+class Put(_Phased):
     """New content for a file, or a new file. `pieces` may be read several times."""
 
     def __init__(
-        self, shop: Workshop, target: Target, record: PutRecord, pieces: Callable[[], Iterable[bytes]] = tuple
+        self, context: StepContext, target: Target, record: PutRecord, pieces: Callable[[], Iterable[bytes]] = tuple
     ) -> None:
-        super().__init__(target.asked)
-        self._shop, self.target, self.record, self._pieces = shop, target, record, pieces
+        super().__init__(target.label)
+        self._context, self.target, self.record, self._pieces = context, target, record, pieces
         self._unnamed: int | None = None
         self._synced: Future[None] | None = None
 
@@ -223,7 +223,7 @@ class Put(_Phases):
 
     def verify(self) -> None:
         if self.target.changed():
-            raise _stale(self.asked)
+            raise _stale(self.label)
 
     def publish(self) -> None:
         target = self.target
@@ -235,7 +235,7 @@ class Put(_Phases):
     def published(self) -> bool:
         if self.target.kind != "file":
             return False
-        if targets.exists_in(self.target.dir_fd, self.temporary):  # else it would bear the file's name by now
+        if targets.exists_in(self.target.dir_fd, self.temporary):  # it would have been renamed
             return False
         return targets.sha256(targets.pieces_of(self.target)) == self.record.after.sha256
 
@@ -246,9 +246,9 @@ class Put(_Phases):
         if before is None:
             os.unlink(self.target.name, dir_fd=self.target.dir_fd)
             return
-        now = Target(self._shop.files, os.dup(self.target.dir_fd), [], self.target.name, self.asked)
+        now = Target(self._context.files, os.dup(self.target.dir_fd), [], self.target.name, self.label)
         try:
-            targets.write_beside(now, self.temporary, [self._shop.image(before.sha256)], before.mode, _no_tick)
+            targets.write_beside(now, self.temporary, [self._context.image(before.sha256)], before.mode, _no_tick)
             os.rename(self.temporary, now.name, src_dir_fd=now.dir_fd, dst_dir_fd=now.dir_fd)
         finally:
             now.close()
@@ -263,18 +263,18 @@ class Put(_Phases):
     def close(self) -> None:
         self.target.close()
         if self._synced is not None:
-            self._synced.exception()  # the fd must not be somebody else's by the time it is synced
+            self._synced.exception()  # wait: the fd number must not be reused before the sync
             self._synced = None
         if self._unnamed is not None:
             os.close(self._unnamed)
             self._unnamed = None
 
 
-class Move(_Phases):
-    """Another name for an entry; across file systems a copy, and the original leaves under a temporary name."""
+class Move(_Phased):
+    """Another name for an entry; across mounts it is copied, and the original is renamed away, then removed."""
 
-    def __init__(self, source: Spot, target: Spot, record: MoveRecord, asked: str) -> None:
-        super().__init__(asked)
+    def __init__(self, source: Location, target: Location, record: MoveRecord, label: str) -> None:
+        super().__init__(label)
         self._source, self._target, self.record = source, target, record
 
     def prepare(self, tick: Callable[[], None], /) -> None:
@@ -288,7 +288,7 @@ class Move(_Phases):
     def verify(self) -> None:
         source = self._source
         if source.stat() is None or (source.target is not None and source.target.changed()):
-            raise _stale(self.asked)
+            raise _stale(self.label)
 
     def publish(self) -> None:
         source, target = self._source, self._target
@@ -316,31 +316,31 @@ class Move(_Phases):
             return
         if self.visible:
             os.rename(target.name, self.temporary, src_dir_fd=target.dir_fd, dst_dir_fd=target.dir_fd)
-        # Also when a crash came between the two renames: the original waits under its temporary name.
+        # Also after a crash between the two renames, when the original has its temporary name.
         if source.stat() is None and targets.exists_in(source.dir_fd, self.temporary):
             syscalls.rename_no_replace(source.dir_fd, self.temporary, source.dir_fd, source.name)
 
     def clean(self) -> None:
         if not self.record.copied:
             return
-        for spot in (self._source, self._target):
-            if not (spot.target and spot.target.missing):
-                targets.remove_tree(spot.dir_fd, self.temporary)
+        for location in (self._source, self._target):
+            if not (location.target and location.target.missing):
+                targets.remove_tree(location.dir_fd, self.temporary)
 
     def sync(self) -> None:
-        for spot in (self._source, self._target):
-            os.fsync(spot.dir_fd)
+        for location in (self._source, self._target):
+            os.fsync(location.dir_fd)
 
     def close(self) -> None:
-        for spot in (self._source, self._target):
-            spot.close()
+        for location in (self._source, self._target):
+            location.close()
 
 
-class Make(_Phases):
-    """A new directory; visible as soon as it is prepared, since later steps of the change may go into it."""
+class Make(_Phased):
+    """A new directory; visible once prepared, because later steps of the change may use it."""
 
     def __init__(self, target: Target, record: MakeRecord) -> None:
-        super().__init__(target.asked)
+        super().__init__(target.label)
         self._target, self.record = target, record
 
     def prepare(self, _: Callable[[], None], /) -> None:
@@ -356,7 +356,7 @@ class Make(_Phases):
             return
         try:
             os.rmdir(self._target.name, dir_fd=self._target.dir_fd)
-        except OSError:  # somebody works in it already, or removed it
+        except OSError:  # no longer empty, or removed
             pass
 
     def sync(self) -> None:
@@ -366,18 +366,18 @@ class Make(_Phases):
         self._target.close()
 
 
-class Remove(_Phases):
-    """An empty directory goes."""
+class Remove(_Phased):
+    """The removal of an empty directory."""
 
     def __init__(self, target: Target, record: RemoveRecord) -> None:
-        super().__init__(target.asked)
+        super().__init__(target.label)
         self._target, self.record = target, record
 
     def publish(self) -> None:
         try:
             os.rmdir(self._target.name, dir_fd=self._target.dir_fd)
         except OSError:
-            raise Stale(f"{self.asked}: no longer an empty directory", hint="Use force to trash it.") from None
+            raise Stale(f"{self.label}: no longer an empty directory", hint="Use force to trash it.") from None
 
     def published(self) -> bool:
         return self._target.kind == ""
@@ -398,7 +398,7 @@ class Remove(_Phases):
 
 
 class Branches:
-    """A folder and folders below it, each opened once, never through a link; names are as seen from the folder."""
+    """A folder and folders below it, each opened once and never through a link; names are relative to the folder."""
 
     def __init__(self, top: int) -> None:
         self.top = top
@@ -416,7 +416,7 @@ class Branches:
         return self._opened[above], last
 
     def look(self, name: str) -> str:
-        """The identity of what bears a name; empty for nothing."""
+        """The identity of the entry with a name; empty if there is none."""
         try:
             folder, last = self.at(name)
             return targets.identity(os.lstat(last, dir_fd=folder))
@@ -424,7 +424,7 @@ class Branches:
             return ""
 
     def rename(self, old: str, new: str) -> None:
-        """Give an entry another name that nothing bears."""
+        """Rename an entry to a name that is free."""
         (source, name), (target, new_name) = self.at(old), self.at(new)
         syscalls.rename_no_replace(source, name, target, new_name)
 
@@ -433,15 +433,15 @@ class Branches:
             os.fsync(fd)
 
     def close(self) -> None:
-        """Let go of everything; harmless when done twice."""
+        """Close everything; may be called twice."""
         for fd in (self.top, *self._opened.values()):
             if fd >= 0:
                 os.close(fd)
         self.top, self._opened = -1, {}
 
 
-class Sort(_Phases):
-    """Other names for many files of one folder, as one step: it holds a few folders open, not every file."""
+class Sort(_Phased):
+    """New names for many files of one folder as one step, which keeps a few folders open instead of every file."""
 
     def __init__(self, files: Filesystem, branches: Branches, record: SortRecord) -> None:
         super().__init__(record.path)
@@ -450,9 +450,9 @@ class Sort(_Phases):
 
     def verify(self) -> None:
         look = self._branches.look
-        moved_away = self._files.where(self._branches.top, self.asked) != self._place
+        moved_away = self._files.where(self._branches.top, self.label) != self._place
         if moved_away or any(look(old) != identity for old, _, identity in self.record.moves):
-            raise _stale(self.asked)
+            raise _stale(self.label)
 
     def publish(self) -> None:
         for old, new, _ in self.record.moves:
@@ -462,7 +462,7 @@ class Sort(_Phases):
         return all(_same_inode(self._branches.look(new), identity) for _, new, identity in self.record.moves)
 
     def withdraw(self) -> None:
-        """Whatever of it is visible: the first name that was taken meanwhile stops `publish` half-way."""
+        """Revert the moves that are visible: a name taken meanwhile stops `publish` half-way."""
         look = self._branches.look
         for old, new, identity in reversed(self.record.moves):
             if _same_inode(look(new), identity) and not look(old):
@@ -482,38 +482,38 @@ def _same_inode(one: str, other: str) -> bool:
 Step = Put | Move | Make | Remove | Sort
 
 
-def from_record(shop: Workshop, record: Record, temporary: bytes) -> Step | None:
-    """A step of a change that another process left behind; None where a folder that it needs is not there."""
+def from_record(context: StepContext, record: Record, temporary: bytes) -> Step | None:
+    """Rebuild a step that another process left; None if a folder that it needs is missing."""
     step: Step
     try:
         if isinstance(record, MoveRecord):
-            step = _move_from(shop, record)
+            step = _move_from(context, record)
         elif isinstance(record, PutRecord):
-            step = Put(shop, targets.reopen(shop.files, record.path), record)
+            step = Put(context, targets.reopen(context.files, record.path), record)
         elif isinstance(record, MakeRecord):
-            step = Make(targets.reopen(shop.files, record.path), record)
+            step = Make(targets.reopen(context.files, record.path), record)
         elif isinstance(record, SortRecord):
-            step = Sort(shop.files, Branches(shop.files.reopen_dir(shop.files.locate(record.path))), record)
+            step = Sort(context.files, Branches(context.files.reopen_dir(context.files.locate(record.path))), record)
         else:
-            step = Remove(targets.reopen(shop.files, record.path), record)
+            step = Remove(targets.reopen(context.files, record.path), record)
     except (NotFound, NotADirectory):
         return None
     step.temporary = temporary
     return step
 
 
-def _move_from(shop: Workshop, record: MoveRecord) -> Move:
-    source = shop.entry(record.path)
+def _move_from(context: StepContext, record: MoveRecord) -> Move:
+    source = context.entry(record.path)
     try:
-        return Move(source, shop.entry(record.target), record, record.path)
+        return Move(source, context.entry(record.target), record, record.path)
     except LlmcError:
         source.close()
         raise
 
 
-def was_published(shop: Workshop, record: Record, temporary: bytes) -> bool:
-    """Whether a step that another process left behind became visible."""
-    step = from_record(shop, record, temporary)
+def was_published(context: StepContext, record: Record, temporary: bytes) -> bool:
+    """Whether a step that another process left is visible."""
+    step = from_record(context, record, temporary)
     if step is not None:
         try:
             return step.published()
@@ -521,15 +521,15 @@ def was_published(shop: Workshop, record: Record, temporary: bytes) -> bool:
             step.close()
     if isinstance(record, MoveRecord):  # a later step may have removed the folder that it left
         try:
-            spot = shop.entry(record.target)
+            location = context.entry(record.target)
         except (NotFound, NotADirectory):
             return False
         try:
-            return spot.inode() == record.inode or (record.copied and spot.inode() != "")
+            return location.inode() == record.inode or (record.copied and location.inode() != "")
         finally:
-            spot.close()
+            location.close()
     return isinstance(record, RemoveRecord)
 
 
 def _no_tick() -> None:
-    """For work that holds no lease."""
+    """The tick of work that holds no lease."""

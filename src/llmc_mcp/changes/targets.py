@@ -1,7 +1,7 @@
-"""What changing files is made of: a name in an open directory, and the few calls that act on it.
+"""Targets of changes: a name in an open directory, and the few system calls that act on it.
 
-Whoever changes something first finds its target: the directory that holds it is opened below a root, once, and from
-then on only that fd and the last name are used, so that nothing swapped on the way can lead anywhere else.
+Every change first finds its target: the containing directory is opened below a root once, and from then on only that
+fd and the last name are used, so that nothing swapped along the path can redirect the change.
 """
 
 import errno
@@ -26,23 +26,23 @@ from ..errors import (
 from ..files.filesystem import Filesystem, Place, kind_of
 from ..kernel import syscalls
 
-_RACES = 50  # how often a target that changes while we look is looked at again
+_RACES = 50  # attempts to find a target that keeps changing
 _CHUNK = 1 << 20
 _ACL = "system.posix_acl_access"
 
 
 class Target:
-    """A name in a directory that is open, and what bore that name when it was looked at.
+    """A name in an open directory, and the entry that had that name when it was found.
 
-    Directories that must be made first stand in `missing`; `enter` goes down into them once they exist.
+    Directories that must be made first are in `missing`; `enter` descends into them once they exist.
     """
 
-    def __init__(self, files: Filesystem, dir_fd: int, missing: list[bytes], name: bytes, asked: str) -> None:
-        self._files, self.dir_fd, self.missing, self.name, self.asked = files, dir_fd, missing, name, asked
-        self._folder = files.where(dir_fd, asked)
-        self.place = Place(self._folder.root, os.path.join(_below(self._folder), *missing, name), asked)
+    def __init__(self, files: Filesystem, dir_fd: int, missing: list[bytes], name: bytes, label: str) -> None:
+        self._files, self.dir_fd, self.missing, self.name, self.label = files, dir_fd, missing, name, label
+        self._folder = files.where(dir_fd, label)
+        self.place = Place(self._folder.root, os.path.join(_below(self._folder), *missing, name), label)
         self.path = self.place.real
-        self.pin = -1  # what was found stays open: as long as it is, no other file can get its inode number
+        self.pin = -1  # O_PATH fd of the entry: while it is open, no other file can get its inode number
         self.info: os.stat_result | None = None
         if not missing:
             self._look()
@@ -52,25 +52,25 @@ class Target:
             self.pin = os.open(self.name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dir_fd)
         except FileNotFoundError:
             if os.fstat(self.dir_fd).st_nlink == 0:
-                raise NotFound(f"{self.asked}: its folder is gone") from None
+                raise NotFound(f"{self.label}: its folder is gone") from None
             return
         self.info = os.fstat(self.pin)
 
     @property
     def kind(self) -> str:
-        """`file`, `dir`, `symlink`, `other`, or `` for nothing."""
+        """`file`, `dir`, `symlink`, `other`, or `` if there is no entry."""
         return "" if self.info is None else kind_of(self.info.st_mode)
 
-    def found(self) -> os.stat_result:
-        """What bore the name; NOT_FOUND where nothing did."""
+    def existing(self) -> os.stat_result:
+        """The stat of the entry; NOT_FOUND if there is none."""
         if self.info is None:
-            raise NotFound(f"{self.asked}: no such file or directory")
+            raise NotFound(f"{self.label}: no such file or directory")
         return self.info
 
     def changed(self) -> bool:
-        """Whether the name no longer stands for what was found, or the directory for the path."""
+        """Whether the entry or the directory's path has changed since it was found."""
         try:
-            if self._files.where(self.dir_fd, self.asked) != self._folder:
+            if self._files.where(self.dir_fd, self.label) != self._folder:
                 return True
             now = os.stat(self.missing[0] if self.missing else self.name, dir_fd=self.dir_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -80,27 +80,27 @@ class Target:
         return self.info is None or identity(now) != identity(self.info)
 
     def enter(self) -> None:
-        """Go down into directories that were missing and are there now; never through a link."""
+        """Descend into directories that were missing and exist now; never through a link."""
         while self.missing:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             inner = os.open(self.missing[0], flags, dir_fd=self.dir_fd)
             os.close(self.dir_fd)
             self.dir_fd = inner
             del self.missing[0]
-        self._folder = self._files.where(self.dir_fd, self.asked)
+        self._folder = self._files.where(self.dir_fd, self.label)
 
     def open(self) -> int:
-        """What was found, open for reading; only of a regular file."""
+        """The entry opened for reading; only for a regular file."""
         return os.open(f"/proc/self/fd/{self.pin}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
     def writable(self) -> bool:
-        """Whether the one who runs the server may write what was found; root may not write what is read-only."""
-        return bool(self.found().st_mode & stat_bits.S_IWUSR) and os.access(
+        """Whether the server's user may write the entry; a read-only mode binds root, too."""
+        return bool(self.existing().st_mode & stat_bits.S_IWUSR) and os.access(
             f"/proc/self/fd/{self.pin}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
         )
 
     def close(self) -> None:
-        """Let go of it; harmless when done twice."""
+        """Close the descriptors; may be called twice."""
         for fd in (self.dir_fd, self.pin):
             if fd >= 0:
                 os.close(fd)
@@ -112,7 +112,7 @@ def _below(place: Place) -> bytes:
 
 
 def identity(info: os.stat_result) -> str:
-    """A word that changes when a file is replaced or written; of a directory only when it is replaced."""
+    """A string that changes when a file is replaced or written; for a directory, only when it is replaced."""
     if stat_bits.S_ISREG(info.st_mode):
         return f"{info.st_dev}.{info.st_ino}.{info.st_size}.{info.st_mtime_ns}"
     return f"{info.st_dev}.{info.st_ino}"
@@ -141,7 +141,7 @@ def find_file(files: Filesystem, path: str, *, parents: bool = False) -> Target:
 
 
 def find_entry(files: Filesystem, path: str, *, tree: bool = True) -> Target:
-    """What a path names, a link taken as itself; nothing that must stay where it is."""
+    """The entry that a path names, without following a last link; refuses entries that must stay."""
     target = _find(files, files.locate(path), follow=False, parents=False)
     try:
         files.refuse_change(target.place, tree=tree)
@@ -165,7 +165,7 @@ def find_new(files: Filesystem, path: str) -> Target:
 
 
 def reopen(files: Filesystem, recorded: str) -> Target:
-    """A target by the path that `Target.path` told earlier: no link may have come in between."""
+    """The target at a recorded `Target.path`; no component may have become a link since."""
     place = files.locate(recorded)
     parent, last = os.path.split(place.below)
     return _make(files, files.reopen_dir(Place(place.root, parent or b".", recorded)), [], last, recorded)
@@ -175,17 +175,17 @@ def _find(files: Filesystem, place: Place, *, follow: bool, parents: bool) -> Ta
     parent, last = os.path.split(place.below if follow else place.below.rstrip(b"/"))
     if last in (b"", b".", b".."):
         if follow:
-            raise IsDirectory(f"{place.asked}: names a directory")
-        raise PermissionDenied(f"{place.asked}: an allowed root, or no name of its own; it stays")
+            raise IsDirectory(f"{place.label}: names a directory")
+        raise PermissionDenied(f"{place.label}: an allowed root, or no name of its own; it stays")
     for _ in range(_RACES):
-        dir_fd, missing = _open_parent(files, Place(place.root, parent or b".", place.asked), parents=parents)
+        dir_fd, missing = _open_parent(files, Place(place.root, parent or b".", place.label), parents=parents)
         try:
-            target = _make(files, dir_fd, missing, last, place.asked)
+            target = _make(files, dir_fd, missing, last, place.label)
             if not follow or target.kind != "symlink":
                 return target
             target.close()
             real = _behind_link(files, place)
-            target = _make(files, files.reopen_dir(real[0]), [], real[1], place.asked)
+            target = _make(files, files.reopen_dir(real[0]), [], real[1], place.label)
         except (InvalidPath, NotFound):
             if follow and _is_link_out(files, place):
                 raise
@@ -193,11 +193,11 @@ def _find(files: Filesystem, place: Place, *, follow: bool, parents: bool) -> Ta
         if target.kind == "file":
             return target
         target.close()  # it was swapped while we looked
-    raise Stale(f"{place.asked}: keeps changing while we look", hint="Try again.")
+    raise Stale(f"{place.label}: keeps changing while we look", hint="Try again.")
 
 
 def _is_link_out(files: Filesystem, place: Place) -> bool:
-    """Whether a refusal is meant: what the path leads to now can't be opened below a root either."""
+    """Whether a link really leads out, rather than being swapped while we looked."""
     try:
         os.close(files.open(place, syscalls.O_PATH))
     except LlmcError:
@@ -205,34 +205,34 @@ def _is_link_out(files: Filesystem, place: Place) -> bool:
     return False
 
 
-def _make(files: Filesystem, dir_fd: int, missing: list[bytes], name: bytes, asked: str) -> Target:
+def _make(files: Filesystem, dir_fd: int, missing: list[bytes], name: bytes, label: str) -> Target:
     try:
-        return Target(files, dir_fd, missing, name, asked)
+        return Target(files, dir_fd, missing, name, label)
     except OSError as exc:
         os.close(dir_fd)
-        raise from_oserror(exc, asked) from None
+        raise from_oserror(exc, label) from None
     except LlmcError:
         os.close(dir_fd)
         raise
 
 
 def _behind_link(files: Filesystem, place: Place) -> tuple[Place, bytes]:
-    """The directory and name of what a link leads to; a link to nothing is refused, nothing is made through it."""
+    """The directory and name of a link's target; dangling links are refused, nothing is created through them."""
     try:
         pin = files.open(place, syscalls.O_PATH)
     except NotFound:
         raise InvalidPath(
-            f"{place.asked}: a link that leads nowhere", hint="Name the file it should lead to."
+            f"{place.label}: a link that leads nowhere", hint="Name the file it should lead to."
         ) from None
     try:
         mode = os.fstat(pin).st_mode
         if not stat_bits.S_ISREG(mode):
-            raise _not_a_file(place.asked, mode)
-        real = files.where(pin, place.asked)
+            raise _not_a_file(place.label, mode)
+        real = files.where(pin, place.label)
     finally:
         os.close(pin)
     folder, name = os.path.split(real.below)
-    return Place(real.root, folder or b".", place.asked), name
+    return Place(real.root, folder or b".", place.label), name
 
 
 def _open_parent(files: Filesystem, parent: Place, *, parents: bool) -> tuple[int, list[bytes]]:
@@ -242,52 +242,52 @@ def _open_parent(files: Filesystem, parent: Place, *, parents: bool) -> tuple[in
     except NotFound:
         if not parents:
             raise NotFound(
-                f"{parent.asked}: its folder does not exist",
+                f"{parent.label}: its folder does not exist",
                 hint="Make it with linux_fs_mkdirs or create_parents=true.",
             ) from None
     above, name = os.path.split(parent.below.rstrip(b"/"))
     if name in (b"", b".", b".."):
-        raise NotFound(f"{parent.asked}: no such file or directory")
-    dir_fd, missing = _open_parent(files, Place(parent.root, above or b".", parent.asked), parents=True)
+        raise NotFound(f"{parent.label}: no such file or directory")
+    dir_fd, missing = _open_parent(files, Place(parent.root, above or b".", parent.label), parents=True)
     if not missing and exists_in(dir_fd, name):
         os.close(dir_fd)
-        raise InvalidPath(f"{parent.asked}: a link that leads nowhere is in the way")
+        raise InvalidPath(f"{parent.label}: a link that leads nowhere is in the way")
     return dir_fd, [*missing, name]
 
 
 def _refuse_unwritable(files: Filesystem, target: Target, info: os.stat_result) -> None:
     if not stat_bits.S_ISREG(info.st_mode):
-        raise _not_a_file(target.asked, info.st_mode)
+        raise _not_a_file(target.label, info.st_mode)
     if files.foreign_link(info):
         raise PermissionDenied(
-            f"{target.asked}: a hard link to another user's file",
+            f"{target.label}: a hard link to another user's file",
             hint="The operator may allow it: mcp.policy.hard_links.",
         )
     if not target.writable():
         raise PermissionDenied(
-            f"{target.asked}: read-only", hint="Its mode or owner forbids writing; it was respected."
+            f"{target.label}: read-only", hint="Its mode or owner forbids writing; it was respected."
         )
 
 
-def _not_a_file(asked: str, mode: int) -> LlmcError:
+def _not_a_file(label: str, mode: int) -> LlmcError:
     if stat_bits.S_ISDIR(mode):
-        return IsDirectory(f"{asked}: is a directory")
-    return NotAFile(f"{asked}: not a regular file")
+        return IsDirectory(f"{label}: is a directory")
+    return NotAFile(f"{label}: not a regular file")
 
 
 # --- acting ----------------------------------------------------------------------------------------
 
 
-def failed(exc: OSError, asked: str) -> LlmcError:
-    """A refusal of the kernel while something was being written: whatever it is, nothing was changed."""
-    known = from_oserror(exc, asked)
+def failed(exc: OSError, label: str) -> LlmcError:
+    """The error for a failed system call during a change; the change has no effect."""
+    known = from_oserror(exc, label)
     if known.code != "INTERNAL":
         return known
-    return WriteFailed(f"{asked}: {os.strerror(exc.errno or errno.EIO).lower()}")
+    return WriteFailed(f"{label}: {os.strerror(exc.errno or errno.EIO).lower()}")
 
 
 def exists_in(dir_fd: int, name: bytes) -> bool:
-    """Whether anything bears a name in a directory."""
+    """Whether a directory has an entry with a name."""
     try:
         os.lstat(name, dir_fd=dir_fd)
     except FileNotFoundError:
@@ -295,10 +295,19 @@ def exists_in(dir_fd: int, name: bytes) -> bool:
     return True
 
 
+def mount_of(fd: int) -> int:
+    """The id of the mount that a directory was opened through; the kernel renames only within one mount.
+
+    Device numbers don't tell mounts apart: bind mounts of one file system share them.
+    """
+    with open(f"/proc/self/fdinfo/{fd}") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
+
+
 def write_beside(
     target: Target, name: bytes, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]
 ) -> None:
-    """A new file beside the target, on the disk when this returns."""
+    """Write a new file beside the target; it is on disk when this returns."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, _first_mode(target, mode), dir_fd=target.dir_fd)
     try:
@@ -309,9 +318,9 @@ def write_beside(
 
 
 def write_unnamed(target: Target, pieces: Iterable[bytes], mode: int | None) -> int | None:
-    """The same in a file that has no name yet, and not yet on the disk; None where the file system has no such thing.
+    """The same in an unnamed file (O_TMPFILE), not yet synced; None if the file system has no such files.
 
-    Whatever happens before it gets its name, nothing is left of it.
+    If it never gets a name, nothing is left of it.
     """
     try:
         fd = os.open(b".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _first_mode(target, mode), dir_fd=target.dir_fd)
@@ -333,28 +342,28 @@ def name_beside(target: Target, fd: int, name: bytes) -> None:
 
 
 def _first_mode(target: Target, mode: int | None) -> int:
-    """A file that replaces none gets what the umask leaves of 0666, or of an explicit mode."""
+    """The mode at creation: a new file gets 0666 or an explicit mode, less the umask."""
     return 0o600 if target.info else 0o666 if mode is None else mode & 0o777
 
 
 def _fill(fd: int, target: Target, pieces: Iterable[bytes], mode: int | None, tick: Callable[[], None]) -> None:
-    """Content, and what is taken over from the file it shall replace: mode, owner, group, extended attributes."""
+    """Write the content and copy mode, owner, group and extended attributes of the file it replaces."""
     for piece in pieces:
         view = memoryview(piece)
         while view:
             view = view[os.write(fd, view) :]
         tick()
     if target.info is not None:
-        _dress(fd, target, target.info, mode)
+        _copy_attributes(fd, target, target.info, mode)
 
 
-def _dress(fd: int, target: Target, model: os.stat_result, mode: int | None) -> None:
+def _copy_attributes(fd: int, target: Target, model: os.stat_result, mode: int | None) -> None:
     if (model.st_uid, model.st_gid) != (os.geteuid(), os.getegid()):
         for owner in ((model.st_uid, model.st_gid), (-1, model.st_gid)):
             try:
                 os.fchown(fd, *owner)
                 break
-            except PermissionError:  # only root may give a file away; our own group we may always set
+            except PermissionError:  # only root may change the owner; setting an own group is allowed
                 continue
     source = f"/proc/self/fd/{target.pin}"
     try:
@@ -370,7 +379,7 @@ def _dress(fd: int, target: Target, model: os.stat_result, mode: int | None) -> 
 
 
 def copy_tree(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: Callable[[], None]) -> None:
-    """A copy on another file system, on the disk when this returns; links are copied as links, devices refused."""
+    """Copy a tree to another mount; it is on disk when this returns. Links are copied as links, devices refused."""
     info = os.lstat(source, dir_fd=source_fd)
     if stat_bits.S_ISLNK(info.st_mode):
         os.symlink(os.readlink(source, dir_fd=source_fd), name, dir_fd=into_fd)
@@ -390,7 +399,7 @@ def _copy_folder(source_fd: int, source: bytes, into_fd: int, name: bytes, tick:
     try:
         for entry in os.listdir(inner):
             copy_tree(inner, os.fsencode(entry), copy, os.fsencode(entry), tick)
-        _like(copy, os.fstat(inner))
+        _copy_times_and_mode(copy, os.fstat(inner))
         os.fsync(copy)
     finally:
         os.close(inner)
@@ -405,7 +414,7 @@ def _copy_file(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: C
         try:
             while os.sendfile(copy, inner, None, _CHUNK):
                 tick()
-            _like(copy, os.fstat(inner))
+            _copy_times_and_mode(copy, os.fstat(inner))
             os.fsync(copy)
         finally:
             os.close(copy)
@@ -413,7 +422,7 @@ def _copy_file(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: C
         os.close(inner)
 
 
-def _like(fd: int, model: os.stat_result) -> None:
+def _copy_times_and_mode(fd: int, model: os.stat_result) -> None:
     try:
         os.fchown(fd, model.st_uid, model.st_gid)
     except PermissionError:
@@ -423,10 +432,10 @@ def _like(fd: int, model: os.stat_result) -> None:
 
 
 def remove_tree(dir_fd: int, name: bytes) -> None:
-    """Remove whatever bears a name, if anything does; never through a link."""
+    """Remove an entry, recursively, if it exists; never through a link."""
     try:
         if stat_bits.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode):
-            shutil.rmtree(os.fsdecode(name), dir_fd=dir_fd)  # by fds itself: an entry swapped for a link is not entered
+            shutil.rmtree(os.fsdecode(name), dir_fd=dir_fd)  # fd-based: a directory swapped for a link is not entered
         else:
             os.unlink(name, dir_fd=dir_fd)
     except FileNotFoundError:
@@ -434,14 +443,14 @@ def remove_tree(dir_fd: int, name: bytes) -> None:
 
 
 def read_all(target: Target, limit: int) -> bytes | None:
-    """What the file holds; None when that is more than `limit`."""
-    size = target.found().st_size
+    """The file's content; None if it is larger than `limit`."""
+    size = target.existing().st_size
     if size > limit:
         return None
     fd = target.open()
     try:
         data = os.pread(fd, size + 1, 0)
-        while len(data) <= limit and (more := os.pread(fd, _CHUNK, len(data))):  # it grows while we read
+        while len(data) <= limit and (more := os.pread(fd, _CHUNK, len(data))):  # it may grow while we read
             data += more
     finally:
         os.close(fd)
@@ -449,7 +458,7 @@ def read_all(target: Target, limit: int) -> bytes | None:
 
 
 def pieces_of(target: Target) -> Iterable[bytes]:
-    """The file in pieces, for one that is not to be held in memory."""
+    """The file's content in pieces, for files too large for memory."""
     fd = target.open()
     try:
         position = 0
@@ -461,7 +470,7 @@ def pieces_of(target: Target) -> Iterable[bytes]:
 
 
 def sha256(pieces: Iterable[bytes]) -> str:
-    """The hash of a file in pieces."""
+    """The SHA-256 of content given in pieces."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)

@@ -1,12 +1,12 @@
-"""How a change happens: a lease and the intent first, then the work, then one transaction that makes it visible.
+"""The protocol of a change: lease and journal the intent, prepare, then publish in one transaction.
 
-    1  lease + intent    durable; what files held is in the journal before anything changes
-    2  prepare           new content beside its target, synced; may take as long as it takes
-    3  publish + done    still our lease? still what we saw? then renames, and the row says done: all in one transaction
+    1  lease + intent    durable; pre-images are in the journal before anything changes
+    2  prepare           write new content beside its target and sync it; may take long
+    3  publish + done    check the leases, verify the targets, rename, mark the change done: one durable transaction
 
-The third holds the store's write lock, so between the question whether the lease is still ours and the rename
-nobody can have taken it over. Whatever a killed process leaves between 1 and 3 is settled by whoever comes next:
-a change that is wholly visible counts, any other is taken back; no file is ever in between.
+Phase 3 holds the store's write lock, so nobody can take over a lease between its check and the renames. A change that a
+killed process left between 1 and 3 is settled by the next one: if all of it is visible it counts as done, otherwise it
+is taken back. No file is ever left in between.
 """
 
 import os
@@ -21,19 +21,20 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..errors import LlmcError, ResourceBusy, Stale
 from ..files.filesystem import Filesystem
 from ..session import Session
-from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, own_process
+from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
 from ..store.sqlite import Store
 from . import targets
 from .journal import Change, Journal, PreImage, new_id
-from .steps import MoveRecord, Record, SortRecord, Step, Workshop, from_record, paths_of, was_published
+from .steps import MoveRecord, Record, SortRecord, Step, StepContext, from_record, paths_of, was_published
 
-_SYNCS = 4  # files of one change that go to the disk at the same time
-_RACES = 50  # how often a plan is made anew because something changed before it was written down
+_under_way: set[str] = set()  # the changes that this process is making
+_SYNCS = 4  # files of one change that are synced in parallel
+_RACES = 50  # replanning attempts when files change before the intent is journaled
 
 
 class OpenResource(Protocol):
-    """What holds an fd and can be told to let go, more than once."""
+    """Something that holds file descriptors; close() may be called more than once."""
 
     def close(self) -> None: ...
 
@@ -42,22 +43,22 @@ Holder = TypeVar("Holder", bound=OpenResource)
 
 
 class Draft:
-    """A change being planned: steps in their order, and what the journal must hold before the first of them."""
+    """A change being planned: its steps in order, and the pre-images that must be journaled before the first."""
 
     def __init__(self, change_id: str) -> None:
         self.id = change_id
         self.steps: list[Step] = []
-        self.kept: list[PreImage] = []
+        self.images: list[PreImage] = []
         self.undoes: str | None = None
         self._open: list[OpenResource] = []
 
     def hold(self, opened: Holder) -> Holder:
-        """Keep something open until the change is made or given up."""
+        """Keep something open until the change is made or abandoned."""
         self._open.append(opened)
         return opened
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything that is held."""
         for opened in self._open:
             opened.close()
 
@@ -70,7 +71,7 @@ class Done(NamedTuple):
 
 
 class Changes:
-    """Makes changes, and settles those that others left half-done."""
+    """Makes changes, and settles those that killed processes left half-done."""
 
     def __init__(
         self, files: Filesystem, store: Store, journal: Journal, leases: Leases, roots: RootSet, wait_s: float
@@ -78,25 +79,24 @@ class Changes:
         self._files, self._store, self.journal, self.leases = files, store, journal, leases
         self._roots, self._wait_s = roots, wait_s
         self._trash_fd = os.open(journal.trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.shop = Workshop(files, self._trash_fd, journal.image)
+        self.context = StepContext(files, self._trash_fd, journal.image)
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
-        self._under_way: set[str] = set()
-        self._settled = False
+        self._cleared = False
         self._lock = threading.Lock()
 
     # --- making ----------------------------------------------------------------------------------
 
-    def make(self, who: Session, action: str, plan_it: Callable[[Draft], None], check: Callable[[], None]) -> Done:
-        """Plan (again, should somebody be faster) and carry out a change."""
-        self.settle_once()
+    def make(self, who: Session, action: str, plan_steps: Callable[[Draft], None], check: Callable[[], None]) -> Done:
+        """Plan a change and carry it out; plan again when another change gets there first."""
+        self.settle_abandoned()
         change_id, queue, races, first = new_id(), Queue(self._wait_s, check), 0, True
         while True:
             check()
             plan = Draft(change_id)
             try:
-                plan_it(plan)
+                plan_steps(plan)
                 self._begin(plan, at_once=first)
-                first = False  # whoever has to wait or to try again does not write everything each time
+                first = False  # later attempts don't write the content ahead of the lease again
                 verdict = self._intend(who, action, plan)
                 if isinstance(verdict, list):
                     return self._carry_out(plan, verdict)
@@ -105,16 +105,16 @@ class Changes:
             if verdict is None:
                 races += 1
                 if races > _RACES:
-                    raise Stale(f"{plan.steps[0].asked}: keeps changing while we look", hint="Try again.")
+                    raise Stale(f"{plan.steps[0].label}: keeps changing while we look", hint="Try again.")
             elif verdict.over:
                 self.settle(verdict.purpose)
             else:
-                queue.wait(verdict, self._name_of(verdict, plan.steps[0].asked))
+                queue.wait(verdict, self._name_of(verdict, plan.steps[0].label))
 
-    def _name_of(self, lease: Lease, asked: str) -> str:
-        """What is in the way, for whoever waits; of what lies outside of the roots only that it does."""
+    def _name_of(self, lease: Lease, label: str) -> str:
+        """How a message calls a conflicting lease, without revealing a path outside the roots."""
         inside = self._roots.holds(lease.key.partition(":")[2])
-        return lease.key if inside else f"{asked}: a folder that holds it"
+        return lease.key if inside else f"{label}: a folder that holds it"
 
     def _begin(self, plan: Draft, *, at_once: bool) -> None:
         for number, step in enumerate(plan.steps):
@@ -123,10 +123,10 @@ class Changes:
                 if at_once:
                     step.begin(self._pool)
             except OSError as exc:
-                raise targets.failed(exc, step.asked) from None
+                raise targets.failed(exc, step.label) from None
 
     def _intend(self, who: Session, action: str, plan: Draft) -> list[int] | Lease | None:
-        """Tokens when all is written down, the lease that is in the way, or None when the plan is out of date."""
+        """Tokens once the intent is journaled, the lease that conflicts, or None when the plan is out of date."""
         effects = [step.record for step in plan.steps]
         try:
             with self._store.transaction(durable=True) as connection:
@@ -135,61 +135,76 @@ class Changes:
                     return taken
                 for step in plan.steps:
                     step.verify()
-                key = self._roots.key
-                if not self.journal.intend(connection, plan.id, who, action, key, effects, plan.kept, plan.undoes):
+                journaled = self.journal.intend(
+                    connection,
+                    plan.id,
+                    who,
+                    action=action,
+                    roots=self._roots.key,
+                    effects=effects,
+                    images=plan.images,
+                    undoes=plan.undoes,
+                )
+                if not journaled:
                     raise _OutOfDate
-                self._under_way.add(plan.id)
+                _under_way.add(plan.id)
                 return taken
         except (_OutOfDate, Stale):
-            self._under_way.discard(plan.id)
+            _under_way.discard(plan.id)
             return None
 
     def _carry_out(self, plan: Draft, tokens: list[int]) -> Done:
-        """Past the intent nothing cancels a change: it is made, or taken back with a reason."""
+        """Make a journaled change. From here on it can't be cancelled: it is made, or taken back with an error."""
         effects = [step.record for step in plan.steps]
-        pulse = _Pulse(self.leases, tokens)
-        asked = plan.steps[0].asked
+        renewal = _LeaseRenewal(self.leases, tokens)
+        label = plan.steps[0].label
         try:
             for step in plan.steps:
-                asked = step.asked
-                step.prepare(pulse)
-            with self._store.transaction() as connection:
-                self._refuse_lost_lease(connection, tokens, asked)
+                label = step.label
+                step.prepare(renewal)
+            with self._store.transaction(durable=True) as connection:  # or a power cut reverts it after the reply
+                self._refuse_lost_lease(connection, tokens, label)
                 for step in plan.steps:
-                    asked = step.asked
+                    label = step.label
                     step.verify()
                 for step in plan.steps:
-                    asked = step.asked
+                    label = step.label
                     step.publish()
                     step.visible = True
                 for step in plan.steps:
                     step.sync()
-                gone = self.journal.done(connection, plan.id, effects)
+                trimmed = self.journal.done(connection, plan.id, effects)
                 self.leases.release(connection, tokens)
         except BaseException as exc:
-            self._under_way.discard(plan.id)
             self._take_back(plan, tokens)
             if isinstance(exc, OSError):
-                raise targets.failed(exc, asked) from None
+                raise targets.failed(exc, label) from None
             raise
         finally:
-            self._under_way.discard(plan.id)
+            _under_way.discard(plan.id)
         with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
             for step in plan.steps:
                 step.clean()
-            for entry in gone:
-                targets.remove_tree(self._trash_fd, os.fsencode(entry))
+        self._clear_up(trimmed)
         return Done(plan.id, effects)
 
-    def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], asked: str) -> None:
+    def _clear_up(self, trimmed: Sequence[str]) -> None:
+        """Remove what the journal let go of, and entries trimmed from the trash; what resists is litter, no failure."""
+        with suppress(OSError, LlmcError):
+            self.journal.remove_released()
+        with suppress(OSError):
+            for entry in trimmed:
+                targets.remove_tree(self._trash_fd, os.fsencode(entry))
+
+    def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], label: str) -> None:
         if not self.leases.holds(connection, tokens):
             raise ResourceBusy(
-                f"{asked}: another agent took over while this change was under way; nothing was changed",
+                f"{label}: another agent took over while this change was under way; nothing was changed",
                 hint="Read it again and retry.",
             )
 
     def _take_back(self, plan: Draft, tokens: Sequence[int]) -> None:
-        """Nothing of it stays. By what is open, as it was made; else by its paths, as if another had left it."""
+        """Undo a failed change through its open descriptors or, if that fails, through its recorded paths."""
         try:
             for step in reversed(plan.steps):
                 step.withdraw()
@@ -197,54 +212,63 @@ class Changes:
             with self._store.transaction() as connection:
                 self.journal.forget(connection, plan.id)
                 self.leases.release(connection, tokens)
+            self._clear_up([])
         except (OSError, LlmcError):
-            try:
+            with suppress(OSError, LlmcError):  # the next change tries again
                 self.settle(plan.id, finish=False)
-            except (OSError, LlmcError):
-                self._settled = False  # once more before the next change
 
     # --- settling --------------------------------------------------------------------------------
 
-    def settle_once(self) -> None:
-        """What killed processes left half-done, before this one makes its first change."""
+    def settle_abandoned(self) -> None:
+        """Settle what killed processes left half-done. Before every change: another server may die at any time."""
         with self._lock:
-            if self._settled:
-                return
-            self.journal.clear_leftovers()
+            if not self._cleared:
+                self.journal.clear_leftovers()
+                self._cleared = True
             for change in self.journal.pending():
                 if self._is_abandoned(change):
                     self.settle(change.id)
-            self._settled = True
 
     def _is_abandoned(self, change: Change) -> bool:
+        """Whether nobody works on a change: its process is dead or, where that can't be seen, its leases are over.
+
+        After a reboot or in another container the process of a change is unknown, and nothing but time can tell.
+        """
         if change.process == own_process():
-            return change.id not in self._under_way
-        return not alive(change.process)
+            return change.id not in _under_way
+        if is_local(change.process):
+            return not alive(change.process)
+        return all(lease.over for lease in self.leases.of_purpose(change.id))
 
     def settle(self, change_id: str, *, finish: bool = True) -> bool:
-        """Finish or take back a change whose process is dead or whose lease is over; False for any other.
+        """Finish or take back a change that is abandoned or whose leases are over; False for any other.
 
-        Without `finish` it is taken back even if all of it is visible.
+        Without `finish`, for the process that failed to make it, it is taken back even if all of it is visible.
         """
-        with self._store.transaction() as connection:
+        trimmed: list[str] = []
+        with self._store.transaction(durable=True) as connection:
             pending = [change for change in self.journal.pending() if change.id == change_id]
-            over = all(lease.over for lease in self.leases.of_purpose(connection, change_id))
-            if pending and not over and not self._is_abandoned(pending[0]):
+            over = all(lease.over for lease in self.leases.of_purpose(change_id))
+            if pending and finish and not over and not self._is_abandoned(pending[0]):
                 return False
             if pending:
-                self._settle(connection, pending[0], finish)
+                trimmed = self._settle(connection, pending[0], finish)
             self.leases.release_purpose(connection, change_id)
-            return bool(pending)
+        self._clear_up(trimmed)
+        return bool(pending)
 
-    def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> None:
-        """All of it is visible, or nothing of it stays. From the last step back: it may have unmade a folder."""
+    def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> list[str]:
+        """Finish a change that is wholly visible, else withdraw it from the last step back.
+
+        Returns the trash entries to remove.
+        """
         try:
-            shop = Workshop(self._files_of(change), self._trash_fd, self.journal.image)
+            context = StepContext(self._files_of(change), self._trash_fd, self.journal.image)
             steps = [(record, _temporary(change.id, number)) for number, record in enumerate(change.effects)]
-            visible = [was_published(shop, *step) for step in steps]
+            visible = [was_published(context, *step) for step in steps]
             finish = finish and all(visible)
             for published, (record, temporary) in reversed(list(zip(visible, steps, strict=True))):
-                step = from_record(shop, record, temporary)
+                step = from_record(context, record, temporary)
                 if step is None:
                     continue
                 try:
@@ -252,17 +276,18 @@ class Changes:
                     if not finish:
                         step.withdraw()
                     step.clean()
+                    step.sync()  # the row is durable, so the files must be as well
                 finally:
                     step.close()
             if finish:
-                self.journal.done(connection, change.id, change.effects)
-            else:
-                self.journal.forget(connection, change.id)
+                return self.journal.done(connection, change.id, change.effects)
+            self.journal.forget(connection, change.id)
         except (OSError, LlmcError):
             self.journal.failed(connection, change.id)
+        return []
 
     def _files_of(self, change: Change) -> Filesystem:
-        """The files that a change was about: they may lie below other roots than this server's."""
+        """A file system that reaches the paths of a change: its roots may differ from this server's."""
         try:
             for effect in change.effects:
                 for path in paths_of(effect):
@@ -272,24 +297,24 @@ class Changes:
         return self._files
 
     def empty_trash(self, entries: Sequence[str]) -> None:
-        """Remove entries of the trash for good; what trashed them can't be undone any more."""
+        """Remove trash entries permanently; the changes that trashed them can no longer be undone."""
         for entry in entries:
             with self._store.transaction() as connection:
                 self.journal.empty_trash(connection, entry)
             targets.remove_tree(self._trash_fd, os.fsencode(entry))
 
     def close(self) -> None:
-        """Let go of the trash."""
+        """Stop the sync threads and close the trash."""
         self._pool.shutdown()
         os.close(self._trash_fd)
 
 
 class _OutOfDate(Exception):
-    """What a plan was made from has changed."""
+    """The files that a plan was made from have changed."""
 
 
-class _Pulse:
-    """Keeps the leases of a change that takes long."""
+class _LeaseRenewal:
+    """Renews the leases of a change during long work; called between pieces of it."""
 
     def __init__(self, leases: Leases, tokens: Sequence[int]) -> None:
         self._leases, self._tokens = leases, tokens
@@ -306,7 +331,7 @@ def _temporary(change_id: str, number: int) -> bytes:
 
 
 def _keys(effects: Sequence[Record]) -> list[LeaseKey]:
-    """One key a path; moving or removing a directory holds everything in it."""
+    """One key per path; moving or removing a directory locks everything in it."""
     trees: dict[str, bool] = {}
     for effect in effects:
         for path in paths_of(effect):

@@ -1,7 +1,7 @@
-"""Taking changes back, and telling what was changed.
+"""Undoing changes, and describing them.
 
-An undo is a change like any other: journaled, with an id of its own, so undoing an undo is a redo. It is made of the
-inverse steps in reverse order, and refused as STALE where somebody changed the file since, unless forced.
+An undo is a change like any other: it is journaled and has an id, so undoing an undo is a redo. It consists of the
+inverse steps in reverse order, and is refused as STALE where a file has changed since, unless forced.
 """
 
 import os
@@ -19,6 +19,7 @@ from .operations import Operations
 from .steps import (
     TRASH,
     Branches,
+    Location,
     Make,
     MakeRecord,
     MoveRecord,
@@ -28,7 +29,6 @@ from .steps import (
     RemoveRecord,
     Sort,
     SortRecord,
-    Spot,
     left_behind,
 )
 from .targets import Target
@@ -38,7 +38,7 @@ _SHOWN_BYTES = 2 << 20  # files larger than this are named in a diff, not shown
 
 
 class Undone(NamedTuple):
-    """A change that was taken back, and the change that did it; or why it was not."""
+    """The outcome of one undo: the change, and either the id that redoes it or why it failed."""
 
     change: Change
     redo_id: str = ""
@@ -46,14 +46,14 @@ class Undone(NamedTuple):
 
 
 class Undoer:
-    """Takes changes back."""
+    """Plans and makes undos."""
 
     def __init__(self, files: Filesystem, changes: Changes, mutations: Operations) -> None:
         self._files, self._changes, self._mutations = files, changes, mutations
         self._journal = changes.journal
 
     def undo(self, who: Session, change: Change, force: bool, check: Callable[[], None]) -> Undone:
-        """One change."""
+        """Undo one change."""
         refuse_dropped(change)
         if change.undone_by is not None:
             raise Stale(f"{change.id}: undone already by {change.undone_by}", hint="Undo that one to redo it.")
@@ -68,7 +68,7 @@ class Undoer:
         return Undone(change, self._changes.make(who, "undo", plan, check).id)
 
     def undo_session(self, who: Session, force: bool, check: Callable[[], None]) -> list[Undone]:
-        """All changes of a session, newest first; what can't be undone is told and does not stop the rest."""
+        """Undo all changes of a session, newest first; a failure is reported and does not stop the rest."""
         done: list[Undone] = []
         for change in self._journal.of_session(who):
             try:
@@ -96,7 +96,7 @@ class Undoer:
                 raise _changed(record.path)
 
     def _open(self, draft: Draft, path: str, force: bool) -> Target:
-        """The place of a recorded path; a folder that is gone since makes it stale, or is made again if forced."""
+        """The target at a recorded path; STALE if its folder is gone, or with `force` the folder is made again."""
         try:
             target = draft.hold(targets.reopen(self._files, path))
         except NotADirectory:
@@ -124,10 +124,10 @@ class Undoer:
         self._mutations.put(draft, target, data, mode=mode)
 
     def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool) -> None:
-        source = draft.hold(self._spot(draft, record.target, force))
-        if source.stat() is None or (record.looks and source.looks() != record.looks and not force):
+        source = draft.hold(self._location(draft, record.target, force))
+        if source.stat() is None or (record.looks and source.fingerprint() != record.looks and not force):
             raise _changed(record.target)
-        target = draft.hold(self._spot(draft, record.path, force))
+        target = draft.hold(self._location(draft, record.path, force))
         vacated = any(isinstance(s.record, MoveRecord) and s.record.path == record.path for s in draft.steps)
         if target.target is not None and target.target.info is not None and not vacated:
             if not force:
@@ -135,8 +135,10 @@ class Undoer:
             self._mutations.trash(draft, draft.hold(targets.reopen(self._files, record.path)))
         self._mutations.rename(draft, source, target, record.target).bytes = record.bytes
 
-    def _spot(self, draft: Draft, path: str, force: bool) -> Spot:
-        return self._changes.shop.entry(path) if path.startswith(TRASH) else Spot.of(self._open(draft, path, force))
+    def _location(self, draft: Draft, path: str, force: bool) -> Location:
+        return (
+            self._changes.context.entry(path) if path.startswith(TRASH) else Location.of(self._open(draft, path, force))
+        )
 
     def _take_back_folder(self, draft: Draft, record: MakeRecord, force: bool) -> None:
         target = self._open(draft, record.path, force)
@@ -181,10 +183,10 @@ class Undoer:
         if moves:
             draft.steps.append(Sort(self._files, branches, SortRecord(record.path, moves)))
 
-    # --- telling ---------------------------------------------------------------------------------
+    # --- describing ------------------------------------------------------------------------------
 
     def texts(self, change: Change, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None, bytes]]:
-        """Each wanted file that a change gave new content: its path, what it held before, what it holds now."""
+        """For each wanted file that a change wrote: its path, its content before the change, its content now."""
         for record in change.effects:
             if not isinstance(record, PutRecord) or not wanted(record.path) or self._files.is_secret(record.path):
                 continue
@@ -196,7 +198,7 @@ class Undoer:
                 yield record.path, before, after
 
     def diff(self, changes: Sequence[Change]) -> str:
-        """What became of every file that these changes (newest first) touched: then against now."""
+        """A diff of every file that these changes (newest first) touched: before the first against now."""
         return "".join(self._diffs(changes))
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
@@ -233,16 +235,18 @@ class Undoer:
             if record.before is None:
                 return None
             return self._journal.image(record.before.sha256)
-        spot = self._changes.shop.entry(record.target)
+        location = self._changes.context.entry(record.target)
         try:
-            fd = os.open(spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=spot.dir_fd)
+            fd = os.open(
+                location.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=location.dir_fd
+            )
         except OSError:
             raise NotFound("no longer in the trash") from None
         finally:
-            spot.close()
+            location.close()
         try:
             return os.pread(fd, _SHOWN_BYTES + 1, 0)
-        except IsADirectoryError:  # a forced redo may have put something else there
+        except IsADirectoryError:  # a forced redo may have put a folder there
             raise NotFound("a folder took its place in the trash") from None
         finally:
             os.close(fd)
@@ -265,7 +269,7 @@ class Undoer:
         return data
 
     def _shown(self, path: str) -> str:
-        """A path as a diff names it: relative to the first root that holds it."""
+        """A path as a diff spells it: relative to the first root that contains it."""
         try:
             return names.show(self._files.locate(path).below)
         except LlmcError:
@@ -276,13 +280,13 @@ def _changed(path: str) -> Stale:
     return Stale(f"{path}: changed since; nothing was undone", hint="Read it; force=true overrides.")
 
 
-# --- words -----------------------------------------------------------------------------------------
+# --- wording ---------------------------------------------------------------------------------------
 
 _WORDS = {"apply_diff": "patch", "undo": "undo", "write": "write", "append": "append", "edit": "edit"}
 
 
 def action_of(change: Change, record: Record) -> str:
-    """What a change did to one path, in a word."""
+    """What a change did to one path, as a word."""
     if change.state == "failed":
         return f"{change.action} (interrupted, not settled)"
     if isinstance(record, MakeRecord):
@@ -299,17 +303,17 @@ def action_of(change: Change, record: Record) -> str:
 
 
 def path_of(record: Record) -> str:
-    """The path that a row is about; of what came back from the trash, where it is now."""
+    """The path that a row is about; for an entry restored from the trash, its new one."""
     return record.target if isinstance(record, MoveRecord) and record.path.startswith(TRASH) else record.path
 
 
 def target_of(record: Record) -> str | None:
-    """Where something was moved to."""
+    """The target of a move within the roots, else None."""
     if not isinstance(record, MoveRecord) or TRASH in (record.path[: len(TRASH)], record.target[: len(TRASH)]):
         return None
     return record.target
 
 
 def counts_of(record: Record) -> tuple[int | None, int | None]:
-    """Lines added and removed, where they were counted."""
+    """Lines added and removed, if they were counted."""
     return (record.added, record.removed) if isinstance(record, PutRecord) else (None, None)

@@ -1,8 +1,8 @@
-"""Condensing what a command prints, for a reader who pays per token.
+"""Condensing the output of commands, for readers that pay per token.
 
-`families` maps a command to the module that knows its output (`git`, `grep`, `paths`, `tests`, `text`), within a
-budget; `flags` reads the command's own flags; `reply` is the shape of the result; `records` are its rows in the
-store.
+`programs` lists the commands and their families; `families` condenses an output within a budget through the module that
+understands it (`git`, `grep`, `paths`, `tests`, `text`); `family` is what those share; `flags` parses a command's own
+flags; `reply` is the shape of the result; `records` writes a row per command to the store.
 
 Used by the program `te` and the tool `te_run`. It starts no command and changes no exit code.
 """

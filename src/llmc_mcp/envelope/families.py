@@ -1,8 +1,8 @@
-"""What `te` makes of a command's output: ranked, grouped, and cut to a budget of tokens.
+"""Condensing a command's output: ranked, grouped, and cut to a budget of tokens.
 
-The real command runs with its real flags. A family (`grep.py` …) knows what some commands print: it takes
-the lines as they come, in bounded memory, and at the end shows as much as fits, in steps: all, grouped, counts.
-What no family understands is not touched: other commands, flags that change the format, binary output.
+The real command runs with its real flags. A family (`grep.py` …) understands the output of some commands: it consumes
+the lines in bounded memory and finally shows as much as fits: everything, groups, or counts. Output that no family
+understands (other commands, flags that change the format, binary data) is not touched.
 """
 
 import os
@@ -14,16 +14,16 @@ from ..tokens import estimate
 from .family import Budget, FamilyPlan, ShownOutput, lines_of
 from .programs import FAMILY_OF
 
-_HELD = 1 << 20  # bytes of output that stay in memory; the rest goes to disk
-_LOOKED_AT = 64 << 20  # bytes that a family sees; of what follows only the lines are counted
+_HELD = 1 << 20  # bytes of output in memory; the rest goes to disk
+_LOOKED_AT = 64 << 20  # bytes that a family parses; after that, only lines are counted
 _LINE = 64 << 10  # bytes of one line that a family sees
-_SMALLEST = 200  # tokens: enough to say how much there is and where
-_SHARE = 10  # one command gets a tenth of what the session has left
-_AROUND = 110  # tokens of the header and of the handle's line
+_SMALLEST = 200  # tokens: enough for counts and places
+_SHARE = 10  # one command gets a tenth of the session's remaining budget
+_AROUND = 110  # tokens of the header and the handle's line
 
 
 class Sink(Protocol):
-    """Where all of an output goes."""
+    """A destination for the whole output."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -33,19 +33,19 @@ class Sink(Protocol):
 
 
 def recognise(argv: list[str]) -> FamilyPlan | None:
-    """A plan for a command whose output is understood; None for all others."""
+    """A plan for a command whose output a family understands, else None."""
     module = FAMILY_OF.get(os.path.basename(argv[0]))
     return import_module(f".{module}", __package__).plan(argv) if module else None
 
 
 def share_of(session_budget: int, used: int, most: int) -> tuple[int, int]:
-    """What one command may cost, and what its session has left: the less is left, the smaller the replies."""
+    """The token budget of one command, and what its session has left: the less is left, the smaller the replies."""
     left = max(session_budget - used, 0)
     return min(max(left // _SHARE, _SMALLEST), most), left
 
 
 class CondensedOutput(NamedTuple):
-    """The outcome: what to print, and what it saves."""
+    """The condensed output, and the size of the original."""
 
     shown: ShownOutput
     handle: str | None
@@ -53,13 +53,13 @@ class CondensedOutput(NamedTuple):
     raw_tokens: int
 
     def body(self) -> bytes:
-        """The lines that are shown, and where the rest is."""
+        """The shown lines, followed by pointers to the rest."""
         crumbs = [f"# TE: {crumb}".encode() for crumb in self.shown.crumbs]
         return b"".join(line + b"\n" for line in (*self.shown.lines, *crumbs))
 
 
 class Envelope:
-    """Takes a command's output piece by piece and gives its family the lines."""
+    """Consumes a command's output piece by piece and feeds its family whole lines."""
 
     def __init__(self, plan: FamilyPlan, open_sink: Callable[[], Sink | None]) -> None:
         self._plan, self._open_sink = plan, open_sink
@@ -72,11 +72,11 @@ class Envelope:
 
     @property
     def held(self) -> bytes | None:
-        """All of the output so far, where that is in memory."""
+        """All output so far, or None if it no longer fits in memory."""
         return bytes(self._held) if self._total == len(self._held) else None
 
     def feed(self, piece: bytes) -> None:
-        """More output. Never raises: what goes wrong with it is kept in `failure`."""
+        """Add output. Never raises: an exception is kept in `failure`."""
         self._keep(piece)
         if self.binary or self.failure is not None:
             return
@@ -86,7 +86,7 @@ class Envelope:
             else:
                 self._unseen += piece.count(b"\n")
                 self._plan.family.skip(piece.count(b"\n"))
-        except Exception as exc:  # noqa: BLE001 - a mistake in here must not cost the user his command
+        except Exception as exc:  # noqa: BLE001 - a bug in a family must not break the command
             self.failure = exc
 
     def _keep(self, piece: bytes) -> None:
@@ -105,13 +105,13 @@ class Envelope:
 
     def _split(self, piece: bytes) -> list[bytes]:
         lines = (self._rest + piece).split(b"\n") if len(self._rest) < _LINE else piece.split(b"\n")
-        if len(self._rest) >= _LINE:  # the rest of a line whose beginning is long enough
+        if len(self._rest) >= _LINE:  # the continuation of an overlong line
             lines[0] = self._rest + lines[0] if len(lines) == 1 else self._rest
         self._rest = lines.pop()[:_LINE]
         return lines
 
     def finish(self, budget: Budget) -> CondensedOutput | None:
-        """What to show; None when nothing can be, and the output should be given as it is."""
+        """The condensed output; None if the output must be passed on as it is."""
         if self.binary or self.failure is not None:
             return None
         inner = Budget(max(budget.tokens - _AROUND, budget.tokens // 2), budget.bytes - 4 * _AROUND)
@@ -125,7 +125,7 @@ class Envelope:
         return self._enriched(shown)
 
     def as_it_is(self, budget: Budget) -> CondensedOutput:
-        """The beginning and the end, for a reply that has no room for an output that nobody understands."""
+        """Head and tail of an output that no family understands, for a reply of limited size."""
         from .text import Ends
 
         ends = Ends()
@@ -140,7 +140,7 @@ class Envelope:
         return CondensedOutput(shown, self.keep() if shown.cut else self.drop(), self._total, raw)
 
     def keep(self) -> str | None:
-        """A handle on all of the output."""
+        """Store the whole output; returns its handle."""
         if self._sink is None and self._total:
             self._sink = self._open_sink()
             if self._sink is not None:
@@ -149,7 +149,7 @@ class Envelope:
         return (sink.finish() or None) if sink is not None else None
 
     def drop(self) -> None:
-        """Nobody needs the whole."""
+        """Discard the stored output."""
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.discard()

@@ -1,4 +1,4 @@
-"""What a family is made of: the lines it takes, the plan it makes, the budget it shows them in."""
+"""What all families share: budgets, plans, the shape of condensed output, grouping of paths."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -6,24 +6,24 @@ from typing import NamedTuple, Protocol
 
 from ..tokens import estimate
 
-_COUNTS_BELOW = 300  # tokens with which nothing but counts makes sense
+_COUNTS_BELOW = 300  # tokens; below, only counts make sense
 _ZONES = 6
 
 
 class Budget(NamedTuple):
-    """What a reply may cost."""
+    """Limits of a reply."""
 
     tokens: int
     bytes: int = 1 << 20
 
     @property
     def counts_only(self) -> bool:
-        """Whether there is room for more than counts."""
+        """Whether there is room for counts only."""
         return self.tokens < _COUNTS_BELOW
 
 
 class ShownOutput(NamedTuple):
-    """What is shown of an output. `cut`: something of it is not."""
+    """The shown part of an output; `cut` if something is left out."""
 
     lines: list[bytes]
     counts: dict[str, int]
@@ -34,43 +34,43 @@ class ShownOutput(NamedTuple):
 
 
 class Family(Protocol):
-    """Takes the lines of one command's output, then shows them."""
+    """Consumes the lines of one command's output, then condenses them."""
 
     def take(self, lines: list[bytes]) -> None:
-        """Some more lines, without their ends."""
+        """Add lines, without their newlines."""
         ...
 
     def skip(self, lines: int) -> None:
-        """That many more lines came, too late to be looked at; a family that counts lines counts them."""
+        """Count lines that come after the limit and are not parsed."""
         ...
 
     def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
-        """As much as fits; `held` is the whole output where it is short enough to be had."""
+        """Show as much as fits; `held` is the whole output if it is in memory."""
         ...
 
 
 class FamilyPlan(NamedTuple):
-    """How to run a command so that its output is understood, and who understands it."""
+    """How to run a command so that its output can be parsed, and the family that parses it."""
 
     argv: list[str]
     family: Family
-    plain: Callable[[bytes], bytes] = bytes  # makes of its output what the user's own flags would have printed
-    any_bytes: bool = False  # a NUL does not mean that this is no text
+    plain: Callable[[bytes], bytes] = bytes  # restores what the user's own flags would have printed
+    any_bytes: bool = False  # output with NULs is not binary
 
 
 class Room:
-    """What still fits."""
+    """The remaining part of a budget."""
 
     def __init__(self, budget: Budget, share: float = 1.0) -> None:
         self._tokens, self._bytes = budget.tokens * share, budget.bytes * share
 
     @property
     def tokens(self) -> int:
-        """How many are left."""
+        """Tokens that are left."""
         return int(self._tokens)
 
     def take(self, line: bytes) -> bool:
-        """Room for a line; False when there is none, and then nothing is taken."""
+        """Reserve room for a line; False, and nothing reserved, if it does not fit."""
         tokens, size = estimate(line) + 1, len(line) + 1
         if tokens > self._tokens or size > self._bytes:
             return False
@@ -94,7 +94,7 @@ def fits(data: bytes, budget: Budget) -> bool:
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """The lines of a text, a last one without an end among them."""
+    """The lines of a text, including a last one without a newline."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -102,19 +102,19 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 def clip(line: bytes, most: int) -> bytes:
-    """The beginning of a line that is too long."""
+    """A line, cut if it is too long."""
     if len(line) <= most:
         return line
     return line[:most].decode("utf-8", "ignore").encode() + b" \xe2\x80\xa6[cut]"
 
 
 def readable(text: bytes) -> str:
-    """Bytes for a header or a breadcrumb, whatever they are."""
+    """Bytes as text for a header or a pointer, escaping invalid UTF-8."""
     return text.decode("utf-8", "backslashreplace")
 
 
 def zones(paths: dict[bytes, int]) -> str:
-    """Where things are, in a few words: "src/ (31), tests/ (7)"."""
+    """The distribution of counts over folders: "src/ (31), tests/ (7)"."""
     found = _split_by_folder(paths)
     best = [f"{readable(name)} ({count:,})" for name, count in found.most_common(_ZONES)]
     others = sum(count for _, count in found.most_common()[_ZONES:])
@@ -122,7 +122,7 @@ def zones(paths: dict[bytes, int]) -> str:
 
 
 def _split_by_folder(paths: dict[bytes, int]) -> Counter[bytes]:
-    """Counts by the first folder in which the paths differ; a file by its name."""
+    """Counts by the first path component in which the paths differ."""
     prefix = common_folder(paths)
     counts = Counter[bytes]()
     for path, count in paths.items():
@@ -132,17 +132,17 @@ def _split_by_folder(paths: dict[bytes, int]) -> Counter[bytes]:
 
 
 def common_folder(paths: Iterable[bytes]) -> bytes:
-    """The folder that all paths lie in, with its slash; empty when there is none."""
+    """The deepest folder that contains all paths, with its slash; empty if there is none."""
     known = sorted(paths)
     if not known:
         return b""
-    first, last = known[0], known[-1]  # what these two share, all between them share
+    first, last = known[0], known[-1]  # a prefix of both is a prefix of all between them
     same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[: first.rfind(b"/", 0, same) + 1]
 
 
 def hot_zone(paths: dict[bytes, int]) -> str:
-    """The deepest folder, or the file, in which more than half of it all is."""
+    """The deepest folder, or the file, with more than half of the total count."""
     total, zone, inside = sum(paths.values()), b"", dict(paths)
     while len(inside) > 1:
         name, count = _split_by_folder(inside).most_common(1)[0]

@@ -1,4 +1,4 @@
-"""The flags of a wrapped command, read the way the command reads them: clusters, attached and separate values."""
+"""Parsing a command's flags as the command does: clusters, attached and separate values."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ class Flag(NamedTuple):
 
 
 class FlagSyntax(NamedTuple):
-    """Which flags take a value. Long ones may be shortened to any unique beginning, as GNU's are."""
+    """Which flags take a value. Long flags may be abbreviated to a unique prefix, as GNU's."""
 
     short_values: str
     long_values: frozenset[str] = frozenset()

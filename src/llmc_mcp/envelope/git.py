@@ -1,4 +1,4 @@
-"""git log, diff, show and status: a line a commit, a line a file with its hunks, a line a folder."""
+"""git log, diff, show and status: one line per commit, per file with its hunks, or per folder."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _LINE = 200
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 _GLOBAL_VALUES = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
 
-# Flags after which the output is something else: short, or for a program.
+# Flags that change the output to something short or machine-readable.
 _LOG_OTHER = re.compile(r"-z$|--(?:pretty|format|graph|json|null)|--color(?:=always)?$|-L")
 _LOG_MORE = re.compile(r"-(?:p|u|U\d+|c|cc|m)$|--(?:patch|stat|name-|numstat|shortstat|dirstat|raw|summary|compact)")
 _DIFF_OTHER = re.compile(
@@ -34,7 +34,7 @@ _GENERATED = re.compile(
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
-    """How to run it; None for the many other things that git does."""
+    """A plan; None for other subcommands and formats."""
     at = _subcommand(argv)
     if at is None:
         return None
@@ -68,7 +68,7 @@ def _family(name: str, words: list[str]) -> Family | None:
 
 
 def _clean(lines: list[bytes]) -> list[bytes]:
-    """Without the colours that a user may have switched on for good."""
+    """Strip colours that the user's configuration may enable."""
     return [_COLOUR.sub(b"", line) if b"\x1b" in line else line for line in lines]
 
 
@@ -89,7 +89,7 @@ class Commit(NamedTuple):
 
 
 class GitLog:
-    """Commits, newest first, one a line."""
+    """Commits, newest first, one per line."""
 
     def __init__(self) -> None:
         self._commits: list[Commit] = []
@@ -126,7 +126,7 @@ class GitLog:
             self._commits.append(commit)
 
     def skip(self, lines: int) -> None:
-        del lines  # a commit has several
+        del lines  # lines can't be mapped to commits
 
     def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         self._flush()
@@ -171,7 +171,7 @@ class FileDiff:
 
     @property
     def rank(self) -> int:
-        """Sources first, tests next, what a program wrote last."""
+        """Sort key: sources first, then tests, then generated files."""
         return GENERATED if _GENERATED.search(self.path) else 1 if _TESTS.search(self.path) else 0
 
     def heading(self, *, short: bool = False) -> bytes:

@@ -16,9 +16,9 @@ _KEPT_HITS = 1_000  # more than any budget can show
 _KEPT_DEFINITIONS = 1_000
 _KEPT_BYTES = 8 << 20
 _KEPT_LINE = 1_000  # bytes of a hit's line that are remembered
-_SHOWN_LINE = 240  # and shown
+_SHOWN_LINE = 240  # bytes of a hit's line that are shown
 _OTHER_LINES = 20
-_USES_PER_FILE = 3  # while other files wait for their first
+_USES_PER_FILE = 3  # before every file has shown its first
 _LONGEST_PATTERN = 4_000  # characters of a pattern that are looked at
 _LISTED = 0.2  # share of the room for what is only counted
 
@@ -91,7 +91,7 @@ DEFINITION, USE, TEST = 0, 1, 2
 
 
 class InFile:
-    """What matched in one file."""
+    """The matches in one file."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path
@@ -101,7 +101,7 @@ class InFile:
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
-    """How to run it; None where a flag asks for another kind of output."""
+    """A plan; None if a flag selects another kind of output."""
     program = os.path.basename(argv[0])
     is_rg = program == "rg"
     syntax, known = (_RG, _RG_KNOWN) if is_rg else (_GREP, _GREP_KNOWN)
@@ -112,7 +112,7 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     names = {flag.name for flag in flags}
     basic = program == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
     family = Grep(
-        _wanted([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
+        _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
     )
     return FamilyPlan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
 
@@ -127,8 +127,8 @@ def _understood(name: str, value: str, syntax: FlagSyntax, known: frozenset[str]
     return name in known or name in syntax.long_values or name in syntax.long_bare
 
 
-class Wanted(NamedTuple):
-    """Literal texts of which a match has at least one; the pattern itself is grep's business alone."""
+class SearchedTexts(NamedTuple):
+    """Literal texts, at least one of which every match contains; the pattern itself is evaluated by grep alone."""
 
     texts: tuple[bytes, ...]
     any_case: bool
@@ -139,8 +139,8 @@ class Wanted(NamedTuple):
         return any(line.find(text, max(start - len(text) + 1, 0), end + len(text) - 1) >= 0 for text in self.texts)
 
 
-def _wanted(flags: list[tuple[str, str]], *, basic: bool) -> Wanted | None:
-    """What is searched for, to tell a definition of it from its use; None: can't be told."""
+def _searched_texts(flags: list[tuple[str, str]], *, basic: bool) -> SearchedTexts | None:
+    """The searched texts, to distinguish definitions from uses; None if the pattern has no literal text."""
     names = {name for name, _ in flags}
     given = [value for name, value in flags if name in ("-e", "--regexp")]
     if not given and not names & {"-f", "--file"}:
@@ -151,9 +151,9 @@ def _wanted(flags: list[tuple[str, str]], *, basic: bool) -> Wanted | None:
     lower = all(text == text.lower() for text in given)
     any_case = bool(names & {"-i", "-y", "--ignore-case"} or (lower and names & {"-S", "--smart-case"}))
     found = [piece for text in given for piece in ([text] if fixed else _literals(text[:_LONGEST_PATTERN], basic))]
-    long = [piece for piece in found if len(piece) > 1] or found  # a single letter beside a word says nothing
+    long = [piece for piece in found if len(piece) > 1] or found  # a single letter beside a word is insignificant
     texts = [(piece.lower() if any_case else piece).encode("utf-8", "surrogateescape") for piece in long]
-    return Wanted(tuple(dict.fromkeys(texts)), any_case) if texts else None
+    return SearchedTexts(tuple(dict.fromkeys(texts)), any_case) if texts else None
 
 
 _OPERATORS = frozenset("(){}|+?")  # plain characters in a basic regular expression, where a backslash makes them these
@@ -196,7 +196,7 @@ def _literals(pattern: str, basic: bool) -> Iterator[str]:
 class Grep:
     """Hits by file."""
 
-    def __init__(self, wanted: Wanted | None, *, with_context: bool) -> None:
+    def __init__(self, wanted: SearchedTexts | None, *, with_context: bool) -> None:
         self._wanted, self._with_context = wanted, with_context
         self._files: dict[bytes, InFile] = {}
         self._matches = self._kept = self._kept_bytes = self._definitions = 0
@@ -250,7 +250,7 @@ class Grep:
             self._others.append(clip(line, _SHOWN_LINE))
 
     def skip(self, lines: int) -> None:
-        del lines  # hits and context, nobody knows
+        del lines  # hits and context can't be distinguished
         self._complete = False
 
     def show(self, held: bytes | None, budget: Budget) -> ShownOutput:

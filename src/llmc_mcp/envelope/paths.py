@@ -1,7 +1,7 @@
-"""find, fd and ls: names under their folders; when those are too many, folders with what they hold.
+"""find, fd and ls: names grouped by folder; when those are too many, folders with counts.
 
-The largest folders are opened first, until the budget is spent; those that nobody reads (.git, node_modules …)
-stay closed. Files in the top folder, where a project says what it is, are always named.
+The largest folders are expanded first, until the budget is spent; .git, node_modules and the like stay collapsed. Files
+in the top folder, which characterise a project, are always named.
 """
 
 import heapq
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, readable
 from .flags import FlagSyntax
 
-_NAMES = 400_000  # entries that are remembered
-_NAMED = 12  # files of a folder that are named before it is summed up
+_NAMES = 400_000  # entries kept in memory
+_NAMED = 12  # files of a folder that are named before it is summarised
 _TOP_NAMED = 40
 _OPENED = 2_000
 _CLOSED = frozenset(
@@ -26,7 +26,7 @@ _CLOSED = frozenset(
     )
 )
 
-# What makes find print something else than one path a line, or do something.
+# Predicates that make find print something else than one path per line, or act on files.
 _FIND_OTHER = re.compile(
     r"-(?:f?printf?|f?print0|f?ls|exec(?:dir)?|ok(?:dir)?|delete|D|O\d?|files0-from|help|version)$"
 )
@@ -57,7 +57,7 @@ _LS_LONG = frozenset({"-l", "-g", "-o", "-n"})
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
-    """How to run it; None where it would print anything but names."""
+    """A plan; None if the output would be anything but names."""
     program = os.path.basename(argv[0])
     if program == "find":
         plain = not any(_FIND_OTHER.match(word) and word != "-print" for word in argv[1:])
@@ -71,7 +71,7 @@ def plan(argv: list[str]) -> FamilyPlan | None:
 
 
 class Folder:
-    """What one folder holds, itself and below."""
+    """A folder with counts of everything below it."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path
@@ -86,7 +86,7 @@ class Folder:
 
 
 class Paths:
-    """One path a line."""
+    """Output of one path per line."""
 
     def __init__(self) -> None:
         self._by_folder: dict[bytes, list[bytes]] = {}
@@ -121,10 +121,10 @@ class Paths:
         lines = _opened(tree, Room(budget, 0.85), named)
         return ShownOutput(lines, counts, "counts" if budget.counts_only else "grouped", True, zone)
 
-    nothing_lost = True  # the names are all that the command printed
+    nothing_lost = True  # names are all that the command prints
 
     def _folded(self) -> Iterator[bytes]:
-        """Every name, its folder said once."""
+        """Every name, grouped by folder."""
         for folder, names in self._by_folder.items():
             shown = [name for name in names if folder + name + b"/" not in self._by_folder] or names
             yield (folder or b"./") + b": " + b" ".join(map(_quoted, shown))
@@ -143,12 +143,12 @@ class Paths:
 
 
 def _steps(path: bytes) -> list[bytes]:
-    """The steps of a folder's path, each with its slash."""
+    """The components of a folder's path, each with its slash."""
     return [step + b"/" for step in path.split(b"/")[:-1]]
 
 
 def _add_up(root: Folder) -> None:
-    """Totals and kinds, from the leaves up; trees may be deeper than Python's stack."""
+    """Compute totals and kinds from the leaves up; iterative, because trees may exceed Python's stack."""
     order = [root]
     for folder in order:
         order.extend(folder.folders.values())
@@ -171,7 +171,7 @@ def _quoted(name: bytes) -> bytes:
 
 
 def _opened(root: Folder, room: Room, named: int) -> list[bytes]:
-    """Lines for the tree: the root opened, then the largest of what is closed, while there is room."""
+    """Lines for the tree: expand the root, then the largest collapsed folder, while there is room."""
     lines: dict[bytes, bytes] = {}
     top = True
     waiting = [(0, root.path, root)]
@@ -197,7 +197,7 @@ def _opened(root: Folder, room: Room, named: int) -> list[bytes]:
 def _as_many_as_fit(
     inner: list[tuple[Folder, bytes]], own: bytes, room: Room
 ) -> tuple[list[tuple[Folder, bytes]], bytes]:
-    """The top does not fit: its largest folders, then how many more there are."""
+    """For a top folder that does not fit: its largest folders, then the number of others."""
     kept = [pair for pair in inner if room.take(pair[1])]
     if len(kept) < len(inner):
         own = f"… and {len(inner) - len(kept):,} more folders; ".encode() + own[:200]
@@ -209,7 +209,7 @@ def _summary(folder: Folder) -> bytes:
 
 
 def _own(folder: Folder, named: int) -> bytes:
-    """A folder's own files, by name while they are few."""
+    """A line with a folder's own files, named while they are few."""
     if not folder.names:
         return b"" if folder.folders else (folder.path or b"./")
     names = b" ".join(map(_quoted, folder.names[:named]))
@@ -219,7 +219,7 @@ def _own(folder: Folder, named: int) -> bytes:
 
 
 class LsListing(Paths):
-    """What ls prints: names, under the folder's own name where there are several."""
+    """Output of ls: names, below a folder's name if there are several folders."""
 
     def __init__(self, *, long: bool) -> None:
         super().__init__()

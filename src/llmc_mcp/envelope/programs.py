@@ -1,13 +1,18 @@
-"""Which programs' output is understood, and by which family.
+"""The programs whose output is understood: the only list of them.
 
 `te` reads this at every start, so nothing is imported here. A family is the module of that name in this folder; its
-`plan(argv)` says whether it understands these flags, too.
+`plan(argv)` decides whether it understands the flags as well.
 """
 
-FAMILY_OF = {
-    **dict.fromkeys(("grep", "egrep", "fgrep", "rg"), "grep"),
-    **dict.fromkeys(("cat", "head", "tail"), "text"),
-    **dict.fromkeys(("find", "fd", "fdfind", "ls"), "paths"),
-    "git": "git",
-    **dict.fromkeys(("pytest", "py.test", "python", "python3", "cargo", "go", "npm", "yarn", "pnpm"), "tests"),
-}
+# Family, programs that `te init` wraps in an agent's shell, programs that are recognised only after an explicit `te`.
+# The latter mostly do something else than run tests, and are then better left alone.
+_FAMILIES = (
+    ("grep", ("grep", "egrep", "fgrep", "rg"), ()),
+    ("paths", ("find", "fd", "ls"), ("fdfind",)),
+    ("git", ("git",), ()),
+    ("tests", ("pytest",), ("py.test", "python", "python3", "cargo", "go", "npm", "yarn", "pnpm")),
+    ("text", ("cat", "head", "tail"), ()),
+)
+
+FAMILY_OF = {program: family for family, wrapped, others in _FAMILIES for program in (*wrapped, *others)}
+WRAPPED = tuple(program for _, wrapped, _ in _FAMILIES for program in wrapped)

@@ -1,7 +1,7 @@
-"""One row in the store for every command that ran behind `te`. It must never fail, delay or bloat the command.
+"""One row in the store for every command run through `te`. Recording must never fail or delay the command.
 
-What a command printed is not kept, nor are its arguments beyond a first word: they may hold anything. A row that
-can't be written within a moment (full disk, crowd) is dropped. This is on the path of every `te`: it stays light.
+Neither output nor arguments beyond a subcommand are stored: they may contain anything. A row that can't be written
+quickly (full disk, contention) is dropped. Every `te` imports this, so it stays light.
 """
 
 import os
@@ -11,26 +11,19 @@ import time
 from ..errors import FeatureUnavailable
 from ..store.data_dir import data_directory, database_of
 from ..store.root_sets import RootSet
-from ..store.schema import STEPS
+from ..store.schema import STEPS, insert_into
 
 _WAIT_S = 3.0
 _LONGEST_NAME = 200
-_BYTES_PER_TOKEN = 4  # of output that nobody looked at
-# Programs that are many: their first word tells which.
+_BYTES_PER_TOKEN = 4  # estimate for output that is not parsed
+# Programs with subcommands, which are part of the command's name.
 _MANY_IN_ONE = frozenset({"git", "npm", "yarn", "pnpm", "cargo", "go", "docker", "kubectl", "pip", "uv", "make", "gh"})
-
-_COLUMNS = (
-    *("at", "source", "tool", "status", "duration_ms", "args", "bytes_in", "bytes_out", "principal", "session_id"),
-    *("agent_id", "model", "tokens_out", "tokens_saved", "mode", "roots"),
-)
-INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - own names
-
 
 USED = "SELECT coalesce(sum(tokens_out),0) FROM calls WHERE source IN ('te', 'te_run') AND agent_id=? AND session_id=?"
 
 
 class Identity:
-    """Who runs the command, as its environment says; never guessed."""
+    """Who runs the command, according to its environment; never guessed."""
 
     def __init__(self, agent_id: str, session_id: str, model: str, principal: str = "") -> None:
         self.agent_id, self.session_id, self.model = agent_id or "unknown", session_id, model or "unknown"
@@ -38,13 +31,13 @@ class Identity:
 
 
 def identity() -> Identity:
-    """Who we run for."""
+    """The identity that the environment declares."""
     given = (os.environ.get(name, "") for name in ("TE_AGENT_ID", "TE_SESSION_ID", "TE_MODEL"))
     return Identity(*(value[:_LONGEST_NAME].encode("utf-8", "replace").decode() for value in given))
 
 
 class Command:
-    """One command for its row: when it began and how much it gave."""
+    """The measurements of one command, for its row."""
 
     def __init__(self, argv: list[str], who: Identity, roots: RootSet, source: str = "te") -> None:
         self.name, self.words, self.who, self.source = name_of(argv), len(argv) - 1, who, source
@@ -55,41 +48,57 @@ class Command:
 
     @property
     def latency_ms(self) -> float:
-        """Since it began."""
+        """Time since the start."""
         return (time.perf_counter() - self._began) * 1000
 
     def printed(self, count: int) -> None:
-        """It printed bytes that nobody looked at."""
+        """Record output that was passed through."""
         self.bytes_out, self.tokens_out = count, count // _BYTES_PER_TOKEN
 
     def shown(self, body: bytes, raw_tokens: int) -> None:
-        """That was printed of what would have cost so many tokens."""
+        """Record a condensed body, and the tokens that the whole output would have cost."""
         from ..tokens import estimate
 
         self.bytes_out, self.tokens_out = len(body), estimate(body)
         self.tokens_saved = max(raw_tokens - self.tokens_out, 0)
 
-    def row(self, code: int) -> tuple[object, ...]:
-        """Its row, now that it ended."""
-        who = self.who
-        status = "ok" if code == 0 else f"exit {code}" if code > 0 else f"signal {-code}"
-        took, args = self.latency_ms, f"{self.words} words"
-        asked = (self._started, self.source, f"te {self.name}", status, took, args, 0, self.bytes_out)
-        given = (self.tokens_out, self.tokens_saved, self.mode, self.roots.key)
-        return (*asked, who.principal, who.session_id, who.agent_id, who.model, *given)
+    def row(self, code: int) -> dict[str, object]:
+        """The row in `calls`, by column, for a command that has ended."""
+        return {
+            "at": self._started,
+            "source": self.source,
+            "tool": f"te {self.name}",
+            "status": "ok" if code == 0 else f"exit {code}" if code > 0 else f"signal {-code}",
+            "duration_ms": self.latency_ms,
+            "args": f"{self.words} words",
+            "bytes_in": 0,
+            "bytes_out": self.bytes_out,
+            "principal": self.who.principal,
+            "session_id": self.who.session_id,
+            "agent_id": self.who.agent_id,
+            "model": self.who.model,
+            "tokens_out": self.tokens_out,
+            "tokens_saved": self.tokens_saved,
+            "mode": self.mode,
+            "roots": self.roots.key,
+        }
+
+    def insert(self, connection: sqlite3.Connection, code: int) -> None:
+        """Write the row."""
+        row = self.row(code)
+        connection.execute(insert_into("calls", tuple(row)), tuple(row.values()))
 
     def record(self, code: int, data_dir: str | None = None) -> bool:
-        """Write the row; False when it could not be."""
+        """Write the row to the store; False when that fails."""
         try:
-            connection = connect(data_dir or data_directory())
-            connection.execute(INSERT, self.row(code))
+            self.insert(connect(data_dir or data_directory()), code)
         except (sqlite3.Error, OSError, FeatureUnavailable):
             return False
         return True
 
 
 def name_of(argv: list[str]) -> str:
-    """What statistics call a command: the program, with its first word where that is half of the name."""
+    """The name of a command in statistics: the program, with its subcommand if it has one."""
     program = os.path.basename(argv[0])[:40].encode("utf-8", "replace").decode()
     if program in _MANY_IN_ONE:
         word = next((word for word in argv[1:] if not word.startswith("-")), "")
@@ -99,28 +108,28 @@ def name_of(argv: list[str]) -> str:
 
 
 def connect(data_dir: str) -> sqlite3.Connection:
-    """A connection to the store; the store itself is asked to make or update it where that is needed.
+    """A connection to the store, which is created or migrated first if necessary.
 
-    It is never closed: the process ends in a moment, and closing would write the log back to the database.
+    It is never closed: the process ends soon, and closing would checkpoint the WAL.
     """
     path = database_of(data_dir)
     if not os.path.exists(path):
-        _bring_up(data_dir)
+        _create_or_migrate(data_dir)
     connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
     if connection.execute("PRAGMA user_version").fetchone()[0] < len(STEPS):
-        _bring_up(data_dir)
+        _create_or_migrate(data_dir)
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
 
 
-def _bring_up(data_dir: str) -> None:
+def _create_or_migrate(data_dir: str) -> None:
     from ..store.sqlite import Store
 
     Store(data_dir)
 
 
 def tokens_used(who: Identity, data_dir: str | None = None) -> int:
-    """What the session has read so far; a session without a name has no past."""
+    """Tokens that the session has used so far; 0 for a session without a name."""
     if not who.session_id:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""What `te` says about a command, as text with a header or as one JSON object; `te_run` answers with the latter."""
+"""The reply of `te`: text with a header, or one JSON object, which `te_run` returns as well."""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,12 +10,12 @@ from ..tool import Result
 if TYPE_CHECKING:
     from .families import CondensedOutput
 
-_STDERR = 4_000  # characters of stderr in a JSON answer: its end
+_STDERR = 4_000  # characters from the end of stderr in a JSON reply
 _VERSION = 1
 
 
 class Enrichment(msgspec.Struct, omit_defaults=True):
-    """What became of the output; `level`: all, grouped or counts."""
+    """How the output was condensed; `level` is all, grouped or counts."""
 
     match_count: int
     truncated: bool
@@ -26,7 +26,7 @@ class Enrichment(msgspec.Struct, omit_defaults=True):
 
 
 class Cost(msgspec.Struct):
-    """What the command cost, and what its session has left."""
+    """The latency of a command and the remaining budget of its session."""
 
     latency_ms: float
     agent_id: str
@@ -54,7 +54,7 @@ class TeOutput(Result):
 
 
 def as_text(name: str, done: "CondensedOutput") -> bytes:
-    """The header, the body, and where the rest is."""
+    """Header, body, and a pointer to the rest."""
     body = done.body()
     shown = done.shown
     meta: dict[str, object] = {"v": _VERSION, "cmd": name, **shown.counts, "level": shown.level}
@@ -63,10 +63,10 @@ def as_text(name: str, done: "CondensedOutput") -> bytes:
         meta["hot_zone"] = shown.hot_zone
     meta["tokens_estimate"] = estimate(body)
     header = b"# TE_BEGIN_META\n" + msgspec.json.encode(meta) + b"\n# TE_END_META\n"
-    return header + body + _how_to_go_on(done)
+    return header + body + _pointer_to_rest(done)
 
 
-def _how_to_go_on(done: "CondensedOutput") -> bytes:
+def _pointer_to_rest(done: "CondensedOutput") -> bytes:
     if not done.shown.cut:
         return b""
     if done.handle is None:
@@ -75,13 +75,13 @@ def _how_to_go_on(done: "CondensedOutput") -> bytes:
 
 
 def enrichment_of(done: "CondensedOutput") -> Enrichment:
-    """The JSON form of what became of the output."""
+    """The enrichment of a condensed output."""
     shown = done.shown
     count = next(iter(shown.counts.values()), 0)
     return Enrichment(count, shown.cut, done.handle, estimate(done.body()), shown.level, shown.hot_zone)
 
 
 def stderr_text(data: bytes) -> str:
-    """The end of what a command complained about."""
+    """The end of a command's stderr."""
     text = data.decode("utf-8", "replace")
     return text if len(text) <= _STDERR else f"… [{len(text) - _STDERR:,} characters left out]\n{text[-_STDERR:]}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .family import Budget, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
 
 _FAILURES = 500
-_PER_FAILURE = 60  # lines of a failure that are remembered
+_PER_FAILURE = 60  # lines kept per failure
 _LAST = 25
 _LINE = 300
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
@@ -23,7 +23,7 @@ _COUNTED = re.compile(rb"(?<!\d)(\d{1,9}) (passed|failed|errors?|skipped|xfailed
 
 
 class Style(NamedTuple):
-    """How a test runner says that something failed, and that it is done."""
+    """The patterns of a test runner's output."""
 
     failed: re.Pattern[bytes]
     passed: re.Pattern[bytes]
@@ -50,7 +50,7 @@ _NPM = Style(
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
-    """How to run it; None for what does not run tests, or talks to a person while it does."""
+    """A plan; None for commands that don't run tests, or are interactive."""
     program = os.path.basename(argv[0])
     words = argv[1:]
     if program.startswith("python"):
@@ -118,12 +118,12 @@ class PytestOutput:
         counts = {"failed": counts.pop("failed", 0), **counts, "lines": self._count}
         if held is not None and fits(held, budget):
             return ShownOutput(lines_of(held), counts)
-        if not self._closing:  # it broke off: its last words are what there is
+        if not self._closing:  # interrupted: show its last lines
             return ShownOutput(Room(budget).fill(self._last), counts, "grouped", True)
         lines = [self._closing, *Room(budget, 0.3 if self._failures else 0.8).fill(self._summary)]
         room = Room(budget, 0.6)
-        for title, said in self._failures if not budget.counts_only else ():
-            kept = room.fill([b"___ " + title, *said])
+        for title, report in self._failures if not budget.counts_only else ():
+            kept = room.fill([b"___ " + title, *report])
             lines += kept if len(kept) > 1 else []
         crumbs = (f"{len(self._summary)} failures; pytest NODEID runs one again",) if self._summary else ()
         return ShownOutput(lines, counts, "counts" if budget.counts_only else "grouped", True, "", crumbs)
@@ -134,7 +134,7 @@ def _plural(word: bytes) -> str:
 
 
 class TestRun:
-    """Any other runner: what it says of failures, and its closing words."""
+    """Output of other runners: failures and the closing summary."""
 
     __test__ = False
 

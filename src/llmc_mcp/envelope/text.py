@@ -1,6 +1,6 @@
-"""cat, head and tail: a text that is too long becomes its beginning, its landmarks and its end, with line numbers.
+"""cat, head and tail: a text that is too long becomes its head, its landmarks and its tail, with line numbers.
 
-Landmarks are what the next step needs: definitions of a program, headings of a document, errors of a log.
+Landmarks are definitions in code, headings in a document, errors in a log.
 """
 
 import os
@@ -13,7 +13,7 @@ from .flags import FlagSyntax
 
 _HEAD, _TAIL = 60, 60  # lines
 _LANDMARKS = 5_000
-_LINE = 240  # bytes of a line that are shown of a cut text
+_LINE = 240  # bytes shown of a line of a cut text
 
 _CAT = FlagSyntax("", long_bare=frozenset({"--number", "--number-nonblank", "--squeeze-blank"}))
 _CAT_KNOWN = frozenset({"-n", "-b", "-s", "-u", *_CAT.long_bare})
@@ -33,15 +33,18 @@ _LOG = re.compile(
     rb"().*(?:\b(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE|Traceback|panicked|segfault|Exception|WARNING)\b"
     rb"|\b[A-Z]\w+(?:Error|Exception)\b)"
 )
-_DOCUMENTS = (".md", ".rst", ".txt", ".adoc", ".markdown")
-_CODES = (
-    *(".py", ".pyi", ".js", ".jsx", ".ts", ".tsx", ".mjs", ".go", ".rs", ".java", ".kt", ".c", ".h", ".cc", ".cpp"),
-    *(".hpp", ".cs", ".rb", ".php", ".swift", ".scala", ".sh", ".lua", ".sql", ".vue", ".zig", ".ex", ".exs", ".pl"),
+# Languages whose definitions _CODE recognises, and those whose headings _DOCUMENT does; rag.parse.detect knows endings.
+_CODE_LANGUAGES = frozenset(
+    (
+        *("python", "javascript", "typescript", "tsx", "vue", "go", "rust", "java", "kotlin", "scala", "c", "cpp"),
+        *("csharp", "ruby", "php", "swift", "bash", "lua", "sql", "zig", "elixir", "perl"),
+    )
 )
+_DOCUMENT_LANGUAGES = frozenset(("markdown", "rst", "asciidoc", "text"))
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
-    """How to run it; None for what follows a file, counts bytes, shows the invisible or reads a pipe."""
+    """A plan; None for flags that follow a file, count bytes or show invisible characters, and for a pipe."""
     program = os.path.basename(argv[0])
     syntax, known = (_CAT, _CAT_KNOWN) if program == "cat" else (_ENDS, _ENDS_KNOWN)
     flags = list(syntax.parse(argv[1:]))
@@ -50,13 +53,16 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     if not names <= known or not files or "-" in files:
         return None
     numbered = bool(names & {"-n", "-b", "--number", "--number-nonblank"}) and program == "cat"
-    return FamilyPlan(list(argv), Text(_landmarks_of(files), numbered=numbered or len(files) > 1, ends=program))
+    return FamilyPlan(list(argv), Text(files, numbered=numbered or len(files) > 1, ends=program))
 
 
 def _landmarks_of(files: list[str]) -> re.Pattern[bytes]:
-    if all(file.endswith(_CODES) for file in files):
+    from ..rag.parse.detect import language_of  # while the command runs: `te` must not start later for it
+
+    languages = {"text" if file.endswith(".txt") else language_of(file, b"") for file in files}
+    if languages <= _CODE_LANGUAGES:
         return _CODE
-    return _DOCUMENT if all(file.endswith(_DOCUMENTS) for file in files) else _LOG
+    return _DOCUMENT if languages <= _DOCUMENT_LANGUAGES else _LOG
 
 
 class Ends:
@@ -86,7 +92,7 @@ class Ends:
         return ShownOutput([*head, *middle, *tail], {"lines": self.count}, "grouped", True)
 
     def both_ends(self, budget: Budget, head_share: float, tail_share: float) -> tuple[list[bytes], list[bytes]]:
-        """The lines of each end that fit; none of them twice."""
+        """The lines of head and tail that fit, without overlap."""
         head = Room(budget, head_share).fill(self.line(*pair) for pair in enumerate(self.head, 1))
         last = list(enumerate(self.tail, self.count - len(self.tail) + 1))
         last = [pair for pair in last if pair[0] > len(head)]
@@ -102,14 +108,17 @@ class Ends:
 class Text(Ends):
     """A text with landmarks."""
 
-    def __init__(self, landmark: re.Pattern[bytes], *, numbered: bool, ends: str) -> None:
+    def __init__(self, files: list[str], *, numbered: bool, ends: str) -> None:
         super().__init__()
-        self._landmark, self._numbered = landmark, numbered
+        self._files, self._numbered = files, numbered
+        self._landmark: re.Pattern[bytes] | None = None
         self._tail_share = 0.3 if ends == "tail" else 0.15
         self._marks: list[tuple[int, int, bytes]] = []  # indentation, line number, text
 
     def take(self, lines: list[bytes]) -> None:
         if len(self._marks) < _LANDMARKS:
+            if self._landmark is None:
+                self._landmark = _landmarks_of(self._files)
             match = self._landmark.match
             for number, line in enumerate(lines, self.count + 1):
                 if (found := match(line[:2_000])) is not None:

@@ -1,4 +1,4 @@
-"""A file's bytes as text and back: what was not touched comes back byte for byte."""
+"""Decoding and encoding text files losslessly: untouched parts come back byte for byte."""
 
 import codecs
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from .. import errors
 from . import slices as files
 
-# How bytes that are no valid text survive the way there and back.
+# Error handlers that keep invalid bytes through a round trip.
 _LOSSLESS = {"utf-8": "surrogateescape", "latin-1": "strict"}
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -34,10 +34,10 @@ class Document(NamedTuple):
 
 
 def decode(data: bytes) -> Document:
-    """What the bytes of a text file say; refuses what is not text."""
+    """Decode a text file; refuse binary content."""
     if b"\0" not in data and not data.startswith(tuple(mark for mark, _ in _MARKS)):
         try:
-            return Document(data.decode(), b"", "utf-8")  # as below, without reading everything twice
+            return Document(data.decode(), b"", "utf-8")  # the common case, without detecting the encoding first
         except UnicodeDecodeError:
             pass
     encoding = files.encoding_of(data, whole=True)
@@ -56,7 +56,7 @@ def decode(data: bytes) -> Document:
 
 
 def refuse_surrogates(name: str, text: str) -> None:
-    """Half a character, such as JSON's \\ud800 alone, has no bytes in any encoding."""
+    """Refuse lone surrogates, such as JSON's \\ud800 alone: no encoding has bytes for them."""
     try:
         text.encode()
     except UnicodeEncodeError as exc:

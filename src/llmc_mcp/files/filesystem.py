@@ -1,8 +1,8 @@
-"""Files below the allowed roots, reached so that the kernel, not a string comparison, decides what is inside.
+"""Access to files below the allowed roots, where the kernel, not a string comparison, decides what is inside.
 
-A root is an open directory. Every path is opened below it by openat2 with RESOLVE_BENEATH, so neither `..`,
-nor a symbolic link, nor a directory swapped while we look can lead out. What was opened is looked at (fstat)
-before it is really opened for reading, so a FIFO never blocks and a device is never touched.
+A root is an open directory. Every path is opened below it by openat2 with RESOLVE_BENEATH, so neither `..`, nor a
+symbolic link, nor a directory swapped meanwhile can lead out. An O_PATH descriptor is checked by fstat before the file
+is opened for reading, so a FIFO never blocks and a device is never touched.
 """
 
 import errno
@@ -28,11 +28,11 @@ from . import names, off_limits
 from .off_limits import is_below
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS
-_MAX_LINKS = 40  # as many as the kernel follows
+_MAX_LINKS = 40  # the kernel's own limit
 
 
 class Root(NamedTuple):
-    """An allowed directory: the fd decides, the two spellings only tell which root an absolute path means."""
+    """An allowed directory. Access goes through the fd; the two spellings only match absolute paths to a root."""
 
     fd: int
     path: bytes
@@ -44,11 +44,11 @@ class Root(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a path argument points: a root, what is left below it, and the words the caller used."""
+    """A path argument, resolved: its root, the rest below it, and the label that messages use."""
 
     root: Root
     below: bytes
-    asked: str
+    label: str
 
     @property
     def absolute(self) -> str:
@@ -56,12 +56,12 @@ class Place(NamedTuple):
 
     @property
     def real(self) -> str:
-        """The same below the root's real path: one spelling for all servers, whatever link their root is."""
+        """The same below the root's real path: one spelling for all servers, even if a root is a link."""
         return names.show(os.path.join(self.root.real, self.below) if self.below != b"." else self.root.real)
 
 
 class Entry(NamedTuple):
-    """One row of a walk; `path` is relative to the directory that was walked."""
+    """One entry of a walk; `path` is relative to the top directory."""
 
     path: bytes
     kind: str
@@ -74,14 +74,14 @@ DirEntry = os.DirEntry[str]
 
 
 class WalkBudget:
-    """How many entries a walk may still come across; `reached` once there were more."""
+    """A limit on the entries of a walk; `reached` is set once there were more."""
 
     def __init__(self, entries: int) -> None:
         self.left = entries
         self.reached = False
 
     def take(self, found: Iterable[DirEntry]) -> list[DirEntry]:
-        """As many as are left: of a huge directory whichever come first."""
+        """Take entries up to the limit, in directory order."""
         taken = list(itertools.islice(found, self.left + 1))
         self.reached = len(taken) > self.left
         taken = taken[: self.left]
@@ -109,21 +109,21 @@ def _special(mode: int) -> str:
 
 
 class Access(NamedTuple):
-    """What the operator keeps from being read or changed below the roots, beside what the kernel does."""
+    """The operator's rules on what may be read or changed below the roots, beyond file permissions."""
 
     secret_names: tuple[str, ...] = ()
     secret_exceptions: tuple[str, ...] = ()
-    refuse_foreign_links: bool = True  # a hard link may make a name in the root of another user's file
+    refuse_foreign_links: bool = True  # a hard link can expose another user's file below a root
     cross_mounts: bool = True
-    hidden_dir: str | None = None  # the server's own data, should it lie below a root
+    hidden_dir: str | None = None  # the server's data directory, in case it is below a root
     protected_names: tuple[str, ...] = ()
-    protected_files: tuple[str, ...] = ()  # the server's own configuration, wherever it lies
-    hidden: tuple[str, ...] = ()  # what commands don't see either
-    own_code: tuple[str, ...] = ()  # what the server runs, or may yet
+    protected_files: tuple[str, ...] = ()  # the server's own configuration files
+    hidden: tuple[str, ...] = ()  # hidden from commands as well
+    own_code: tuple[str, ...] = ()  # code that the server runs or may import
 
 
 class Filesystem:
-    """All file access of the server; made once, used by every thread."""
+    """All file access of the server; created once, thread-safe."""
 
     def __init__(self, roots: list[str], access: Access | None = None) -> None:
         if reason := syscalls.missing_openat2():
@@ -159,7 +159,7 @@ class Filesystem:
         return hidden if any(is_below(hidden, os.fsdecode(root.real)) for root in self.roots) else None
 
     def _below_roots(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """The real places, and the links that lead there: who could replace one would be rid of the rule."""
+        """The real paths, and the links that lead to them: replacing such a link would circumvent the rule."""
         folders = [os.fsdecode(root.real) for root in self.roots]
         real = dict.fromkeys(place for path in paths for place in off_limits.trail(path))
         return tuple(
@@ -167,7 +167,7 @@ class Filesystem:
         )
 
     def _own_code(self) -> tuple[str, ...]:
-        """Where the server's code lies below the roots; a root that lies in it could only be served by halves."""
+        """The server's own code below the roots; a root inside that code is refused."""
         for path in map(os.path.realpath, self.access.own_code):
             for root in self.roots:
                 if is_below(os.fsdecode(root.real), path):
@@ -178,7 +178,7 @@ class Filesystem:
         return self._below_roots(self.access.own_code)
 
     def _is_kept_secret(self, path: str) -> bool:
-        """Whether a real path is one that nobody may see, unless the operator named a root in there."""
+        """Whether a real path is hidden from everybody and not below a root that the operator named inside it."""
         return any(
             is_below(path, secret) and not any(is_below(root, secret) and is_below(path, root) for root in self._named)
             for secret in self._kept_secret
@@ -191,7 +191,7 @@ class Filesystem:
     # --- finding ---------------------------------------------------------------------------------
 
     def locate(self, path: str) -> Place:
-        """Which root a path argument means. Says nothing about what exists: opening does."""
+        """Assign a path argument to a root. Existence is not checked: opening does that."""
         name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if path.startswith("~/") else path)
         if not name.startswith(b"/"):
             return Place(self.roots[0], name, path)
@@ -201,7 +201,7 @@ class Filesystem:
         return place
 
     def below(self, place: Place, path: str) -> Place:
-        """A path relative to another; an absolute one must lie below it as well."""
+        """Resolve a path relative to another; an absolute one must be below it as well."""
         inner = names.parse(path)
         if inner.startswith(b"/"):
             outer = self.locate(path)
@@ -213,7 +213,7 @@ class Filesystem:
             raise self._outside(path)
         return Place(place.root, inner if place.below == b"." else os.path.join(place.below, inner), path)
 
-    def _below_a_root(self, name: bytes, asked: str) -> Place | None:
+    def _below_a_root(self, name: bytes, label: str) -> Place | None:
         best: tuple[Root, bytes] | None = None
         for root in self.roots:
             for spelling in (root.path, root.real):
@@ -225,7 +225,7 @@ class Filesystem:
         if best is None:
             return None
         below = name[len(best[1].rstrip(b"/")) :].lstrip(b"/")
-        return Place(best[0], below or b".", asked)
+        return Place(best[0], below or b".", label)
 
     def _outside(self, path: str) -> InvalidPath:
         shown = ", ".join(root.shown for root in self.roots)
@@ -248,23 +248,23 @@ class Filesystem:
             return
         real = _real_path(fd)
         if self._hidden and is_below(real, self._hidden):
-            raise self._outside(place.asked)
+            raise self._outside(place.label)
         if self._is_kept_secret(real):
-            raise _refuse_kept_secret(place.asked)
+            raise _refuse_kept_secret(place.label)
 
     def _open(self, place: Place, flags: int) -> int:
         try:
             return syscalls.openat2(place.root.fd, place.below, flags, self._resolve)
         except OSError as exc:
             if exc.errno != errno.EXDEV:
-                raise from_oserror(exc, place.asked) from None
-        # An absolute link that stays inside is fine, but RESOLVE_BENEATH can't tell: spell its target out
-        # below a root, then let the kernel decide once more, this time without any link left to follow.
+                raise from_oserror(exc, place.label) from None
+        # An absolute link that stays inside is fine, but RESOLVE_BENEATH refuses it: resolve links by hand
+        # below a root, then let the kernel check the result, with no links left to follow.
         spelled = self._spell_out(place, follow_last=not flags & os.O_NOFOLLOW)
         try:
             return syscalls.openat2(spelled.root.fd, spelled.below, flags, self._resolve | syscalls.RESOLVE_NO_SYMLINKS)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
 
     def _spell_out(self, place: Place, *, follow_last: bool) -> Place:
         root, todo = place.root, place.below.split(b"/")
@@ -273,32 +273,32 @@ class Filesystem:
         while todo:
             part = todo.pop(0)
             if part in (b"", b".", b".."):
-                self._link_target(root, b"/".join([*done, b"."]), place.asked)  # only a directory has these
+                self._link_target(root, b"/".join([*done, b"."]), place.label)  # fails unless it is a directory
                 if part == b"..":
                     if not done:
-                        raise self._outside(place.asked)
+                        raise self._outside(place.label)
                     done.pop()
                 continue
-            target = self._link_target(root, b"/".join([*done, part]), place.asked)
+            target = self._link_target(root, b"/".join([*done, part]), place.label)
             if target is None or (not todo and not follow_last):
                 done.append(part)
                 continue
             links += 1
             if links > _MAX_LINKS:
-                raise InvalidPath(f"{place.asked}: too many symbolic links")
+                raise InvalidPath(f"{place.label}: too many symbolic links")
             if target.startswith(b"/"):
-                inside = self._below_a_root(target, place.asked)
+                inside = self._below_a_root(target, place.label)
                 if inside is None:
-                    raise self._outside(place.asked)
+                    raise self._outside(place.label)
                 root, target, done = inside.root, inside.below, []
             todo = target.split(b"/") + todo
-        return Place(root, b"/".join(done) or b".", place.asked)
+        return Place(root, b"/".join(done) or b".", place.label)
 
-    def _link_target(self, root: Root, below: bytes, asked: str) -> bytes | None:
+    def _link_target(self, root: Root, below: bytes, label: str) -> bytes | None:
         try:
             fd = syscalls.openat2(root.fd, below, syscalls.O_PATH | os.O_NOFOLLOW, self._resolve)
         except OSError as exc:
-            raise from_oserror(exc, asked) from None
+            raise from_oserror(exc, label) from None
         try:
             if not stat_bits.S_ISLNK(os.fstat(fd).st_mode):
                 return None
@@ -307,65 +307,65 @@ class Filesystem:
             os.close(fd)
 
     def open_file(self, place: Place) -> tuple[int, os.stat_result]:
-        """A regular file, open for reading, with its stat; anything else is refused before it is opened."""
+        """Open a regular file for reading, with its stat; anything else is refused before it is opened."""
         handle = self.open(place, syscalls.O_PATH)
         try:
             info = os.fstat(handle)
             self._refuse_special(handle, info, place)
-            # The O_PATH handle pins the very inode that was looked at; reopening it can't be raced.
+            # The O_PATH handle pins the inode that was checked; reopening it can't be raced.
             fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
         finally:
             os.close(handle)
         return fd, info
 
     def _refuse_special(self, handle: int, info: os.stat_result, place: Place) -> None:
         if stat_bits.S_ISDIR(info.st_mode):
-            raise NotAFile(f"{place.asked}: is a directory", hint="List it with list_dir.")
+            raise NotAFile(f"{place.label}: is a directory", hint="List it with list_dir.")
         if not stat_bits.S_ISREG(info.st_mode):
-            raise NotAFile(f"{place.asked}: {_special(info.st_mode)}, not a regular file")
+            raise NotAFile(f"{place.label}: {_special(info.st_mode)}, not a regular file")
         real = _real_path(handle)
         if info.st_dev == self._proc_device and real.split("/")[2].isdigit():
-            raise PermissionDenied(f"{place.asked}: files about a process are not readable by this tool")
-        if self._secrets.covers(real) or self._secrets.covers(place.asked):
-            raise refuse_secret(place.asked)
+            raise PermissionDenied(f"{place.label}: files about a process are not readable by this tool")
+        if self._secrets.covers(real) or self._secrets.covers(place.label):
+            raise refuse_secret(place.label)
         if self.foreign_link(info):
             raise PermissionDenied(
-                f"{place.asked}: a hard link to another user's file",
+                f"{place.label}: a hard link to another user's file",
                 hint="The operator may allow it: mcp.policy.hard_links.",
             )
 
     def may_show(self, directory: int, name: bytes, path: str) -> bool:
-        """Whether a search may show a file it found: the same rules as for reading it."""
+        """Whether a search may show a file, by the same rules as reading it."""
         if self._secrets.covers(path) or self.hides(directory, name):
             return False
         try:
             info = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:
-            return True  # it is gone already; what was found was allowed to be read
+            return True  # gone already; the search was allowed to read it
         return not self.foreign_link(info)
 
     @property
     def hides_anything(self) -> bool:
-        """Whether anything that nobody may look into lies below a root."""
+        """Whether anything below a root is hidden from everybody."""
         return self._hidden is not None or bool(self._kept_secret)
 
     def hides(self, directory: int, name: bytes) -> bool:
-        """Whether a name below an open directory, without a link in it, is one that nobody may look into."""
+        """Whether a name below an open directory is hidden from everybody; the name must not contain links."""
         if not self.hides_anything:
             return False
         return self._is_hidden(os.path.normpath(os.path.join(_real_path(directory), os.fsdecode(name))))
 
     def open_dir(self, place: Place) -> int:
-        """A directory, open for scanning."""
+        """Open a directory for scanning."""
         try:
             return self.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
         except NotADirectory:
-            raise NotADirectory(f"{place.asked}: not a directory") from None
+            raise NotADirectory(f"{place.label}: not a directory") from None
 
     def open_dir_or_file(self, place: Place) -> tuple[int, bool]:
-        """Either a directory to search in or a file, open for reading; True for the directory."""
+        """Open a directory or a file for reading; True for a directory."""
         handle = self.open(place, syscalls.O_PATH)
         try:
             is_directory = stat_bits.S_ISDIR(os.fstat(handle).st_mode)
@@ -375,24 +375,24 @@ class Filesystem:
 
     # --- for changes -----------------------------------------------------------------------------
 
-    def where(self, directory: int, asked: str) -> Place:
-        """The place of an open directory at this moment; no link is left in it."""
+    def where(self, directory: int, label: str) -> Place:
+        """The current place of an open directory, free of links."""
         real = os.readlink(b"/proc/self/fd/%d" % directory)
         for root in self.roots:
             base = os.readlink(b"/proc/self/fd/%d" % root.fd)
             if real == base:
-                return Place(root, b".", asked)
+                return Place(root, b".", label)
             if real.startswith(base.rstrip(b"/") + b"/"):
-                return Place(root, real[len(base) :].lstrip(b"/"), asked)
-        raise self._outside(asked)
+                return Place(root, real[len(base) :].lstrip(b"/"), label)
+        raise self._outside(label)
 
     def reopen_dir(self, place: Place) -> int:
-        """A directory whose place `where` has told: a link on the way means that it is no longer there."""
+        """Reopen a directory by a place from `where`; fails if a component has become a link."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
         try:
             return syscalls.openat2(place.root.fd, place.below, flags, self._resolve | syscalls.RESOLVE_NO_SYMLINKS)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
 
     def is_protected(self, path: str) -> bool:
         """Whether no file tool may change what lies at this path."""
@@ -402,7 +402,7 @@ class Filesystem:
         return any(is_below(path, own) for own in self.own_code)
 
     def holds_protected(self, path: str) -> bool:
-        """Whether a folder at this path may hold something protected, so that no link may take its place."""
+        """Whether a folder at this path may contain something protected, so that no link may replace it."""
         return self._above_protected.covers(path)
 
     def is_secret(self, path: str) -> bool:
@@ -410,31 +410,31 @@ class Filesystem:
         return self._secrets.covers(path) or self._is_kept_secret(path)
 
     def refuse_change(self, place: Place, *, tree: bool = False) -> None:
-        """Raise for what must stay as it is; for a `tree` that is also whatever holds a root or our own data."""
+        """Refuse to change what must stay; for a `tree`, also what contains a root or the server's data."""
         real = os.fsdecode(names.parse(place.real))
         if self._is_own_code(real) or any(is_below(own, real) for own in self.own_code):
             raise PermissionDenied(
-                f"{place.asked}: belongs to the server's own code or holds it; it stays as it is",
+                f"{place.label}: belongs to the server's own code or holds it; it stays as it is",
                 hint="Serve a folder without it, or install the server elsewhere: pipx install, uv tool install.",
             )
         if self._is_kept_secret(real) or any(is_below(secret, real) for secret in self._kept_secret):
-            raise _refuse_kept_secret(place.asked)
+            raise _refuse_kept_secret(place.label)
         if self.is_protected(real) or (place.absolute != real and self.is_protected(place.absolute)):
-            raise refuse_protected(place.asked)
+            raise refuse_protected(place.label)
         stay = self._named if tree else ()
         if any(is_below(path, real) for path in (*stay, *((self._hidden,) if self._hidden else ()))):
-            raise PermissionDenied(f"{place.asked}: holds an allowed root or the server's own data; it stays")
+            raise PermissionDenied(f"{place.label}: holds an allowed root or the server's own data; it stays")
         if self._hidden and is_below(real, self._hidden):
-            raise self._outside(place.asked)
+            raise self._outside(place.label)
 
     def foreign_link(self, info: os.stat_result) -> bool:
-        """Whether a file has several names and another owner, and the operator keeps away from those."""
+        """Whether a file has several names and another owner, and the policy refuses such hard links."""
         return self.access.refuse_foreign_links and info.st_nlink > 1 and info.st_uid != os.geteuid()
 
-    # --- looking ---------------------------------------------------------------------------------
+    # --- inspecting ------------------------------------------------------------------------------
 
     def stat(self, place: Place) -> tuple[os.stat_result, bytes | None]:
-        """The stat of what a path leads to and, for a link, its target; a link that leads out is only itself."""
+        """The stat of a path and, for a link, its target; a link that leads out is not followed."""
         handle = self.open(place, syscalls.O_PATH | os.O_NOFOLLOW)
         try:
             info = os.fstat(handle)
@@ -442,7 +442,7 @@ class Filesystem:
                 return info, None
             target = os.readlink(b"", dir_fd=handle)
         except OSError as exc:
-            raise from_oserror(exc, place.asked) from None
+            raise from_oserror(exc, place.label) from None
         finally:
             os.close(handle)
         try:
@@ -524,7 +524,7 @@ def _entry(prefix: bytes, found: DirEntry, with_stat: bool) -> Entry:
         if with_stat:
             info = found.stat(follow_symlinks=False)
             return Entry(path, kind, 0, info.st_size, info.st_mtime)
-    except OSError:  # it vanished while we looked
+    except OSError:  # it vanished meanwhile
         kind = "other"
     return Entry(path, kind, 0)
 
@@ -533,10 +533,10 @@ def _real_path(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
-def _refuse_kept_secret(asked: str) -> PermissionDenied:
+def _refuse_kept_secret(label: str) -> PermissionDenied:
     return PermissionDenied(
-        f"{asked}: kept from tools and commands, because it holds keys or other secrets, or shall not be read",
-        hint="The operator may serve it by naming it as a root; his own list is mcp.sandbox.deny_read.",
+        f"{label}: kept from tools and commands, because it holds keys or other secrets, or shall not be read",
+        hint="The operator may serve it by naming it as a root; the setting is mcp.sandbox.deny_read.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages of a handle, whatever is behind it: a snapshot in the data directory, or a file in the roots."""
+"""Reading a handle in pages, whether it is a snapshot in the data directory or a reference to a file."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class TextPage(NamedTuple):
 
 
 class Pages:
-    """Reads handles of a principal."""
+    """Reads pages of handles."""
 
     def __init__(self, handles: Handles, files: Filesystem, reader: Reader, search: Callable[[], Search]) -> None:
         self._handles, self._files, self._reader, self._search = handles, files, reader, search
@@ -70,7 +70,7 @@ class Pages:
         return self._files.open_file(place)[0]
 
     def _changed(self, handle: Handle) -> bool:
-        """Whether the file behind a snapshot is no longer what it was; nothing else has a source to compare."""
+        """Whether the source file of a snapshot has changed; False for a snapshot without a source."""
         identity = handle.meta.get("identity")
         if identity is None:
             return False

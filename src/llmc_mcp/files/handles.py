@@ -1,9 +1,9 @@
-"""Handles: what a reply was too short for, kept for a while and read in pages.
+"""Handles: output that did not fit in a reply, kept for a while and read in pages.
 
-A handle belongs to a principal and can't be guessed. It is a snapshot (a file in the data directory, named by its
-content where that may repeat) or, for a file too large to copy, a reference that turns STALE when the file changes.
-Handles live in the store: they survive a restart, and servers and shells of the same user share them as far as their
-roots do (store/root_sets.py).
+A handle belongs to a principal and is unguessable. It is a snapshot (a file in the data directory, named by its hash
+where contents may repeat) or, for a file too large to copy, a reference that becomes STALE when the file changes.
+Handles are in the store: they survive a restart, and servers and shells of a user share those that their roots make
+visible (store/root_sets.py).
 """
 
 import base64
@@ -21,15 +21,18 @@ import msgspec
 from ..config.schema import Config
 from ..errors import FeatureUnavailable, HandleNotFound
 from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.schema import insert_into
 from ..store.sqlite import Store
 
 _BLOCK = 1 << 16  # bytes between two entries of a payload's line index
-_SPOOL_TAIL = 1 << 20  # how much of the end of an overlong output is kept
+_SPOOL_TAIL = 1 << 20  # bytes kept from the end of an output that exceeds the limit
 _ID = re.compile(r"H_[a-z]{2,12}_\d{8}T\d{6}Z_[a-z2-7]{16}")
 _SHORT_KINDS = {"file_content": "file", "fs_list": "list", "search_hits": "srch", "command_output": "cmd"}
 
-_FIELDS = "id, kind, created_at, meta, payload, bytes, lines, line_index, roots"
-_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 - words of ours
+_COLUMNS = ("id", "kind", "created_at", "meta", "payload", "bytes", "lines", "line_index", "roots")  # of a Handle
+_FIELDS = ", ".join(_COLUMNS)
+_INSERT = insert_into("handles", (*_COLUMNS, "principal"))
+_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 -- built from constants
 _LIST = (
     f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608 - own names
     f" AND {VISIBLE.format(parameter='?3')} ORDER BY created_at DESC"
@@ -39,7 +42,7 @@ Meta = dict[str, str | int]
 
 
 class HandleRetention(NamedTuple):
-    """How much is kept, and for how long."""
+    """How much is kept, and how long."""
 
     total_bytes: int
     spool_bytes: int
@@ -47,7 +50,7 @@ class HandleRetention(NamedTuple):
 
 
 def policy_from(config: Config) -> HandleRetention:
-    """What the operator set."""
+    """The retention that the configuration sets."""
     limits = config.limits
     return HandleRetention(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
 
@@ -75,12 +78,12 @@ class Page(NamedTuple):
 
 
 def is_handle(text: str) -> bool:
-    """Whether a word has the form of a handle's id."""
+    """Whether a string has the form of a handle's id."""
     return text.startswith("H_") and _ID.fullmatch(text) is not None
 
 
 class LineIndex:
-    """Counts lines as data streams by, and remembers how many newlines lie before each block."""
+    """Counts lines in streamed data and records the number of newlines before each block."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -106,7 +109,7 @@ class LineIndex:
 
 
 class Handles:
-    """Makes, finds, pages and evicts handles of a caller with certain roots; a person, with None, finds all."""
+    """Creates, finds, pages and evicts handles; finds those visible from `roots`, or all for None."""
 
     def __init__(self, store: Store, policy: HandleRetention, roots: RootSet | None) -> None:
         self._store, self._policy, self._roots = store, policy, roots
@@ -118,15 +121,15 @@ class Handles:
         except OSError as exc:
             raise _unwritable(self.folder, exc) from None
 
-    # --- making ----------------------------------------------------------------------------------
+    # --- creating -------------------------------------------------------------------------------
 
     def create(self, principal: str, kind: str, meta: Meta, payload: bytes) -> str:
-        """A snapshot. Equal payloads share one file; an equal, still young handle is given out again."""
+        """Create a snapshot. Equal payloads share one file; a recent equal handle is reused."""
         name = hashlib.sha256(payload).hexdigest()
         encoded = msgspec.json.encode(meta).decode()
         index = LineIndex()
         index.feed(payload)
-        with self._store.transaction() as connection:  # the lock also keeps an eviction from racing the file
+        with self._store.transaction() as connection:  # the lock also keeps evictions from deleting the file meanwhile
             young = time.time() - self._policy.ttl_seconds / 2
             known = connection.execute(
                 "SELECT id FROM handles WHERE payload=? AND principal=? AND kind=? AND meta=? AND created_at>?"
@@ -139,18 +142,18 @@ class Handles:
             return self._insert(connection, principal, kind, encoded, name, index)
 
     def refer(self, principal: str, kind: str, meta: Meta, size: int) -> str:
-        """A reference to a file in the roots; `meta` tells what it looked like."""
+        """Create a reference to a file in the roots; `meta` holds its identity."""
         index = LineIndex()
         index.bytes = size
         with self._store.transaction() as connection:
             return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), None, index)
 
     def spool(self, principal: str, kind: str, meta: Meta) -> "Spool":
-        """A payload that grows while a command runs."""
+        """Start a payload that grows while a command runs."""
         return Spool(self, principal, kind, meta, self._policy.spool_bytes)
 
     def adopt(self, principal: str, kind: str, meta: Meta, spooled: str, index: LineIndex) -> str:
-        """Take over a finished spool file."""
+        """Turn a finished spool file into a handle."""
         name = base64.b32encode(os.urandom(20)).decode().lower()
         with self._store.transaction() as connection:
             os.rename(spooled, self._path(name))
@@ -170,13 +173,12 @@ class Handles:
         random = base64.b32encode(os.urandom(10)).decode().lower()
         handle_id = f"H_{_SHORT_KINDS.get(kind, kind.replace('_', '')[:12])}_{stamp}_{random}"
         size = (index.bytes, index.lines, index.blocks.tobytes())
-        insert = f"INSERT INTO handles ({_FIELDS}, principal) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608 - own names
-        connection.execute(insert, (handle_id, kind, now, meta, payload, *size, self._key, principal))
+        connection.execute(_INSERT, (handle_id, kind, now, meta, payload, *size, self._key, principal))
         self._evict(connection, keep=handle_id)
         return handle_id
 
     def _evict(self, connection: sqlite3.Connection, *, keep: str) -> None:
-        """Drop what is too old, then the oldest until the rest fits; files go with their last handle."""
+        """Drop expired handles, then the oldest until the rest fits; a file goes with its last handle."""
         dropped = connection.execute(
             "DELETE FROM handles WHERE created_at<? RETURNING payload", (time.time() - self._policy.ttl_seconds,)
         ).fetchall()
@@ -201,7 +203,7 @@ class Handles:
     # --- reading ---------------------------------------------------------------------------------
 
     def find(self, principal: str, handle_id: str) -> Handle:
-        """A handle of this principal; another's, another project's, an expired and a forged one are not there."""
+        """A principal's handle; HANDLE_NOT_FOUND for another's, another project's, an expired or a forged one."""
         rows = self._store.query(_FIND, (handle_id, principal, time.time() - self._policy.ttl_seconds))
         found = [_handle(row) for row in rows]
         if not found or (self._roots is not None and not self._roots.covers(found[0].roots)):
@@ -211,13 +213,13 @@ class Handles:
         return found[0]
 
     def list(self, principal: str) -> list[Handle]:
-        """All living handles of a principal that may be seen from here, newest first."""
+        """All visible, unexpired handles of a principal, newest first."""
         since = time.time() - self._policy.ttl_seconds
         rows = self._store.query(_LIST, (principal, since, visible_to(self._store, self._roots)))
         return [_handle(row) for row in rows]
 
     def open(self, handle: Handle) -> int:
-        """The payload of a snapshot, open for reading."""
+        """Open the payload of a snapshot for reading."""
         try:
             return os.open(self._path(cast(str, handle.payload)), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -260,7 +262,7 @@ class Handles:
             raise _unwritable(self.folder, exc) from None
 
     def _clear_leftovers(self) -> None:
-        """Files that no handle names: a crash left them. Young ones may be somebody's work in progress."""
+        """Remove old files that no handle names: a crash left them. Young ones may be work in progress."""
         with os.scandir(self.folder) as found:
             old = [entry.name for entry in found if time.time() - entry.stat().st_mtime > self._policy.ttl_seconds]
         for name in old:
@@ -272,7 +274,7 @@ class Handles:
 
 
 class Spool:
-    """A growing payload. Past its limit the beginning stays on disk and the end in memory; the middle is dropped."""
+    """A growing payload. Past its limit, the head stays on disk, the tail in memory, and the middle is dropped."""
 
     def __init__(self, handles: Handles, principal: str, kind: str, meta: Meta, limit: int) -> None:
         self._handles, self._principal, self._kind, self._meta = handles, principal, kind, meta
@@ -288,7 +290,7 @@ class Spool:
             raise _unwritable(handles.folder, exc) from None
 
     def write(self, data: bytes) -> None:
-        """Take more output; never fails: a full disk only shortens what is kept."""
+        """Add output. Never fails: a full disk only shortens what is kept."""
         head, rest = data[: self._room], data[self._room :]
         if head:
             self._room -= len(head)
@@ -302,7 +304,7 @@ class Spool:
                 self._dropped += len(gone)
 
     def finish(self) -> str:
-        """Close it; returns the handle's id."""
+        """Close the spool; returns the handle's id."""
         if self._dropped:
             self._store(f"\n… [{self._dropped:,} bytes dropped here] …\n".encode())
         for piece in self._tail:
@@ -311,7 +313,7 @@ class Spool:
         return self._handles.adopt(self._principal, self._kind, self._meta, self._path, self._index)
 
     def discard(self) -> None:
-        """Nobody needs it."""
+        """Drop the spool."""
         os.close(self._fd)
         _unlink(self._path)
 
@@ -332,7 +334,7 @@ def _handle(row: tuple[object, ...]) -> Handle:
 
 
 def _read_lines(fd: int, blocks: "array[int]", start: int, limit: int) -> bytes:
-    """Lines `start` to `start + limit`, found by the index: at most one block is read in vain."""
+    """Lines `start` to `start + limit`; with the index, at most one block is read in vain."""
     block = max(bisect_right(blocks, start) - 1, 0)
     while block > 0 and blocks[block] == start:  # the line may begin before the block in which it ends
         block -= 1
@@ -357,7 +359,7 @@ def _unlink(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        pass  # gone already; a leftover is cleared when it is old
+        pass  # gone already, or a leftover that is cleared later
 
 
 def _unwritable(folder: str, exc: OSError) -> FeatureUnavailable:

@@ -1,4 +1,4 @@
-"""Names of files: trees and searches by name. What is ignored is ripgrep's to say, as for contents."""
+"""Listing trees and finding files by name. ripgrep decides what is ignored, as in content searches."""
 
 import fnmatch
 import re
@@ -14,7 +14,7 @@ _LONGEST_GLOB = 500  # characters
 
 
 class Lister:
-    """Lists trees and finds files by name; made once per server."""
+    """Lists trees and finds files by name; created once per server."""
 
     def __init__(self, files: Filesystem, search: Callable[[], Search]) -> None:
         self._files, self._search = files, search
@@ -32,7 +32,7 @@ class Lister:
     ) -> Iterator[Entry]:
         """Entries with size and time, level by level; an ignored or empty directory is an entry, not entered.
 
-        `notes` gets what the entries do not tell.
+        Remarks for the caller are added to `notes`.
         """
         if depth == 0:
             info, _ = self._files.stat(place)
@@ -66,7 +66,7 @@ class Lister:
         return folders.__contains__
 
     def find(self, place: Place, pattern: str, file_glob: str | None, check: Callable[[], None]) -> list[bytes]:
-        """Files by name, best first: a substring in any case, a glob, or with a slash a part of the path."""
+        """Files by name, best first; the pattern is a substring in any case or a glob, with a slash of the path."""
         paths = self._search().paths(place, include_hidden=False, include_ignored=False, check=check)
         check()
         found = _matching(paths, pattern)
@@ -90,11 +90,11 @@ def _matching(paths: bytes, pattern: str) -> list[bytes]:
 
 
 def _split(paths: bytes) -> list[bytes]:
-    return [path[2:] for path in paths.split(b"\0")[:-1]]  # without the "./" that each begins with
+    return [path[2:] for path in paths.split(b"\0")[:-1]]  # without the leading "./"
 
 
 def _holding(paths: bytes, word: bytes) -> Iterator[bytes]:
-    """Paths that hold a word in any case: one pass in C over all of them, a look at the few that do."""
+    """Paths that contain a word in any case; one pass in C over all paths finds the candidates."""
     lowered = paths.lower()
     at = lowered.find(word)
     while at >= 0:
@@ -108,7 +108,7 @@ def _searched(path: bytes, whole: bool) -> bytes:
 
 
 def _rank(path: bytes, word: bytes) -> tuple[int, int, bytes]:
-    """Best first: the very name, the name but for its ending, a beginning, anything; then short paths."""
+    """Sort key: the exact name, the name without its ending, a prefix, anything; then short paths first."""
     name = path.rpartition(b"/")[2].lower()
     if name == word:
         quality = 0
@@ -120,14 +120,14 @@ def _rank(path: bytes, word: bytes) -> tuple[int, int, bytes]:
 
 
 def _glob_matcher(glob: str) -> Callable[[bytes], bool]:
-    """A glob on a file's name, or with a slash on the end of its path; any case, as name searches are."""
+    """A case-insensitive matcher for a glob on the file's name or, with a slash, on the end of its path."""
     if len(glob) > _LONGEST_GLOB:
         raise InvalidArgument(
             f"the glob has {len(glob):,} characters, {_LONGEST_GLOB} are allowed",
             hint="A glob is like *.py or src/*.ts.",
         )
     text = glob.strip("/")
-    # fnmatch lets no star try a second place, so that a match takes no longer than the path and the glob are.
+    # fnmatch's stars don't backtrack, so that matching takes linear time.
     if "/" in text:
         pattern = re.compile(fnmatch.translate(f"*/{text}").encode(), re.IGNORECASE)
         return lambda path: pattern.match(path) is not None

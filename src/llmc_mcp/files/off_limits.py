@@ -1,7 +1,7 @@
-"""What is kept from the tools should it lie in a root: the server's code from changes, secrets from any look.
+"""What tools may not touch even below a root: the server's own code (no changes) and secrets (no access).
 
-Whoever can change a module that the server has yet to import, or the interpreter of a process it has yet to start,
-runs code as the server. So every place that code comes from counts as its own.
+Anybody who can change a module that the server has yet to import, or the interpreter of a process it has yet to start,
+runs code as the server. So every place that it loads code from counts as its own.
 """
 
 import os
@@ -16,16 +16,16 @@ _SECRETS = (
     ".git-credentials", ".password-store", ".local/share/keyrings", ".mozilla", ".cargo/credentials.toml",
 )  # fmt: skip
 
-# Prefixes that hold everybody's files: of these only what is imported or run is the server's.
+# Shared prefixes: only what is imported or run from them belongs to the server.
 _SHARED_PREFIXES = ("/", "/usr", "/usr/local")
-_MAX_LINKS = 40  # as many as the kernel follows
+_MAX_LINKS = 40  # the kernel's own limit
 
 
 def own_code() -> tuple[str, ...]:
-    """Every path that this process, or a Python it starts, runs code from; as spelled, not all need exist."""
+    """Every path that this process, or a Python it starts, may load code from; not all need exist."""
     prefixes = [path for path in (sys.prefix, sys.base_prefix) if os.path.realpath(path) not in _SHARED_PREFIXES]
     caches = [sys.pycache_prefix] if sys.pycache_prefix else []
-    # By hand, because `site` may not be there: a folder for the user's packages that others could still make.
+    # The user's site-packages may not exist yet, but could be created; `site` may not be loaded.
     site = sys.modules.get("site")
     users = [site.getusersitepackages()] if site is not None and site.ENABLE_USER_SITE else []
     paths = (*prefixes, PACKAGE_HOME, sys.executable, *sys.path, *caches, *users)
@@ -33,10 +33,10 @@ def own_code() -> tuple[str, ...]:
 
 
 def forget_unneeded_imports(roots: Iterable[str]) -> None:
-    """Take what was never imported from off the import path, where it shares files with a root.
+    """Remove unused entries of sys.path that overlap a root.
 
-    `python -m` puts the working directory there, PYTHONPATH whatever somebody works on: a file of theirs must neither
-    run in the server nor be kept from changes because it might.
+    `python -m` adds the working directory, PYTHONPATH a project: files there must neither run in the server nor be
+    protected from changes because they might.
     """
     folders = [os.path.realpath(os.path.expanduser(root)) for root in roots]
     needed = {os.path.realpath(path) for path in _imported_from()}
@@ -59,13 +59,13 @@ def _imported_from() -> Iterable[str]:
 
 
 def secrets(deny_read: Iterable[str], homes: Iterable[str]) -> tuple[str, ...]:
-    """What neither a file tool nor a command may see: the operator's list, and where users keep their keys."""
+    """What neither file tools nor commands may see: the operator's list, and where users keep keys."""
     usual = [os.path.join(os.path.realpath(home), name) for home in homes for name in _SECRETS]
     return tuple(dict.fromkeys((*(os.path.abspath(os.path.expanduser(path)) for path in deny_read), *usual)))
 
 
 def homes(uid: int) -> tuple[str, ...]:
-    """The home of a user as the system knows it, and the one that this process was told."""
+    """A user's home in the password database, and this process's $HOME."""
     try:
         known = [pwd.getpwuid(uid).pw_dir]
     except KeyError:
@@ -74,7 +74,7 @@ def homes(uid: int) -> tuple[str, ...]:
 
 
 def trail(path: str) -> list[str]:
-    """Each symbolic link that a path leads through, by its real place, and at the end what it leads to."""
+    """The real path of each symbolic link along a path, then the real path of its target."""
     links: list[str] = []
     done, todo = "/", os.path.join(os.getcwd(), path).split("/")
     while todo:
@@ -90,16 +90,16 @@ def trail(path: str) -> list[str]:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies in it; both are real paths."""
+    """Whether `path` is `folder` or is inside it; both are real paths."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def is_below_any(path: str, folders: Iterable[str]) -> bool:
-    """Whether one of the folders is `path` or holds it."""
+    """Whether one of the folders is `path` or contains it."""
     return any(is_below(path, folder) for folder in folders)
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Those that lie in none of the others."""
+    """The paths that are not inside another one."""
     paths = list(dict.fromkeys(paths))
     return [path for path in paths if not any(path != other and is_below(path, other) for other in paths)]

@@ -1,4 +1,4 @@
-"""Reading files for a reader who pays per token: a slice of the text, or a line on what is no text."""
+"""Reading files economically: a slice of a text file, or one line that describes a binary."""
 
 import os
 import time
@@ -9,12 +9,12 @@ from ..errors import Stale
 from . import slices
 from .filesystem import Filesystem, Place
 
-_REMEMBERED = 512  # files of which facts are kept
-_SETTLED_NS = 3_000_000_000  # a file that changed later than this may change again without its times telling
+_REMEMBERED = 512  # cached facts
+_SETTLED_NS = 3_000_000_000  # a file changed more recently may change again without a new timestamp
 
 
 class Costs(NamedTuple):
-    """The limits that reading obeys."""
+    """The limits of reading."""
 
     lines: slices.SliceLimits
     hash_bytes: int
@@ -36,7 +36,7 @@ class FileSlice(NamedTuple):
 
 
 class _Facts:
-    """What took reading a whole file to find out, until the file changes: how many lines it has, its hash."""
+    """A cache of facts that need a whole file to be read (line count, hash), valid until the file changes."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, tuple[int, ...]], int | str] = {}
@@ -57,14 +57,14 @@ def _version(info: os.stat_result) -> tuple[int, ...]:
 
 
 class Reader:
-    """Reads files below the roots; made once per server."""
+    """Reads files below the roots; created once per server."""
 
     def __init__(self, files: Filesystem, costs: Costs) -> None:
         self._files, self._costs = files, costs
         self._facts = _Facts()
 
     def read(self, place: Place, offset: int, max_lines: int, check: Callable[[], None]) -> FileSlice:
-        """A slice of a text file, an image, or one line that describes what else it is."""
+        """A slice of a text file, an image, or one line that describes another binary."""
         fd, info = self._files.open_file(place)
         try:
             return self._read(fd, info, offset, max_lines, check)
@@ -74,17 +74,17 @@ class Reader:
     def read_unchanged(
         self, place: Place, identity: str, offset: int, max_lines: int, check: Callable[[], None]
     ) -> FileSlice:
-        """The same, but STALE when the file is no longer the one that `identity` stands for."""
+        """The same, but STALE if the file's identity is not `identity`."""
         fd, info = self._files.open_file(place)
         try:
             if identity_of(info) != identity:
-                raise Stale(f"{place.asked} changed since the handle was made", hint="Read the file again.")
+                raise Stale(f"{place.label} changed since the handle was made", hint="Read the file again.")
             return self._read(fd, info, offset, max_lines, check)
         finally:
             os.close(fd)
 
     def whole(self, place: Place, limit: int) -> tuple[bytes, os.stat_result] | None:
-        """All bytes of a file that has at most `limit` of them."""
+        """All bytes of a file, or None if it has more than `limit`."""
         fd, info = self._files.open_file(place)
         try:
             data = os.pread(fd, limit + 1, 0)
@@ -93,7 +93,7 @@ class Reader:
         return None if len(data) > limit else (data, info)
 
     def sha256(self, place: Place, check: Callable[[], None]) -> str | None:
-        """The hash of a file up to the configured size."""
+        """The hash of a file, or None above the configured size."""
         fd, info = self._files.open_file(place)
         try:
             return self._sha256(fd, info, check)
@@ -107,17 +107,19 @@ class Reader:
             return self._describe(fd, head, info, check)
         known = self._facts.get("lines", info)
         total = known if isinstance(known, int) else None
-        part = slices.read_slice(fd, info.st_size, encoding, offset, max_lines, self._costs.lines, check, total)
+        part = slices.read_slice(
+            fd, info.st_size, encoding, offset, max_lines, limits=self._costs.lines, check=check, known_total=total
+        )
         if total is None and part.total_exact:
             self._facts.put("lines", info, part.total)
         return FileSlice(
             part.text,
             info,
-            part.first,
-            part.total,
-            part.total_exact,
-            None if part.complete else part.first + part.lines,
-            None if encoding == "utf-8" else encoding,
+            first=part.first,
+            total_lines=part.total,
+            total_exact=part.total_exact,
+            next_offset=None if part.complete else part.first + part.lines,
+            encoding=None if encoding == "utf-8" else encoding,
         )
 
     def _describe(self, fd: int, head: bytes, info: os.stat_result, check: Callable[[], None]) -> FileSlice:
@@ -147,5 +149,5 @@ class Reader:
 
 
 def identity_of(info: os.stat_result) -> str:
-    """A word that changes when a file is replaced or written."""
+    """A string that changes when a file is replaced or written."""
     return f"{info.st_dev}.{info.st_ino}.{info.st_size}.{info.st_mtime_ns}"

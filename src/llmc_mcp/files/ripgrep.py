@@ -1,10 +1,10 @@
 """Content search by ripgrep, confined by Landlock to reading below the roots.
 
-ripgrep resolves paths itself, so nothing we check beforehand would hold while it walks: the kernel has to hold
-it. It starts in the directory to search (by fd), gets fixed flags, an empty environment and the pattern behind
-`-e`. It prints a file's path and a NUL once, then that file's lines, each with its number first and a NUL behind the
-number of a match: hits are counted as fast as bytes can be, and nothing in a file can pose as a path, because every
-line of it starts with a number. Names with a newline, the only ones that could pose as a line, are left out.
+ripgrep resolves paths itself, so checks beforehand would not hold while it walks: the kernel must confine it. It starts
+in the directory to search (by fd) with fixed flags, an empty environment and the pattern after `-e`. It prints a file's
+path and a NUL once, then the file's lines, each with its number first, and a NUL after the number of a match. So hits
+are counted at the speed of bytes.count, and nothing in a file can pose as a path, because every line starts with a
+number. Names with a newline, the only ones that could pose as a line, are excluded.
 """
 
 import os
@@ -33,7 +33,7 @@ _FIXED = [
     b"--max-columns=500",
     b"--max-columns-preview",
 ]
-_MAX_PRINTED = 16 << 20  # bytes of output after which nobody reads on
+_MAX_PRINTED = 16 << 20  # bytes of output after which a search is cut off
 _MAX_PATTERN_BYTES = 100_000  # the kernel takes 128 KiB for one argument of a program
 _NO_NEWLINE_NAMES = b"--glob=!*\n*"  # behind the caller's glob: the last one that matches decides
 _LIBRARIES = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")
@@ -43,12 +43,12 @@ _LIBRARIES = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache
 _FILE = re.compile(rb"\n(\./[^\0\n]*|<stdin>)\0")
 _LINE = re.compile(rb"^(\d+)([\0-])(.*)$", re.MULTILINE)
 
-# What rg says when it is the pattern or the glob that is wrong.
+# rg's messages for an invalid pattern or glob.
 _CALLERS_FAULT = ("regex parse error", "error parsing", "the literal", "exceeds size limit", "impossible to match")
 
 
 class Query(NamedTuple):
-    """What to look for, and how much of it is wanted."""
+    """A content search."""
 
     pattern: str
     file_glob: str | None = None
@@ -69,7 +69,7 @@ class MatchedLine(NamedTuple):
 
 
 class RipgrepHits(NamedTuple):
-    """Hits by path, maybe more than asked for, and how many there are; past the cap counting stops."""
+    """Hits by path, possibly more than requested, and their number; `exact` is False if counting stopped at the cap."""
 
     hits: list[MatchedLine]
     total: int
@@ -77,7 +77,7 @@ class RipgrepHits(NamedTuple):
 
 
 class Search:
-    """Runs ripgrep; made once per server."""
+    """Runs ripgrep; created once per server."""
 
     def __init__(self, files: Filesystem, launcher: Launcher, *, count_cap: int) -> None:
         self._files, self._launcher, self._count_cap = files, launcher, count_cap
@@ -96,7 +96,7 @@ class Search:
                     lambda path: base + names.show(path.removeprefix(b"./")), self._may_show(where, base)
                 )
                 child = self._child([*flags, b"./"], cwd=where)
-            else:  # the file is opened here and handed over: no name is left that could be swapped
+            else:  # the open file is passed as stdin: no name is left that could be swapped
                 printed = _RipgrepOutput(lambda _: place.absolute, lambda _: True)
                 child = self._child([*flags, b"-"], stdin=where)
             exact = self._read(child, printed, check)
@@ -109,19 +109,19 @@ class Search:
         return RipgrepHits(hits, printed.count if exact else min(printed.count, self._count_cap), exact)
 
     def _child(self, arguments: list[bytes], *, cwd: int | None = None, stdin: int | None = None) -> Child:
-        """ripgrep, in a directory or on an open file; it sees nothing but what lies below the roots."""
+        """Start ripgrep in a directory or on an open file, confined to reading below the roots."""
         directory = self._files.roots[0].fd if cwd is None else cwd
         command = [self._binary, *arguments]
         plan = own_plan()
         return Child(self._launcher, command, cwd=directory, env={}, ruleset=self._ruleset, plan=plan, stdin=stdin)
 
     def _read(self, child: Child, printed: "_RipgrepOutput", check: Callable[[], None]) -> bool:
-        """Take what ripgrep prints; False when it was stopped because there is too much of it."""
+        """Collect ripgrep's output; False if it was stopped at a limit."""
         with child:
             for piece in child.output(check):
                 printed.take(piece)
                 if printed.count >= self._count_cap or printed.bytes > _MAX_PRINTED:
-                    child.abandon()  # it can only read, and nobody waits for what it reads
+                    child.abandon()  # it can only read, and its output is no longer needed
                     return False
             _explain(child)
         return True
@@ -157,7 +157,7 @@ class Search:
         return kept, total
 
     def _may_show(self, directory: int, base: str) -> Callable[[bytes], bool]:
-        """The reading rules for a path that ripgrep printed; each path is judged once."""
+        """A predicate that applies the reading rules to printed paths, once per path."""
         known: dict[bytes, bool] = {}
 
         def may_show(path: bytes) -> bool:
@@ -179,7 +179,7 @@ class Search:
 
 
 def find_ripgrep() -> bytes:
-    """The `rg` that was installed with this package, else the system's."""
+    """The `rg` installed with this package, else the system's."""
     own = os.path.join(os.fsencode(sys.prefix), b"bin", b"rg")
     for candidate in (own, b"/usr/local/bin/rg", b"/usr/bin/rg", b"/bin/rg"):
         if os.access(candidate, os.X_OK):
@@ -196,7 +196,7 @@ def needed_to_run(binary: bytes) -> list[tuple[bytes, int]]:
 
 
 def _is_static(binary: bytes) -> bool:
-    """No program header asks for an interpreter (64-bit ELF; anything else counts as dynamic)."""
+    """Whether no program header names an interpreter (64-bit ELF; anything else counts as dynamic)."""
     with open(binary, "rb") as file:
         head = file.read(64)
         if head[:5] != b"\x7fELF\x02":
@@ -238,7 +238,7 @@ def _pattern(text: str) -> bytes:
 
 
 def _explain(child: Child) -> None:
-    """ripgrep ends with 0 (hits), 1 (none) or 2 (something went wrong, maybe only for some files)."""
+    """Raise for a failed run. ripgrep exits with 0 (hits), 1 (none) or 2 (errors, maybe for some files only)."""
     if child.exit_code in (0, 1):
         return
     if ran_out_of_memory(child.exit_code, child.stderr):
@@ -257,7 +257,7 @@ def _explain(child: Child) -> None:
 
 
 class _RipgrepOutput:
-    """What ripgrep printed: counted as it comes, taken apart when it is known how much of it is wanted."""
+    """ripgrep's output: counted while it streams, parsed when it is known how much is needed."""
 
     def __init__(self, shown: Callable[[bytes], str], may_show: Callable[[bytes], bool]) -> None:
         self._shown, self._may_show = shown, may_show
@@ -268,7 +268,7 @@ class _RipgrepOutput:
         self.bytes = 0
 
     def take(self, piece: bytes) -> None:
-        """Whole lines, each with the line break before it; what is begun waits for the next piece."""
+        """Consume complete lines, each with its preceding newline; an incomplete one waits for the next piece."""
         self.bytes += len(piece)
         block, newline, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = newline + rest
@@ -287,7 +287,7 @@ class _RipgrepOutput:
             self.count += lines.count(b"\0")
 
     def hits(self, context: int, limit: int | None) -> list[MatchedLine]:
-        """The hits in the order they were printed, the first `limit` of them."""
+        """The first `limit` hits in printed order."""
         hits: list[MatchedLine] = []
         for path, pieces in self._files:
             if limit is not None and len(hits) >= limit:
@@ -304,13 +304,13 @@ class _RipgrepOutput:
                 group.append(line)
                 matches += line.is_match
                 if limit is not None and matches > limit:
-                    break  # one more than is wanted: what is shown behind the last one ends before it
+                    break  # one extra hit marks where the last one's context ends
             hits += _from_group(shown, group, context)
         return hits[:limit]
 
 
 class _PrintedLine(NamedTuple):
-    """A printed line, taken apart."""
+    """A parsed output line."""
 
     number: int
     is_match: bool

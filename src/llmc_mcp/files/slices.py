@@ -1,7 +1,7 @@
-"""Slices of text files, streamed: memory is the slice's, never the file's.
+"""Slices of text files, streamed: memory use depends on the slice, not on the file.
 
 A line ends at `\\n`, as for wc, rg and editors; line ends are kept. Encodings are detected (UTF-8, UTF-16, byte
-order marks, Latin-1); what is no text is said to be none.
+order marks, Latin-1); binary files are recognised.
 """
 
 import codecs
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 _CHUNK = 1 << 18
-_HEAD = 1 << 16  # how much is looked at to tell what a file is
+_HEAD = 1 << 16  # bytes examined to detect a file's type
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
 _BINARY_CONTROLS = bytes(byte for byte in range(32) if byte not in _TEXT_CONTROLS)
 
@@ -28,7 +28,7 @@ _KNOWN_BINARIES = {
 
 
 class SliceLimits(NamedTuple):
-    """What a slice may cost."""
+    """Limits of a slice."""
 
     slice_bytes: int
     line_bytes: int
@@ -48,7 +48,7 @@ class Slice(NamedTuple):
 
 
 def encoding_of(head: bytes, *, whole: bool = False) -> str | None:
-    """The codec that reads a file starting with `head`; None for what is not text."""
+    """The codec for a file that starts with `head`; None for binary content."""
     if head.startswith(codecs.BOM_UTF8):
         return "utf-8-sig"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -63,7 +63,7 @@ def encoding_of(head: bytes, *, whole: bool = False) -> str | None:
 
 
 def _utf16_without_mark(head: bytes) -> str | None:
-    """ASCII-like text in UTF-16 has its NULs on one side only, and letters, not small numbers, on the other."""
+    """Detect UTF-16 without a mark: mostly ASCII text has NULs at even or at odd positions only."""
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if (even and odd) or max(even, odd) <= len(head) // 2 * 0.4:
         return None
@@ -80,12 +80,12 @@ def image_type(head: bytes) -> str | None:
 
 
 def binary_type(head: bytes) -> str:
-    """A few words on what a binary file is."""
+    """A short description of a binary file."""
     return next((words for magic, words in _KNOWN_BINARIES.items() if head.startswith(magic)), "binary data")
 
 
 def read_head(fd: int) -> bytes:
-    """The part of a file by which its type is told."""
+    """The part of a file that type detection examines."""
     return os.pread(fd, _HEAD, 0)
 
 
@@ -101,12 +101,12 @@ def read_slice(
 ) -> Slice:
     """Lines `offset` to `offset + max_lines`; a negative offset counts from the end.
 
-    `known_total` is how many lines there are, if an earlier read counted them: then nothing else is read for it.
+    `known_total` is the line count if an earlier read found it; it saves counting.
     """
     source = _Source(fd, size, encoding, check)
     if offset >= 0:
-        return _forward(source, 0, 0, offset, max_lines, limits, known_total)
-    if source.wide:  # no way to step back over a wide encoding: count first
+        return _forward(source, 0, 0, offset, max_lines, limits, known_total=known_total)
+    if source.wide:  # wide encodings can't be read backwards: count first
         total = sum(chunk.count(b"\n") for chunk in source.chunks(0)) + source.unterminated
         return _forward(source, 0, 0, max(total + offset, 0), max_lines, limits)
     start, stepped = _step_back(source, -offset)
@@ -115,11 +115,11 @@ def read_slice(
         total = _estimate(size, size - start, stepped)
         return found._replace(first=max(total - stepped, 0), total=total, total_exact=False)
     before = source.count_newlines(0, start) if known_total is None else max(known_total - stepped, 0)
-    return _forward(source, start, before, before, max_lines, limits, known_total)
+    return _forward(source, start, before, before, max_lines, limits, known_total=known_total)
 
 
 class _Source:
-    """A file as UTF-8 (or Latin-1) bytes in chunks, whatever its encoding."""
+    """A file as chunks of UTF-8 (or Latin-1) bytes, whatever its encoding."""
 
     def __init__(self, fd: int, size: int, encoding: str, check: Callable[[], None]) -> None:
         self.fd, self.size, self.encoding, self.check = fd, size, encoding, check
@@ -157,7 +157,7 @@ class _Source:
 
 
 class _Collector:
-    """Takes whole lines until it has enough; keeps only the head of a line that is too long."""
+    """Collects whole lines up to the limits; keeps only the head of an overlong line."""
 
     def __init__(self, first: int, max_lines: int, limits: SliceLimits, *, utf8: bool) -> None:
         self.first, self.max_lines, self.limits, self.utf8 = first, max_lines, limits, utf8
@@ -173,7 +173,7 @@ class _Collector:
         return self.lines >= self.max_lines or self.kept_bytes >= self.limits.slice_bytes
 
     def feed(self, piece: bytes, position: int) -> int:
-        """Take lines of `piece` from `position` on; returns where it stopped."""
+        """Collect lines of `piece` from `position` on; returns where it stopped."""
         while not self.full:
             end = piece.find(b"\n", position)
             if end < 0:
@@ -184,7 +184,7 @@ class _Collector:
         return position
 
     def finish(self) -> None:
-        """The file is over: a last line without a newline is a line."""
+        """End of file: a last line without a newline counts."""
         if self.partial_size and not self.full:
             self._close(b"")
 
@@ -250,12 +250,12 @@ def _forward(
         total = max(_estimate(source.size - start, scanned, seen - line) + line, offset + collector.lines)
     return Slice(
         source.decode(b"".join(collector.kept)),
-        offset,
-        collector.lines,
-        total,
-        exact,
-        not more,
-        collector.long_lines,
+        first=offset,
+        lines=collector.lines,
+        total=total,
+        total_exact=exact,
+        complete=not more,
+        long_lines=collector.long_lines,
     )
 
 

@@ -55,10 +55,6 @@ class Usage(NamedTuple):
     roots: str = ""  # the key of the root set that it was made under
 
 
-_COLUMNS = ", ".join(Usage._fields)
-_INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * len(Usage._fields))})"  # noqa: S608 - names from above
-
-
 class UsageSink(Protocol):
     """What gets the rows besides the store."""
 
@@ -188,9 +184,11 @@ class Recorder:
         return [self._rows.popleft() for _ in range(min(len(self._rows), _BATCH))]
 
     def _write(self, batch: list[Usage]) -> None:
+        from ..store.schema import insert_into  # not at start-up
+
         try:
             with self._store().transaction() as connection:
-                connection.executemany(_INSERT, batch)
+                connection.executemany(insert_into("calls", Usage._fields), batch)
             self._forget()
         except FeatureUnavailable:
             self.dropped += len(batch)

@@ -104,7 +104,7 @@ class DownloadSorter:
         """What would go where."""
         top = self._files.open_dir(place)
         try:
-            real = self._files.where(top, place.asked)
+            real = self._files.where(top, place.label)
             _refuse_homes(real)
             return _FolderSurvey(self._files, top, real, place, check).plan()
         finally:
@@ -132,9 +132,9 @@ class DownloadSorter:
 
     def _draft(self, draft: Draft, plan: SortingPlan) -> None:
         if not plan.moves:
-            raise Stale(f"{plan.folder.asked}: nothing is left to move")
+            raise Stale(f"{plan.folder.label}: nothing is left to move")
         branches = draft.hold(Branches(self._files.open_dir(plan.folder)))
-        folder = self._files.where(branches.top, plan.folder.asked).real
+        folder = self._files.where(branches.top, plan.folder.label).real
         for group in plan.groups:
             self._files.refuse_change(self._files.locate(f"{folder}/{group.folder}"))
             if group.is_new:
@@ -195,7 +195,7 @@ class _FolderSurvey:
                     continue
         if any(os.fsencode(marker) in present for marker in _PROJECT):
             raise InvalidArgument(
-                f"{self._asked.asked}: looks like a project, whose files belong together",
+                f"{self._asked.label}: looks like a project, whose files belong together",
                 hint="Name a folder of loose files.",
             )
         return present
@@ -339,6 +339,6 @@ def _refuse_homes(real: Place) -> None:
     path = os.path.join(real.root.real, real.below) if real.below != b"." else real.root.real
     if path in (b"/", os.fsencode(os.path.realpath(os.path.expanduser("~")))):
         raise InvalidArgument(
-            f"{real.asked}: not a folder of downloads; programs look for their files there",
+            f"{real.label}: not a folder of downloads; programs look for their files there",
             hint="Name a folder of loose files.",
         )

@@ -1,11 +1,11 @@
-"""What the calls in the store add up to, across restarts and servers."""
+"""Queries over past calls: totals per tool and the newest calls, across restarts and servers."""
 
 from typing import NamedTuple
 
 from .root_sets import VISIBLE, RootSet, visible_to
 from .sqlite import Store
 
-# Percentiles look at the newest calls only: what was slow last year is no news, and a year's rows take long to sort.
+# Percentiles consider the newest calls only: last year's latency is irrelevant, and sorting a year of rows is slow.
 _NEWEST = 50_000
 
 _BY_TOOL = f"""
@@ -23,16 +23,11 @@ _BY_TOOL = f"""
            max(CASE WHEN rank = (total * 95 + 99) / 100 THEN duration_ms END),
            sum(tokens_in), sum(tokens_out), sum(tokens_saved)
     FROM ranked GROUP BY tool ORDER BY count(*) DESC, tool
-"""  # noqa: S608 - a number of ours
-_NEWEST_CALLS = f"""
-    SELECT at, tool, args, status, duration_ms, principal, session_id, correlation_id, tokens_out, roots FROM calls
-    WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) AND {VISIBLE.format(parameter="?4")}
-    ORDER BY id DESC LIMIT ?3
-"""  # noqa: S608 - words of ours
+"""  # noqa: S608 -- built from constants
 
 
 class ToolTotals(NamedTuple):
-    """One tool's calls."""
+    """Totals over one tool's calls."""
 
     tool: str
     calls: int
@@ -45,7 +40,7 @@ class ToolTotals(NamedTuple):
 
 
 class PastCall(NamedTuple):
-    """One call."""
+    """One recorded call."""
 
     at: float
     tool: str
@@ -59,10 +54,17 @@ class PastCall(NamedTuple):
     roots: str
 
 
+_NEWEST_CALLS = f"""
+    SELECT {", ".join(PastCall._fields)} FROM calls
+    WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) AND {VISIBLE.format(parameter="?4")}
+    ORDER BY id DESC LIMIT ?3
+"""  # noqa: S608 -- built from constants
+
+
 def by_tool(
     store: Store, reader: RootSet | None, *, principal: str | None = None, since: float = 0.0
 ) -> list[ToolTotals]:
-    """Totals per tool, busiest first: what the reader may see, or everything for a person; of one principal or all."""
+    """Totals per tool, busiest first, over the calls that the reader may see (None: all), of one principal or all."""
     rows = store.query(_BY_TOOL, (principal, since, visible_to(store, reader)))
     return [ToolTotals(*row) for row in rows]  # type: ignore[arg-type]
 
@@ -70,6 +72,6 @@ def by_tool(
 def newest(
     store: Store, reader: RootSet | None, limit: int, *, tool: str | None = None, principal: str | None = None
 ) -> list[PastCall]:
-    """The latest calls that the reader may see, or a person, newest first."""
+    """The latest calls that the reader may see (None: all), newest first."""
     rows = store.query(_NEWEST_CALLS, (principal, tool, limit, visible_to(store, reader)))
     return [PastCall(*row) for row in rows]  # type: ignore[arg-type]

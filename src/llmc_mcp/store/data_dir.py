@@ -1,4 +1,4 @@
-"""Where state lives. Asked for at every start of `te`, so this imports next to nothing."""
+"""Where state lives. Every start of `te` imports this, so it imports next to nothing."""
 
 import os
 from collections.abc import Mapping
@@ -17,6 +17,6 @@ def data_directory(environ: Mapping[str, str] | None = None) -> str:
     if root := environ.get("LLMC_ROOT"):
         return os.path.join(os.path.abspath(os.path.expanduser(root)), ".llmc")
     state = environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # a relative one is to be ignored, says its specification
+    if not os.path.isabs(state):  # the XDG specification says to ignore a relative path
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(state, "llmc")

@@ -1,9 +1,9 @@
-"""Anti-stomp leases: who may change what right now, among all servers that share a store.
+"""Anti-stomp leases (MAASL): locks on files and indexes, shared by all servers that use one store.
 
-A lease is a row: a class (CRIT_CODE for files, CRIT_DB for index builds …), a key, who holds it and until when.
-Keys are taken in sorted order and all or none. A lease whose time is up, or whose process is provably dead, is
-taken over. Its token grows with every lease that is given out, so a holder that slept through the end of its own
-can tell, and is refused, by asking in the very transaction that makes its work visible (`holds`).
+A lease is a row: a class (CRIT_CODE for files, CRIT_DB for index builds …), a key, its holder and its expiry. Keys are
+acquired in sorted order, all or none. A lease that has expired, or whose process is provably dead, can be taken over.
+Tokens increase with every lease (fencing), so a holder that outslept its lease is refused: `holds` checks the tokens in
+the same transaction that makes the work visible.
 """
 
 import os
@@ -16,18 +16,22 @@ from typing import NamedTuple, cast
 
 from ..errors import ResourceBusy
 from ..session import Session
+from .schema import insert_into
 from .sqlite import Store
 
 CRIT_CODE = "CRIT_CODE"
 CRIT_DB = "CRIT_DB"
 
-_FIELDS = "token, class, key, tree, agent_id, session_id, process, purpose, taken_at, expires_at"
+# Those of a Lease, but for the token, which the store gives out.
+_COLUMNS = ("class", "key", "tree", "agent_id", "session_id", "process", "purpose", "taken_at", "expires_at")
+_FIELDS = ", ".join(("token", *_COLUMNS))
+_INSERT = f"{insert_into('leases', _COLUMNS)} RETURNING token"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 _AFTER_SLASH = "0"  # the character that follows "/": `key >= "a/" and key < "a0"` means everything below a
 
 
 class Lease(NamedTuple):
-    """A lease in the store; `purpose` is what it was taken for (the id of a change)."""
+    """A lease in the store; `purpose` is the id of the change that it was taken for."""
 
     token: int
     kind: str
@@ -42,19 +46,19 @@ class Lease(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether anybody may take it: its time is up, or nobody is left to use it."""
+        """Whether it may be taken over: it has expired, or its process is dead."""
         return time.time() >= self.expires_at or not alive(self.process)
 
 
 class LeaseKey(NamedTuple):
-    """What is to be held; with `tree` everything below it as well."""
+    """The key of a lease; with `tree`, everything below it is locked as well."""
 
     name: str
     tree: bool = False
 
 
 class Leases:
-    """Gives out leases. What runs inside a transaction takes its connection; the rest opens its own."""
+    """Grants leases. Methods that run inside a transaction take its connection; the others open their own."""
 
     def __init__(self, store: Store, ttl_s: float) -> None:
         self._store, self.ttl_s = store, ttl_s
@@ -62,13 +66,13 @@ class Leases:
     def take(
         self, connection: sqlite3.Connection, kind: str, keys: Iterable[LeaseKey], who: Session, purpose: str = ""
     ) -> list[int] | Lease:
-        """Tokens for all keys, or the first lease that stands in the way; then nothing was taken.
+        """Tokens for all keys, or the first conflicting lease; then nothing was taken.
 
-        One that is over and has a purpose stands in the way too: whoever wants its key settles that first.
+        A lease that is over but has a purpose conflicts, too: the change it was taken for must be settled first.
         """
         wanted = sorted(set(keys))
         for key in wanted:
-            for lease in _in_the_way(connection, key):
+            for lease in _conflicting(connection, key):
                 if not lease.over or lease.purpose:
                     return lease
                 self.release(connection, [lease.token])
@@ -77,11 +81,10 @@ class Leases:
             (kind, key.name, key.tree, who.agent_id, who.session_id, own_process(), purpose, now, now + self.ttl_s)
             for key in wanted
         ]
-        insert = f"INSERT INTO leases ({_FIELDS.partition(', ')[2]}) VALUES (?,?,?,?,?,?,?,?,?) RETURNING token"  # noqa: S608 - own names
-        return [connection.execute(insert, row).fetchone()[0] for row in rows]
+        return [connection.execute(_INSERT, row).fetchone()[0] for row in rows]
 
     def holds(self, connection: sqlite3.Connection, tokens: Sequence[int]) -> bool:
-        """Whether all of these are still in the store and in time; asked where the answer can't change meanwhile."""
+        """Whether all of these leases are in the store and unexpired; within the transaction that depends on it."""
         marks = ",".join("?" * len(tokens))
         found = connection.execute(
             f"SELECT count(*) FROM leases WHERE token IN ({marks}) AND expires_at>?",  # noqa: S608 - own names
@@ -90,32 +93,32 @@ class Leases:
         return found[0] == len(tokens)
 
     def release(self, connection: sqlite3.Connection, tokens: Sequence[int]) -> None:
-        """Give leases back; those that were taken over are no longer ours to give."""
+        """Release leases; those that were taken over have other tokens and are not affected."""
         connection.executemany("DELETE FROM leases WHERE token=?", [(token,) for token in tokens])
 
     def release_purpose(self, connection: sqlite3.Connection, purpose: str) -> None:
-        """Drop what was held for something that is settled now."""
+        """Release all leases of a change that is settled."""
         connection.execute("DELETE FROM leases WHERE purpose=?", (purpose,))
 
     def renew(self, tokens: Sequence[int]) -> None:
-        """More time for work that takes long; what was taken over stays lost."""
+        """Extend leases during long work; those that were taken over stay lost."""
         until = time.time() + self.ttl_s
         with self._store.transaction() as connection:
             connection.executemany("UPDATE leases SET expires_at=? WHERE token=?", [(until, token) for token in tokens])
 
-    def of_purpose(self, connection: sqlite3.Connection, purpose: str) -> list[Lease]:
-        """The leases that were taken for something."""
-        return _leases(connection.execute(f"SELECT {_FIELDS} FROM leases WHERE purpose=?", (purpose,)).fetchall())  # noqa: S608 - own names
+    def of_purpose(self, purpose: str) -> list[Lease]:
+        """The leases that were taken for a change."""
+        return _leases(self._store.query(f"SELECT {_FIELDS} FROM leases WHERE purpose=?", (purpose,)))  # noqa: S608
 
     def all(self) -> list[Lease]:
-        """Every lease, by key."""
-        return _leases(self._store.query(f"SELECT {_FIELDS} FROM leases ORDER BY key"))  # noqa: S608 - own names
+        """Every lease, sorted by key."""
+        return _leases(self._store.query(f"SELECT {_FIELDS} FROM leases ORDER BY key"))  # noqa: S608
 
     @contextmanager
     def held(
         self, kind: str, keys: Iterable[LeaseKey], who: Session, *, wait_s: float, check: Callable[[], None]
     ) -> Generator[list[int]]:
-        """Leases for the length of a block: waits for others, gives up with RESOURCE_BUSY."""
+        """Hold leases for the length of a block; wait for other holders, and give up with RESOURCE_BUSY."""
         wanted, queue = list(keys), Queue(wait_s, check)
         while True:
             with self._store.transaction() as connection:
@@ -131,7 +134,7 @@ class Leases:
 
 
 class Queue:
-    """The patience of one caller: short pauses first, longer ones later, an end at last."""
+    """One caller's wait for a lease, with exponential backoff and a time limit."""
 
     def __init__(self, wait_s: float, check: Callable[[], None]) -> None:
         self._check, self._pause = check, _FIRST_PAUSE_S
@@ -139,9 +142,9 @@ class Queue:
         self._until = self._started + wait_s
 
     def wait(self, lease: Lease, name: str) -> None:
-        """Pause before the next try, or RESOURCE_BUSY saying what is held, by whom, and how long we waited.
+        """Pause before the next try; past the limit RESOURCE_BUSY with the name, the holder and the time waited.
 
-        The name is the caller's choice: a lease may be on a path that lies outside of the roots.
+        The caller chooses the name: the lease's own key may be a path outside the roots.
         """
         self._check()
         if time.monotonic() >= self._until:
@@ -154,7 +157,7 @@ class Queue:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
 
 
-def _in_the_way(connection: sqlite3.Connection, key: LeaseKey) -> list[Lease]:
+def _conflicting(connection: sqlite3.Connection, key: LeaseKey) -> list[Lease]:
     """Leases on the key, on a tree that holds it and, for a tree, on anything below it."""
     above = _folders_above(key.name)
     marks = ",".join("?" * len(above))
@@ -179,13 +182,13 @@ def _leases(rows: Sequence[tuple[object, ...]]) -> list[Lease]:
 
 @cache
 def _machine() -> str:
-    """This boot of this kernel and this pid namespace: only here does a pid mean what it says."""
+    """This boot and this pid namespace: a pid means nothing outside of them."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _started_at(pid: int) -> str:
-    """When a process began, in the kernel's ticks; empty for one that is gone or only waits to be buried."""
+    """When a process started, in kernel ticks; empty if it is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()
@@ -200,11 +203,16 @@ def _process(pid: int) -> str:
 
 
 def own_process() -> str:
-    """A word for this process that no other, before or after, on this machine or elsewhere, shares."""
+    """An identifier of this process that is unique across machines, boots and reused pids."""
     return _process(os.getpid())
 
 
+def is_local(process: str) -> bool:
+    """Whether a process belongs to this boot and pid namespace, so that its end can be seen."""
+    return process.rsplit("/", 2)[0] == _machine()
+
+
 def alive(process: str) -> bool:
-    """Whether a process may still be at work; of one on another machine only its lease's end tells."""
-    machine, pid, started = process.rsplit("/", 2)
-    return machine != _machine() or _started_at(int(pid)) == started
+    """Whether a process may still be running; one that is not local counts as alive until its leases expire."""
+    _, pid, started = process.rsplit("/", 2)
+    return not is_local(process) or _started_at(int(pid)) == started

@@ -1,15 +1,15 @@
-"""Which rows of the store a caller may see: those that were made within the caller's roots.
+"""Which rows of the store a caller may see: those made within the caller's roots.
 
-One user works on several projects, and all servers and shells of that user share one store. Whatever a call leaves
-there (a handle, a change, a row of the statistics) carries its *root set*: the real paths of the roots it was made
-under. The rule, for everything that reads such rows:
+All servers and shells of a user share one store, though they work on different projects. Whatever a call leaves there
+(a handle, a change, a row of the statistics) carries its *root set*: the real paths of the roots it was made under.
+Everything that reads such rows obeys one rule:
 
     A row is visible where each of its roots lies within one of the reader's.
 
 A server on ~/src sees what a server on ~/src/a left; a server on ~/src/a sees nothing of ~/src/b, and nothing that
 was made on ~/src as a whole. A row without roots, from before rows had them, is visible to no server.
 
-`te` has no roots of its own: te/folder.py says what it stands for. The commands of `llmc` are the person's, who owns
+`te` has no roots of its own; te/folder.py derives a set for it. The commands of `llmc` belong to the person who owns
 the store: they see every row.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # as typing has it; `te` runs a command without importing that
+if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
     from .sqlite import Store
 
 # A condition of a query on rows with roots; its parameter comes from `visible_to`.
@@ -25,7 +25,7 @@ VISIBLE = "({parameter} IS NULL OR roots IN (SELECT value FROM json_each({parame
 
 
 class RootSet:
-    """Roots by their real paths, shown as text; `key` is what a row carries."""
+    """The real paths of some roots, as text; `key` is the form that rows carry."""
 
     def __init__(self, paths: Iterable[str], *, from_above: bool = False) -> None:
         self.paths = tuple(sorted(set(paths)))
@@ -37,7 +37,7 @@ class RootSet:
         return _within(path, self.paths)
 
     def covers(self, key: str) -> bool:
-        """Whether a row that was made under the roots of `key` may be seen."""
+        """Whether a row made under the roots of `key` is visible."""
         if key == self.key:
             return key != ""
         made_under = paths_of(key)
@@ -49,7 +49,7 @@ class RootSet:
 
 
 def visible_to(store: "Store", reader: RootSet | None) -> str | None:
-    """The keys that a reader may see, as the parameter of VISIBLE; None, for a person, means all of them."""
+    """The parameter of VISIBLE: the keys that a reader may see as a JSON array; None means all of them."""
     if reader is None:
         return None
     keys = (str(key) for (key,) in store.query("SELECT roots FROM root_sets"))
@@ -58,7 +58,7 @@ def visible_to(store: "Store", reader: RootSet | None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def paths_of(key: str) -> tuple[str, ...]:
-    """The roots that a row was made under; none for one from before rows had them, or for what is no key."""
+    """The roots that a row was made under; none for a row older than root sets, or an invalid key."""
     import msgspec
 
     try:
@@ -68,7 +68,7 @@ def paths_of(key: str) -> tuple[str, ...]:
 
 
 def folder_of(key: str) -> str:
-    """The same for a person's eye."""
+    """The roots of a key, formatted for people."""
     return ", ".join(paths_of(key)) or "unknown folder"
 
 
@@ -77,5 +77,5 @@ def _within(path: str, roots: Iterable[str]) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """JSON, made by hand: a shown path has no control characters, and `te` starts without a JSON library."""
+    """A JSON string. Shown paths have no control characters, and `te` starts without a JSON library."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,6 +1,10 @@
-"""The tables, as a list of steps: version N of the database is what the first N steps make.
+"""The tables, as a list of migration steps: version N of the database is what the first N steps make.
 
-A step is never changed once released; a new need is a new step at the end.
+A step is never changed once released; a new need is a new step at the end. A server that still runs an older version
+keeps writing to a database that a newer one has migrated, so a new column has a default, and every INSERT names its
+columns (`insert_into`).
+
+`te` reads this at every start, so nothing is imported here.
 """
 
 STEPS: tuple[str, ...] = (
@@ -131,3 +135,9 @@ STEPS: tuple[str, ...] = (
         BEGIN INSERT OR IGNORE INTO root_sets VALUES (new.roots); END;
     """,
 )
+
+
+def insert_into(table: str, columns: tuple[str, ...], *, verb: str = "INSERT") -> str:
+    """The statement that inserts one row, naming its columns; the verb may be INSERT OR IGNORE or INSERT OR REPLACE."""
+    marks = ", ".join("?" * len(columns))
+    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({marks})"

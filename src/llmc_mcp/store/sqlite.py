@@ -1,7 +1,7 @@
-"""The one store: SQLite in the data directory, shared by all servers and shells of a user.
+"""The SQLite database in the data directory, shared by all servers and shells of a user.
 
-WAL, so readers never wait; writers take the lock at once (BEGIN IMMEDIATE) and wait their turn. The payloads of
-handles are files beside the database, so that rows stay small and a page of a big one is a single read.
+In WAL mode readers never wait; writers queue for the write lock (BEGIN IMMEDIATE). The payloads of handles are files
+beside the database, so that rows stay small and a page of a large payload is a single read.
 """
 
 import os
@@ -15,8 +15,8 @@ from ..errors import FeatureUnavailable
 from .data_dir import database_of
 from .schema import STEPS
 
-_WAIT_FOR_WRITERS_S = 30.0
-_LOOK_AGAIN_S = 0.01
+_BUSY_TIMEOUT_S = 30.0
+_RETRY_S = 0.01
 _TOO_NEW = "it was made by a newer version of llmc-mcp"
 
 
@@ -26,7 +26,7 @@ class Store:
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
         self.path = database_of(data_dir)
-        self._lock = threading.RLock()  # whoever is in a transaction may look around in it
+        self._lock = threading.RLock()  # reentrant: code inside a transaction may query
         try:
             os.makedirs(data_dir, mode=0o700, exist_ok=True)
             self._connection = self._open()
@@ -35,13 +35,11 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         existed = os.path.exists(self.path)
-        connection = sqlite3.connect(
-            self.path, timeout=_WAIT_FOR_WRITERS_S, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
             if not existed:
                 os.chmod(self.path, 0o600)
-            _use_a_log(connection)
+            _enable_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA foreign_keys=ON")
             self._migrate(connection)
@@ -51,7 +49,7 @@ class Store:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        """Bring the database to this version; several processes may try at once, one does it."""
+        """Migrate the database to this version; of several processes that try at once, one does it."""
         if _version(connection) == len(STEPS):
             return
         connection.execute("BEGIN IMMEDIATE")
@@ -79,7 +77,7 @@ class Store:
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Generator[sqlite3.Connection]:
-        """A write transaction: all of it or nothing. A `durable` one is on the disk when the block is left."""
+        """A write transaction, committed or rolled back as a whole; `durable` ones are on disk when the block ends."""
         with self._lock:
             try:
                 if durable:
@@ -89,7 +87,7 @@ class Store:
                     yield self._connection
                     self._connection.execute("COMMIT")
                 except BaseException:
-                    if self._connection.in_transaction:  # a full disk ends it without being asked
+                    if self._connection.in_transaction:  # on a full disk SQLite rolls back by itself
                         self._connection.execute("ROLLBACK")
                     raise
                 finally:
@@ -112,17 +110,17 @@ class Store:
             self._connection.close()
 
 
-def _use_a_log(connection: sqlite3.Connection) -> None:
-    """WAL mode. SQLite's own waiting does not cover this statement where two processes open a new database at once."""
-    ends = time.monotonic() + _WAIT_FOR_WRITERS_S
+def _enable_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL mode, retrying: SQLite's busy timeout does not cover two processes creating a database at once."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as exc:
-            if "locked" not in str(exc) or time.monotonic() > ends:
+            if "locked" not in str(exc) or time.monotonic() > deadline:
                 raise
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_RETRY_S)
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -130,7 +128,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, one by one: executescript() would commit the transaction around it."""
+    """Split a script into statements: executescript() would commit the surrounding transaction."""
     text = ""
     for line in script.splitlines(keepends=True):
         text += line

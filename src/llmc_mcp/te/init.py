@@ -6,8 +6,9 @@ pipeline, a redirection or a substitution a program reads, and gets what the com
 
 from collections.abc import Sequence
 
+from ..envelope.programs import WRAPPED
+
 SHELLS = ("bash", "zsh", "fish")
-_WRAPPED = ("grep", "egrep", "fgrep", "rg", "find", "fd", "ls", "git", "pytest", "cat", "head", "tail")
 
 # What the shell prints to when it starts is remembered; a redirection or a pipe is something else.
 _POSIX_START = """\
@@ -84,7 +85,7 @@ _FORMS = {
 def script(shell: str, words: Sequence[str]) -> str:
     """The wrappers and the completion, for a shell to evaluate; `words` are te's own flags and commands."""
     start, wrapper, pid, _ = _FORMS[shell]
-    functions = "".join(wrapper.format(name=name, pid=pid) for name in _WRAPPED)
+    functions = "".join(wrapper.format(name=name, pid=pid) for name in WRAPPED)
     return start.format() + functions + completion(shell, words)
 
 

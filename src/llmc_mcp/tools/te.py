@@ -116,8 +116,6 @@ class _WrappedCommand:
         return self._envelope.as_it_is(budget)
 
     def _note(self, code: int, shown: "CondensedOutput") -> None:
-        from ..envelope.records import INSERT
-
         noted = self._noted
         noted.mode = self._mode
         noted.shown(shown.body(), shown.raw_tokens)
@@ -125,7 +123,7 @@ class _WrappedCommand:
             return
         try:
             with self._ctx.app.store.transaction() as connection:
-                connection.execute(INSERT, noted.row(code))
+                noted.insert(connection, code)
         except FeatureUnavailable as exc:
             self._ctx.warnings.append(exc.message)
 

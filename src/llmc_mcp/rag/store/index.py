@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import tantivy
 
+from ...store.schema import insert_into
 from ..parse import outline
 from ..parse.types import Chunk, Definition, PackedReferences
 from . import layout, rank
@@ -56,6 +57,14 @@ class FileState(msgspec.Struct, frozen=True, array_like=True):
     content: IndexedContent | None = None
 
 
+_INSERT_FILE = insert_into(
+    "files",
+    (
+        *("id", "path", "language", "size", "mtime_ns", "sha256", "generation"),
+        *("state", "broken_line", "chunk_count", "chunks", "outline"),
+    ),
+    verb="INSERT OR REPLACE",
+)
 _NOTHING = IndexedContent("", 0, 0, msgspec.msgpack.encode([]), b"", [], PackedReferences(), [])
 
 
@@ -343,7 +352,7 @@ class IndexWriter:
             *(looked.id, looked.path, content.language, looked.size, looked.mtime_ns, looked.sha256, self.generation),
             *(looked.state, content.broken_line, content.chunk_count, content.chunks, content.outline),
         )
-        self._connection.execute("INSERT OR REPLACE INTO files VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", row)
+        self._connection.execute(_INSERT_FILE, row)
         self._put_derived(looked.id, content)
         for fields in content.documents:
             self._texts().add_document(_document(fields))
@@ -351,14 +360,14 @@ class IndexWriter:
     def _put_derived(self, file: int, content: IndexedContent) -> None:
         """What is found by other keys than the file."""
         names = ((name, file, place) for place, name in enumerate(content.names))
-        self._connection.executemany("INSERT INTO symbols VALUES (?,?,?)", names)
+        self._connection.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
         references = content.references
         if references.record:
             row = (file, references.count, references.mentioned)
-            self._connection.execute("INSERT INTO mentions VALUES (?,?,?)", row)
-            self._connection.execute("INSERT INTO records VALUES (?,?)", (file, references.record))
+            self._connection.execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
+            self._connection.execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
         if content.vectors:
-            self._connection.execute("INSERT INTO vectors VALUES (?,?)", (file, content.vectors))
+            self._connection.execute("INSERT INTO vectors (file, vectors) VALUES (?,?)", (file, content.vectors))
 
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
@@ -374,7 +383,7 @@ class IndexWriter:
         self._begin()
         self._forget(file)
         self._connection.execute("DELETE FROM files WHERE id=?", (file,))
-        self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?)", (file, self.generation))
+        self._connection.execute("INSERT OR REPLACE INTO gone (file, generation) VALUES (?,?)", (file, self.generation))
 
     def forget_text(self, file: int) -> None:
         """Remove what tantivy still has of a file that SQLite has forgotten already."""

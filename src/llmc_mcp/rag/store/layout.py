@@ -201,4 +201,4 @@ def get_word(connection: sqlite3.Connection, key: str) -> str:
 
 def put_meta(connection: sqlite3.Connection, key: str, value: int | str) -> None:
     """Set something in the meta table."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (key, value))
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?,?)", (key, value))
