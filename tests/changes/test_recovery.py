@@ -42,10 +42,10 @@ def half_done(workspace: Workspace, tmp_path: Path) -> Iterator[sqlite3.Connecti
         published = iter(range(100))
         real = steps.Put.publish
 
-        def die_at_the_second(step: steps.Put) -> None:
+        def die_at_the_second(self: steps.Put) -> None:
             if next(published):
                 os._exit(9)
-            real(step)
+            real(self)
 
         steps.Put.publish = die_at_the_second
         app_on(workspace, tmp_path).patching.apply(WHO, crashes.DIFF, False, never)
