@@ -19,6 +19,7 @@ from ...errors import LlmcError
 from ...kernel import syscalls
 from ...kernel.launcher import Launcher, RunningChild
 from ..parse.detect import language_of
+from ..parse.languages import traits_of
 from ..parse.types import Wrong
 from .syntax_child import SyntaxCheck, SyntaxErrors, receive, send
 
@@ -27,9 +28,6 @@ LARGEST_BYTES = 512 * 1024
 _LONGEST_S = 5.0  # a process that takes longer is ended
 _MEMORY = 1 << 30
 _SHOWN = 80
-_EMBEDDING = ("markdown", "rst")  # anything is a document
-_DATA = ("json", "toml", "yaml", "css")
-_UNSURE = ("c", "cpp", "csharp", "swift", "sql", "yaml")  # macros, dialects, templates: their grammars err in real code
 
 
 class Checker:
@@ -49,10 +47,9 @@ class Checker:
 
     def check(self, path: str, before: bytes | None, after: bytes) -> str | None:
         """`ok`, or where the first error is; None where that can't be said, or not soon enough."""
-        from ..parse.languages import LANGUAGES
-
         language = language_of(path, after[:4096])
-        if language in _EMBEDDING or (language not in LANGUAGES and language not in _DATA):
+        reported = traits_of(language).syntax_check
+        if reported == "none":
             return None
         if max(len(after), len(before or b"")) > LARGEST_BYTES or self._closed or syscalls.landlock_abi() == 0:
             return None
@@ -66,7 +63,7 @@ class Checker:
         now, then = asked.answer[0], asked.answer[1] if before is not None else None
         if now is None or (then is None and before is not None):
             return None
-        return _told(after, now, before, then, sure=language not in _UNSURE)
+        return _told(after, now, before, then, sure=reported == "all")
 
     def close(self) -> None:
         """Let the process end."""

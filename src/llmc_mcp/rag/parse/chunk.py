@@ -7,8 +7,7 @@ is gigantic. A piece belongs to the innermost definition that all of it lies in.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .lines import line_starts
-from .types import Chunk, Definition, Span
+from .types import Chunk, Definition, Span, line_starts
 
 TARGET_BYTES = 2_000  # no piece of more than one line is larger
 TARGET_LINES = 60

@@ -6,6 +6,8 @@ looked at with patterns that take time in proportion to it, and no more of it th
 
 import re
 
+from .languages import traits_of
+
 _DOC = 600  # characters of a docstring
 _MOST = 20_000  # characters of a definition that are looked at
 _MOST_COMMENT = 4_000
@@ -29,14 +31,12 @@ _STRING = re.compile(
     r"[ \t]*(?:[;#\r\n]|\Z)"
 )
 _BLOCKS = (("/*", "*/"), ("{-", "-}"), ("--[[", "]]"), ("--[=[", "]=]"), ("@doc", '"""'))
-_HASHES = frozenset({"python", "ruby", "bash", "elixir", "php", "graphql", "hcl", "make"})  # where # begins a comment
-_DASHES = frozenset({"haskell", "lua", "sql"})
 
 
 def doc_of(language: str, text: str) -> str:
     """The first paragraph of a definition's docstring, or of the comment that its text begins with."""
     text = text[:_MOST]
-    return (_docstring(text) if language == "python" else "") or said(_comments(language, text))
+    return (_docstring(text) if traits_of(language).docstring else "") or said(_comments(language, text))
 
 
 def _docstring(text: str) -> str:
@@ -58,7 +58,7 @@ def _docstring(text: str) -> str:
 
 def _comments(language: str, text: str) -> str:
     """The comments that a text begins with; attributes and decorators may stand between them and the code."""
-    marks = ("//", *(["#"] if language in _HASHES else []), *(["--"] if language in _DASHES else []))
+    marks = ("//", traits_of(language).line_comment or "//")
     found: list[str] = []
     until = ""
     for line in text[:_MOST_COMMENT].split("\n"):

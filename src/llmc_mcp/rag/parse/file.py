@@ -4,7 +4,7 @@ import hashlib
 
 from .chunk import chunks
 from .detect import language_of
-from .languages import LANGUAGES
+from .languages import PARSED
 from .parse import first_error, syntax
 from .record import packed
 from .references import find
@@ -18,7 +18,7 @@ def look(path: str, source: bytes) -> ParsedFile:
     """Everything that the index wants to know about a file. Never raises because of what is in it."""
     language = language_of(path, source[:4096])
     found, broken, references = [], 0, PackedReferences()
-    if language in LANGUAGES and not _is_minified(source):
+    if language in PARSED and not _is_minified(source):
         parsed = syntax(language, source)
         found, broken = definitions(parsed), first_error(parsed)
         if parsed.complete and _depth(found) <= _DEEPEST:

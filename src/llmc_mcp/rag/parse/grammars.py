@@ -20,7 +20,7 @@ _MACHINES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64", "amd64": 
 
 def unpack(data_dir: str, languages: Iterable[str] | None = None) -> str:
     """Have grammars (all that the index uses, if not told which) in a folder, and tell where; else OSError."""
-    from .languages import LANGUAGES
+    from .languages import PARSED
 
     place = os.path.join(data_dir, "grammars", version("semble-grammars"))
     machine = f"linux-{_MACHINES.get(platform.machine().lower(), 'unknown')}"
@@ -30,7 +30,7 @@ def unpack(data_dir: str, languages: Iterable[str] | None = None) -> str:
     known = manifest["languages"]
     wanted = {
         entry["file"]: entry
-        for name in languages or LANGUAGES
+        for name in languages or PARSED
         if (entry := known.get(_ALIASES.get(name, name))) is not None
     }
     folder = os.path.join(place, machine)

@@ -10,19 +10,13 @@ from tree_sitter import Language, Node, Query, QueryCursor
 
 from . import bind_c, bind_go, bind_java, bind_python, bind_rust, bind_script
 from .facts import SyntaxFacts
-from .lines import line_starts
+from .languages import traits_of
 from .parse import SyntaxTree, grammar
 from .scan import LITERAL, Mention, scan
 from .scopes import CLASSES, FUNCTIONS, Scopes
-from .types import Binding, Definition, Reference
+from .types import Binding, Definition, Reference, line_starts
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
-# Words in a document or in data are no uses of what they name.
-_NO_CODE = frozenset(
-    {"markdown", "markdown_inline", "rst", "asciidoc", "org", "latex", "typst", "html", "xml", "dtd", "css", "scss"}
-    | {"json", "json5", "jsonc", "yaml", "toml", "ini", "properties", "gitignore", "kdl", "sql", "dockerfile", "jinja2"}
-    | {"make", "cmake", "batch", "gotmpl", "heex", "embedded_template", "graphql", "proto", "wat"}
-)
 _MOST = 40_000  # references of one file; more has only a machine written
 
 
@@ -70,16 +64,24 @@ def _tongue(language: str) -> Tongue:
     }
     binder = _BINDERS.get(language)
     if binder is None:
-        return Tongue(_blanking(tongue), keywords - named, None, frozenset(), True, False, {"this": "()", "self": "()"})
+        return Tongue(
+            query=_blanking(tongue),
+            keywords=keywords - named,
+            bind=None,
+            built_in=frozenset(),
+            open_classes=True,
+            definers=False,
+            selves={"this": "()", "self": "()"},
+        )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
     return Tongue(
-        Query(tongue, queries[language] if queries else binder.QUERY),
-        keywords - named,
-        binder.bind,
-        binder.BUILT_IN,
-        getattr(binder, "OPEN_CLASSES", False),
-        language == "python",
-        getattr(binder, "SELVES", {}),
+        query=Query(tongue, queries[language] if queries else binder.QUERY),
+        keywords=keywords - named,
+        bind=binder.bind,
+        built_in=binder.BUILT_IN,
+        open_classes=getattr(binder, "OPEN_CLASSES", False),
+        definers=bool(traits_of(language).definers),
+        selves=getattr(binder, "SELVES", {}),
     )
 
 
@@ -100,7 +102,7 @@ def _blanking(tongue: Language) -> Query | None:
 
 def find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     """References and bindings of a file; none of a document, or of a text that could not be read in time."""
-    if not syntax.complete or syntax.language in _NO_CODE:
+    if not syntax.complete or not traits_of(syntax.language).is_code:
         return FileReferences([], [])
     try:
         return _find(syntax, definitions)

@@ -1,4 +1,4 @@
-"""What a file defines, read off its syntax tree by the patterns of its language.
+"""What a file defines, read off its syntax tree by the query of its language.
 
 Points are taken apart by index everywhere: `.row` and `.column` of tree-sitter 0.26.0 crash the process sooner or
 later (they hand out a reference that they do not own).
@@ -12,10 +12,9 @@ from typing import NamedTuple
 from tree_sitter import Node, Query, QueryCursor
 
 from .doc import first_paragraph, said, unquoted
-from .languages import LANGUAGES, Patterns
-from .lines import line_starts
+from .languages import LANGUAGES, Language
 from .parse import SyntaxTree, grammar
-from .types import Definition, Span
+from .types import Definition, Span, line_starts
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
 _ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has several
@@ -49,14 +48,14 @@ def definitions(syntax: SyntaxTree) -> list[Definition]:
     found = _matches(syntax, above)
     if LANGUAGES[syntax.language].equations:
         found = _joined(found)
-    elif syntax.language in ("markdown", "rst"):
+    elif LANGUAGES[syntax.language].sections:
         found = _to_the_next(found, len(syntax.source))
     return _Nesting(syntax, above, starts).place(found)
 
 
 def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
-    patterns = LANGUAGES[syntax.language]
-    found: dict[int, tuple[int, _Match]] = {}  # by the name's node: of several patterns that fit the first one counts
+    language = LANGUAGES[syntax.language]
+    found: dict[int, tuple[int, _Match]] = {}  # by the name's node: the first of several matching patterns counts
     functions: dict[int, int] = {}  # of what has one name: its node, and the name's
     wraps: list[_Match] = []
     for pattern, captures in QueryCursor(_query(syntax.language)).matches(syntax.root):
@@ -70,7 +69,7 @@ def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
         key = names[0].id
         if key in found and found[key][0] <= pattern:
             continue
-        one = _named(syntax, patterns, captures, names[0])
+        one = _named(syntax, language, captures, names[0])
         if one is None:
             continue
         if one.kind in _ONE_NAME:
@@ -85,15 +84,15 @@ def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
     return sorted([*wraps, *named], key=lambda one: (one.start, -one.end, one.kind))
 
 
-def _named(syntax: SyntaxTree, patterns: Patterns, captures: dict[str, list[Node]], name: Node) -> _Match | None:
+def _named(syntax: SyntaxTree, language: Language, captures: dict[str, list[Node]], name: Node) -> _Match | None:
     kind, node = next((kind, nodes[0]) for kind, nodes in captures.items() if kind not in _HELPERS)
     if "keyword" in captures:
-        kind = patterns.keywords.get(syntax.text(captures["keyword"][0]))
+        kind = language.keywords.get(syntax.text(captures["keyword"][0]))
         if kind is None:
             return None
     owner = _ungeneric(syntax.text(captures["owner"][0])).strip("?") if "owner" in captures else ""
     text = _plain(syntax.text(name))
-    if patterns.dotted and not owner and name.type != "string":
+    if language.dotted and not owner and name.type != "string":
         owner, text = _parted(text)
     value = captures["value"][0] if "value" in captures else None
     return _Match(node.start_byte, node.end_byte, kind, node, text, owner, value, name.start_byte)
@@ -190,7 +189,7 @@ class _Nesting:
 
     def __init__(self, syntax: SyntaxTree, above: _Above, starts: list[int]) -> None:
         self._syntax = syntax
-        self._patterns: Patterns = LANGUAGES[syntax.language]
+        self._language: Language = LANGUAGES[syntax.language]
         self._above = above
         self._starts = starts
         self._placed: list[Definition] = []
@@ -234,20 +233,20 @@ class _Nesting:
         qualname = (" > " if one.kind == "section" else ".").join(part for part in parts if part)
         kind = one.kind
         if kind == "function" and (
-            (around and around.kind in self._patterns.owners) or (one.owner and self._patterns.dotted)
+            (around and around.kind in self._language.owners) or (one.owner and self._language.dotted)
         ):
             kind = "method"
         elif kind == "variable" and one.name.isupper():
             kind = "constant"
         body = self._body(one)
-        doc = self._docstring(body) if self._patterns.docstring else ""
+        doc = self._docstring(body) if self._language.docstring else ""
         return Definition(one.name, qualname, kind, span, self._signature(one, body), doc or said(comment), parent)
 
     def _body(self, one: _Match) -> Node | None:
         holder = one.value or one.node
         if body := holder.child_by_field_name("body"):
             return body
-        if types := self._patterns.bodies:
+        if types := self._language.bodies:
             return next((child for child in holder.children if child.type in types), None)
         return None
 

@@ -1,5 +1,6 @@
 """What the parts of the index hand each other. Lines count from 1, both ends included; bytes are half open."""
 
+from itertools import accumulate
 from typing import Literal
 
 import msgspec
@@ -79,3 +80,8 @@ class Wrong(msgspec.Struct, frozen=True, array_like=True):
 
     line: int
     missing: str = ""  # what should be there, where the grammar knows
+
+
+def line_starts(source: bytes) -> list[int]:
+    """The first byte of each line, and at the end that of the line after the last. Only \\n ends a line here."""
+    return [0, *accumulate(len(line) + 1 for line in source.split(b"\n"))]

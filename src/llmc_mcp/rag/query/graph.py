@@ -17,8 +17,6 @@ from .resolve import DefinitionPlace, RecordSource, Resolver, Symbol, Value
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _OWN = re.compile(r"~?#\d+")
-_MODULES_ARE_NAMED = frozenset({"python", "go", "rust", "java"})  # who uses a module says its name
-_FAMILIES = (frozenset({"c", "cpp", "objc"}), frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"}))
 
 
 class Files(RecordSource, Protocol):
@@ -218,12 +216,14 @@ class Graph:
                 return "likely"
             # An unknown value's attribute is hardly ever a function of a module where methods have that name, too.
             of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
-            return None if of_modules and self.modules.language(file) in _MODULES_ARE_NAMED else "name_only"
+            return None if of_modules and self.modules.traits(file).modules_are_named else "name_only"
         return None
 
     def _same_language(self, one: int, other: int) -> bool:
-        first, second = self.modules.language(one), self.modules.language(other)
-        return first == second or any({first, second} <= family for family in _FAMILIES)
+        if self.modules.language(one) == self.modules.language(other):
+            return True
+        family = self.modules.traits(one).family
+        return bool(family) and family == self.modules.traits(other).family
 
     def _may_be_overridden(self, value: Value, wanted: DefinitionPlace) -> bool:
         """Whether a call of this method may land in the wanted one, which overrides it."""

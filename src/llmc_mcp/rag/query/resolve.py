@@ -20,10 +20,6 @@ _DEEPEST = 24
 _MOST_BASES = 64
 _HIGHEST = 40  # bases of bases of bases; only a machine, or somebody who means harm, builds higher
 _PRIVATE = "_"
-_OPEN = frozenset({"java", "cpp", "csharp", "kotlin"})
-_SPREAD = frozenset({"go", "rust"})  # languages in which a type's methods may stand in other files of its folder
-# Languages in which a name that nothing binds is of the language or of another project; elsewhere it can be anybody's.
-_STRICT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java"})
 
 
 class Symbol(NamedTuple):
@@ -99,7 +95,7 @@ class Resolver:
 
     def _implicit(self, file: int, reference: Reference) -> list[Value]:
         """Where a method sees its class's names without a receiver, also those that the class inherits."""
-        if reference.inside < 0 or self.modules.language(file) not in _OPEN:
+        if reference.inside < 0 or not self.modules.traits(file).implicit_this:
             return []
         symbols = self._source.symbols(file)
         owner = symbols[reference.inside].qualname
@@ -176,7 +172,7 @@ class Resolver:
             return known
         for sibling in self.modules.siblings(file):
             found += self._definitions(sibling, self._own_members(sibling, -1, name))
-        return found or [ELSEWHERE if self.modules.language(file) in _STRICT else UNKNOWN]
+        return found or [ELSEWHERE if self.modules.traits(file).unbound_is_external else UNKNOWN]
 
     def _exported(self, file: int, name: str, depth: int) -> list[Value]:
         """What a module has under a name, without the files below it; unknown ones are left out."""
@@ -288,14 +284,14 @@ class Resolver:
             if paths := self._bound(target, name):
                 values = _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths)
                 return values if len(values) == 1 else [value._replace(certain=False) for value in values]
-            if self.modules.language(target.file) in _SPREAD and (spread := self._spread_members(target, name)):
+            if self.modules.traits(target.file).methods_in_folder and (spread := self._spread_members(target, name)):
                 return [value._replace(holder=holder) for value in spread]
         return [UNKNOWN]
 
     def _bound(self, target: DefinitionPlace, name: str) -> list[str]:
         """What a class's attribute may be; in some languages a class has several parts."""
         bindings = self._source.record(target.file).bindings
-        if (paths := bindings.get((target.place, name))) or self.modules.language(target.file) not in _SPREAD:
+        if (paths := bindings.get((target.place, name))) or not self.modules.traits(target.file).methods_in_folder:
             return paths or []
         parts = self._class_places(target.file, self.symbol(target).qualname)
         return [path for place in parts for path in bindings.get((place, name), ())]

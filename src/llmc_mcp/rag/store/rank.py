@@ -17,15 +17,13 @@ import msgspec
 import tantivy
 
 from ..parse import words
+from ..parse.languages import DOCUMENT_ENDINGS, traits_of
 from ..parse.types import ParsedFile
 from .embed import Embedding
 from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
 
 Scope = Literal["repo", "docs", "both"]
 Fields = dict[str, list[str | int]]  # a tantivy document that can travel between processes
-
-_DOCS = frozenset({"markdown", "rst", "asciidoc", "org", "tex"})
-_DOC_ENDINGS = frozenset({"md", "mdx", "markdown", "rst", "txt", "adoc", "asciidoc", "org", "tex", "textile", "rdoc"})
 
 
 class Lookup(Protocol):
@@ -84,7 +82,8 @@ SCHEMA = schema()
 
 def scope_of(path: str, language: str) -> Literal["repo", "docs"]:
     """Whether a file is documentation."""
-    return "docs" if language in _DOCS or path.rpartition(".")[2].lower() in _DOC_ENDINGS else "repo"
+    is_document = traits_of(language).is_document or path.rpartition(".")[2].lower() in DOCUMENT_ENDINGS
+    return "docs" if is_document else "repo"
 
 
 def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
