@@ -16,7 +16,7 @@ A match of kind `ignore` is not a definition, whatever later patterns say: an im
 A function inside a type is a method; the patterns need not say so.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -63,11 +63,6 @@ class Language(msgspec.Struct, frozen=True):
     shares_folder: bool = False  # files of one folder see each other's names
     unbound_is_external: bool = False  # a name that nothing binds is built in or of another project
     modules_are_named: bool = False  # a function of a module is called by the module's name or imported by its own
-
-
-def _recognized(endings: str, **traits: Any) -> Language:
-    """A language without a query: its files are recognised and searched as text."""
-    return Language(endings=endings, **{"syntax_check": "none", **traits})
 
 
 _JAVASCRIPT = """
@@ -307,7 +302,7 @@ LANGUAGES: dict[str, Language] = {
         separator=r"\.|->|::",
         type_arguments=True,
     ),
-    "objc": _recognized("m mm", family="c", imports="header", separator=r"\.|->"),
+    "objc": Language(endings="m mm", family="c", imports="header", separator=r"\.|->", syntax_check="none"),
     "kotlin": Language(
         """
 (class_declaration (modifiers (class_modifier "enum")) name: (_) @name) @enum
@@ -405,7 +400,7 @@ LANGUAGES: dict[str, Language] = {
         line_comment="#",
         separator=r"&\.|\.|::",
     ),
-    "perl": _recognized("pl pm", shebang=r"perl"),
+    "perl": Language(endings="pl pm", shebang=r"perl", syntax_check="none"),
     "php": Language(
         """
 (class_declaration name: (_) @name) @class
@@ -634,47 +629,49 @@ LANGUAGES: dict[str, Language] = {
         sections=True,
         syntax_check="none",
     ),
-    "asciidoc": _recognized("adoc asciidoc", is_document=True, is_code=False),
-    "astro": _recognized("astro", family="script", imports="script"),
-    "batch": _recognized("bat cmd", is_code=False),
-    "clojure": _recognized("clj cljs cljc edn"),
-    "cmake": _recognized("cmake", file_names="cmakelists.txt", is_code=False),
-    "css": _recognized("css", is_code=False, syntax_check="all"),
-    "dart": _recognized("dart"),
-    "dockerfile": _recognized("dockerfile", file_names="dockerfile containerfile", is_code=False),
-    "erlang": _recognized("erl hrl"),
-    "fortran": _recognized("f90 f95 f03 f08"),
-    "groovy": _recognized("groovy gradle", file_names="jenkinsfile"),
-    "heex": _recognized("heex", is_code=False),
-    "html": _recognized("html htm xhtml", is_code=False),
-    "ini": _recognized("ini", is_code=False),
-    "json": _recognized("json", is_code=False, syntax_check="all"),
-    "json5": _recognized("json5", is_code=False),
-    "jsonc": _recognized("jsonc", is_code=False),
-    "jsonnet": _recognized("jsonnet libsonnet"),
-    "julia": _recognized("jl"),
-    "just": _recognized("", file_names="justfile"),
-    "kdl": _recognized("kdl", is_code=False),
-    "latex": _recognized("tex sty cls", is_code=False),
-    "nix": _recognized("nix"),
-    "ocaml": _recognized("ml"),
-    "org": _recognized("org", is_document=True, is_code=False),
-    "powershell": _recognized("ps1 psm1"),
-    "properties": _recognized("properties", is_code=False),
-    "r": _recognized("r"),
-    "racket": _recognized("rkt"),
-    "scheme": _recognized("scm ss"),
-    "scss": _recognized("scss", is_code=False),
-    "solidity": _recognized("sol"),
-    "starlark": _recognized("bzl star", file_names="build build.bazel workspace"),
-    "svelte": _recognized("svelte", family="script", imports="script"),
-    "toml": _recognized("toml", file_names="cargo.lock poetry.lock uv.lock", is_code=False, syntax_check="all"),
-    "typst": _recognized("typ", is_code=False),
-    "vim": _recognized("vim"),
-    "vue": _recognized("vue", family="script", imports="script"),
-    "wat": _recognized("wat", is_code=False),
-    "xml": _recognized("xml xsd xsl svg", is_code=False),
-    "yaml": _recognized("yaml yml", is_code=False, syntax_check="new"),
+    "asciidoc": Language(endings="adoc asciidoc", is_document=True, is_code=False, syntax_check="none"),
+    "astro": Language(endings="astro", family="script", imports="script", syntax_check="none"),
+    "batch": Language(endings="bat cmd", is_code=False, syntax_check="none"),
+    "clojure": Language(endings="clj cljs cljc edn", syntax_check="none"),
+    "cmake": Language(endings="cmake", file_names="cmakelists.txt", is_code=False, syntax_check="none"),
+    "css": Language(endings="css", is_code=False, syntax_check="all"),
+    "dart": Language(endings="dart", syntax_check="none"),
+    "dockerfile": Language(
+        endings="dockerfile", file_names="dockerfile containerfile", is_code=False, syntax_check="none"
+    ),
+    "erlang": Language(endings="erl hrl", syntax_check="none"),
+    "fortran": Language(endings="f90 f95 f03 f08", syntax_check="none"),
+    "groovy": Language(endings="groovy gradle", file_names="jenkinsfile", syntax_check="none"),
+    "heex": Language(endings="heex", is_code=False, syntax_check="none"),
+    "html": Language(endings="html htm xhtml", is_code=False, syntax_check="none"),
+    "ini": Language(endings="ini", is_code=False, syntax_check="none"),
+    "json": Language(endings="json", is_code=False, syntax_check="all"),
+    "json5": Language(endings="json5", is_code=False, syntax_check="none"),
+    "jsonc": Language(endings="jsonc", is_code=False, syntax_check="none"),
+    "jsonnet": Language(endings="jsonnet libsonnet", syntax_check="none"),
+    "julia": Language(endings="jl", syntax_check="none"),
+    "just": Language(file_names="justfile", syntax_check="none"),
+    "kdl": Language(endings="kdl", is_code=False, syntax_check="none"),
+    "latex": Language(endings="tex sty cls", is_code=False, syntax_check="none"),
+    "nix": Language(endings="nix", syntax_check="none"),
+    "ocaml": Language(endings="ml", syntax_check="none"),
+    "org": Language(endings="org", is_document=True, is_code=False, syntax_check="none"),
+    "powershell": Language(endings="ps1 psm1", syntax_check="none"),
+    "properties": Language(endings="properties", is_code=False, syntax_check="none"),
+    "r": Language(endings="r", syntax_check="none"),
+    "racket": Language(endings="rkt", syntax_check="none"),
+    "scheme": Language(endings="scm ss", syntax_check="none"),
+    "scss": Language(endings="scss", is_code=False, syntax_check="none"),
+    "solidity": Language(endings="sol", syntax_check="none"),
+    "starlark": Language(endings="bzl star", file_names="build build.bazel workspace", syntax_check="none"),
+    "svelte": Language(endings="svelte", family="script", imports="script", syntax_check="none"),
+    "toml": Language(endings="toml", file_names="cargo.lock poetry.lock uv.lock", is_code=False, syntax_check="all"),
+    "typst": Language(endings="typ", is_code=False, syntax_check="none"),
+    "vim": Language(endings="vim", syntax_check="none"),
+    "vue": Language(endings="vue", family="script", imports="script", syntax_check="none"),
+    "wat": Language(endings="wat", is_code=False, syntax_check="none"),
+    "xml": Language(endings="xml xsd xsl svg", is_code=False, syntax_check="none"),
+    "yaml": Language(endings="yaml yml", is_code=False, syntax_check="new"),
 }
 
 PARSED = {name: language for name, language in LANGUAGES.items() if language.query}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import tantivy
 
-from ..parse import outline
+from ..parse import outline, words
 from ..parse.types import Chunk, Definition, PackedReferences
 from . import layout, rank
 from .embed import Embedding
@@ -162,13 +162,18 @@ class IndexReader:
             self.generation = generation
 
     def search(
-        self, text: str, scope: rank.Scope, files: Collection[int] | None, limit: int, embedding: Embedding | None
+        self,
+        question: words.Question,
+        scope: rank.Scope,
+        files: Collection[int] | None,
+        limit: int,
+        embedding: Embedding | None,
     ) -> rank.RankedChunks:
         """The best chunks for a question."""
         using = embedding if embedding is not None and embedding.name == self.embedding else None
         try:
             return rank.search(
-                self._index.searcher(), self, text, scope=scope, files=files, limit=limit, embedding=using
+                self._index.searcher(), self, question, scope=scope, files=files, limit=limit, embedding=using
             )
         except BaseException as exc:
             if _means_damage(exc):

@@ -152,7 +152,7 @@ def delete(writer: tantivy.IndexWriter, file: int) -> None:
 def search(
     searcher: tantivy.Searcher,
     lookup: Lookup,
-    text: str,
+    question: words.Question,
     *,
     scope: Scope = "repo",
     files: Collection[int] | None = None,
@@ -160,23 +160,22 @@ def search(
     embedding: Embedding | None = None,
 ) -> RankedChunks:
     """The best chunks for a question; `files` restricts it to those files, `embedding` made the index's vectors."""
-    asked = words.question(text)
-    if not asked.words and not asked.names:
+    if not question.words and not question.names:
         return RankedChunks([], 0)
-    seen = look_up(searcher, SCHEMA, lookup, asked, scope, files, embedding)
-    weights = weights_for(asked, embedding)
+    candidates = look_up(searcher, SCHEMA, lookup, question, scope=scope, files=files, embedding=embedding)
+    weights = weights_for(question, embedding)
     by_file = [weights.file.get(name, 0.0) for name in FILE_FEATURES]
     by_chunk = [weights.chunk.get(name, 0.0) for name in CHUNK_FEATURES]
-    file_scores = {file: _dot(by_file, vector) for file, vector in seen.files.items()}
-    chunk_scores = {place: _dot(by_chunk, vector) for place, vector in seen.chunks.items()}
-    return RankedChunks(in_order(seen, file_scores, chunk_scores, limit), len(seen.chunks))
+    file_scores = {file: _dot(by_file, vector) for file, vector in candidates.files.items()}
+    chunk_scores = {place: _dot(by_chunk, vector) for place, vector in candidates.chunks.items()}
+    return RankedChunks(in_order(candidates, file_scores, chunk_scores, limit), len(candidates.chunks))
 
 
 def in_order(
-    seen: Candidates, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
+    candidates: Candidates, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
 ) -> list[ScoredChunk]:
     """The best chunk of each file by the files' scores, then the second of each, and so on."""
-    by_file: dict[int, list[tuple[float, int]]] = {file: [] for file in seen.files}
+    by_file: dict[int, list[tuple[float, int]]] = {file: [] for file in candidates.files}
     for (file, chunk), score in chunk_scores.items():
         by_file[file].append((-score, chunk))
     for places in by_file.values():
@@ -191,9 +190,9 @@ def in_order(
     return made
 
 
-def weights_for(asked: words.Question, embedding: Embedding | None) -> Weights:
+def weights_for(question: words.Question, embedding: Embedding | None) -> Weights:
     """The weights for a question: names have their own, and so has each embedding."""
-    kind = "name" if asked.symbol else "none" if embedding is None else embedding.setting
+    kind = "name" if question.symbol else "none" if embedding is None else embedding.setting
     return _weights()[kind]
 
 
