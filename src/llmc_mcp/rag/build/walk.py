@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...files.off_limits import HiddenPlaces
 from ...kernel import syscalls
 from ...kernel.limits import OWN_MEMORY, limit_own_memory
 from ...policy import NameRules, name_rules
@@ -44,7 +45,8 @@ class WalkRules(msgspec.Struct, frozen=True):
     secret_exceptions: tuple[str, ...] = ()
     refuse_foreign_links: bool = True
     cross_mounts: bool = True
-    leave_out: str = ""  # a folder of the server's own, below the root
+    # The groups of `HiddenPlaces`, as bytes: these travel as JSON, and a path need not be UTF-8.
+    hidden: tuple[tuple[bytes, ...], ...] = ()
     max_file_bytes: int = 1 << 20
     max_files: int = 200_000
 
@@ -67,9 +69,10 @@ class Walk:
     def __init__(self, root: int, rules: WalkRules, ripgrep: str, scratch: str) -> None:
         self.root, self._rules, self._ripgrep, self._scratch = root, rules, ripgrep, scratch
         self._secrets: NameRules = name_rules(rules.secret_names, rules.secret_exceptions)
-        self._at = os.readlink(f"/proc/self/fd/{root}")  # a folder above may be what makes a name secret: ~/.ssh/*
+        # A folder above the root may be what makes a name secret: ~/.ssh/*
+        self._at = os.readlink(f"/proc/self/fd/{root}").rstrip("/")
+        self._hidden = HiddenPlaces(*(tuple(map(os.fsdecode, places)) for places in rules.hidden))
         self._resolve = _NO_LINKS | (0 if rules.cross_mounts else syscalls.RESOLVE_NO_XDEV)
-        self._left_out = os.fsencode(rules.leave_out) + b"/" if rules.leave_out else b""
         self.ignore_files = ""  # what the last walk says of ignore files that are too large
         self.past_limit = 0  # files that the last walk left out because there are too many
 
@@ -79,7 +82,7 @@ class Walk:
         paths: list[bytes] = []
         count = 0
         for path in self._listed(tick):
-            if self._wanted(path):
+            if self._is_allowed(path):
                 paths.append(path)
                 count += 1
             if len(paths) >= 2 * most + _TICK_EVERY:
@@ -103,10 +106,12 @@ class Walk:
             return None
         return WalkedFile(path, info.st_size, info.st_mtime_ns) if stat_bits.S_ISREG(info.st_mode) else None
 
-    def _wanted(self, path: bytes) -> bool:
-        if self._left_out and path.startswith(self._left_out):
-            return False
-        return not self._secrets.covers(f"{self._at}/{os.fsdecode(path)}")
+    def _is_allowed(self, path: bytes) -> bool:
+        real = self._real_path(path)
+        return not self._hidden.cover(real) and not self._secrets.covers(real)
+
+    def _real_path(self, path: bytes) -> str:
+        return f"{self._at}/{os.fsdecode(path)}"
 
     def _listed(self, tick: Callable[[], None]) -> Iterator[bytes]:
         flags = ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
@@ -119,7 +124,9 @@ class Walk:
 
     def _own_rules(self, flags: list[str], tick: Callable[[], None]) -> bytes:
         """The rules of every .ragignore, from the top down: of two that speak of a file, the deeper one decides."""
-        found = sorted(self._ask(tick, *flags, "--glob", RAG_IGNORE.decode()), key=lambda path: path.count(b"/"))
+        listed = self._ask(tick, *flags, "--glob", RAG_IGNORE.decode())
+        visible = (path for path in listed if not self._hidden.cover(self._real_path(path)))
+        found = sorted(visible, key=lambda path: path.count(b"/"))
         rules: list[bytes] = []
         refused: list[bytes] = []
         for path in found:

@@ -75,9 +75,10 @@ class CodeSearch:
 
     def __init__(self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, spec: IndexSpec) -> None:
         self._files = files
+        hidden = tuple(tuple(map(os.fsencode, places)) for places in files.hidden_places)
+        rules = msgspec.structs.replace(spec.rules, hidden=hidden)
 
         def index_of(root: Root) -> RootIndex:
-            rules = msgspec.structs.replace(spec.rules, leave_out=_below(root, data_dir))
             builder = Builder(launcher, root, data_dir, spec._replace(rules=rules), leases)
             return RootIndex(files, root, home_of(data_dir, root.real), builder, spec.embedding)
 
@@ -165,12 +166,6 @@ def _from_each(indexes: list[RootIndex], ask: "Callable[[RootIndex], Answer]") -
     if errors and not answers:
         raise errors[0]
     return answers, missing
-
-
-def _below(root: Root, folder: str) -> str:
-    """Where the server's own folder lies below a root; empty where it does not."""
-    real, top = os.path.realpath(folder), os.fsdecode(root.real).rstrip("/") + "/"
-    return real.removeprefix(top) if real.startswith(top) else ""
 
 
 def _inside(root: Root, other: Root) -> bool:
