@@ -234,15 +234,15 @@ def _stat(walk: Walk, job: Job) -> tuple[int, int]:
 def _content(file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | None) -> IndexedContent:
     documents = rank.documents(file, parsed, data)
     return IndexedContent(
-        parsed.language,
-        parsed.broken_line,
-        len(parsed.chunks),
-        msgspec.msgpack.encode(parsed.chunks),
-        outline.pack(parsed.definitions),
-        [one.name for one in parsed.definitions],
-        parsed.references,
-        documents,
-        rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
+        language=parsed.language,
+        broken_line=parsed.broken_line,
+        chunk_count=len(parsed.chunks),
+        chunks=msgspec.msgpack.encode(parsed.chunks),
+        outline=outline.pack(parsed.definitions),
+        names=[one.name for one in parsed.definitions],
+        references=parsed.references,
+        documents=documents,
+        vectors=rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
     )
 
 

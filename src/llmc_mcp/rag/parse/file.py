@@ -24,7 +24,15 @@ def look(path: str, source: bytes) -> ParsedFile:
         if parsed.complete and _depth(found) <= _DEEPEST:
             references = packed(*find(parsed, found))
     sha256 = hashlib.sha256(source).digest()
-    return ParsedFile(path, language, sha256, found, chunks(source, found), references, broken)
+    return ParsedFile(
+        path=path,
+        language=language,
+        sha256=sha256,
+        definitions=found,
+        chunks=chunks(source, found),
+        references=references,
+        broken_line=broken,
+    )
 
 
 def _is_minified(source: bytes) -> bool:

@@ -64,7 +64,17 @@ def unpack(data: bytes) -> list[Definition]:
     for at, (first, count, start, length) in enumerate(zip(firsts, lines, starts, lengths, strict=True)):
         span = Span(first, first + count, start, start + length)
         signature = signatures[at] or names[at]
-        definitions.append(Definition(names[at], qualname(at), kinds[at], span, signature, "", parents[at]))
+        definitions.append(
+            Definition(
+                name=names[at],
+                qualname=qualname(at),
+                kind=kinds[at],
+                span=span,
+                signature=signature,
+                doc="",
+                parent=parents[at],
+            )
+        )
     return definitions
 
 

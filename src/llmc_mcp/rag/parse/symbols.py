@@ -62,7 +62,9 @@ def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
         names = captures.get("name")
         if names is None:
             for node in captures.get("wrap", ()):
-                wraps.append(_Match(node.start_byte, node.end_byte, "", node, "", "", None))
+                wraps.append(
+                    _Match(start=node.start_byte, end=node.end_byte, kind="", node=node, name="", owner="", value=None)
+                )
             above.add(captures.get("comment", ()), is_comment=True)
             above.add(captures.get("above", ()), is_comment=False)
             continue
@@ -95,7 +97,16 @@ def _named(syntax: SyntaxTree, language: Language, captures: dict[str, list[Node
     if language.dotted and not owner and name.type != "string":
         owner, text = _parted(text)
     value = captures["value"][0] if "value" in captures else None
-    return _Match(node.start_byte, node.end_byte, kind, node, text, owner, value, name.start_byte)
+    return _Match(
+        start=node.start_byte,
+        end=node.end_byte,
+        kind=kind,
+        node=node,
+        name=text,
+        owner=owner,
+        value=value,
+        name_at=name.start_byte,
+    )
 
 
 def _joined(found: list[_Match]) -> list[_Match]:
@@ -240,7 +251,15 @@ class _Nesting:
             kind = "constant"
         body = self._body(one)
         doc = self._docstring(body) if self._language.docstring else ""
-        return Definition(one.name, qualname, kind, span, self._signature(one, body), doc or said(comment), parent)
+        return Definition(
+            name=one.name,
+            qualname=qualname,
+            kind=kind,
+            span=span,
+            signature=self._signature(one, body),
+            doc=doc or said(comment),
+            parent=parent,
+        )
 
     def _body(self, one: _Match) -> Node | None:
         holder = one.value or one.node

@@ -93,7 +93,15 @@ class IndexedFiles:
 
 def _symbols(outline: list[Definition]) -> list[Symbol]:
     return [
-        Symbol(one.name, one.qualname, one.kind, one.parent, one.span.first_line, one.span.last_line, one.signature)
+        Symbol(
+            name=one.name,
+            qualname=one.qualname,
+            kind=one.kind,
+            parent=one.parent,
+            first_line=one.span.first_line,
+            last_line=one.span.last_line,
+            signature=one.signature,
+        )
         for one in outline
     ]
 

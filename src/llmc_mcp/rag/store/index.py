@@ -56,7 +56,16 @@ class FileState(msgspec.Struct, frozen=True, array_like=True):
     content: IndexedContent | None = None
 
 
-_NOTHING = IndexedContent("", 0, 0, msgspec.msgpack.encode([]), b"", [], PackedReferences(), [])
+_NOTHING = IndexedContent(
+    language="",
+    broken_line=0,
+    chunk_count=0,
+    chunks=msgspec.msgpack.encode([]),
+    outline=b"",
+    names=[],
+    references=PackedReferences(),
+    documents=[],
+)
 
 
 class IndexedFile(NamedTuple):
@@ -201,7 +210,15 @@ class IndexReader:
         if not rows:
             return None
         number, path, language, size, sha256, generation, chunks = rows[0]
-        return File(number, path, language, size, sha256, generation, _chunks.decode(chunks))
+        return File(
+            id=number,
+            path=path,
+            language=language,
+            size=size,
+            sha256=sha256,
+            generation=generation,
+            chunks=_chunks.decode(chunks),
+        )
 
     def outline(self, file: int) -> list[Definition]:
         """The definitions of a file; what their docstrings say is not kept."""
@@ -248,7 +265,15 @@ class IndexReader:
         )
         symbols = self._rows("SELECT count(*) FROM symbols")[0][0]
         edges = self._rows("SELECT coalesce(sum(count),0) FROM mentions")[0][0]
-        return Totals(files, chunks, symbols, edges, skipped, languages, size)
+        return Totals(
+            files=files,
+            chunks=chunks,
+            symbols=symbols,
+            edges=edges,
+            skipped=skipped,
+            languages=languages,
+            source_bytes=size,
+        )
 
 
 def _marks(values: Collection[object]) -> str:
