@@ -19,7 +19,7 @@ import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Parser, Tree
 
 from ...store.data_dir import data_directory
-from .types import Wrong
+from .types import SyntaxProblem
 
 PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0.5 s a megabyte
 _SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
@@ -69,12 +69,12 @@ def first_error(syntax: SyntaxTree) -> int:
     return found[0].line if found else 0
 
 
-def errors(syntax: SyntaxTree, most: int = 50) -> list[Wrong] | None:
+def errors(syntax: SyntaxTree, most: int = 50) -> list[SyntaxProblem] | None:
     """The first syntax errors, in order; None where the text could not be read in time."""
     if not syntax.complete:
         return None
     found = islice(_broken(syntax.root), most)
-    return [Wrong(node.start_point[0] + 1, node.type if node.is_missing else "") for node in found]
+    return [SyntaxProblem(node.start_point[0] + 1, node.type if node.is_missing else "") for node in found]
 
 
 def _broken(root: Node) -> Iterator[Node]:

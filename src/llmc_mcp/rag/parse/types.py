@@ -75,7 +75,7 @@ class ParsedFile(msgspec.Struct, frozen=True, array_like=True):
     broken_line: int = 0  # of the first syntax error; 0 for none
 
 
-class Wrong(msgspec.Struct, frozen=True, array_like=True):
+class SyntaxProblem(msgspec.Struct, frozen=True, array_like=True):
     """A syntax error."""
 
     line: int
