@@ -1,4 +1,4 @@
-"""Everything that the index wants to know about one file, from its text alone."""
+"""Parse one file for the index, from its text alone."""
 
 import hashlib
 
@@ -11,11 +11,11 @@ from .references import find
 from .symbols import definitions
 from .types import Definition, PackedReferences, ParsedFile
 
-_DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
+_DEEPEST = 200  # names are looked up outwards, in quadratic time; no handwritten code nests deeper
 
 
 def look(path: str, source: bytes) -> ParsedFile:
-    """Everything that the index wants to know about a file. Never raises because of what is in it."""
+    """Parse a file for the index. Never raises because of its content."""
     language = language_of(path, source[:4096])
     found, broken, references = [], 0, PackedReferences()
     if language in PARSED and not _is_minified(source):
@@ -36,7 +36,7 @@ def look(path: str, source: bytes) -> ParsedFile:
 
 
 def _is_minified(source: bytes) -> bool:
-    """Such a file has names of one letter and no lines: nothing in it is worth a definition."""
+    """A minified file has names of one letter and hardly any lines: its definitions are of no use."""
     return len(source) > 5_000 and len(source) > 500 * (source.count(b"\n") + 1)
 
 

@@ -1,8 +1,8 @@
-"""The names that a file mentions, each with what stands before its dot: one pass over its tokens.
+"""The names that a file mentions, each with its receiver: one pass over its tokens.
 
-The tree says what is no code (strings, comments, names of arguments): that is blanked out. What is left is read
-token by token with a stack of brackets, which is the same for every language and several times faster than asking
-the tree for each name: `Foo(a).bar[0].baz(` mentions Foo, a, `Foo().bar` and `Foo().bar[].baz`, the last as a call.
+The tree tells what is not code (strings, comments, names of arguments): that is blanked out. The rest is read token by
+token with a stack of brackets, which works for every language and is several times faster than querying the tree for
+each name: `Foo(a).bar[0].baz(` mentions Foo, a, `Foo().bar` and `Foo().bar[].baz`, the last as a call.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from .languages import traits_of
 
-UNKNOWN = "?"  # a value that cannot be told
+UNKNOWN = "?"  # a value that is not known
 LITERAL = "'"  # a value of the language itself: text, a number, a list; nothing that a project defines
 
 _IDENTIFIER = r"[A-Za-z_$\x80-\xff][A-Za-z0-9_$\x80-\xff]*"

@@ -1,7 +1,7 @@
 """What a file defines, read off its syntax tree by the query of its language.
 
-Points are taken apart by index everywhere: `.row` and `.column` of tree-sitter 0.26.0 crash the process sooner or
-later (they hand out a reference that they do not own).
+Points are indexed, never accessed by name: `.row` and `.column` of tree-sitter 0.26.0 crash the process sooner or
+later (they return a reference that they do not own).
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node, Query, QueryCursor
 
-from .doc import first_paragraph, said, unquoted
+from .doc import comment_text, first_paragraph, unquoted
 from .languages import LANGUAGES, Language
 from .parse import SyntaxTree, grammar
 from .types import Definition, Span, line_starts
@@ -27,7 +27,7 @@ _ANGLES = re.compile(r"([<>])")
 
 
 class _Match(NamedTuple):
-    """A match in the tree, before it has its place among the others."""
+    """A match of the query, before it is nested among the others."""
 
     start: int
     end: int
@@ -40,7 +40,7 @@ class _Match(NamedTuple):
 
 
 def definitions(syntax: SyntaxTree) -> list[Definition]:
-    """In the order of the text, what is around a thing before it. None of a text that could not be read in time."""
+    """In the order of the text, outer before inner. None of a text that could not be parsed in time."""
     if not syntax.complete:
         return []
     starts = line_starts(syntax.source)
@@ -123,7 +123,7 @@ def _joined(found: list[_Match]) -> list[_Match]:
 
 
 def _to_the_next(found: list[_Match], end: int) -> list[_Match]:
-    """Titles as sections: each goes on to the next one."""
+    """Headings as sections: each extends to the next one."""
     ends = [*(one.start for one in found), end][1:]
     return [
         one._replace(end=stop) if one.node.type == "setext_heading" or one.end < stop else one
@@ -161,7 +161,7 @@ def _ungeneric(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without what marks it as one: :symbol, "quoted", `Foo`."""
+    """A name without its marks: :symbol, "quoted", `Foo`."""
     plain = name.strip()
     if plain[:1] in ('"', "'", "`", "["):
         return plain.strip("\"'`[]")
@@ -169,7 +169,7 @@ def _plain(name: str) -> str:
 
 
 class _Above:
-    """Comments and attributes, to be found by the line that they end on."""
+    """Comments and attributes, by the line that they end on."""
 
     def __init__(self, syntax: SyntaxTree, starts: list[int]) -> None:
         self._source = syntax.source
@@ -179,16 +179,16 @@ class _Above:
     def add(self, nodes: "list[Node] | tuple[()]", is_comment: bool) -> None:
         for node in nodes:
             start, end = node.start_byte, node.end_byte
-            last = bisect_right(self._starts, max(start, end - 1)) - 1  # some grammars count the line's end in
+            last = bisect_right(self._starts, max(start, end - 1)) - 1  # some grammars include the line's end
             self._ending[last] = bisect_right(self._starts, start) - 1, start, is_comment
 
     def of(self, row: int) -> tuple[int, int, str]:
-        """The first row of what stands right above a row, its first byte, and what the comments in it say."""
+        """The first row of what is directly above a row, its first byte, and the text of its comments."""
         source, starts, first, byte, comments = self._source, self._starts, row, -1, list[str]()
         while (ending := self._ending.get(first - 1)) is not None:
             begin, start, is_comment = ending
             if source[starts[begin] : start].strip():
-                break  # it stands behind code
+                break  # it follows code on its line
             if is_comment or source.startswith(b"@doc", start):
                 comments.append(source[start : starts[first]].decode(errors="replace"))
             first, byte = begin, start
@@ -222,7 +222,7 @@ class _Nesting:
         return self._placed
 
     def _wrap_of(self, one: _Match, wraps: list[_Match]) -> _Match | None:
-        """The outermost that ends where the definition ends: others hold more than that."""
+        """The outermost wrapper that ends where the definition ends; others hold more than the definition."""
         for wrap in wraps:
             if wrap.end >= one.end and not self._syntax.source[one.end : min(wrap.end, one.end + 100)].strip(
                 b" \t\r\n;"
@@ -239,7 +239,7 @@ class _Nesting:
         around = self._placed[parent] if parent >= 0 else None
         outer = around.qualname if around else ""
         if len(outer) > _OUTER:
-            outer = "…" + outer[-_OUTER:]  # nested without end, a file would have names without end
+            outer = "…" + outer[-_OUTER:]  # bounds the names of a deeply nested file
         parts = (outer, one.owner, one.name)
         qualname = (" > " if one.kind == "section" else ".").join(part for part in parts if part)
         kind = one.kind
@@ -257,7 +257,7 @@ class _Nesting:
             kind=kind,
             span=span,
             signature=self._signature(one, body),
-            doc=doc or said(comment),
+            doc=doc or comment_text(comment),
             parent=parent,
         )
 

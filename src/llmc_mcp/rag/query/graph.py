@@ -1,4 +1,4 @@
-"""Questions to the graph of symbols: what does a name mean, who uses it, whom does it use.
+"""The graph of symbols: what a name refers to, what uses a definition, what it uses.
 
 Edges are graded. `exact`: imports, scopes and types lead there and nowhere else. `likely`: they lead there among
 others, or an override may be called, or nothing else in the repository has that name. `name_only`: the name is the
@@ -20,7 +20,7 @@ _OWN = re.compile(r"~?#\d+")
 
 
 class Files(RecordSource, Protocol):
-    """What the graph asks of an index."""
+    """What the graph reads of an index."""
 
     def files(self) -> list[tuple[int, str, str]]: ...
     def hashes(self) -> Iterable[tuple[int, bytes]]: ...
@@ -30,14 +30,14 @@ class Files(RecordSource, Protocol):
 
 
 class Use(NamedTuple):
-    """A place where a symbol is used, and how sure that is."""
+    """A place where a symbol is used, and with which confidence."""
 
     file: int
     line: int
     kind: ReferenceKind
     confidence: Confidence
-    inside: int  # the definition that it stands in; -1 for none
-    of: DefinitionPlace | None = None  # which of the wanted definitions; None where only the name is known
+    inside: int  # the enclosing definition; -1 for none
+    of: DefinitionPlace | None = None  # which of the definitions asked for; None if only the name is known
 
 
 class Edge(NamedTuple):
@@ -207,7 +207,7 @@ class Graph:
         return ("likely", overridden) if overridden is not None else None
 
     def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:
-        """Nothing is known of the receiver: the name has to do."""
+        """Grade a use of which only the name is known, not the receiver."""
         if any(self._same_language(file, one.file) for one in wanted):
             if alone:
                 return "likely"
@@ -241,7 +241,7 @@ class Graph:
             return False
         return base in self.resolver.order(DefinitionPlace(method.file, parent))[0]
 
-    # --- whom it uses ------------------------------------------------------------------------------
+    # --- what it uses ------------------------------------------------------------------------------
 
     def within(self, target: DefinitionPlace) -> set[int]:
         """The place of a definition and of everything inside it."""

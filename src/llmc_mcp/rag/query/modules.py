@@ -1,4 +1,4 @@
-"""Which files an import means, for each language's idea of a module."""
+"""The files that an import refers to, by the module system of each language."""
 
 import os
 from collections import defaultdict
@@ -46,7 +46,7 @@ class Modules:
         return traits_of(self.language(file))
 
     def siblings(self, file: int) -> list[int]:
-        """The files that share their names with this one without an import."""
+        """The files whose names this one sees without an import."""
         language = self.language(file)
         if not traits_of(language).shares_folder:
             return []
@@ -59,7 +59,7 @@ class Modules:
         return [one for one in found if self._language[one] == self.language(file)]
 
     def find(self, importer: int, name: str) -> list[int]:
-        """The files that `name` means in `importer`; none where it is not of this repository."""
+        """The files that `name` refers to in `importer`; none if it is not of this repository."""
         match self.traits(importer).imports:
             case "python":
                 return self._find_python(importer, name)

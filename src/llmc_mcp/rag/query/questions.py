@@ -250,16 +250,16 @@ def _users(
     check: Callable[[], None],
 ) -> list[tuple[Site, DefinitionPlace | None]]:
     found: list[tuple[Site, DefinitionPlace | None]] = []
-    told: set[tuple[int, int, DefinitionPlace]] = set()
+    listed: set[tuple[int, int, DefinitionPlace]] = set()
     for target in front:
         for use in known.graph.uses([target], check):
             if use.kind not in kinds or (level > 1 and use.confidence == "name_only"):
-                continue  # what follows from a guess is no longer worth a guess
+                continue  # do not guess on top of a guess
             key = (use.file, use.inside if use.inside >= 0 else -use.line, target)
-            text = lines.at(use.file, use.line) if key not in told else None
+            text = lines.at(use.file, use.line) if key not in listed else None
             if text is None:
                 continue
-            told.add(key)
+            listed.add(key)
             inside = DefinitionPlace(use.file, use.inside) if use.inside >= 0 else None
             name = known.graph.symbol(inside).qualname if inside is not None else ""
             of = known.graph.symbol(target).qualname
@@ -332,7 +332,7 @@ def most_used(known: GraphView, targets: list[DefinitionPlace], check: Callable[
     return max(targets, key=lambda one: counts[one])
 
 
-# --- what is it ------------------------------------------------------------------------------------
+# --- portraits -------------------------------------------------------------------------------------
 
 
 class Portrait(NamedTuple):
@@ -424,16 +424,16 @@ def portrait_of_file(known: GraphView, path: str, most: int, check: Callable[[],
 
 
 def _head_of_file(text: str) -> str:
-    """A file's own words about itself: its docstring or the comment that it begins with."""
+    """The docstring of a file, or the comment that it begins with."""
     text = text.lstrip()
     if text.startswith("#!"):
         text = text.partition("\n")[2].lstrip()
     if quote := _OPENING_QUOTE.match(text):
         end = _END_OF_DOC.search(text, quote.end())
-        said = text[quote.end() : end.start()] if end else ""
+        head = text[quote.end() : end.start()] if end else ""
     else:
-        said = "\n".join(itertools.takewhile(_OPENING_COMMENT.match, text[:_HEAD].split("\n")))
-    return " ".join(_COMMENT_MARK.sub("", said).split())[:600]
+        head = "\n".join(itertools.takewhile(_OPENING_COMMENT.match, text[:_HEAD].split("\n")))
+    return " ".join(_COMMENT_MARK.sub("", head).split())[:600]
 
 
 def _imported(known: GraphView, file: int, lines: _Lines, most: int) -> list[Site]:

@@ -52,9 +52,9 @@ class FileFeatures(NamedTuple):
 CHUNK_FEATURES = ChunkFeatures._fields
 FILE_FEATURES = FileFeatures._fields
 
-_CHUNKS = 150  # candidates that a query over chunks brings
+_CHUNKS = 150  # candidates per query over chunks
 _FILES = 100  # … over files
-_PAIRS = 12  # neighbours of a question that are looked for
+_PAIRS = 12  # adjacent words of a question that are searched as phrases
 _DEEP = 8
 
 _TEST = re.compile(
@@ -263,7 +263,7 @@ class _FieldQueries:
         return self._places(self._any(field, terms, flat=flat))
 
     def phrases(self, pairs: Sequence[tuple[str, str]], idf: Mapping[str, float]) -> dict[tuple[int, int], float]:
-        """The share of neighbours, by their weight, that are neighbours in a chunk too."""
+        """The weighted share of adjacent words that are adjacent in a chunk too."""
         weights = [min(idf[one], idf[other]) for one, other in pairs]
         total = sum(weights)
         if not total:

@@ -1,9 +1,8 @@
-"""What the index holds of a file for searching, and how the answers to a question are ordered.
+"""The searchable documents of a file, and the ranking of search results.
 
-Every chunk and every file is a tantivy document with fields of its own, so that what a whole file is about is not
-drowned by its many chunks. A question is asked of each field; a linear ranker with learned weights (weights.json) adds
-up what fields, path and names say about a file, and a second one picks the chunk. A question that is nothing but a
-name has weights of its own.
+Every chunk and every file is a tantivy document with fields of its own, so that the subject of a whole file is not
+drowned by its many chunks. A query searches each field; a linear ranker with learned weights (weights.json) sums up the
+features of a file, and a second one picks the chunk. A query that is nothing but a name has weights of its own.
 """
 
 from bisect import bisect_right
@@ -27,40 +26,40 @@ Fields = dict[str, list[str | int]]  # a tantivy document that can travel betwee
 
 
 class Lookup(Protocol):
-    """What ranking asks the index's store for."""
+    """What ranking needs from the store of an index."""
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]:
         """Where these files lie, below the root."""
         ...
 
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
-        """What `embed` made of these files."""
+        """The vectors of these files."""
         ...
 
 
 class ScoredChunk(msgspec.Struct, frozen=True):
-    """A chunk that may answer the question, named by its file and its place in the file's list of chunks."""
+    """A candidate chunk, by its file and its index in the file's list of chunks."""
 
     file: int
     chunk: int
-    score: float  # only comparable within one answer
+    score: float  # only comparable within one result
 
 
 class RankedChunks(msgspec.Struct, frozen=True):
-    """An answer's chunks, best first: one of each file, then the files' next ones."""
+    """The chunks of a result, best first: one of each file, then each file's second, and so on."""
 
     chunks: list[ScoredChunk]
     candidates: int
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """What was learned: a weight for each feature."""
+    """A learned weight for each feature."""
 
     file: dict[str, float]
     chunk: dict[str, float]
 
 
-# --- what is indexed -------------------------------------------------------------------------------
+# --- documents -------------------------------------------------------------------------------------
 
 
 def schema() -> tantivy.Schema:
@@ -126,7 +125,7 @@ def vectors(made: Sequence[Fields], embedding: Embedding) -> bytes:
 
 
 def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
-    """For each chunk the names that it is found by: of what it lies in and defines; and, as terms, what it defines."""
+    """For each chunk, the names of its enclosing definition and its own; and, as terms, the names that it defines."""
     starts = [chunk.span.start for chunk in parsed.chunks]
     names: list[list[str]] = [[] for _ in starts]
     defines: list[list[str]] = [[] for _ in starts]
@@ -142,7 +141,7 @@ def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def delete(writer: tantivy.IndexWriter, file: int) -> None:
-    """Removes all documents of a file; by query, for deleting by the term of an unsigned field deletes nothing."""
+    """Remove all documents of a file; by query, because deleting by the term of an unsigned field deletes nothing."""
     writer.delete_documents_by_query(tantivy.Query.term_query(SCHEMA, "file", file))
 
 
@@ -159,7 +158,7 @@ def search(
     limit: int = 10,
     embedding: Embedding | None = None,
 ) -> RankedChunks:
-    """The best chunks for a question; `files` restricts it to those files, `embedding` made the index's vectors."""
+    """The best chunks for a query; `files` restricts it to those files, `embedding` made the index's vectors."""
     if not question.words and not question.names:
         return RankedChunks([], 0)
     candidates = look_up(searcher, SCHEMA, lookup, question, scope=scope, files=files, embedding=embedding)
@@ -180,7 +179,7 @@ def in_order(
         by_file[file].append((-score, chunk))
     for places in by_file.values():
         places.sort()
-        places.extend([(0.0, 0)] if not places else ())  # only the file as a whole matches: its beginning stands for it
+        places.extend([(0.0, 0)] if not places else ())  # only the file as a whole matches: show its beginning
     order = sorted(by_file, key=lambda file: (-file_scores[file], file))
     made: list[ScoredChunk] = []
     nth = 0
@@ -191,7 +190,7 @@ def in_order(
 
 
 def weights_for(question: words.Question, embedding: Embedding | None) -> Weights:
-    """The weights for a question: names have their own, and so has each embedding."""
+    """The weights for a query: names have their own, and so has each embedding."""
     kind = "name" if question.symbol else "none" if embedding is None else embedding.setting
     return _weights()[kind]
 
