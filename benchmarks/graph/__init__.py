@@ -116,7 +116,9 @@ def _score(root: Path, known: GraphView, sample: int) -> Score:
             every: set[Place] = {(graph.path(use.file), use.line) for use in uses}
             exact, right = exact + len(sure), right + len(sure & truth)
             true, found = true + len(truth), found + len(every & truth)
-    return Score(len(chosen), exact, right, true, found, ours, theirs)
+    return Score(
+        symbols=len(chosen), exact=exact, exact_right=right, true=true, found=found, ours_ms=ours, theirs_ms=theirs
+    )
 
 
 def _chosen(known: GraphView, sample: int) -> list[tuple[DefinitionPlace, int, int, set[Place]]]:

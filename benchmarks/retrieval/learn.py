@@ -63,11 +63,13 @@ def annotated_cases(indexed: Iterable[tuple[annotated.Repository, Corpus]], embe
     cases: list[Case] = []
     for repository, corpus in indexed:
         for query in repository.queries:
-            asked = words.question(query.text)
-            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, asked, "repo", None, embedding)
+            question = words.question(query.text)
+            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, question, scope="repo", embedding=embedding)
             right = [float(corpus.files[file].path in query.targets) for file in seen.files]
             rows = np.array(list(seen.files.values())).reshape(-1, len(FILE_FEATURES))
-            cases.append(Case(repository.name, query.category, asked.symbol, rows, np.array(right), len(query.targets)))
+            cases.append(
+                Case(repository.name, query.category, question.symbol, rows, np.array(right), len(query.targets))
+            )
     return cases
 
 
@@ -77,8 +79,8 @@ def docstring_cases(packages: Iterable[docstrings.Package], embedding: Embedding
     for package in packages:
         corpus = Corpus(package.sources, embedding)
         for item in package.items:
-            asked = words.question(item.text)
-            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, asked, "repo", None, embedding)
+            question = words.question(item.text)
+            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, question, scope="repo", embedding=embedding)
             inside = [(at, row) for at, row in seen.chunks.items() if corpus.files[at[0]].path == item.path]
             right = np.array([float(corpus.covers(*at, item.first, item.last)) for at, _ in inside])
             if 0 < right.sum() < len(right):

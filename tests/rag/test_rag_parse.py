@@ -13,7 +13,7 @@ from llmc_mcp.rag.parse.chunk import chunks
 from llmc_mcp.rag.parse.detect import language_of
 from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.parse.grammars import unpack
-from llmc_mcp.rag.parse.languages import LANGUAGES
+from llmc_mcp.rag.parse.languages import PARSED
 from llmc_mcp.rag.parse.parse import first_error, syntax
 from llmc_mcp.rag.parse.symbols import definitions
 from llmc_mcp.rag.parse.types import Definition
@@ -473,7 +473,7 @@ def test_documents_have_sections() -> None:
     assert [(one.name, one.span.first_line, one.span.last_line) for one in found] == [("Title", 1, 5), ("Sub", 6, 9)]
 
 
-@pytest.mark.parametrize("language", sorted(LANGUAGES))
+@pytest.mark.parametrize("language", sorted(PARSED))
 def test_every_language_takes_anything(language: str) -> None:
     chaos = random.Random(language)
     words = [

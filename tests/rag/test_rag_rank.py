@@ -118,8 +118,9 @@ class Shelf:
     def search(
         self, text: str, scope: rank.Scope = "repo", files: Collection[int] | None = None, limit: int = 10
     ) -> list[rank.ScoredChunk]:
-        searcher = self.index.searcher()
-        return rank.search(searcher, self, text, scope=scope, files=files, limit=limit, embedding=self.embedding).chunks
+        searcher, question = self.index.searcher(), words.question(text)
+        ranked = rank.search(searcher, self, question, scope=scope, files=files, limit=limit, embedding=self.embedding)
+        return ranked.chunks
 
     def found(self, text: str, scope: rank.Scope = "repo", files: Collection[int] | None = None) -> list[str]:
         return [self.names[one.file] for one in self.search(text, scope, files)]

@@ -224,6 +224,24 @@ def test_a39_what_is_hidden_can_be_neither_read_nor_found(home: Client) -> None:
     assert "plan.txt" not in names
 
 
+def test_a39_what_is_hidden_is_not_in_the_code_index(home: Client, workspace: Workspace) -> None:
+    workspace.file("private/vault.py", "def open_the_vault():\n    return combination_of_the_vault()\n")
+    workspace.file("deep/er/.ragignore", "x" * 70_000)  # so large that a walk which reads it says so
+    workspace.file("shop.py", "def open_the_shop():\n    return 1\n")
+    assert "open_the_shop" in home.call("rag_search", query="open_the_shop", scope="both").text
+    assert home.call("inspect", symbol="open_the_vault").code == "NOT_FOUND"
+    for tool, arguments in (
+        ("rag_where_used", {"symbol": "combination_of_the_vault"}),
+        ("rag_search", {"query": "open_the_vault", "scope": "both"}),
+        ("rag_plan", {"query": "open_the_vault"}),
+        ("rag_stats", {}),
+    ):
+        text = home.call(tool, **arguments).text
+        assert "vault.py" not in text, (tool, text)
+        assert "deep/er" not in text, (tool, text)
+    assert done(home.call("rag_stats"))["files"] == 2  # open.txt and shop.py
+
+
 def test_a39_a_root_that_was_named_inside_is_served(workspace: Workspace, tmp_path: Path) -> None:
     workspace.file(".config/editor/init.lua", "lua\n")
     workspace.file(".config/gh/hosts.yml", f"{SECRET}\n")

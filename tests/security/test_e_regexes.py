@@ -166,7 +166,7 @@ WORK: dict[str, Callable[[str], object]] = {
     "words": words.take_apart,
     "a question": lambda text: words.question(text[: words.LONGEST_QUERY]),
     "a docstring": lambda text: doc.doc_of("python", text),
-    "a comment": doc.said,
+    "a comment": doc.comment_text,
     "a path under a glob": lambda text: Glob("**/*a*a*a*b").fits(text),
     "a path under a name's glob": lambda text: _glob_matcher("*a*a*a*b/*c")(text.encode()),
     "an edit": edited_with_both_ends,

@@ -178,11 +178,13 @@ class Filesystem:
         return self._below_roots(self.access.own_code)
 
     def _is_kept_secret(self, path: str) -> bool:
-        """Whether a real path is hidden from everybody and not below a root that the operator named inside it."""
-        return any(
-            is_below(path, secret) and not any(is_below(root, secret) and is_below(path, root) for root in self._named)
-            for secret in self._kept_secret
-        )
+        """Whether a real path is one that nobody may see, unless the operator named a root in there."""
+        return self.hidden_places.keep_secret(path)
+
+    @cached_property
+    def hidden_places(self) -> off_limits.HiddenPlaces:
+        """What lies below the roots and no tool may look into."""
+        return off_limits.HiddenPlaces((self._hidden,) if self._hidden else (), self._kept_secret, self._named)
 
     @cached_property
     def _named(self) -> tuple[str, ...]:
@@ -455,7 +457,7 @@ class Filesystem:
             os.close(handle)
 
     def _is_hidden(self, path: str) -> bool:
-        return (self._hidden is not None and is_below(path, self._hidden)) or self._is_kept_secret(path)
+        return self.hidden_places.cover(path)
 
     def walk(
         self,

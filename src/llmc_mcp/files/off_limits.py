@@ -8,6 +8,7 @@ import os
 import pwd
 import sys
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from .. import PACKAGE_HOME
 
@@ -103,3 +104,24 @@ def outermost(paths: Iterable[str]) -> list[str]:
     """The paths that are not inside another one."""
     paths = list(dict.fromkeys(paths))
     return [path for path in paths if not any(path != other and is_below(path, other) for other in paths)]
+
+
+class HiddenPlaces(NamedTuple):
+    """Real paths that no tool may look into, with everything below them."""
+
+    own_data: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()  # a root that the operator named inside a secret place is served all the same
+
+    def cover(self, path: str) -> bool:
+        """Whether a real path is hidden."""
+        return is_below_any(path, self.own_data) or self.keep_secret(path)
+
+    def keep_secret(self, path: str) -> bool:
+        """Whether a real path is hidden for another reason than that it holds the server's data."""
+        if not path.startswith(self.secrets):  # one call for all of them: an index asks this for every file
+            return False
+        return any(
+            is_below(path, secret) and not any(is_below(root, secret) and is_below(path, root) for root in self.roots)
+            for secret in self.secrets
+        )

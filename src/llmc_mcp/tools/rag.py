@@ -113,18 +113,18 @@ def rag_stats(ctx: Context) -> IndexStats:
     totals = [one.totals for one in stats if one.totals is not None]
     updated = max((one.updated for one in stats), default=0.0)
     return IndexStats(
-        sum(one.files for one in totals),
-        sum(one.chunks for one in totals),
-        sum(one.symbols for one in totals),
-        sum(one.edges for one in totals),
-        _summed(one.languages for one in totals),
-        sum(one.bytes for one in stats),
-        sum(one.source_bytes for one in totals),
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(updated)) if updated else None,
-        sum(one.changing for one in stats),
-        ", ".join(dict.fromkeys(one.embedding for one in stats if one.embedding)) or "none",
-        _summed(one.skipped for one in totals),
-        [f"{one.root.shown}: {note}" for one in stats for note in one.notes],
+        files=sum(one.files for one in totals),
+        chunks=sum(one.chunks for one in totals),
+        symbols=sum(one.symbols for one in totals),
+        edges=sum(one.edges for one in totals),
+        languages=_summed(one.languages for one in totals),
+        index_bytes=sum(one.bytes for one in stats),
+        source_bytes=sum(one.source_bytes for one in totals),
+        updated_iso=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(updated)) if updated else None,
+        stale_files=sum(one.changing for one in stats),
+        embedding=", ".join(dict.fromkeys(one.embedding for one in stats if one.embedding)) or "none",
+        skipped=_summed(one.skipped for one in totals),
+        notes=[f"{one.root.shown}: {note}" for one in stats for note in one.notes],
     )
 
 

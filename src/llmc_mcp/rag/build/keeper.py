@@ -1,7 +1,8 @@
-"""The process that keeps one index: builds it, follows the changes of its root, answers requests on its pipes.
+"""The process that builds one index, follows the changes of its root and answers requests.
 
 It reads hostile files with grammars written in C, so it runs confined: it can read the root and write the folder of the
-index, nothing else. Requests are lines of JSON on stdin, what it tells are lines on stdout; when stdin closes, it ends.
+index, nothing else. Requests are lines of JSON on stdin, reports are lines on stdout; it exits when stdin closes.
+Index updates are debounced, and flushed before a query.
 """
 
 import os
@@ -20,15 +21,15 @@ from .parser_pool import Job, ParserPool
 from .walk import Walk, WalkedFile, WalkRules
 from .watch import Watch
 
-_QUIET_S, _LONGEST_S = 0.5, 2.0  # changes come in bursts: act when it is quiet, no later than that, or when asked
-_WALK_EVERY_S = 60.0  # a watched root is walked that often all the same: an empty folder has no watch
+_QUIET_S, _LONGEST_S = 0.5, 2.0  # debounce: after the last change, and at the latest
+_WALK_EVERY_S = 60.0  # a watched root is still walked: an empty folder has no watch
 _WALK_UNWATCHED_S = 3.0
-_WALK_SHARE = 20  # the time between walks is so many times what a walk takes
+_WALK_SHARE = 20  # the interval between walks, in durations of a walk
 _COMMIT_FILES = 2_000
 _TELL_S = 0.1
 _NICE = 5
-_ALONE = 3  # so many files are looked at by one worker
-_CLOCK_NS = 20_000_000  # the time of a folder's last change may be that much behind
+_ALONE = 3  # up to this many files, one worker is enough
+_CLOCK_NS = 20_000_000  # how far the modification time of a folder may lag
 _REMEMBERED = 10_000  # names of ignored files
 
 
@@ -44,9 +45,9 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class KeeperRequest(msgspec.Struct, frozen=True):
-    """A line on stdin: `refresh` walks and compares, or looks at `paths` only; `full` builds anew.
+    """A line on stdin: `refresh` compares the index with the files, or with `paths` only; `full` builds anew.
 
-    `stop` takes the request of that id back. `ping` is done when all changes before it are in the index.
+    `stop` cancels the request of that id. `ping` is done when all changes before it are in the index.
     """
 
     id: int
@@ -57,7 +58,7 @@ class KeeperRequest(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line on stdout: what it is doing, and for which request; `done` tells that it is through with it."""
+    """A line on stdout: progress, and for which request; `done` marks the last one."""
 
     id: int = 0
     busy: bool = False
@@ -72,11 +73,11 @@ class News(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
     walks: str = ""  # why changes are found by walking
     past_limit: int = 0
-    ignore_files: str = ""  # what is said of those that are too large
+    ignore_files: str = ""  # which ones are too large
 
 
 class _BuildCancelled(Exception):
-    """Nobody wants the answer any more."""
+    """The request was cancelled."""
 
 
 class Keeper:
@@ -93,17 +94,17 @@ class Keeper:
         self._rest = b""
         self._requests: list[KeeperRequest] = []
         self._now = News()
-        self._told = 0.0
-        self._asked = time.monotonic()
+        self._reported_at = 0.0
+        self._last_request = time.monotonic()
         self._walked, self._walk_took = 0.0, 0.0
         self._closed = False
-        self._walk_wanted = False  # something changed of which only a walk can tell what it means
-        self._unsure: set[bytes] = set()  # names that are new since the last walk: it will tell if they are ignored
-        self._ignored: set[bytes] = set()  # files that changed and that a walk did not find: no reason for another one
-        self._waiting: list[KeeperRequest] = []  # who waits for the changes that are being taken in
+        self._walk_wanted = False  # a change that only a walk can resolve
+        self._unsure: set[bytes] = set()  # new names since the last walk, which decides whether they are ignored
+        self._ignored: set[bytes] = set()  # changed files that a walk did not list: no reason for another walk
+        self._waiting: list[KeeperRequest] = []  # pings that wait for the changes being indexed
 
     def run(self) -> None:
-        """Until stdin closes or nobody has asked for a long time."""
+        """Serve until stdin closes or no request has come for a long time."""
         poll = select.poll()
         poll.register(0, select.POLLIN)
         if self._watch.fd >= 0:
@@ -113,20 +114,20 @@ class Keeper:
             self._hear(ready=0 in ready)
             now = time.monotonic()
             if self._requests:
-                self._asked = now
+                self._last_request = now
                 self._answer(self._requests.pop(0))
             elif self._watch.fd in ready:
                 self._follow()
             elif self._walk_due(now):
                 self._do(self._idle(), lambda: self._update(None))
-            elif now - self._asked > self._setup.idle_s:
+            elif now - self._last_request > self._setup.idle_s:
                 break
         self._workers.close()
 
-    # --- the line to the server ------------------------------------------------------------------
+    # --- the pipes to the server -----------------------------------------------------------------
 
     def _tell(self, news: News) -> None:
-        self._now, self._told = news, time.monotonic()
+        self._now, self._reported_at = news, time.monotonic()
         try:
             os.write(1, msgspec.json.encode(news) + b"\n")
         except BrokenPipeError:
@@ -140,24 +141,24 @@ class Keeper:
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._requests += map(self._decoder.decode, lines)
 
-    def _taken_back(self, number: int) -> bool:
-        """Whether somebody asked to stop this; whatever else was asked for is done all the same."""
+    def _cancelled(self, number: int) -> bool:
+        """Whether this request was cancelled; other requests stay queued."""
         stops = [request for request in self._requests if request.do == "stop" and request.id == number]
         for request in stops:
             self._requests.remove(request)
         return bool(stops and number)
 
     def _tick(self) -> None:
-        """Called often while something takes long."""
+        """Called often during long work: read requests, report progress, stop if cancelled."""
         self._hear(ready=bool(select.select([0], [], [], 0)[0]))
-        if self._closed or self._taken_back(self._now.id):
+        if self._closed or self._cancelled(self._now.id):
             raise _BuildCancelled
-        if time.monotonic() - self._told > _TELL_S:
+        if time.monotonic() - self._reported_at > _TELL_S:
             self._tell(self._now)
 
     def _patience(self) -> float:
         now = time.monotonic()
-        ends = [self._asked + self._setup.idle_s, self._next_walk()]
+        ends = [self._last_request + self._setup.idle_s, self._next_walk()]
         return 0.0 if self._requests else max(min(ends) - now, 0.0) + 0.001
 
     def _next_walk(self) -> float:
@@ -169,16 +170,16 @@ class Keeper:
     def _walk_due(self, now: float) -> bool:
         return now >= self._next_walk()
 
-    # --- what is asked ---------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def _answer(self, request: KeeperRequest) -> None:
         if request.do == "ping":
             self._catch_up(request)
             return
-        if request.do == "stop":  # what it meant is over
+        if request.do == "stop":  # the request has ended
             return
         start = msgspec.structs.replace(self._idle(), id=request.id)
-        if self._taken_back(request.id):
+        if self._cancelled(request.id):
             self._tell(msgspec.structs.replace(start, done=True, failed="stopped"))
             return
         if request.full:
@@ -187,7 +188,7 @@ class Keeper:
             self._do(start, lambda: self._update(request.paths or None, sure=True))
 
     def _do(self, start: News, work: Callable[[], None]) -> None:
-        """Run something, and tell how it ended."""
+        """Run something under the lock of the index, and report how it ended."""
         self._tell(msgspec.structs.replace(start, busy=True))
         try:
             with self._home.writing(self._tick):
@@ -203,15 +204,15 @@ class Keeper:
         except (OSError, ValueError) as exc:  # a full disk, most likely
             end = {"busy": False, "done": True, "failed": f"{type(exc).__name__}: {exc}"[:300]}
             lost = True
-        self._walk_wanted |= lost  # what was not taken in, only a walk finds again
+        self._walk_wanted |= lost  # only a walk finds again what was not indexed
         self._workers.keep(1)
         self._tell(msgspec.structs.replace(self._now, **end))
 
     def _catch_up(self, ping: KeeperRequest) -> None:
-        """Take in what changed until now, and tell all who asked for that."""
+        """Index all changes so far, then answer every ping."""
         self._waiting = [ping, *(request for request in self._requests if request.do == "ping")]
         self._requests = [request for request in self._requests if request.do != "ping"]
-        if not self._walked:  # nothing is watched before that
+        if not self._walked:  # nothing is watched before the first walk
             self._tell_waiting("not compared with the files yet")
             return
         paths = self._changes(0.0)
@@ -233,12 +234,12 @@ class Keeper:
             self._tell(msgspec.structs.replace(self._idle(), id=request.id, done=True, failed=failed))
 
     def _idle(self) -> News:
-        """What there is to tell while nothing is done."""
+        """The report while nothing is being done."""
         walk = self._walk
         return News(walks=self._watch.reason, past_limit=walk.past_limit, ignore_files=walk.ignore_files)
 
     def _follow(self) -> None:
-        """Take in what changed, once it is quiet."""
+        """Index what changed, debounced."""
         self._tell(msgspec.structs.replace(self._idle(), busy=True))
         paths = self._changes(_QUIET_S)
         walk = self._walk_wanted and self._may_walk(time.monotonic())
@@ -249,7 +250,7 @@ class Keeper:
             self._tell(self._idle())
 
     def _changes(self, quiet: float) -> set[bytes]:
-        """Files that changed, once there was no further change for so long, or once somebody asks."""
+        """Files that changed, once `quiet` seconds pass without another change, or a request comes."""
         paths: set[bytes] = set()
         until = time.monotonic() + _LONGEST_S
         heard = [self._watch.fd, 0] if quiet else [self._watch.fd]
@@ -264,7 +265,7 @@ class Keeper:
         return paths
 
     def _may_walk(self, now: float) -> bool:
-        """Whether a walk for the sake of some new names is not too much."""
+        """Whether enough time has passed since the last walk to afford another."""
         return now >= self._walked + _WALK_SHARE * self._walk_took
 
     # --- the work --------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ class Keeper:
         self._now = msgspec.structs.replace(self._now, **what)
 
     def _update(self, paths: Sequence[bytes] | None, *, sure: bool = False) -> None:
-        """Bring the index up to date, wholly or for some files; `sure` for those who can't wait for the next walk."""
+        """Bring the index up to date, wholly or for some files; `sure` does not wait for the next walk."""
         if not self._walked:
             paths = None
         build = self._home.current()
@@ -309,13 +310,13 @@ class Keeper:
             self._look(writer, jobs)
             writer.commit()
             self._note(changed=len(jobs))
-            self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # what follows is tidying
+            self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # the rest is cleaning up
             self._tell_waiting("")
         finally:
             writer.close()
 
     def _some(self, paths: Sequence[bytes], writer: IndexWriter, sure: bool) -> tuple[list[Job] | None, list[int]]:
-        """What to look at and what is gone, of some files; no list where a walk has to tell now what is ignored."""
+        """What to parse and what to drop, of some files; None if a walk has to decide now what is ignored."""
         known = writer.known(paths)
         jobs: list[Job] = []
         dropped: list[int] = []
@@ -381,7 +382,7 @@ class Keeper:
 
 
 def main() -> None:
-    """Read the setup, then serve; whoever calls the server comes first."""
+    """Read the setup, then serve, at a lower priority than the server."""
     os.nice(_NICE)
     line = b""
     while not line.endswith(b"\n"):

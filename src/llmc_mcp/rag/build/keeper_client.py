@@ -1,4 +1,4 @@
-"""The server's end of the line to the process that keeps an index: starts it, asks, and knows what it told last."""
+"""The client of the indexing process: starts it, sends requests, and keeps its latest report."""
 
 import os
 import select
@@ -26,20 +26,20 @@ _POLL_S = 0.05
 _FOREVER_S = 1e9
 _LAST_WORDS = 2_000
 _MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
-_KEPT = 100  # outcomes are remembered for those who ask late
-_DEAF_S = 5.0  # a process that reads nothing for so long, while its line is full, is given up
-_SILENT_S = 300.0  # so is one that is at work and says nothing for so long
+_KEPT = 100  # outcomes kept for waiters that come late
+_DEAF_S = 5.0  # give up on a process that does not read a full pipe for this long
+_SILENT_S = 300.0  # … and on one that is busy and reports nothing for this long
 
 
 class IndexSpec(NamedTuple):
-    """What an index should hold."""
+    """What to index, and with which embedding."""
 
     rules: WalkRules
     embedding: str
 
 
 class Builder:
-    """One index's keeper; safe from any thread. The first request starts its process, and the first after its end."""
+    """The indexing process of one root; safe from any thread. A request starts it if it is not running."""
 
     def __init__(self, launcher: Launcher, root: Root, data_dir: str, wanted: IndexSpec, leases: Leases) -> None:
         self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
@@ -49,11 +49,11 @@ class Builder:
         self._child: RunningChild | None = None
         self._stdin = -1
         self._last_id = 0
-        self._whole = 0  # the id of the request for the whole index that is under way
-        self._waiters: dict[int, int] = {}  # how many wait for what came of a request
-        self._goes_on: set[int] = set()  # requests of which somebody was told that they go on without him
-        self._stopped: set[int] = set()  # requests that nobody wants any more
-        self._pending: dict[int, RunningChild] = {}  # whom a request was handed to
+        self._whole = 0  # id of the running request for the whole index
+        self._waiters: dict[int, int] = {}  # by request: how many threads wait for its outcome
+        self._goes_on: set[int] = set()  # requests that continue although their waiter has timed out
+        self._stopped: set[int] = set()  # cancelled requests
+        self._pending: dict[int, RunningChild] = {}  # by request: the process that has it
         self._outcomes: dict[int, News] = {}
         self._news = News()
         self._heard = 0.0
@@ -62,18 +62,18 @@ class Builder:
 
     @property
     def news(self) -> News:
-        """What it told last."""
+        """The latest report."""
         return self._news
 
     @property
     def running(self) -> bool:
-        """Whether it watches the root right now."""
+        """Whether the process is running."""
         return self._child is not None
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def refresh(self, who: Session, *, full: bool = False, why: str = "") -> int:
-        """Ask for the whole index to be brought up to date, or to be built anew; returns what to wait for, once."""
+        """Bring the whole index up to date, or build it anew; returns a ticket to wait for, once."""
         with self._changed:
             if self._whole and not full:
                 return self._join(self._whole)
@@ -87,32 +87,32 @@ class Builder:
             return self._join(request.id)
 
     def look_at(self, paths: Sequence[bytes]) -> int:
-        """Ask for some files to be looked at again."""
+        """Index some files again; returns a ticket."""
         with self._changed:
             self._last_id += 1
             self._send(KeeperRequest(self._last_id, "refresh", paths=list(paths)))
             return self._join(self._last_id)
 
     def ping(self) -> int:
-        """The index is used: it should hold all changes so far. Returns what to wait for; 0 if nobody keeps it."""
+        """Flush all changes so far into the index; returns a ticket, 0 if the process is not running."""
         with self._changed:
             if self._child is None:
                 return 0
             self._last_id += 1
             try:
                 self._write(KeeperRequest(self._last_id, "ping"), self._child)
-            except BrokenPipeError:  # whoever listens will notice, too
+            except BrokenPipeError:  # the listening thread will notice, too
                 self._hang_up()
                 return 0
             return self._join(self._last_id)
 
     def stop(self, ticket: int) -> None:
-        """Give up a request that its last waiter took back; the index stays as it was."""
+        """Cancel a request unless others wait for it; the index stays as it was."""
         with self._changed:
             if self._waiters.get(ticket) or ticket in self._goes_on or ticket in self._outcomes:
                 return
             self._stopped.add(ticket)
-            if ticket == self._whole:  # whoever comes now starts anew
+            if ticket == self._whole:  # the next caller starts a new one
                 self._whole = 0
             child = self._pending.get(ticket)
             if child is not None and child is self._child:
@@ -123,7 +123,7 @@ class Builder:
             self._changed.notify_all()
 
     def wait(self, ticket: int, until: float, check: Callable[[], None]) -> News | None:
-        """What came of a request; None while it is under way and time is up: then it goes on."""
+        """The outcome of a request; None if time is up first: the request continues."""
         with self._changed:
             try:
                 while ticket not in self._outcomes:
@@ -147,7 +147,7 @@ class Builder:
             del self._waiters[ticket]
 
     def close(self) -> None:
-        """Let it end."""
+        """End the process."""
         with self._changed:
             self._closed = True
             self._hang_up()
@@ -170,7 +170,7 @@ class Builder:
                 self._see_through(request, tokens, check)
         except LlmcError as exc:
             self._settle(request.id, News(id=request.id, done=True, failed=exc.message, hint=exc.hint or ""))
-        except Exception as exc:  # noqa: BLE001 - whatever it was, somebody waits for this request
+        except Exception as exc:  # noqa: BLE001 - whatever it is, a caller waits for this request
             why = f"{type(exc).__name__}: {exc}"[:300]
             self._settle(request.id, News(id=request.id, done=True, failed=why))
 
@@ -189,14 +189,14 @@ class Builder:
                 self._leases.renew(tokens)
 
     def _over(self, ticket: int) -> bool:
-        """Whether a request is settled, or nobody will settle it any more; takes a moment."""
+        """Whether a request has an outcome, or can get none any more; waits a moment."""
         with self._changed:
             if ticket in self._pending and not self._closed:
                 self._changed.wait(_POLL_S)
             return ticket not in self._pending or self._closed
 
     def _give_up(self, ticket: int) -> None:
-        """End a process that hangs."""
+        """Kill a process that hangs."""
         with self._changed:
             child = self._pending.get(ticket)
             if child is not None:
@@ -221,10 +221,10 @@ class Builder:
                 del self._outcomes[old]
             self._changed.notify_all()
 
-    # --- the line --------------------------------------------------------------------------------
+    # --- the pipes -------------------------------------------------------------------------------
 
     def _send(self, request: KeeperRequest, grammars: bytes | None = None) -> None:
-        """Hand over a request, to a new process where the old one has ended."""
+        """Send a request, to a new process if the old one has ended."""
         for _ in range(2):
             try:
                 child = self._child or self._start(grammars or self._prepared())
@@ -235,13 +235,13 @@ class Builder:
         raise FeatureUnavailable(f"the indexing process ended at once: {self._last_words()}")
 
     def _write(self, request: KeeperRequest, child: RunningChild) -> None:
-        """A line, whole; BrokenPipeError where nobody reads it."""
+        """Write one line; BrokenPipeError if the process does not read it."""
         _write_all(self._stdin, msgspec.json.encode(request) + b"\n")
         if request.do != "stop":
             self._pending[request.id] = child
 
     def _prepared(self) -> bytes:
-        """Where the grammars are, once there is a folder for the index too; may take long the first time."""
+        """Make the folder of the index and unpack the grammars; returns their folder. Slow the first time."""
         self._still_wanted()
         try:
             self._home.prepare(self._root.shown)
@@ -292,7 +292,7 @@ class Builder:
             for line in lines:
                 try:
                     news = decoder.decode(line)
-                except msgspec.DecodeError:  # it parses hostile files: one that talks nonsense is not listened to
+                except msgspec.DecodeError:  # it parses hostile files: do not trust one that sends garbage
                     self._launcher.signal(child, signal.SIGKILL)
                     break
                 with self._changed:
@@ -347,7 +347,7 @@ def _unavailable(folder: str, exc: OSError) -> FeatureUnavailable:
 
 
 def _write_all(fd: int, data: bytes) -> None:
-    """Into a pipe that does not block; BrokenPipeError also where nobody reads it."""
+    """Write into a non-blocking pipe; BrokenPipeError also if it stays full."""
     until = time.monotonic() + _DEAF_S
     poll = select.poll()
     poll.register(fd, select.POLLOUT)

@@ -1,7 +1,7 @@
-"""Processes that look at files: they read, parse and take words apart, so that the one that writes need not.
+"""Worker processes that read and parse files, so that the process that writes the index need not.
 
-Grammars are C code that meets whatever lies in a repository. One that crashes or never ends takes a worker with it, not
-the index: the file is noted as one that can't be parsed, and a new worker goes on with the rest.
+Grammars are C code run on untrusted files. One that crashes or never ends costs a worker, not the index: the file is
+recorded as unparsable, and a new worker continues with the rest.
 """
 
 import gc
@@ -35,7 +35,7 @@ _FRAME = 8
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A file to look at; with the hash of its known content, an equal one is not parsed again."""
+    """A file to parse, unless its content still has the hash `known`."""
 
     id: int
     path: bytes
@@ -57,12 +57,12 @@ class ParserPool:
         self._all: list[_Parser] = []
 
     def warm(self, count: int) -> None:
-        """Have as many ready."""
+        """Fork workers until there are `count`."""
         while len(self._all) < count:
             self._free.append(self._fork())
 
     def look_at(self, jobs: Iterable[Job], count: int, tick: Callable[[], None]) -> Iterator[FileState]:
-        """What looks at files found, in any order; `tick` is called often and may raise to give up."""
+        """Parse files and yield the results, in any order; `tick` is called often and may raise to give up."""
         self.warm(count)
         batches = deque(_batches(jobs))
         running: dict[int, tuple[_Parser, list[Job], float]] = {}
@@ -99,7 +99,7 @@ class ParserPool:
                         why = "its parser failed" if fd in ready else "parsing it took too long"
                         yield _unparsable(batch[0], why)
         finally:
-            for worker, _, _ in running.values():  # whoever is still at work has nobody to tell
+            for worker, _, _ in running.values():  # nobody will read their results
                 self._bury(worker)
 
     def _fork(self) -> _Parser:
@@ -125,7 +125,7 @@ class ParserPool:
             self._free.remove(worker)
 
     def keep(self, count: int) -> None:
-        """End all but as many: what they imported and cached is worth keeping, but not twice."""
+        """End all but `count` idle workers: their imports and caches are worth keeping, but not twice."""
         for worker in self._free[count:]:
             self._bury(worker)
 
@@ -152,7 +152,7 @@ def _unparsable(job: Job, why: str) -> FileState:
     return FileState(job.id, job.path, job.size, 0, b"", why)
 
 
-# --- the line --------------------------------------------------------------------------------------
+# --- frames ---------------------------------------------------------------------------------------
 
 
 def _send(line: socket.socket, data: bytes) -> bool:
@@ -164,7 +164,7 @@ def _send(line: socket.socket, data: bytes) -> bool:
 
 
 def _receive(line: socket.socket) -> bytes:
-    """One frame; empty when the other end is gone."""
+    """One frame; empty if the other end is closed."""
     size = int.from_bytes(_exactly(line, _FRAME), "little")
     return _exactly(line, size) if size else b""
 
@@ -187,7 +187,7 @@ def _exactly(line: socket.socket, size: int) -> bytes:
 
 
 def _keep_only(*kept: int) -> None:
-    """Close what a fork inherits: the lock of the index, most of all, would be held for as long as a worker lives."""
+    """Close inherited descriptors: above all, a worker must not hold the lock of the index."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):
         os.dup2(null, fd)
@@ -234,15 +234,15 @@ def _stat(walk: Walk, job: Job) -> tuple[int, int]:
 def _content(file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | None) -> IndexedContent:
     documents = rank.documents(file, parsed, data)
     return IndexedContent(
-        parsed.language,
-        parsed.broken_line,
-        len(parsed.chunks),
-        msgspec.msgpack.encode(parsed.chunks),
-        outline.pack(parsed.definitions),
-        [one.name for one in parsed.definitions],
-        parsed.references,
-        documents,
-        rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
+        language=parsed.language,
+        broken_line=parsed.broken_line,
+        chunk_count=len(parsed.chunks),
+        chunks=msgspec.msgpack.encode(parsed.chunks),
+        outline=outline.pack(parsed.definitions),
+        names=[one.name for one in parsed.definitions],
+        references=parsed.references,
+        documents=documents,
+        vectors=rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
     )
 
 
@@ -253,7 +253,7 @@ def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Em
         parsed = file.look(os.fsdecode(seen[1]), data)
         looked = FileState(*seen, "", _content(seen[0], parsed, data, embedding))
         msgspec.msgpack.encode(looked)
-    except Exception as exc:  # noqa: BLE001 - whatever a grammar raises is the outcome of its file
-        traceback.print_exc(limit=-4)  # into the log: whatever a file holds, this is a bug of ours
+    except Exception as exc:  # noqa: BLE001 - one file must not end the build
+        traceback.print_exc(limit=-4)  # into the log: no file should cause this
         return FileState(*seen, f"unparsable: {type(exc).__name__}")
     return looked

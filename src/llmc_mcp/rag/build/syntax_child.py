@@ -1,7 +1,7 @@
-"""The process that says whether texts are what their language allows. It sees texts, never files.
+"""The process that checks the syntax of texts. It sees texts, never files.
 
-Frames on stdin and stdout: four bytes of length, then msgpack. A question is a language and texts; the answer has for
-each text its errors. It ends when stdin closes or nobody asked for a while.
+Frames on stdin and stdout: four bytes of length, then msgpack. A request is a language and texts; the reply has the
+errors of each text. It exits when stdin closes or no request comes for a while.
 """
 
 import os
@@ -10,7 +10,7 @@ import struct
 
 import msgspec
 
-from ..parse.types import Wrong
+from ..parse.types import SyntaxProblem
 
 IDLE_S = 600.0
 _LENGTH = struct.Struct("<I")
@@ -26,12 +26,12 @@ class SyntaxCheck(msgspec.Struct, frozen=True, array_like=True):
 class SyntaxErrors(msgspec.Struct, frozen=True, array_like=True):
     """The errors of each text; None for one that took too long to read."""
 
-    errors: list[list[Wrong] | None]
+    errors: list[list[SyntaxProblem] | None]
 
 
 def main() -> None:
-    """Answer until nobody asks."""
-    from ..parse.parse import errors, syntax  # not for the server, which asks and never parses
+    """Serve until stdin closes."""
+    from ..parse.parse import errors, syntax  # only here: the server never parses
 
     decoder = msgspec.msgpack.Decoder(SyntaxCheck)
     while select.select([0], [], [], IDLE_S)[0] and (frame := receive(0)) is not None:

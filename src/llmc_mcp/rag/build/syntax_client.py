@@ -1,8 +1,8 @@
-"""Does a file that was just changed still parse? Asked after each edit, so never in its way.
+"""Syntax check of a file after an edit.
 
-Grammars are written in C and what they read may be meant to hurt, so a confined process of its own does it. Starting
-that takes a while, and so does unpacking a grammar for the first time on a machine: an edit waits a moment and no
-longer, and the next one finds it ready.
+Grammars are written in C and read untrusted files, so a confined process of its own does the check. Starting it takes
+a while, and so does unpacking a grammar for the first time on a machine: an edit waits a moment and no longer, and the
+next one finds the process ready.
 """
 
 import os
@@ -19,7 +19,8 @@ from ...errors import LlmcError
 from ...kernel import syscalls
 from ...kernel.launcher import Launcher, RunningChild
 from ..parse.detect import language_of
-from ..parse.types import Wrong
+from ..parse.languages import traits_of
+from ..parse.types import SyntaxProblem
 from .syntax_child import SyntaxCheck, SyntaxErrors, receive, send
 
 PATIENCE_S = 0.25  # an edit waits no longer than this
@@ -27,13 +28,10 @@ LARGEST_BYTES = 512 * 1024
 _LONGEST_S = 5.0  # a process that takes longer is ended
 _MEMORY = 1 << 30
 _SHOWN = 80
-_EMBEDDING = ("markdown", "rst")  # anything is a document
-_DATA = ("json", "toml", "yaml", "css")
-_UNSURE = ("c", "cpp", "csharp", "swift", "sql", "yaml")  # macros, dialects, templates: their grammars err in real code
 
 
 class Checker:
-    """Says what is wrong with a text; safe from any thread."""
+    """Finds syntax errors; safe from any thread."""
 
     def __init__(self, launcher: Launcher, data_dir: str, patience_s: float = PATIENCE_S) -> None:
         self._launcher, self._data_dir, self._patience_s = launcher, data_dir, patience_s
@@ -44,51 +42,50 @@ class Checker:
         self._closed = False
 
     def may_know(self, path: str) -> bool:
-        """Whether a file of this name may be in a language that can be checked."""
+        """Whether a file of this name may be in a language that is checked."""
         return bool(language_of(path, b"")) or "." not in path.rpartition("/")[2]
 
     def check(self, path: str, before: bytes | None, after: bytes) -> str | None:
-        """`ok`, or where the first error is; None where that can't be said, or not soon enough."""
-        from ..parse.languages import LANGUAGES
-
+        """`ok`, or where the first error is; None if that is unknown or takes too long."""
         language = language_of(path, after[:4096])
-        if language in _EMBEDDING or (language not in LANGUAGES and language not in _DATA):
+        reported = traits_of(language).syntax_check
+        if reported == "none":
             return None
         if max(len(after), len(before or b"")) > LARGEST_BYTES or self._closed or syscalls.landlock_abi() == 0:
             return None
         until = time.monotonic() + self._patience_s
         if not self._free.acquire(timeout=self._patience_s):
             return None
-        asked = _PendingCheck(SyntaxCheck(language, [after] if before is None else [after, before]))
-        threading.Thread(target=self._answer, args=(asked,), name="syntax", daemon=True).start()
-        if not asked.done.wait(max(0.0, until - time.monotonic())) or asked.answer is None:
+        pending = _PendingCheck(SyntaxCheck(language, [after] if before is None else [after, before]))
+        threading.Thread(target=self._answer, args=(pending,), name="syntax", daemon=True).start()
+        if not pending.done.wait(max(0.0, until - time.monotonic())) or pending.answer is None:
             return None
-        now, then = asked.answer[0], asked.answer[1] if before is not None else None
+        now, then = pending.answer[0], pending.answer[1] if before is not None else None
         if now is None or (then is None and before is not None):
             return None
-        return _told(after, now, before, then, sure=language not in _UNSURE)
+        return _summary(after, now, before, then, sure=reported == "all")
 
     def close(self) -> None:
-        """Let the process end."""
+        """End the process."""
         self._closed = True
         if self._free.acquire(timeout=1.0):
             self._hang_up()
             self._free.release()
 
-    def _answer(self, asked: "_PendingCheck") -> None:
+    def _answer(self, pending: "_PendingCheck") -> None:
         try:
-            self._ready(asked.question.language)
-            send(self._stdin, msgspec.msgpack.encode(asked.question))
+            self._ready(pending.question.language)
+            send(self._stdin, msgspec.msgpack.encode(pending.question))
             frame = receive(self._stdout) if select.select([self._stdout], [], [], _LONGEST_S)[0] else None
             if frame is None:
                 self._hang_up()
             else:
-                asked.answer = msgspec.msgpack.decode(frame, type=SyntaxErrors).errors
+                pending.answer = msgspec.msgpack.decode(frame, type=SyntaxErrors).errors
         except (OSError, LlmcError, msgspec.MsgspecError):
             self._hang_up()
         finally:
             self._free.release()
-            asked.done.set()
+            pending.done.set()
 
     def _ready(self, language: str) -> None:
         from ..parse.grammars import unpack
@@ -136,16 +133,18 @@ class Checker:
 
 
 class _PendingCheck:
-    """A question on its way."""
+    """A request to the process, and its result."""
 
     def __init__(self, question: SyntaxCheck) -> None:
         self.question = question
         self.done = threading.Event()
-        self.answer: list[list[Wrong] | None] | None = None
+        self.answer: list[list[SyntaxProblem] | None] | None = None
 
 
-def _told(after: bytes, now: list[Wrong], before: bytes | None, then: list[Wrong] | None, *, sure: bool) -> str | None:
-    """What to say of the errors that are in a text now, and were in it before it was changed."""
+def _summary(
+    after: bytes, now: list[SyntaxProblem], before: bytes | None, then: list[SyntaxProblem] | None, *, sure: bool
+) -> str | None:
+    """The first error that the edit added; else that there is none, or that it was there before."""
     if not now:
         return "ok"
     if before is None or not before.strip():
@@ -158,12 +157,12 @@ def _told(after: bytes, now: list[Wrong], before: bytes | None, then: list[Wrong
     return f"line {now[0].line}, as before this change"
 
 
-def _described(text: bytes, one: Wrong) -> str:
+def _described(text: bytes, one: SyntaxProblem) -> str:
     shown = _line(text, one).decode(errors="replace").strip()
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
     return f"line {one.line}: {f'missing {one.missing} in ' if one.missing else ''}{shown}"
 
 
-def _line(text: bytes, one: Wrong) -> bytes:
+def _line(text: bytes, one: SyntaxProblem) -> bytes:
     lines = text.split(b"\n", one.line)
     return lines[one.line - 1] if one.line <= len(lines) else b""

@@ -1,8 +1,8 @@
-"""Which files of a root are indexed, and reading one of them so that nothing leads out of the root.
+"""Which files of a root are indexed, and how they are read without leaving the root.
 
-ripgrep lists the files: it knows .gitignore, .ignore and .rgignore by heart. A `.ragignore` is written like a
-.gitignore and may lie in any folder; ripgrep takes one file of such rules, so those of nested folders are spelled out
-from the top. Symbolic links are never followed, and every file is opened below the root by the kernel's rules.
+ripgrep lists the files: it implements .gitignore, .ignore and .rgignore. A `.ragignore` has the syntax of a .gitignore
+and may lie in any folder; ripgrep takes a single file of such rules, so rules of nested folders are rewritten relative
+to the root. Symbolic links are never followed, and every file is opened beneath the root by openat2.
 """
 
 import errno
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...files.off_limits import HiddenPlaces
 from ...kernel import syscalls
 from ...kernel.limits import OWN_MEMORY, limit_own_memory
 from ...policy import NameRules, name_rules
@@ -29,8 +30,8 @@ _NO_LINKS = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS | syscalls
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 _READ = 1 << 18
 _TICK_S, _TICK_EVERY = 0.05, 256
-# Rules cost ripgrep some hundred times their length. What is past these limits keeps its whole folder from the index:
-# the rules that are not read may be there to keep something out of it.
+# Rules cost ripgrep some hundred times their length. A file past these limits excludes its whole folder: the rules that
+# are not read may be there to exclude something.
 _IGNORE_BYTES = 64 << 10  # of one .ragignore
 _RULE_BYTES = 1 << 10  # of one line
 _RULES = 5_000  # of all .ragignore files of a root
@@ -38,13 +39,14 @@ _IGNORE_FILES_NAMED = 3
 
 
 class WalkRules(msgspec.Struct, frozen=True):
-    """What the operator wants indexed; it travels to the process that builds."""
+    """What the operator allows to be indexed; sent to the indexing process."""
 
     secret_names: tuple[str, ...] = ()
     secret_exceptions: tuple[str, ...] = ()
     refuse_foreign_links: bool = True
     cross_mounts: bool = True
-    leave_out: str = ""  # a folder of the server's own, below the root
+    # The groups of `HiddenPlaces`, as bytes: these travel as JSON, and a path need not be UTF-8.
+    hidden: tuple[tuple[bytes, ...], ...] = ()
     max_file_bytes: int = 1 << 20
     max_files: int = 200_000
 
@@ -62,24 +64,25 @@ class Skip(Exception):
 
 
 class Walk:
-    """The files below one root; used in the building process, whose working directory the root is."""
+    """The files below one root; used in the indexing process, whose working directory is the root."""
 
     def __init__(self, root: int, rules: WalkRules, ripgrep: str, scratch: str) -> None:
         self.root, self._rules, self._ripgrep, self._scratch = root, rules, ripgrep, scratch
         self._secrets: NameRules = name_rules(rules.secret_names, rules.secret_exceptions)
-        self._at = os.readlink(f"/proc/self/fd/{root}")  # a folder above may be what makes a name secret: ~/.ssh/*
+        # A folder above the root may be what makes a name secret: ~/.ssh/*
+        self._at = os.readlink(f"/proc/self/fd/{root}").rstrip("/")
+        self._hidden = HiddenPlaces(*(tuple(map(os.fsdecode, places)) for places in rules.hidden))
         self._resolve = _NO_LINKS | (0 if rules.cross_mounts else syscalls.RESOLVE_NO_XDEV)
-        self._left_out = os.fsencode(rules.leave_out) + b"/" if rules.leave_out else b""
-        self.ignore_files = ""  # what the last walk says of ignore files that are too large
-        self.past_limit = 0  # files that the last walk left out because there are too many
+        self.ignore_files = ""  # which ignore files the last walk found too large
+        self.past_limit = 0  # files that the last walk left out: more than max_files
 
     def files(self, tick: Callable[[], None]) -> list[WalkedFile]:
-        """Every file that is to be indexed, by path: the first ones where there are too many. Calls `tick` often."""
+        """The files to index, sorted by path, at most `max_files`. Calls `tick` often."""
         most = self._rules.max_files
         paths: list[bytes] = []
         count = 0
         for path in self._listed(tick):
-            if self._wanted(path):
+            if self._is_allowed(path):
                 paths.append(path)
                 count += 1
             if len(paths) >= 2 * most + _TICK_EVERY:
@@ -96,17 +99,19 @@ class Walk:
         return found
 
     def look(self, path: bytes) -> WalkedFile | None:
-        """A regular file's size and time; None for what is gone or something else."""
+        """Size and time of a regular file; None if it is gone or something else."""
         try:
             info = os.stat(path, dir_fd=self.root, follow_symlinks=False)
         except OSError:
             return None
         return WalkedFile(path, info.st_size, info.st_mtime_ns) if stat_bits.S_ISREG(info.st_mode) else None
 
-    def _wanted(self, path: bytes) -> bool:
-        if self._left_out and path.startswith(self._left_out):
-            return False
-        return not self._secrets.covers(f"{self._at}/{os.fsdecode(path)}")
+    def _is_allowed(self, path: bytes) -> bool:
+        real = self._real_path(path)
+        return not self._hidden.cover(real) and not self._secrets.covers(real)
+
+    def _real_path(self, path: bytes) -> str:
+        return f"{self._at}/{os.fsdecode(path)}"
 
     def _listed(self, tick: Callable[[], None]) -> Iterator[bytes]:
         flags = ["--files", "--null", *([] if self._rules.cross_mounts else ["--one-file-system"])]
@@ -115,11 +120,13 @@ class Walk:
             spelled.write(own_rules)
             spelled.flush()
             ignore = ["--ignore-file", spelled.name] if own_rules else []
-            yield from self._ask(tick, *flags, *ignore)
+            yield from self._ripgrep_paths(tick, *flags, *ignore)
 
     def _own_rules(self, flags: list[str], tick: Callable[[], None]) -> bytes:
-        """The rules of every .ragignore, from the top down: of two that speak of a file, the deeper one decides."""
-        found = sorted(self._ask(tick, *flags, "--glob", RAG_IGNORE.decode()), key=lambda path: path.count(b"/"))
+        """The rules of every .ragignore, from the top down: the deeper of two that match a file decides."""
+        listed = self._ripgrep_paths(tick, *flags, "--glob", RAG_IGNORE.decode())
+        visible = (path for path in listed if not self._hidden.cover(self._real_path(path)))
+        found = sorted(visible, key=lambda path: path.count(b"/"))
         rules: list[bytes] = []
         refused: list[bytes] = []
         for path in found:
@@ -135,22 +142,22 @@ class Walk:
                 refused.append(path)
                 own = [spell_out(b"*", folder)]
             rules += own
-            if len(rules) > 2 * _RULES:  # so many folders that even to leave them out is too much
+            if len(rules) > 2 * _RULES:  # even the rules that exclude these folders are too many
                 rules = [b"*"]
                 break
         self.ignore_files = _refused_words(refused)
         return b"\n".join(rules) + b"\n" if rules else b""
 
     def _rules_in(self, path: bytes, folder: bytes) -> list[bytes] | None:
-        """The rules of one file; None where they are too many or too long."""
+        """The rules of one file; None if they are too many or too long."""
         data = self.read(path)[0]
         lines = data.splitlines() if len(data) <= _IGNORE_BYTES else [data]
         if any(len(line) > _RULE_BYTES for line in lines):
             return None
         return [rule for line in lines if (rule := spell_out(line, folder))]
 
-    def _ask(self, tick: Callable[[], None], *arguments: str) -> Iterator[bytes]:
-        """Paths that ripgrep prints, as they come; it ends with whoever stops listening."""
+    def _ripgrep_paths(self, tick: Callable[[], None], *arguments: str) -> Iterator[bytes]:
+        """Paths that ripgrep prints, as they come; it is killed when the iteration ends."""
         command = [self._ripgrep, *_QUIET, *arguments, "--", "./"]
         read, write = os.pipe()
         try:
@@ -181,7 +188,7 @@ class Walk:
 
     @staticmethod
     def _refuse_dead(code: int) -> None:
-        """A list that ends because ripgrep died is not the list of all files."""
+        """Reject the list of a ripgrep that was killed: it is not complete."""
         if code < 0:
             raise OSError(
                 errno.ENOMEM,
@@ -190,7 +197,7 @@ class Walk:
             )
 
     def read(self, path: bytes) -> tuple[bytes, os.stat_result]:
-        """A file's content, opened below the root without following a link; Skip says why it is not for the index."""
+        """The content of a file, opened below the root without following links; Skip if it is not to be indexed."""
         fd = syscalls.openat2(self.root, path, _OPEN_FILE, self._resolve)
         try:
             info = os.fstat(fd)
@@ -221,7 +228,7 @@ def _refused_words(paths: list[bytes]) -> str:
 
 
 def spell_out(line: bytes, folder: bytes) -> bytes:
-    """A rule of a folder's ignore file as it would be written at the top; empty for what is no rule."""
+    """A rule of a folder's ignore file, rewritten relative to the root; empty for comments and blank lines."""
     line = line.rstrip() if not line.endswith(b"\\ ") else line
     if not line or line.startswith(b"#") or not folder:
         return line if not line.startswith(b"#") else b""

@@ -1,7 +1,7 @@
-"""Which files changed, told by the kernel (inotify).
+"""Which files changed, by inotify.
 
-Only folders that hold indexed files, and those on the way to them, are watched: what is ignored makes no noise. A
-folder that appears is watched at once. Where the kernel has no watch left for us, files are walked from time to time.
+Only folders that hold indexed files, and their parents, are watched, so ignored files cause no events. A new folder is
+watched at once. If the kernel has no watch left, files are walked from time to time instead.
 """
 
 import errno
@@ -12,14 +12,14 @@ from ...kernel import syscalls
 from .walk import IGNORE_FILES
 
 _BUFFER = 1 << 18
-_NEW_FOLDERS = 64  # one with more was unpacked or installed: the walk that follows knows which of it matters
+_NEW_FOLDERS = 64  # more were unpacked or installed: the walk that follows decides which of them matter
 
 
 class Watch:
-    """Changes below the working directory since the last time somebody asked."""
+    """Changes below the working directory since the last call of `changes`."""
 
     def __init__(self) -> None:
-        self.reason = ""  # why files are walked instead; empty while the kernel tells
+        self.reason = ""  # why files are walked instead; empty while inotify works
         self._folders: dict[int, bytes] = {}
         self._watched: dict[bytes, int] = {}
         try:
@@ -28,7 +28,7 @@ class Watch:
             self.fd, self.reason = -1, f"inotify: {exc.strerror}"
 
     def follow(self, files: Iterable[bytes], since_ns: int) -> bool:
-        """Watch the folders of these files, and those above them; whether one changed since, unwatched."""
+        """Watch the folders of these files and their parents; True if a new one changed before it was watched."""
         wanted = {b"."}
         for path in files:
             folder = path.rpartition(b"/")[0]
@@ -48,12 +48,12 @@ class Watch:
         except OSError as exc:
             if exc.errno in (errno.ENOSPC, errno.ENOMEM, errno.EMFILE):
                 self.reason = "the kernel's limit of watched folders is reached (fs.inotify.max_user_watches)"
-            return  # gone, or no longer a folder: whoever walks will see
+            return  # gone, or no longer a folder: the next walk will notice
         self._folders[number] = folder
         self._watched[folder] = number
 
     def changes(self) -> tuple[set[bytes], bool]:
-        """Files that changed, came or went, and whether only a walk can tell the rest."""
+        """Files that changed, appeared or vanished, and whether a walk is needed for the rest."""
         paths: set[bytes] = set()
         walk = False
         try:
@@ -83,7 +83,7 @@ class Watch:
         return paths, walk
 
     def _follow_new(self, folder: bytes) -> None:
-        """Watch a folder that appeared, and what it holds already, within reason; the walk finds what came before."""
+        """Watch a new folder and the folders in it, up to a limit; the walk finds what came earlier."""
         todo, room = [folder], _NEW_FOLDERS
         while todo and room:
             folder, room = todo.pop(0), room - 1

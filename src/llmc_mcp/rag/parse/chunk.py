@@ -1,19 +1,18 @@
-"""A file in pieces that a search can find: whole definitions where they are small, parts of them where they are not.
+"""Split a file into chunks: whole definitions if they are small, else parts of them.
 
-Every line that is not blank lies in exactly one piece, and a piece ends at the end of a line, unless that line alone
-is gigantic. A piece belongs to the innermost definition that all of it lies in.
+Every line that is not blank lies in exactly one chunk, and a chunk ends at the end of a line, unless that line alone is
+gigantic. A chunk belongs to the innermost definition that holds all of it.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .lines import line_starts
-from .types import Chunk, Definition, Span
+from .types import Chunk, Definition, Span, line_starts
 
 TARGET_BYTES = 2_000  # no piece of more than one line is larger
 TARGET_LINES = 60
 TINY_BYTES = 500  # a piece below this joins its neighbour, if both together are not larger than the target
-GIGANTIC_LINE = 8_000  # such a line is cut into pieces itself
+GIGANTIC_LINE = 8_000  # a longer line is split itself
 
 
 class _Piece(NamedTuple):
@@ -98,7 +97,7 @@ class _Text:
 
     def may_join(self, one: _Piece, other: _Piece) -> bool:
         if one.home != other.home or not self.fits(one.first, other.last):
-            return False  # the end of one function is no neighbour of the next function
+            return False  # parts of different functions are not joined
         return self._size(one.first, one.last) < TINY_BYTES or self._size(other.first, other.last) < TINY_BYTES
 
     def split(self, first: int, last: int, definition: int, home: int) -> Iterator[_Piece]:
@@ -164,7 +163,7 @@ class _Text:
 
 
 def _indents(source: bytes) -> list[int]:
-    """Of each line how far it is indented, -1 for a blank one."""
+    """The indentation of each line, -1 for a blank one."""
     indents: list[int] = []
     for line in source.split(b"\n"):
         stripped = line.lstrip()

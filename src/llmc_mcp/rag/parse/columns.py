@@ -1,4 +1,4 @@
-"""Columns of rising numbers as differences: small numbers are short."""
+"""Delta encoding of columns of rising numbers: small numbers are short."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,13 +1,15 @@
-"""What a definition says of itself, read off its text: the server has no parser, and parses nothing.
+"""The documentation of a definition, extracted from its text without a parser.
 
-A file may be written to harm whoever parses it. Children that are confined do that; here a definition's own text is
-looked at with patterns that take time in proportion to it, and no more of it than a docstring needs.
+Files may be crafted to attack a parser, so only confined children parse, and the server does not. Here a definition's
+text is matched with patterns that take linear time, and no more of it than a docstring needs.
 """
 
 import re
 
+from .languages import traits_of
+
 _DOC = 600  # characters of a docstring
-_MOST = 20_000  # characters of a definition that are looked at
+_MOST = 20_000  # characters of a definition that are searched
 _MOST_COMMENT = 4_000
 _TAGS = re.compile(r"</?(?:summary|para|p|remarks|c|code|see\w*)\b[^<>\n]*>")
 _ORNAMENT = re.compile(r"\W*")
@@ -20,7 +22,7 @@ _COMMENT_MARKS = re.compile(
     re.MULTILINE,
 )
 _HEAD = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)\b", re.M)
-_PIECE = re.compile(  # a string that does not end goes to the end: no text is gone over twice
+_PIECE = re.compile(  # an unterminated string extends to the end, so no text is scanned twice
     r"""\#[^\n]*|\"""[\s\S]*?(?:\"""|\Z)|'''[\s\S]*?(?:'''|\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[][(){}:]"""
 )
 _SPACE = re.compile(r"(?:\s|#[^\n]*\n)*")
@@ -29,14 +31,12 @@ _STRING = re.compile(
     r"[ \t]*(?:[;#\r\n]|\Z)"
 )
 _BLOCKS = (("/*", "*/"), ("{-", "-}"), ("--[[", "]]"), ("--[=[", "]=]"), ("@doc", '"""'))
-_HASHES = frozenset({"python", "ruby", "bash", "elixir", "php", "graphql", "hcl", "make"})  # where # begins a comment
-_DASHES = frozenset({"haskell", "lua", "sql"})
 
 
 def doc_of(language: str, text: str) -> str:
     """The first paragraph of a definition's docstring, or of the comment that its text begins with."""
     text = text[:_MOST]
-    return (_docstring(text) if language == "python" else "") or said(_comments(language, text))
+    return (_docstring(text) if traits_of(language).docstring else "") or comment_text(_comments(language, text))
 
 
 def _docstring(text: str) -> str:
@@ -57,8 +57,8 @@ def _docstring(text: str) -> str:
 
 
 def _comments(language: str, text: str) -> str:
-    """The comments that a text begins with; attributes and decorators may stand between them and the code."""
-    marks = ("//", *(["#"] if language in _HASHES else []), *(["--"] if language in _DASHES else []))
+    """The comments that a text begins with; attributes and decorators may come between them and the code."""
+    marks = ("//", traits_of(language).line_comment or "//")
     found: list[str] = []
     until = ""
     for line in text[:_MOST_COMMENT].split("\n"):
@@ -81,12 +81,12 @@ def _comments(language: str, text: str) -> str:
 
 
 def unquoted(string: str) -> str:
-    """A string literal without its marks."""
+    """A string literal without its quotes."""
     return _QUOTES.sub("", string)
 
 
-def said(comment: str) -> str:
-    """The first paragraph of a comment, without the marks of one."""
+def comment_text(comment: str) -> str:
+    """The first paragraph of a comment, without its marks."""
     return first_paragraph(_TAGS.sub("", _COMMENT_MARKS.sub("", comment))) if comment else ""
 
 

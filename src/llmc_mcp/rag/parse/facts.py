@@ -1,4 +1,4 @@
-"""What the binding of a language collects from a file's tree, before names are looked up; and what they share."""
+"""The facts that the binder of a language collects from a syntax tree, and helpers that binders share."""
 
 import re
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _SEPARATOR = re.compile(r"::|->")
 
 
 class SyntaxFacts:
-    """Bindings, imports, and the pieces of a file that are not to be read as code."""
+    """Bindings, imports, and the ranges of a file that are not code."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source

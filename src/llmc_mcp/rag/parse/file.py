@@ -1,34 +1,42 @@
-"""Everything that the index wants to know about one file, from its text alone."""
+"""Parse one file for the index, from its text alone."""
 
 import hashlib
 
 from .chunk import chunks
 from .detect import language_of
-from .languages import LANGUAGES
+from .languages import PARSED
 from .parse import first_error, syntax
 from .record import packed
 from .references import find
 from .symbols import definitions
 from .types import Definition, PackedReferences, ParsedFile
 
-_DEEPEST = 200  # what a name means is looked up outwards: no person nests deeper, and it takes quadratic time
+_DEEPEST = 200  # names are looked up outwards, in quadratic time; no handwritten code nests deeper
 
 
 def look(path: str, source: bytes) -> ParsedFile:
-    """Everything that the index wants to know about a file. Never raises because of what is in it."""
+    """Parse a file for the index. Never raises because of its content."""
     language = language_of(path, source[:4096])
     found, broken, references = [], 0, PackedReferences()
-    if language in LANGUAGES and not _is_minified(source):
+    if language in PARSED and not _is_minified(source):
         parsed = syntax(language, source)
         found, broken = definitions(parsed), first_error(parsed)
         if parsed.complete and _depth(found) <= _DEEPEST:
             references = packed(*find(parsed, found))
     sha256 = hashlib.sha256(source).digest()
-    return ParsedFile(path, language, sha256, found, chunks(source, found), references, broken)
+    return ParsedFile(
+        path=path,
+        language=language,
+        sha256=sha256,
+        definitions=found,
+        chunks=chunks(source, found),
+        references=references,
+        broken_line=broken,
+    )
 
 
 def _is_minified(source: bytes) -> bool:
-    """Such a file has names of one letter and no lines: nothing in it is worth a definition."""
+    """A minified file has names of one letter and hardly any lines: its definitions are of no use."""
     return len(source) > 5_000 and len(source) > 500 * (source.count(b"\n") + 1)
 
 

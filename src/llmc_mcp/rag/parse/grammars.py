@@ -1,6 +1,7 @@
-"""Unpacks the grammars of a wheel, all that are used, in one pass: one by one each would read the whole archive.
+"""Unpack the grammars from their wheel in one pass: one by one, each would read the whole archive.
 
-It is done by whoever starts an indexing process: that process meets hostile files, so what it runs it must not write.
+The server unpacks them before it starts an indexing process: that process parses hostile files, so it must not be able
+to write what it runs.
 """
 
 import hashlib
@@ -19,8 +20,8 @@ _MACHINES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64", "amd64": 
 
 
 def unpack(data_dir: str, languages: Iterable[str] | None = None) -> str:
-    """Have grammars (all that the index uses, if not told which) in a folder, and tell where; else OSError."""
-    from .languages import LANGUAGES
+    """Unpack grammars (by default all that the index uses) and return their folder; OSError if that fails."""
+    from .languages import PARSED
 
     place = os.path.join(data_dir, "grammars", version("semble-grammars"))
     machine = f"linux-{_MACHINES.get(platform.machine().lower(), 'unknown')}"
@@ -30,7 +31,7 @@ def unpack(data_dir: str, languages: Iterable[str] | None = None) -> str:
     known = manifest["languages"]
     wanted = {
         entry["file"]: entry
-        for name in languages or LANGUAGES
+        for name in languages or PARSED
         if (entry := known.get(_ALIASES.get(name, name))) is not None
     }
     folder = os.path.join(place, machine)
@@ -53,7 +54,7 @@ def _wheel() -> str:
 
 
 def _put(folder: str, name: str, data: bytes, sha256: str) -> None:
-    """Several servers may do this at once: each file appears whole."""
+    """Write atomically: several servers may do this at once."""
     if hashlib.sha256(data).hexdigest() != sha256:
         raise OSError(5, f"{name} in the grammars' archive is not what it should be")
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:

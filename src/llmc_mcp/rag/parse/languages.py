@@ -1,16 +1,22 @@
-"""What a definition looks like in each language: tree-sitter patterns, one table a language.
+"""Everything that differs from language to language, one entry each: to add a language, add one here.
 
-The capture around a definition is its kind (`@function`); what else a pattern may capture:
-  @name     its name; where the language says so (`dotted`), what stands before the last dot or colon owns it
-  @owner    what it belongs to although it does not stand inside it (the receiver of a Go method)
-  @value    where its body hangs, if not in the definition's own field "body"
-  @comment  a comment: right above a definition it belongs to it, and says what it does
-  @above    an attribute or annotation that stands before what it is about
-  @wrap     something around a single definition that belongs to it: decorators, `export`, `template <…>`
-  @keyword  a word that decides what it is, by the language's `keywords`; with another word it is nothing
-Something of the kind `ignore` is none, whatever later patterns say: an import is not a constant.
-Functions inside what can have methods are methods: that is not in the patterns.
+An entry says how files of the language are recognised, what a definition looks like (a tree-sitter query), how its
+comments begin, and by which rules its names are looked up. A language that scopes and types are followed in has a
+`bind_…` module as well (references.py).
+
+In a query the capture around a definition is its kind (`@function`); a pattern may also capture:
+  @name     the name; in a `dotted` language, what precedes the last dot or colon is the owner
+  @owner    what the definition belongs to without standing inside it (the receiver of a Go method)
+  @value    the node that holds the body, if it is not in the definition's own field "body"
+  @comment  a comment: directly above a definition it belongs to it and documents it
+  @above    an attribute or annotation, which precedes what it applies to
+  @wrap     a node around a single definition that belongs to it: decorators, `export`, `template <…>`
+  @keyword  a word that decides the kind, by the language's `keywords`; with any other word there is no definition
+A match of kind `ignore` is not a definition, whatever later patterns say: an import is not a constant.
+A function inside a type is a method; the patterns need not say so.
 """
+
+from typing import Literal
 
 import msgspec
 
@@ -19,16 +25,44 @@ TYPES = frozenset(
 )  # have methods
 
 
-class Patterns(msgspec.Struct, frozen=True):
-    """How to read one language."""
+class Language(msgspec.Struct, frozen=True):
+    """One language. Words in `endings` and `file_names` are separated by spaces and in lower case."""
 
-    query: str
+    # Definitions
+    query: str = ""  # empty for a language that is recognised, and searched as text
     owners: frozenset[str] = TYPES  # a function directly inside one of these kinds is a method
     dotted: bool = False  # names are written with their owner: Foo::bar, M.f
-    docstring: bool = False  # the first string in a body says what it does
+    docstring: bool = False  # the first string in a body is the documentation
     bodies: frozenset[str] = frozenset()  # node types that end a signature, where the grammar has no field "body"
     keywords: dict[str, str] = {}  # what a call of this name defines: defmodule → module
-    equations: bool = False  # neighbours of one name are one function: f 0 = …, f n = …
+    equations: bool = False  # adjacent definitions of one name are one function: f 0 = …, f n = …
+    sections: bool = False  # a heading's section extends to the next heading
+
+    # Files
+    endings: str = ""
+    file_names: str = ""
+    shebang: str = ""  # regular expression; the first language of the table that matches is chosen
+    is_document: bool = False  # belongs to the search scope "docs"
+    is_code: bool = True  # False: names in it are not references to definitions
+    line_comment: str = ""  # what begins one, besides //
+    # Errors to report after an edit: all, only those that the edit added (macros, dialects and templates make the
+    # grammar report errors in valid code), or none.
+    syntax_check: Literal["all", "new", "none"] = "all"
+
+    # Tokens
+    separator: str = r"\?\.|\.|::"  # regular expression: between a receiver and an attribute
+    type_arguments: bool = False  # a call may have type arguments: f<T>(x)
+    macro_mark: str = ""  # may follow the name in a call: println!(…)
+    definers: frozenset[str] = frozenset()  # keywords that precede the name of a function or class
+
+    # Names across files
+    family: str = ""  # languages of one family use each other's definitions
+    imports: Literal["", "python", "script", "header", "folder", "rust", "class"] = ""  # what an import names
+    implicit_this: bool = False  # a method sees the names of its class, inherited ones included, without a receiver
+    methods_in_folder: bool = False  # a type's methods may be defined in other files of its folder
+    shares_folder: bool = False  # files of one folder see each other's names
+    unbound_is_external: bool = False  # a name that nothing binds is built in or of another project
+    modules_are_named: bool = False  # a function of a module is called by the module's name or imported by its own
 
 
 _JAVASCRIPT = """
@@ -84,8 +118,8 @@ _C = """
 (comment) @comment
 """
 _REQUIRE = {"require": "ignore"}
-LANGUAGES: dict[str, Patterns] = {
-    "python": Patterns(
+LANGUAGES: dict[str, Language] = {
+    "python": Language(
         """
 (class_definition name: (_) @name) @class
 (function_definition name: (_) @name) @function
@@ -96,8 +130,28 @@ LANGUAGES: dict[str, Patterns] = {
 (decorated_definition) @wrap
 """,
         docstring=True,
+        endings="py pyi pyw",
+        shebang=r"python|pypy",
+        line_comment="#",
+        unbound_is_external=True,
+        imports="python",
+        modules_are_named=True,
+        separator=r"\.",
+        definers=frozenset({"def", "class"}),
     ),
-    "javascript": Patterns(
+    "bash": Language(
+        """
+(function_definition name: (_) @name) @function
+(program (variable_assignment name: (_) @name) @variable)
+(program (declaration_command (variable_assignment name: (_) @name)) @variable)
+(comment) @comment
+""",
+        endings="sh bash zsh ksh bats ebuild",
+        file_names=".bashrc .zshrc .profile",
+        shebang=r"\b(ba|z|k|da)?sh\b|bats",
+        line_comment="#",
+    ),
+    "javascript": Language(
         _JAVASCRIPT
         + """
 (class_declaration name: (_) @name) @class
@@ -107,10 +161,34 @@ LANGUAGES: dict[str, Patterns] = {
 """,
         dotted=True,
         keywords=_REQUIRE,
+        endings="js jsx mjs cjs",
+        shebang=r"node|deno|bun",
+        unbound_is_external=True,
+        family="script",
+        imports="script",
     ),
-    "typescript": Patterns(_TYPESCRIPT, dotted=True, keywords=_REQUIRE),
-    "tsx": Patterns(_TYPESCRIPT, dotted=True, keywords=_REQUIRE),
-    "go": Patterns("""
+    "typescript": Language(
+        _TYPESCRIPT,
+        dotted=True,
+        keywords=_REQUIRE,
+        endings="ts mts cts",
+        unbound_is_external=True,
+        family="script",
+        imports="script",
+        type_arguments=True,
+    ),
+    "tsx": Language(
+        _TYPESCRIPT,
+        dotted=True,
+        keywords=_REQUIRE,
+        endings="tsx",
+        unbound_is_external=True,
+        family="script",
+        imports="script",
+        type_arguments=True,
+    ),
+    "go": Language(
+        """
 (function_declaration name: (_) @name) @function
 (method_declaration
   receiver: (parameter_list (parameter_declaration type: [
@@ -129,8 +207,17 @@ LANGUAGES: dict[str, Patterns] = {
 (source_file (var_declaration (var_spec_list (var_spec name: (_) @name) @variable)))
 (comment) @comment
 [(type_declaration) (const_declaration) (var_declaration)] @wrap
-"""),
-    "rust": Patterns("""
+""",
+        endings="go",
+        methods_in_folder=True,
+        unbound_is_external=True,
+        shares_folder=True,
+        imports="folder",
+        modules_are_named=True,
+        separator=r"\.",
+    ),
+    "rust": Language(
+        """
 (function_item name: (_) @name) @function
 (function_signature_item name: (_) @name) @function
 (struct_item name: (_) @name) @struct
@@ -148,8 +235,18 @@ LANGUAGES: dict[str, Patterns] = {
 (type_item name: (_) @name) @type
 [(line_comment) (block_comment)] @comment
 (attribute_item) @above
-"""),
-    "java": Patterns("""
+""",
+        endings="rs",
+        methods_in_folder=True,
+        unbound_is_external=True,
+        imports="rust",
+        modules_are_named=True,
+        separator=r"\??\.|::",
+        type_arguments=True,
+        macro_mark="!",
+    ),
+    "java": Language(
+        """
 (class_declaration name: (_) @name) @class
 (record_declaration name: (_) @name) @class
 (interface_declaration name: (_) @name) @interface
@@ -163,9 +260,17 @@ LANGUAGES: dict[str, Patterns] = {
 (constant_declaration declarator: (variable_declarator name: (_) @name)) @field
 (enum_constant name: (_) @name) @field
 [(line_comment) (block_comment)] @comment
-"""),
-    "c": Patterns(_C),
-    "cpp": Patterns(
+""",
+        endings="java",
+        implicit_this=True,
+        unbound_is_external=True,
+        shares_folder=True,
+        imports="class",
+        modules_are_named=True,
+        type_arguments=True,
+    ),
+    "c": Language(_C, endings="c h", syntax_check="new", family="c", imports="header", separator=r"\.|->"),
+    "cpp": Language(
         """
 (function_definition declarator: (function_declarator declarator: (identifier) @keyword
   parameters: (parameter_list . (_) @owner . (_) @name .))) @call
@@ -189,8 +294,16 @@ LANGUAGES: dict[str, Patterns] = {
 """,
         dotted=True,
         keywords=dict.fromkeys(("TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P"), "test"),
+        endings="cc cpp cxx c++ hh hpp hxx h++ ipp inl tcc tpp cu cuh ino",
+        syntax_check="new",
+        implicit_this=True,
+        family="c",
+        imports="header",
+        separator=r"\.|->|::",
+        type_arguments=True,
     ),
-    "kotlin": Patterns(
+    "objc": Language(endings="m mm", family="c", imports="header", separator=r"\.|->", syntax_check="none"),
+    "kotlin": Language(
         """
 (class_declaration (modifiers (class_modifier "enum")) name: (_) @name) @enum
 (class_declaration "interface" name: (_) @name) @interface
@@ -208,8 +321,14 @@ LANGUAGES: dict[str, Patterns] = {
 [(line_comment) (block_comment)] @comment
 """,
         bodies=frozenset(("class_body", "enum_class_body", "function_body", "block")),
+        endings="kt kts",
+        implicit_this=True,
+        shares_folder=True,
+        imports="class",
+        type_arguments=True,
     ),
-    "scala": Patterns("""
+    "scala": Language(
+        """
 (class_definition name: (_) @name) @class
 (object_definition name: (_) @name) @object
 (package_object name: (_) @name) @object
@@ -228,8 +347,12 @@ LANGUAGES: dict[str, Patterns] = {
 (simple_enum_case name: (_) @name) @field
 (full_enum_case name: (_) @name) @field
 [(comment) (block_comment)] @comment
-"""),
-    "csharp": Patterns("""
+""",
+        endings="scala sc sbt",
+        type_arguments=True,
+    ),
+    "csharp": Language(
+        """
 (namespace_declaration name: (_) @name) @namespace
 (class_declaration name: (_) @name) @class
 (record_declaration name: (_) @name) @class
@@ -249,8 +372,14 @@ LANGUAGES: dict[str, Patterns] = {
 (event_field_declaration (variable_declaration (variable_declarator name: (_) @name))) @event
 (field_declaration (variable_declaration (variable_declarator name: (_) @name))) @field
 (comment) @comment
-"""),
-    "ruby": Patterns(
+""",
+        endings="cs csx",
+        syntax_check="new",
+        implicit_this=True,
+        shares_folder=True,
+        type_arguments=True,
+    ),
+    "ruby": Language(
         """
 (module name: (_) @name) @module
 (class name: (_) @name) @class
@@ -265,8 +394,15 @@ LANGUAGES: dict[str, Patterns] = {
         owners=TYPES | {"module"},
         keywords={"attr_accessor": "property", "attr_reader": "property", "attr_writer": "property"}
         | {"define_method": "function", "def_delegator": "function"},
+        endings="rb rake gemspec ru",
+        file_names="rakefile gemfile guardfile vagrantfile",
+        shebang=r"ruby",
+        line_comment="#",
+        separator=r"&\.|\.|::",
     ),
-    "php": Patterns("""
+    "perl": Language(endings="pl pm", shebang=r"perl", syntax_check="none"),
+    "php": Language(
+        """
 (class_declaration name: (_) @name) @class
 (interface_declaration name: (_) @name) @interface
 (trait_declaration name: (_) @name) @trait
@@ -277,8 +413,32 @@ LANGUAGES: dict[str, Patterns] = {
 (const_declaration (const_element . (name) @name)) @constant
 (property_declaration (property_element name: (variable_name (name) @name))) @property
 (comment) @comment
-"""),
-    "swift": Patterns(
+""",
+        endings="php phtml",
+        shebang=r"php",
+        line_comment="#",
+        separator=r"\?->|->|::",
+    ),
+    "lua": Language(
+        """
+(function_declaration name: (_) @name) @function
+(assignment_statement
+  (variable_list . name: (_) @name) (expression_list . value: (function_definition) @value)) @function
+(field name: (identifier) @name value: (function_definition) @value) @function
+(variable_declaration (assignment_statement
+  (variable_list . name: (_) @name) (expression_list . value: (function_call name: (_) @keyword)))) @call
+(chunk (variable_declaration (assignment_statement (variable_list . name: (identifier) @name))) @variable)
+(comment) @comment
+(variable_declaration) @wrap
+""",
+        dotted=True,
+        keywords=_REQUIRE,
+        endings="lua",
+        shebang=r"lua",
+        line_comment="--",
+        separator=r"\.|:",
+    ),
+    "swift": Language(
         """
 (class_declaration declaration_kind: "struct" name: (_) @name) @struct
 (class_declaration declaration_kind: "enum" name: (_) @name) @enum
@@ -302,29 +462,37 @@ LANGUAGES: dict[str, Patterns] = {
 [(comment) (multiline_comment)] @comment
 """,
         dotted=True,
+        endings="swift",
+        syntax_check="new",
+        type_arguments=True,
     ),
-    "lua": Patterns(
+    "elixir": Language(
         """
-(function_declaration name: (_) @name) @function
-(assignment_statement
-  (variable_list . name: (_) @name) (expression_list . value: (function_definition) @value)) @function
-(field name: (identifier) @name value: (function_definition) @value) @function
-(variable_declaration (assignment_statement
-  (variable_list . name: (_) @name) (expression_list . value: (function_call name: (_) @keyword)))) @call
-(chunk (variable_declaration (assignment_statement (variable_list . name: (identifier) @name))) @variable)
+(unary_operator operator: "@" operand: (call target: (identifier) @keyword
+  (arguments (binary_operator left: [(identifier) @name (call target: (identifier) @name)])))) @call
+(call target: (identifier) @keyword (arguments . (alias) @name)) @call
+(call target: (identifier) @keyword (arguments . (identifier) @name)) @call
+(call target: (identifier) @keyword (arguments . (call target: (identifier) @name))) @call
+(call target: (identifier) @keyword (arguments . (binary_operator left: (identifier) @name))) @call
+(call target: (identifier) @keyword (arguments . (binary_operator left: (call target: (identifier) @name)))) @call
+(call target: (identifier) @keyword (arguments . (string (quoted_content) @name))) @call
+(call target: (identifier) @keyword (arguments . (atom) @name)) @call
 (comment) @comment
-(variable_declaration) @wrap
+(unary_operator operator: "@") @above
 """,
-        dotted=True,
-        keywords=_REQUIRE,
+        keywords={"defmodule": "module", "defprotocol": "interface", "defimpl": "impl", "defexception": "struct"}
+        | dict.fromkeys(("def", "defp", "defdelegate", "defn", "defnp"), "function")
+        | dict.fromkeys(("defmacro", "defmacrop", "defguard", "defguardp"), "macro")
+        | dict.fromkeys(("type", "typep", "opaque"), "type")
+        | dict.fromkeys(("callback", "macrocallback"), "function")
+        | dict.fromkeys(("test", "describe"), "test"),
+        equations=True,
+        bodies=frozenset(("do_block",)),
+        endings="ex exs",
+        shebang=r"elixir",
+        line_comment="#",
     ),
-    "bash": Patterns("""
-(function_definition name: (_) @name) @function
-(program (variable_assignment name: (_) @name) @variable)
-(program (declaration_command (variable_assignment name: (_) @name)) @variable)
-(comment) @comment
-"""),
-    "haskell": Patterns(
+    "haskell": Language(
         """
 (declarations (signature name: (_) @name) @function)
 (declarations (function name: (_) @name) @function)
@@ -351,31 +519,11 @@ LANGUAGES: dict[str, Patterns] = {
 """,
         equations=True,
         bodies=frozenset(("class_declarations", "instance_declarations")),
+        endings="hs",
+        shebang=r"runghc|stack",
+        line_comment="--",
     ),
-    "elixir": Patterns(
-        """
-(unary_operator operator: "@" operand: (call target: (identifier) @keyword
-  (arguments (binary_operator left: [(identifier) @name (call target: (identifier) @name)])))) @call
-(call target: (identifier) @keyword (arguments . (alias) @name)) @call
-(call target: (identifier) @keyword (arguments . (identifier) @name)) @call
-(call target: (identifier) @keyword (arguments . (call target: (identifier) @name))) @call
-(call target: (identifier) @keyword (arguments . (binary_operator left: (identifier) @name))) @call
-(call target: (identifier) @keyword (arguments . (binary_operator left: (call target: (identifier) @name)))) @call
-(call target: (identifier) @keyword (arguments . (string (quoted_content) @name))) @call
-(call target: (identifier) @keyword (arguments . (atom) @name)) @call
-(comment) @comment
-(unary_operator operator: "@") @above
-""",
-        keywords={"defmodule": "module", "defprotocol": "interface", "defimpl": "impl", "defexception": "struct"}
-        | dict.fromkeys(("def", "defp", "defdelegate", "defn", "defnp"), "function")
-        | dict.fromkeys(("defmacro", "defmacrop", "defguard", "defguardp"), "macro")
-        | dict.fromkeys(("type", "typep", "opaque"), "type")
-        | dict.fromkeys(("callback", "macrocallback"), "function")
-        | dict.fromkeys(("test", "describe"), "test"),
-        equations=True,
-        bodies=frozenset(("do_block",)),
-    ),
-    "zig": Patterns(
+    "zig": Language(
         """
 (function_declaration name: (_) @name) @function
 (variable_declaration . (identifier) @name (struct_declaration)) @struct
@@ -391,8 +539,9 @@ LANGUAGES: dict[str, Patterns] = {
 (comment) @comment
 """,
         keywords={"@import": "ignore"},
+        endings="zig zon",
     ),
-    "sql": Patterns(
+    "sql": Language(
         """
 (create_table (object_reference name: (_) @name)) @table
 (create_view (object_reference name: (_) @name)) @view
@@ -407,8 +556,12 @@ LANGUAGES: dict[str, Patterns] = {
 (statement) @wrap
 """,
         bodies=frozenset(("column_definitions", "function_body", "create_query")),
+        endings="sql ddl",
+        line_comment="--",
+        is_code=False,
+        syntax_check="new",
     ),
-    "proto": Patterns(
+    "proto": Language(
         """
 (message (message_name (_) @name)) @struct
 (enum (enum_name (_) @name)) @enum
@@ -417,8 +570,11 @@ LANGUAGES: dict[str, Patterns] = {
 (comment) @comment
 """,
         bodies=frozenset(("message_body", "enum_body")),
+        endings="proto",
+        is_code=False,
     ),
-    "graphql": Patterns("""
+    "graphql": Language(
+        """
 (object_type_definition (name) @name) @type
 (interface_type_definition (name) @name) @interface
 (enum_type_definition (name) @name) @enum
@@ -428,21 +584,102 @@ LANGUAGES: dict[str, Patterns] = {
 (operation_definition (name) @name) @function
 (fragment_definition (fragment_name (name) @name)) @fragment
 (comment) @comment
-"""),
-    "hcl": Patterns("""
+""",
+        endings="graphql gql",
+        line_comment="#",
+        is_code=False,
+    ),
+    "hcl": Language(
+        """
 (block . (identifier) . (string_lit (template_literal) @owner) . (string_lit (template_literal) @name)) @block
 (block . (identifier) . (string_lit (template_literal) @name)) @block
 (comment) @comment
-"""),
-    "make": Patterns("""
+""",
+        endings="tf hcl tfvars",
+        line_comment="#",
+    ),
+    "make": Language(
+        """
 (rule (targets . (word) @name)) @target
 (variable_assignment name: (_) @name) @variable
 (define_directive name: (_) @name) @macro
 (comment) @comment
-"""),
-    "markdown": Patterns("""
+""",
+        endings="mk",
+        file_names="makefile gnumakefile",
+        line_comment="#",
+        is_code=False,
+    ),
+    "markdown": Language(
+        """
 (section . (atx_heading (inline) @name)) @section
 (setext_heading (paragraph) @name) @section
-"""),
-    "rst": Patterns("(section (title) @name) @section"),
+""",
+        endings="md markdown mdx",
+        is_document=True,
+        is_code=False,
+        sections=True,
+        syntax_check="none",
+    ),
+    "rst": Language(
+        "(section (title) @name) @section",
+        endings="rst",
+        is_document=True,
+        is_code=False,
+        sections=True,
+        syntax_check="none",
+    ),
+    "asciidoc": Language(endings="adoc asciidoc", is_document=True, is_code=False, syntax_check="none"),
+    "astro": Language(endings="astro", family="script", imports="script", syntax_check="none"),
+    "batch": Language(endings="bat cmd", is_code=False, syntax_check="none"),
+    "clojure": Language(endings="clj cljs cljc edn", syntax_check="none"),
+    "cmake": Language(endings="cmake", file_names="cmakelists.txt", is_code=False, syntax_check="none"),
+    "css": Language(endings="css", is_code=False, syntax_check="all"),
+    "dart": Language(endings="dart", syntax_check="none"),
+    "dockerfile": Language(
+        endings="dockerfile", file_names="dockerfile containerfile", is_code=False, syntax_check="none"
+    ),
+    "erlang": Language(endings="erl hrl", syntax_check="none"),
+    "fortran": Language(endings="f90 f95 f03 f08", syntax_check="none"),
+    "groovy": Language(endings="groovy gradle", file_names="jenkinsfile", syntax_check="none"),
+    "heex": Language(endings="heex", is_code=False, syntax_check="none"),
+    "html": Language(endings="html htm xhtml", is_code=False, syntax_check="none"),
+    "ini": Language(endings="ini", is_code=False, syntax_check="none"),
+    "json": Language(endings="json", is_code=False, syntax_check="all"),
+    "json5": Language(endings="json5", is_code=False, syntax_check="none"),
+    "jsonc": Language(endings="jsonc", is_code=False, syntax_check="none"),
+    "jsonnet": Language(endings="jsonnet libsonnet", syntax_check="none"),
+    "julia": Language(endings="jl", syntax_check="none"),
+    "just": Language(file_names="justfile", syntax_check="none"),
+    "kdl": Language(endings="kdl", is_code=False, syntax_check="none"),
+    "latex": Language(endings="tex sty cls", is_code=False, syntax_check="none"),
+    "nix": Language(endings="nix", syntax_check="none"),
+    "ocaml": Language(endings="ml", syntax_check="none"),
+    "org": Language(endings="org", is_document=True, is_code=False, syntax_check="none"),
+    "powershell": Language(endings="ps1 psm1", syntax_check="none"),
+    "properties": Language(endings="properties", is_code=False, syntax_check="none"),
+    "r": Language(endings="r", syntax_check="none"),
+    "racket": Language(endings="rkt", syntax_check="none"),
+    "scheme": Language(endings="scm ss", syntax_check="none"),
+    "scss": Language(endings="scss", is_code=False, syntax_check="none"),
+    "solidity": Language(endings="sol", syntax_check="none"),
+    "starlark": Language(endings="bzl star", file_names="build build.bazel workspace", syntax_check="none"),
+    "svelte": Language(endings="svelte", family="script", imports="script", syntax_check="none"),
+    "toml": Language(endings="toml", file_names="cargo.lock poetry.lock uv.lock", is_code=False, syntax_check="all"),
+    "typst": Language(endings="typ", is_code=False, syntax_check="none"),
+    "vim": Language(endings="vim", syntax_check="none"),
+    "vue": Language(endings="vue", family="script", imports="script", syntax_check="none"),
+    "wat": Language(endings="wat", is_code=False, syntax_check="none"),
+    "xml": Language(endings="xml xsd xsl svg", is_code=False, syntax_check="none"),
+    "yaml": Language(endings="yaml yml", is_code=False, syntax_check="new"),
 }
+
+PARSED = {name: language for name, language in LANGUAGES.items() if language.query}
+# Documents whatever their language is: LaTeX's other files are code, and the rest has no grammar.
+DOCUMENT_ENDINGS = frozenset({"tex", "txt", "textile", "rdoc"})
+_PLAIN_TEXT = Language(syntax_check="none")
+
+
+def traits_of(language: str) -> Language:
+    """The entry of a language; plain text for "" and for a language that is not in the table."""
+    return LANGUAGES.get(language, _PLAIN_TEXT)

@@ -1,6 +1,6 @@
-"""The definitions of a file as the index keeps them: columns of small numbers and alike strings, compressed.
+"""The definitions of a file as the index stores them: columns of small numbers and similar strings, compressed.
 
-A row for each would take many times the room, and nobody asks for one: a name leads to files, a file is read whole.
+A row for each would take many times the space and serve no query: a name leads to files, and a file is read whole.
 """
 
 import zlib
@@ -21,7 +21,7 @@ _decoder = msgspec.msgpack.Decoder(_Columns)
 
 
 def pack(definitions: Sequence[Definition]) -> bytes:
-    """Definitions as bytes; nothing at all for none. What a docstring says is read from the file when it is wanted."""
+    """Definitions as bytes; empty for none. Docstrings are read from the file when needed."""
     if not definitions:
         return b""
     spans = [one.span for one in definitions]
@@ -64,7 +64,17 @@ def unpack(data: bytes) -> list[Definition]:
     for at, (first, count, start, length) in enumerate(zip(firsts, lines, starts, lengths, strict=True)):
         span = Span(first, first + count, start, start + length)
         signature = signatures[at] or names[at]
-        definitions.append(Definition(names[at], qualname(at), kinds[at], span, signature, "", parents[at]))
+        definitions.append(
+            Definition(
+                name=names[at],
+                qualname=qualname(at),
+                kind=kinds[at],
+                span=span,
+                signature=signature,
+                doc="",
+                parent=parents[at],
+            )
+        )
     return definitions
 
 

@@ -1,8 +1,8 @@
-"""A file's text to its syntax tree: which language it is in, its grammar, and where it stops being that language.
+"""From a text to its syntax tree and its syntax errors.
 
-Grammars come with the `semble-grammars` wheel and never from the network. It unpacks the one that is asked for, once,
-into `grammars/` of the data directory (SEMBLE_GRAMMARS_CACHE_DIR moves that); where nothing can be written there, into
-a folder of this process that is gone when it ends.
+Grammars come with the `semble-grammars` wheel and never from the network. A grammar is unpacked once, on first use,
+into `grammars/` of the data directory (SEMBLE_GRAMMARS_CACHE_DIR overrides it); if that is not writable, into a
+temporary folder that is removed when the process exits.
 """
 
 import atexit
@@ -19,17 +19,17 @@ import semble_grammars  # pyright: ignore[reportMissingTypeStubs]
 from tree_sitter import Language, Node, Parser, Tree
 
 from ...store.data_dir import data_directory
-from .types import Wrong
+from .types import SyntaxProblem
 
 PARSE_SECONDS = 1.0  # of this thread's processor time: real files need 0.1 to 0.5 s a megabyte
-_SLICE = 1024  # bytes that the parser is given at a time: it can only be stopped where it asks for more
+_SLICE = 1024  # bytes per read: the parser can only be stopped when it asks for more
 _NESTED_GENERICS = 3_000  # `a<a<a<…`: the time some grammars take is quadratic in it, and no clock stops them
 _RUBBLE = 10_000
 _CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"
 
 
 class SyntaxTree:
-    """The tree of one text. Shared by everything that looks at the file, so that it is parsed once."""
+    """The tree of one text, shared by all that need it, so that it is parsed once."""
 
     __slots__ = ("complete", "language", "root", "source", "tree")
 
@@ -38,10 +38,10 @@ class SyntaxTree:
         self.source = source
         self.tree = tree
         self.root: Node = tree.root_node
-        self.complete = complete  # False: it takes too long to read, and nothing should be asked of the tree
+        self.complete = complete  # False: parsing took too long, and the tree must not be used
 
     def text(self, node: Node) -> str:
-        """What the file has there. `Node.text` is not used: it calls back for texts that are read in slices."""
+        """The source of a node. `Node.text` is not used: it calls back for texts that are read in slices."""
         return self.source[node.start_byte : node.end_byte].decode(errors="replace")
 
 
@@ -69,12 +69,12 @@ def first_error(syntax: SyntaxTree) -> int:
     return found[0].line if found else 0
 
 
-def errors(syntax: SyntaxTree, most: int = 50) -> list[Wrong] | None:
-    """The first syntax errors, in order; None where the text could not be read in time."""
+def errors(syntax: SyntaxTree, most: int = 50) -> list[SyntaxProblem] | None:
+    """The first syntax errors, in order; None if the text could not be parsed in time."""
     if not syntax.complete:
         return None
     found = islice(_broken(syntax.root), most)
-    return [Wrong(node.start_point[0] + 1, node.type if node.is_missing else "") for node in found]
+    return [SyntaxProblem(node.start_point[0] + 1, node.type if node.is_missing else "") for node in found]
 
 
 def _broken(root: Node) -> Iterator[Node]:
@@ -88,7 +88,7 @@ def _broken(root: Node) -> Iterator[Node]:
 
 
 def _is_rubble(root: Node) -> bool:
-    """Whether the parser gave up on a long stretch: queries take quadratic time on what is left, and find nothing."""
+    """Whether the parser gave up on a long stretch: queries on it take quadratic time and find nothing."""
     return root.has_error and any(node.child_count > _RUBBLE for node in _broken(root))
 
 

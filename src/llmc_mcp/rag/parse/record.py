@@ -1,8 +1,7 @@
-"""References and bindings of a file as the index keeps them: columns of small numbers, strings once, compressed.
+"""References and bindings of a file as the index stores them: columns of small numbers, each string once, compressed.
 
-Beside it lies a list of the names that the file mentions, as hashes: enough to tell in a scan over a few hundred
-kilobytes which files of a repository can have anything to do with a name. It has no entry of its own per name, so a
-changed file is one row to write.
+The names that a file mentions are stored beside it as hashes: a scan over a few hundred kilobytes tells which files of
+a repository can refer to a name. There is no row per name, so a changed file is one row to write.
 """
 
 import zlib
@@ -113,7 +112,7 @@ def hashes(references: Iterable[Reference]) -> bytes:
 
 
 def mentions(hashed: bytes, name: str) -> bool:
-    """Whether a file mentions a name; once in a billion it says yes and is wrong."""
+    """Whether a file mentions a name; false positives are one in a billion."""
     needle = _hash(name).to_bytes(_HASH_BYTES, "little")
     at = hashed.find(needle)
     while at >= 0:

@@ -1,4 +1,4 @@
-"""What a file says about other definitions: who is called, imported, inherited, used; and what its names stand for."""
+"""The references of a file (calls, imports, bases, uses) and the bindings of its names."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -10,20 +10,14 @@ from tree_sitter import Language, Node, Query, QueryCursor
 
 from . import bind_c, bind_go, bind_java, bind_python, bind_rust, bind_script
 from .facts import SyntaxFacts
-from .lines import line_starts
+from .languages import traits_of
 from .parse import SyntaxTree, grammar
 from .scan import LITERAL, Mention, scan
 from .scopes import CLASSES, FUNCTIONS, Scopes
-from .types import Binding, Definition, Reference
+from .types import Binding, Definition, Reference, line_starts
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
-# Words in a document or in data are no uses of what they name.
-_NO_CODE = frozenset(
-    {"markdown", "markdown_inline", "rst", "asciidoc", "org", "latex", "typst", "html", "xml", "dtd", "css", "scss"}
-    | {"json", "json5", "jsonc", "yaml", "toml", "ini", "properties", "gitignore", "kdl", "sql", "dockerfile", "jinja2"}
-    | {"make", "cmake", "batch", "gotmpl", "heex", "embedded_template", "graphql", "proto", "wat"}
-)
-_MOST = 40_000  # references of one file; more has only a machine written
+_MOST = 40_000  # references of one file; more means generated code
 
 
 class FileReferences(NamedTuple):
@@ -33,15 +27,15 @@ class FileReferences(NamedTuple):
     bindings: list[Binding]
 
 
-class Tongue(NamedTuple):
-    """How a language is read."""
+class LanguageReader(NamedTuple):
+    """How references of one language are found."""
 
     query: Query | None
     keywords: frozenset[str]
     bind: Callable[[dict[str, list[Node]], Scopes, SyntaxFacts], None] | None
     built_in: frozenset[str]
-    open_classes: bool  # methods see their class's names without a receiver
-    definers: bool  # the scan leaves out the names of functions and classes
+    open_classes: bool  # a method sees the names of its class without a receiver
+    definers: bool  # the scan skips the names of functions and classes
     selves: dict[str, str]
 
 
@@ -59,87 +53,95 @@ _BINDERS: dict[str, ModuleType] = {
 
 
 @lru_cache(maxsize=64)
-def _tongue(language: str) -> Tongue:
-    tongue = grammar(language)
-    kinds = {tongue.node_kind_for_id(place) or "" for place in range(tongue.node_kind_count)}
+def _reader_of(language: str) -> LanguageReader:
+    tree_language = grammar(language)
+    kinds = {tree_language.node_kind_for_id(place) or "" for place in range(tree_language.node_kind_count)}
     keywords = frozenset(kind for kind in kinds if kind.isidentifier()) - _NOT_KEYWORDS
     named = {
         kind
-        for place in range(tongue.node_kind_count)
-        if tongue.node_kind_is_named(place) and (kind := tongue.node_kind_for_id(place))
+        for place in range(tree_language.node_kind_count)
+        if tree_language.node_kind_is_named(place) and (kind := tree_language.node_kind_for_id(place))
     }
     binder = _BINDERS.get(language)
     if binder is None:
-        return Tongue(_blanking(tongue), keywords - named, None, frozenset(), True, False, {"this": "()", "self": "()"})
+        return LanguageReader(
+            query=_blanking(tree_language),
+            keywords=keywords - named,
+            bind=None,
+            built_in=frozenset(),
+            open_classes=True,
+            definers=False,
+            selves={"this": "()", "self": "()"},
+        )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
-    return Tongue(
-        Query(tongue, queries[language] if queries else binder.QUERY),
-        keywords - named,
-        binder.bind,
-        binder.BUILT_IN,
-        getattr(binder, "OPEN_CLASSES", False),
-        language == "python",
-        getattr(binder, "SELVES", {}),
+    return LanguageReader(
+        query=Query(tree_language, queries[language] if queries else binder.QUERY),
+        keywords=keywords - named,
+        bind=binder.bind,
+        built_in=binder.BUILT_IN,
+        open_classes=getattr(binder, "OPEN_CLASSES", False),
+        definers=bool(traits_of(language).definers),
+        selves=getattr(binder, "SELVES", {}),
     )
 
 
-def _blanking(tongue: Language) -> Query | None:
-    """A query for what is no code in a language of which we know nothing else."""
+def _blanking(tree_language: Language) -> Query | None:
+    """A query for comments and strings in a language without a binder."""
     parts: list[str] = []
-    for place in range(tongue.node_kind_count):
-        kind = tongue.node_kind_for_id(place) or ""
-        if tongue.node_kind_is_named(place) and tongue.node_kind_is_visible(place):
+    for place in range(tree_language.node_kind_count):
+        kind = tree_language.node_kind_for_id(place) or ""
+        if tree_language.node_kind_is_named(place) and tree_language.node_kind_is_visible(place):
             if "comment" in kind:
                 parts.append(f"({kind}) @blank")
             elif "string" in kind or kind in ("char_literal", "character_literal", "regex", "heredoc_body"):
                 parts.append(f"({kind}) @text")
             elif "interpolation" in kind or kind.endswith("substitution"):
                 parts.append(f"({kind}) @code")
-    return Query(tongue, "\n".join(dict.fromkeys(parts))) if parts else None
+    return Query(tree_language, "\n".join(dict.fromkeys(parts))) if parts else None
 
 
 def find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
-    """References and bindings of a file; none of a document, or of a text that could not be read in time."""
-    if not syntax.complete or syntax.language in _NO_CODE:
+    """References and bindings of a file; none of a document, or of a text that could not be parsed in time."""
+    if not syntax.complete or not traits_of(syntax.language).is_code:
         return FileReferences([], [])
     try:
         return _find(syntax, definitions)
-    except RecursionError:  # patterns nested a thousand deep: the file can still be searched
+    except RecursionError:  # nested a thousand deep: the file can still be searched
         return FileReferences([], [])
 
 
 def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
-    tongue = _tongue(syntax.language)
-    captures = QueryCursor(tongue.query).captures(syntax.root) if tongue.query is not None else {}
+    reader = _reader_of(syntax.language)
+    captures = QueryCursor(reader.query).captures(syntax.root) if reader.query is not None else {}
     facts = SyntaxFacts(syntax.source)
-    scopes = Scopes(definitions, class_scope_is_open=tongue.open_classes, selves=tongue.selves)
-    if tongue.bind is not None:
-        tongue.bind(captures, scopes, facts)
-    scanned = scan(_only_code(syntax.source, captures, facts), syntax.language, tongue.keywords, facts.wanted())
+    scopes = Scopes(definitions, class_scope_is_open=reader.open_classes, selves=reader.selves)
+    if reader.bind is not None:
+        reader.bind(captures, scopes, facts)
+    scanned = scan(_only_code(syntax.source, captures, facts), syntax.language, reader.keywords, facts.wanted())
     scopes.bind(facts.bounds, scanned.ends)
     lines = line_starts(syntax.source)
     references = [
         Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
     ]
     mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
-    references += _references(mentions, tongue, scopes, facts, lines)
+    references += _references(mentions, reader, scopes, facts, lines)
     return FileReferences(references, [Binding(*one) for one in scopes.bindings()])
 
 
 def _references(
-    mentions: list[Mention], tongue: Tongue, scopes: Scopes, facts: SyntaxFacts, lines: list[int]
+    mentions: list[Mention], reader: LanguageReader, scopes: Scopes, facts: SyntaxFacts, lines: list[int]
 ) -> list[Reference]:
     found: list[Reference] = []
-    waiting = _own_names(scopes.definitions, tongue.definers)
+    waiting = _own_names(scopes.definitions, reader.definers)
     bare: dict[tuple[int, str], tuple[str, str]] = {}
-    reads_in, since, until = -1, 0, 0  # between two bytes names are read in the scope of one definition
+    reads_in, since, until = -1, 0, 0  # the byte range in which `reads_in` holds
     for written, receiver, called, at in mentions:
         if not since <= at < until:
             reads_in, since, until = scopes.stretch(at)
         if receiver is None:
             known = bare.get((reads_in, written))
             if known is None:
-                known = bare[reads_in, written] = _bare(written, reads_in, scopes, tongue.built_in)
+                known = bare[reads_in, written] = _bare(written, reads_in, scopes, reader.built_in)
             name, path = known
         else:
             name, path = written, scopes.path(receiver, at, reads_in)
@@ -155,7 +157,7 @@ def _references(
 
 
 def _own_names(definitions: list[Definition], but: bool) -> dict[str, set[int]]:
-    """Definitions by name, those whose own name the scan has still to come by."""
+    """Definitions by name, those whose own name the scan will still encounter."""
     waiting: dict[str, set[int]] = {}
     for place, one in enumerate(definitions):
         if not but or one.kind not in CLASSES | FUNCTIONS:
@@ -174,7 +176,7 @@ def _is_definition(places: set[int], definitions: list[Definition], at: int, ins
 
 
 def _bare(name: str, inside: int, scopes: Scopes, built_in: frozenset[str]) -> tuple[str, str]:
-    """What a name without a receiver refers to, as name and path; LITERAL for what nobody would look for."""
+    """What a name without a receiver refers to, as name and path; LITERAL for what need not be indexed."""
     found = scopes.meaning(name, inside)
     if isinstance(found, int):
         return name, f"=#{found}"
@@ -188,7 +190,7 @@ def _bare(name: str, inside: int, scopes: Scopes, built_in: frozenset[str]) -> t
 
 
 def _only_code(source: bytes, captures: dict[str, list[Node]], facts: SyntaxFacts) -> bytes:
-    """The file with spaces where no code is; texts keep their quotes, code inside of them comes back."""
+    """The file with comments blanked and strings turned into quotes; code interpolated into strings is kept."""
     pieces = [
         (node.start_byte, node.end_byte, kind) for kind in ("blank", "text", "code") for node in captures.get(kind, ())
     ]

@@ -1,35 +1,22 @@
-"""The names that a file mentions, each with what stands before its dot: one pass over its tokens.
+"""The names that a file mentions, each with its receiver: one pass over its tokens.
 
-The tree says what is no code (strings, comments, names of arguments): that is blanked out. What is left is read
-token by token with a stack of brackets, which is the same for every language and several times faster than asking
-the tree for each name: `Foo(a).bar[0].baz(` mentions Foo, a, `Foo().bar` and `Foo().bar[].baz`, the last as a call.
+The tree tells what is not code (strings, comments, names of arguments): that is blanked out. The rest is read token by
+token with a stack of brackets, which works for every language and is several times faster than querying the tree for
+each name: `Foo(a).bar[0].baz(` mentions Foo, a, `Foo().bar` and `Foo().bar[].baz`, the last as a call.
 """
 
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
-UNKNOWN = "?"  # a value that cannot be told
+from .languages import traits_of
+
+UNKNOWN = "?"  # a value that is not known
 LITERAL = "'"  # a value of the language itself: text, a number, a list; nothing that a project defines
 
 _IDENTIFIER = r"[A-Za-z_$\x80-\xff][A-Za-z0-9_$\x80-\xff]*"
-_SEPARATORS = {
-    "python": r"\.",
-    "go": r"\.",
-    "c": r"\.|->",
-    "cpp": r"\.|->|::",
-    "objc": r"\.|->",
-    "php": r"\?->|->|::",
-    "rust": r"\??\.|::",
-    "lua": r"\.|:",
-    "ruby": r"&\.|\.|::",
-}
-_OTHERWISE = r"\?\.|\.|::"
 _TYPE_ARGUMENTS = r"(?=(?:::)?<[\w\s,.&?\[\]:<>|]{0,200}>\()"  # of a call: they are read as names of their own
-_WITH_TYPE_ARGUMENTS = frozenset({"typescript", "tsx", "java", "cpp", "rust", "csharp", "kotlin", "swift", "scala"})
 _OTHER_SUPER = re.compile(r"\(\s*([A-Za-z_]\w*)\s*,")  # super(Class, self)
-_NONE: frozenset[str] = frozenset()
-_DEFINERS = {"python": frozenset({"def", "class"})}
 
 
 # A name in the code: itself, what is before its dot (None where there is no dot), whether it is called, its first byte.
@@ -45,11 +32,12 @@ class TokenScan(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _tokens(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    separator = r"\s*(?:" + _SEPARATORS.get(language, _OTHERWISE) + r")\s*"
-    called = r"[ \t]*[(\[]|" + _TYPE_ARGUMENTS if language in _WITH_TYPE_ARGUMENTS else r"[ \t]*[(\[]"
-    macro = r"!?" if language == "rust" else ""
+    traits = traits_of(language)
+    dot = r"(?:" + traits.separator + r")\s*"
+    separator = r"\s*" + dot
+    called = r"[ \t]*[(\[]|" + _TYPE_ARGUMENTS if traits.type_arguments else r"[ \t]*[(\[]"
+    macro = re.escape(traits.macro_mark) + "?" if traits.macro_mark else ""
     name = _IDENTIFIER
-    dot = r"(?:" + _SEPARATORS.get(language, _OTHERWISE) + r")\s*"
     chain = r"(" + dot + r")?(" + name + r"(?:" + separator + name + r")*)" + macro + r"(" + called + r")?"
     return re.compile(chain + r"|([(\[{])|([)\]}])"), re.compile(separator)
 
@@ -69,7 +57,7 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
     ends: dict[int, tuple[int, str]] = {}
     brackets: list[tuple[str | None, int]] = []  # what each open one belongs to, and where that starts
     closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value before the bracket that was closed last
-    definers, defining = _DEFINERS.get(language, _NONE), False
+    definers, defining = traits_of(language).definers, False
     for found in token.finditer(text):
         dot, chain, opener, opened, closer = found.groups()
         if dot is not None and text[found.start() - 1 : found.start()] == ".":  # `...names` spreads, `1..n` counts

@@ -1,6 +1,6 @@
-"""What a name stands for inside its own file: the way from what is written to where it comes from.
+"""Scopes: what a name stands for inside its own file.
 
-A value is written as a path, which says everything that one file can know of it:
+A value is written as a path, which holds everything that one file can know of it:
 
     <a.b>.c      what module a.b calls c (`from a.b import c`); <..x> and <./x> are relative to the file
     #7           definition 7 of this file;  #7() an instance of it, or what it returns
@@ -10,7 +10,7 @@ A value is written as a path, which says everything that one file can know of it
     .x () []     an attribute, a call, an element of the path before it
     ~            in front: one of several possibilities
 
-Paths are linked across files when somebody asks: a change of one file never makes another one's record wrong.
+Paths are linked across files at query time, so a change of one file never invalidates another one's record.
 """
 
 import re
@@ -26,7 +26,7 @@ CLASSES = frozenset(
 )
 FUNCTIONS = frozenset({"function", "method", "constructor", "macro", "property", "getter", "setter", "prototype"})
 _SCOPED = CLASSES | FUNCTIONS
-RETURNS, BASE, STAR, PROPERTY, EXPORTS = "()", "^", "*", "@", "="  # names of bindings that are no names
+RETURNS, BASE, STAR, PROPERTY, EXPORTS = "()", "^", "*", "@", "="  # keys of bindings that are not names
 
 _FIRST = re.compile(r"[.(\[]")
 _DEEPEST = 8  # values of values of values

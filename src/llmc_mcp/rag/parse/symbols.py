@@ -1,7 +1,7 @@
-"""What a file defines, read off its syntax tree by the patterns of its language.
+"""What a file defines, read off its syntax tree by the query of its language.
 
-Points are taken apart by index everywhere: `.row` and `.column` of tree-sitter 0.26.0 crash the process sooner or
-later (they hand out a reference that they do not own).
+Points are indexed, never accessed by name: `.row` and `.column` of tree-sitter 0.26.0 crash the process sooner or
+later (they return a reference that they do not own).
 """
 
 import functools
@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from tree_sitter import Node, Query, QueryCursor
 
-from .doc import first_paragraph, said, unquoted
-from .languages import LANGUAGES, Patterns
-from .lines import line_starts
+from .doc import comment_text, first_paragraph, unquoted
+from .languages import LANGUAGES, Language
 from .parse import SyntaxTree, grammar
-from .types import Definition, Span
+from .types import Definition, Span, line_starts
 
 _HELPERS = frozenset(("name", "owner", "value", "keyword", "comment", "above", "wrap"))
 _ONE_NAME = frozenset(("function", "test", "given", "block"))  # `int a, b;` has several
@@ -28,7 +27,7 @@ _ANGLES = re.compile(r"([<>])")
 
 
 class _Match(NamedTuple):
-    """A match in the tree, before it has its place among the others."""
+    """A match of the query, before it is nested among the others."""
 
     start: int
     end: int
@@ -41,7 +40,7 @@ class _Match(NamedTuple):
 
 
 def definitions(syntax: SyntaxTree) -> list[Definition]:
-    """In the order of the text, what is around a thing before it. None of a text that could not be read in time."""
+    """In the order of the text, outer before inner. None of a text that could not be parsed in time."""
     if not syntax.complete:
         return []
     starts = line_starts(syntax.source)
@@ -49,28 +48,30 @@ def definitions(syntax: SyntaxTree) -> list[Definition]:
     found = _matches(syntax, above)
     if LANGUAGES[syntax.language].equations:
         found = _joined(found)
-    elif syntax.language in ("markdown", "rst"):
+    elif LANGUAGES[syntax.language].sections:
         found = _to_the_next(found, len(syntax.source))
     return _Nesting(syntax, above, starts).place(found)
 
 
 def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
-    patterns = LANGUAGES[syntax.language]
-    found: dict[int, tuple[int, _Match]] = {}  # by the name's node: of several patterns that fit the first one counts
+    language = LANGUAGES[syntax.language]
+    found: dict[int, tuple[int, _Match]] = {}  # by the name's node: the first of several matching patterns counts
     functions: dict[int, int] = {}  # of what has one name: its node, and the name's
     wraps: list[_Match] = []
     for pattern, captures in QueryCursor(_query(syntax.language)).matches(syntax.root):
         names = captures.get("name")
         if names is None:
             for node in captures.get("wrap", ()):
-                wraps.append(_Match(node.start_byte, node.end_byte, "", node, "", "", None))
+                wraps.append(
+                    _Match(start=node.start_byte, end=node.end_byte, kind="", node=node, name="", owner="", value=None)
+                )
             above.add(captures.get("comment", ()), is_comment=True)
             above.add(captures.get("above", ()), is_comment=False)
             continue
         key = names[0].id
         if key in found and found[key][0] <= pattern:
             continue
-        one = _named(syntax, patterns, captures, names[0])
+        one = _named(syntax, language, captures, names[0])
         if one is None:
             continue
         if one.kind in _ONE_NAME:
@@ -85,18 +86,27 @@ def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
     return sorted([*wraps, *named], key=lambda one: (one.start, -one.end, one.kind))
 
 
-def _named(syntax: SyntaxTree, patterns: Patterns, captures: dict[str, list[Node]], name: Node) -> _Match | None:
+def _named(syntax: SyntaxTree, language: Language, captures: dict[str, list[Node]], name: Node) -> _Match | None:
     kind, node = next((kind, nodes[0]) for kind, nodes in captures.items() if kind not in _HELPERS)
     if "keyword" in captures:
-        kind = patterns.keywords.get(syntax.text(captures["keyword"][0]))
+        kind = language.keywords.get(syntax.text(captures["keyword"][0]))
         if kind is None:
             return None
     owner = _ungeneric(syntax.text(captures["owner"][0])).strip("?") if "owner" in captures else ""
     text = _plain(syntax.text(name))
-    if patterns.dotted and not owner and name.type != "string":
+    if language.dotted and not owner and name.type != "string":
         owner, text = _parted(text)
     value = captures["value"][0] if "value" in captures else None
-    return _Match(node.start_byte, node.end_byte, kind, node, text, owner, value, name.start_byte)
+    return _Match(
+        start=node.start_byte,
+        end=node.end_byte,
+        kind=kind,
+        node=node,
+        name=text,
+        owner=owner,
+        value=value,
+        name_at=name.start_byte,
+    )
 
 
 def _joined(found: list[_Match]) -> list[_Match]:
@@ -113,7 +123,7 @@ def _joined(found: list[_Match]) -> list[_Match]:
 
 
 def _to_the_next(found: list[_Match], end: int) -> list[_Match]:
-    """Titles as sections: each goes on to the next one."""
+    """Headings as sections: each extends to the next one."""
     ends = [*(one.start for one in found), end][1:]
     return [
         one._replace(end=stop) if one.node.type == "setext_heading" or one.end < stop else one
@@ -151,7 +161,7 @@ def _ungeneric(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without what marks it as one: :symbol, "quoted", `Foo`."""
+    """A name without its marks: :symbol, "quoted", `Foo`."""
     plain = name.strip()
     if plain[:1] in ('"', "'", "`", "["):
         return plain.strip("\"'`[]")
@@ -159,7 +169,7 @@ def _plain(name: str) -> str:
 
 
 class _Above:
-    """Comments and attributes, to be found by the line that they end on."""
+    """Comments and attributes, by the line that they end on."""
 
     def __init__(self, syntax: SyntaxTree, starts: list[int]) -> None:
         self._source = syntax.source
@@ -169,16 +179,16 @@ class _Above:
     def add(self, nodes: "list[Node] | tuple[()]", is_comment: bool) -> None:
         for node in nodes:
             start, end = node.start_byte, node.end_byte
-            last = bisect_right(self._starts, max(start, end - 1)) - 1  # some grammars count the line's end in
+            last = bisect_right(self._starts, max(start, end - 1)) - 1  # some grammars include the line's end
             self._ending[last] = bisect_right(self._starts, start) - 1, start, is_comment
 
     def of(self, row: int) -> tuple[int, int, str]:
-        """The first row of what stands right above a row, its first byte, and what the comments in it say."""
+        """The first row of what is directly above a row, its first byte, and the text of its comments."""
         source, starts, first, byte, comments = self._source, self._starts, row, -1, list[str]()
         while (ending := self._ending.get(first - 1)) is not None:
             begin, start, is_comment = ending
             if source[starts[begin] : start].strip():
-                break  # it stands behind code
+                break  # it follows code on its line
             if is_comment or source.startswith(b"@doc", start):
                 comments.append(source[start : starts[first]].decode(errors="replace"))
             first, byte = begin, start
@@ -190,7 +200,7 @@ class _Nesting:
 
     def __init__(self, syntax: SyntaxTree, above: _Above, starts: list[int]) -> None:
         self._syntax = syntax
-        self._patterns: Patterns = LANGUAGES[syntax.language]
+        self._language: Language = LANGUAGES[syntax.language]
         self._above = above
         self._starts = starts
         self._placed: list[Definition] = []
@@ -212,7 +222,7 @@ class _Nesting:
         return self._placed
 
     def _wrap_of(self, one: _Match, wraps: list[_Match]) -> _Match | None:
-        """The outermost that ends where the definition ends: others hold more than that."""
+        """The outermost wrapper that ends where the definition ends; others hold more than the definition."""
         for wrap in wraps:
             if wrap.end >= one.end and not self._syntax.source[one.end : min(wrap.end, one.end + 100)].strip(
                 b" \t\r\n;"
@@ -229,25 +239,33 @@ class _Nesting:
         around = self._placed[parent] if parent >= 0 else None
         outer = around.qualname if around else ""
         if len(outer) > _OUTER:
-            outer = "…" + outer[-_OUTER:]  # nested without end, a file would have names without end
+            outer = "…" + outer[-_OUTER:]  # bounds the names of a deeply nested file
         parts = (outer, one.owner, one.name)
         qualname = (" > " if one.kind == "section" else ".").join(part for part in parts if part)
         kind = one.kind
         if kind == "function" and (
-            (around and around.kind in self._patterns.owners) or (one.owner and self._patterns.dotted)
+            (around and around.kind in self._language.owners) or (one.owner and self._language.dotted)
         ):
             kind = "method"
         elif kind == "variable" and one.name.isupper():
             kind = "constant"
         body = self._body(one)
-        doc = self._docstring(body) if self._patterns.docstring else ""
-        return Definition(one.name, qualname, kind, span, self._signature(one, body), doc or said(comment), parent)
+        doc = self._docstring(body) if self._language.docstring else ""
+        return Definition(
+            name=one.name,
+            qualname=qualname,
+            kind=kind,
+            span=span,
+            signature=self._signature(one, body),
+            doc=doc or comment_text(comment),
+            parent=parent,
+        )
 
     def _body(self, one: _Match) -> Node | None:
         holder = one.value or one.node
         if body := holder.child_by_field_name("body"):
             return body
-        if types := self._patterns.bodies:
+        if types := self._language.bodies:
             return next((child for child in holder.children if child.type in types), None)
         return None
 

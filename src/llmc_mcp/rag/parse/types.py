@@ -1,5 +1,6 @@
-"""What the parts of the index hand each other. Lines count from 1, both ends included; bytes are half open."""
+"""Types shared by the parts of the index. Lines count from 1, both ends included; byte ranges are half open."""
 
+from itertools import accumulate
 from typing import Literal
 
 import msgspec
@@ -9,7 +10,7 @@ ReferenceKind = Literal["call", "import", "inherit", "use"]
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of a file."""
+    """A range of a file."""
 
     first_line: int
     last_line: int
@@ -18,40 +19,40 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Definition(msgspec.Struct, frozen=True, array_like=True):
-    """Something that a file defines: a function, a class, a section of a document."""
+    """A function, a class, a section of a document: anything that a file defines."""
 
     name: str  # as written: save
-    qualname: str  # with what it lies in: Model.save
+    qualname: str  # with its owner: Model.save
     kind: str  # function, method, class, struct, interface, trait, enum, type, module, constant, macro, section, …
     span: Span  # with its decorators and the comment above it
-    signature: str  # its head in one line
-    doc: str  # what its docstring or the comment above it says, first paragraph
-    parent: int  # the definition around it, by its place in the file's list; -1 at the top
+    signature: str  # in one line
+    doc: str  # first paragraph of its docstring or of the comment above it
+    parent: int  # index of the enclosing definition in the file's list; -1 at the top
 
 
 class Reference(msgspec.Struct, frozen=True, array_like=True):
-    """A place where a file names something that is defined here or elsewhere."""
+    """A place where a file names a definition, its own or another file's."""
 
     name: str  # save
-    receiver: str  # what it is taken from, as a path of scopes.py; "" for a name that the file does not bind
+    receiver: str  # what it is an attribute of, as a path (see scopes.py); "" for a name that the file does not bind
     kind: ReferenceKind
     line: int
-    inside: int  # the innermost definition around it, by its place in the file's list; -1 at the top
+    inside: int  # index of the innermost enclosing definition; -1 at the top
 
 
 class Binding(msgspec.Struct, frozen=True, array_like=True):
-    """What a name of a file, of one of its classes, or a call of one of its functions stands for."""
+    """The value of a name of a file or of one of its classes, or of a call of one of its functions."""
 
-    owner: int  # the definition that it belongs to, by its place in the file's list; -1 for the file
+    owner: int  # index of the definition that it belongs to; -1 for the file
     name: str
-    path: str  # as scopes.py writes paths
+    path: str  # see scopes.py
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """What a search finds: a whole definition where it is small enough, else a part of one, or some lines."""
+    """The unit of search: a whole definition if it is small enough, else a part of one, or some lines."""
 
     span: Span
-    definition: int  # the innermost definition that it is a part of; -1 for none
+    definition: int  # index of the innermost definition that holds it; -1 for none
 
 
 class PackedReferences(msgspec.Struct, frozen=True, array_like=True):
@@ -63,9 +64,9 @@ class PackedReferences(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ParsedFile(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that one look at a file found out; it travels from a parsing process to the one that writes."""
+    """Everything that was parsed from a file; sent from a worker to the process that writes the index."""
 
-    path: str  # below the root, as the file system has it (surrogateescape)
+    path: str  # below the root, decoded with surrogateescape
     language: str  # of the grammar; "" for text without one
     sha256: bytes
     definitions: list[Definition]
@@ -74,8 +75,13 @@ class ParsedFile(msgspec.Struct, frozen=True, array_like=True):
     broken_line: int = 0  # of the first syntax error; 0 for none
 
 
-class Wrong(msgspec.Struct, frozen=True, array_like=True):
+class SyntaxProblem(msgspec.Struct, frozen=True, array_like=True):
     """A syntax error."""
 
     line: int
-    missing: str = ""  # what should be there, where the grammar knows
+    missing: str = ""  # the token that is missing, if the grammar knows
+
+
+def line_starts(source: bytes) -> list[int]:
+    """The first byte of each line, and one past the end of the last. Only \\n ends a line here."""
+    return [0, *accumulate(len(line) + 1 for line in source.split(b"\n"))]

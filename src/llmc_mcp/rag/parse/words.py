@@ -14,7 +14,7 @@ LONGEST_QUERY = 2_000  # characters
 _LONGEST = 64  # letters; what is longer is data, not a word
 _LONGEST_NUMBER = 4  # digits: a year, a status
 
-# What says nothing about code: words of grammar, and how one asks.
+# Words that say nothing about code.
 STOP = frozenset(
     """
     a about all an and any are as at be been being but by can could did do does done for from get gets got had has have
@@ -26,7 +26,7 @@ STOP = frozenset(
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question as the index understands it."""
+    """A parsed query."""
 
     words: tuple[str, ...]  # terms: stems of its words and of its identifiers' parts, and whole identifiers, each once
     stems: tuple[str, ...]  # only the stems, in their order
@@ -52,10 +52,10 @@ def _parts(word: str) -> tuple[str, str]:
 
 
 def take_apart(text: str) -> tuple[str, str]:
-    """A text as the index takes it in: the stems of its words and of its identifiers' parts; and whole identifiers.
+    """A text as it is indexed: the stems of its words and of its identifiers' parts; and whole identifiers.
 
     They are kept apart so that parts that follow each other in the text are neighbours, however they are written:
-    `type adapter`, `typeAdapter` and `type_adapter` are one phrase. Single letters and stop words tell nothing.
+    `type adapter`, `typeAdapter` and `type_adapter` are one phrase. Single letters and stop words are left out.
     """
     found = list(map(_parts, _WORD.findall(text)))
     return " ".join([parts for parts, _ in found if parts]), " ".join([whole for _, whole in found if whole])
@@ -72,7 +72,7 @@ def name_term(name: str) -> str:
 
 
 def question(text: str) -> Question:
-    """Takes a question apart."""
+    """Parse a query."""
     text = text.strip()
     found: list[str] = _NAME.findall(text)
     alone = len(found) == 1 and found[0] == text.strip("`'\"()?.") and len(text) <= _LONGEST
@@ -98,14 +98,14 @@ def last_name(name: str) -> str:
 
 
 def _like_an_identifier(name: str) -> bool:
-    """Whether a word of a question is written as code writes names, and English does not."""
+    """Whether a word of a query is written like a name in code and unlike English."""
     if _SEPARATOR.search(name) or "_" in name:
         return True
     return any(letter.isupper() for letter in name[1:]) and not name.isupper()
 
 
 _DOUBLE = re.compile(r"([bdfgmnprt])\1$")
-# The first suffix that fits goes away where enough of the word stays.
+# The first suffix that matches is removed if enough of the word remains.
 _SUFFIXES = (
     ("ization", "", 3), ("isation", "", 3), ("izing", "", 3), ("ising", "", 3), ("izer", "", 3), ("iser", "", 3),
     ("ize", "", 3), ("ise", "", 4), ("ations", "", 4), ("ation", "", 4), ("ating", "", 4), ("ator", "", 4),

@@ -1,3 +1,4 @@
-"""Questions to an index: `search`, and over the graph `questions` (where-used, lineage, inspect), `maps`, `plan`,
-`bootload`. The tools call in; results are read from the files as they are now.
+"""Queries on an index: `search`, and over the graph `questions` (where-used, lineage, inspect), `maps`, `plan`,
+`bootload`. `root_index` keeps the index of one root; `hits` reads results from the files as they are now. The tools
+call in.
 """

@@ -31,10 +31,10 @@ _COMMAND = re.compile(
 
 
 class RepositoryRules(NamedTuple):
-    """What the repository says of itself."""
+    """The rules that a repository documents."""
 
     notes: list[str]
-    sources: list[str]  # the documents that it says it in
+    sources: list[str]  # the documents that they come from
     commands: list[str]  # how it is built and tested
 
 
@@ -45,14 +45,14 @@ def task_words(task_id: str) -> str:
 
 
 def scope_of(words: str) -> Scope:
-    """Where such a task takes place."""
+    """Where to search for such a task."""
     said = set(words.lower().split())
     about_docs = said & _DOCUMENTS
     return "repo" if not about_docs else "docs" if len(said) - len(about_docs) <= 2 else "both"
 
 
 def rules(read: Read, words: str) -> RepositoryRules:
-    """The rules of a repository, those first that speak of the task; else what its README and build files say."""
+    """The rules of a repository, those about the task first; else the README and build files."""
     notes: list[str] = []
     sources: list[str] = []
     commands: list[str] = []
@@ -81,7 +81,7 @@ def _first(read: Read, paths: list[str]) -> tuple[str, str | None]:
 
 
 def _rule_lines(text: str, words: str) -> list[str]:
-    """Points and sentences that tell somebody what to do, under their heading; those about the task come first."""
+    """Instructions in a document, with their heading; those about the task come first."""
     wanted = {word.lower() for word in words.split()}
     heading, fenced = "", False
     scored: list[tuple[int, int, str]] = []
@@ -126,7 +126,7 @@ def _opening(text: str) -> list[str]:
 
 
 def _commands(text: str) -> list[str]:
-    """Commands in a document's code blocks, with what it says of them left out."""
+    """Commands in the code blocks of a document, without comments."""
     found: list[str] = []
     inside = False
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Globs for paths of an index, matched in a time that no pattern can blow up."""
+"""Globs for paths of an index, matched in linear time."""
 
 import fnmatch
 import re
@@ -31,7 +31,7 @@ class Glob:
         self._first, self._rest = runs[0], runs[1:]
 
     def fits(self, path: str) -> bool:
-        """Whether a path below the root is meant."""
+        """Whether a path below the root matches."""
         names = path.split("/")
         at = len(self._first)
         if not _fit(self._first, names, 0):

@@ -1,4 +1,4 @@
-"""Questions to the graph of symbols: what does a name mean, who uses it, whom does it use.
+"""The graph of symbols: what a name refers to, what uses a definition, what it uses.
 
 Edges are graded. `exact`: imports, scopes and types lead there and nowhere else. `likely`: they lead there among
 others, or an override may be called, or nothing else in the repository has that name. `name_only`: the name is the
@@ -17,12 +17,10 @@ from .resolve import DefinitionPlace, RecordSource, Resolver, Symbol, Value
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _OWN = re.compile(r"~?#\d+")
-_MODULES_ARE_NAMED = frozenset({"python", "go", "rust", "java"})  # who uses a module says its name
-_FAMILIES = (frozenset({"c", "cpp", "objc"}), frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"}))
 
 
 class Files(RecordSource, Protocol):
-    """What the graph asks of an index."""
+    """What the graph reads of an index."""
 
     def files(self) -> list[tuple[int, str, str]]: ...
     def hashes(self) -> Iterable[tuple[int, bytes]]: ...
@@ -32,14 +30,14 @@ class Files(RecordSource, Protocol):
 
 
 class Use(NamedTuple):
-    """A place where a symbol is used, and how sure that is."""
+    """A place where a symbol is used, and with which confidence."""
 
     file: int
     line: int
     kind: ReferenceKind
     confidence: Confidence
-    inside: int  # the definition that it stands in; -1 for none
-    of: DefinitionPlace | None = None  # which of the wanted definitions; None where only the name is known
+    inside: int  # the enclosing definition; -1 for none
+    of: DefinitionPlace | None = None  # which of the definitions asked for; None if only the name is known
 
 
 class Edge(NamedTuple):
@@ -209,7 +207,7 @@ class Graph:
         return ("likely", overridden) if overridden is not None else None
 
     def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:
-        """Nothing is known of the receiver: the name has to do."""
+        """Grade a use of which only the name is known, not the receiver."""
         if any(self._same_language(file, one.file) for one in wanted):
             if alone:
                 return "likely"
@@ -218,12 +216,14 @@ class Graph:
                 return "likely"
             # An unknown value's attribute is hardly ever a function of a module where methods have that name, too.
             of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
-            return None if of_modules and self.modules.language(file) in _MODULES_ARE_NAMED else "name_only"
+            return None if of_modules and self.modules.traits(file).modules_are_named else "name_only"
         return None
 
     def _same_language(self, one: int, other: int) -> bool:
-        first, second = self.modules.language(one), self.modules.language(other)
-        return first == second or any({first, second} <= family for family in _FAMILIES)
+        if self.modules.language(one) == self.modules.language(other):
+            return True
+        family = self.modules.traits(one).family
+        return bool(family) and family == self.modules.traits(other).family
 
     def _may_be_overridden(self, value: Value, wanted: DefinitionPlace) -> bool:
         """Whether a call of this method may land in the wanted one, which overrides it."""
@@ -241,7 +241,7 @@ class Graph:
             return False
         return base in self.resolver.order(DefinitionPlace(method.file, parent))[0]
 
-    # --- whom it uses ------------------------------------------------------------------------------
+    # --- what it uses ------------------------------------------------------------------------------
 
     def within(self, target: DefinitionPlace) -> set[int]:
         """The place of a definition and of everything inside it."""

@@ -25,7 +25,7 @@ class GraphCoverage(NamedTuple):
 
 
 class IndexedFiles:
-    """What one generation of an index says; safe to use from one thread at a time."""
+    """One generation of an index; to be used by one thread at a time."""
 
     def __init__(self, reader: IndexReader) -> None:
         self._reader = reader
@@ -50,11 +50,11 @@ class IndexedFiles:
         return self._named[name]
 
     def names_beginning(self, prefix: str, limit: int = -1) -> list[str]:
-        """Names of definitions that begin so, in their order; all of them without a limit."""
+        """Names of definitions with this prefix, sorted; all of them without a limit."""
         return self._reader.names(prefix, limit)
 
     def record(self, file: int) -> Record:
-        """What a file says of definitions."""
+        """The references and bindings of a file."""
         found = self._records.get(file)
         if found is None:
             found = self._records[file] = self._read(file)
@@ -63,7 +63,7 @@ class IndexedFiles:
         return found
 
     def passing(self, file: int) -> Record:
-        """The same for one who goes over all files: it is not kept for the next question."""
+        """The same, uncached: for a pass over all files."""
         return self._records.get(file) or self._read(file)
 
     def _read(self, file: int) -> Record:
@@ -71,7 +71,7 @@ class IndexedFiles:
         return Record(rows[0][0] if rows else b"")
 
     def apart(self) -> "IndexedFiles":
-        """The same files for a question after which nothing of it is to be remembered."""
+        """The same files with a cache of their own, for a question whose data is not worth keeping."""
         return IndexedFiles(self._reader)
 
     def symbols(self, file: int) -> list[Symbol]:
@@ -93,7 +93,15 @@ class IndexedFiles:
 
 def _symbols(outline: list[Definition]) -> list[Symbol]:
     return [
-        Symbol(one.name, one.qualname, one.kind, one.parent, one.span.first_line, one.span.last_line, one.signature)
+        Symbol(
+            name=one.name,
+            qualname=one.qualname,
+            kind=one.kind,
+            parent=one.parent,
+            first_line=one.span.first_line,
+            last_line=one.span.last_line,
+            signature=one.signature,
+        )
         for one in outline
     ]
 

@@ -1,10 +1,11 @@
-"""Which files an import means, for each language's idea of a module."""
+"""The files that an import refers to, by the module system of each language."""
 
 import os
 from collections import defaultdict
 from collections.abc import Iterable
 
-_SCRIPTS = frozenset({"javascript", "typescript", "tsx", "vue", "svelte", "astro"})
+from ..parse.languages import Language, traits_of
+
 _SCRIPT_ENDS = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue", ".svelte", ".json")
 _WRITTEN_AS = {
     ".js": (".ts", ".tsx"),
@@ -12,8 +13,6 @@ _WRITTEN_AS = {
     ".mjs": (".mts",),
     ".cjs": (".cts",),
 }  # TypeScript imports the output
-_C = frozenset({"c", "cpp", "objc"})
-_BY_FOLDER = frozenset({"go", "java", "kotlin", "csharp"})  # files of one folder see each other's names
 
 
 class Modules:
@@ -42,10 +41,14 @@ class Modules:
         """The grammar of a file."""
         return self._language.get(file, "")
 
+    def traits(self, file: int) -> Language:
+        """What is particular to the language of a file."""
+        return traits_of(self.language(file))
+
     def siblings(self, file: int) -> list[int]:
-        """The files that share their names with this one without an import."""
+        """The files whose names this one sees without an import."""
         language = self.language(file)
-        if language not in _BY_FOLDER:
+        if not traits_of(language).shares_folder:
             return []
         found = self._in_folder[self.path(file).rpartition("/")[0]]
         return [one for one in found if self._language[one] == language and one != file]
@@ -56,21 +59,22 @@ class Modules:
         return [one for one in found if self._language[one] == self.language(file)]
 
     def find(self, importer: int, name: str) -> list[int]:
-        """The files that `name` means in `importer`; none where it is not of this repository."""
-        language = self.language(importer)
-        if language == "python":
-            return self._find_python(importer, name)
-        if language in _SCRIPTS:
-            return self._find_script(importer, name)
-        if language in _C:
-            return self._find_header(importer, name)
-        if language == "go":
-            return self._find_folder(importer, name)
-        if language == "rust":
-            return self._find_rust(importer, name)
-        if language in ("java", "kotlin"):
-            return self._find_java(importer, name)
-        return []
+        """The files that `name` refers to in `importer`; none if it is not of this repository."""
+        match self.traits(importer).imports:
+            case "python":
+                return self._find_python(importer, name)
+            case "script":
+                return self._find_script(importer, name)
+            case "header":
+                return self._find_header(importer, name)
+            case "folder":
+                return self._find_folder(importer, name)
+            case "rust":
+                return self._find_rust(importer, name)
+            case "class":
+                return self._find_java(importer, name)
+            case "":
+                return []
 
     def submodule(self, file: int, name: str) -> list[int]:
         """What lies below a package under a name."""

@@ -65,9 +65,9 @@ class TaskPlan(NamedTuple):
 
 
 def intent_of(query: str) -> Intent:
-    """What a task wants, by the words that such tasks are put in; questions want to understand."""
+    """The intent of a task, by its first telling word; questions want to understand."""
     said = re.findall(r"[a-z]+", query.lower())
-    for word in said:  # what is said first is what is wanted
+    for word in said:  # the first word decides
         for intent, signs in _INTENTS.items():
             if word in signs:
                 return intent
@@ -81,9 +81,9 @@ def make(rag: CodeSearch, query: str, detail: Literal["summary", "full"], caller
     spans = [span for (found, _), _ in named for span in found]
     symbols = [name for (_, found), _ in named for name in found]
     answer = rag.search(CodeQuery(query, "both", _SPANS[detail], 4_000), caller)
-    told = {(span.path, span.first_line) for span in spans}
+    listed = {(span.path, span.first_line) for span in spans}
     for rank, hit in enumerate(answer.hits):
-        if not any(path == hit.path and first in hit.numbers for path, first in told):
+        if not any(path == hit.path and first in hit.numbers for path, first in listed):
             spans.append(_of_hit(hit, query, rank))
     spans.sort(key=lambda span: -span.score)
     notes = [note for _, note in named if note] or ([answer.freshness] if answer.freshness != "fresh" else [])
@@ -92,7 +92,7 @@ def make(rag: CodeSearch, query: str, detail: Literal["summary", "full"], caller
 
 
 def _named(known: GraphView, query: str, users: int, check: Callable[[], None]) -> tuple[list[PlanSpan], list[str]]:
-    """The definitions that a task calls by their names, and those who use them."""
+    """The definitions that a task names, and what uses them."""
     spans: list[PlanSpan] = []
     symbols: list[str] = []
     for written in list(dict.fromkeys(_NAMES.findall(query)))[:_MOST_NAMES]:
@@ -136,7 +136,7 @@ def _of_hit(hit: RankedSnippet, query: str, rank: int) -> PlanSpan:
 
 
 def _confidence(query: str, named: bool, hits: list[RankedSnippet]) -> float:
-    """How much of what was asked the index knows at all."""
+    """The share of the query's words that the hits contain."""
     asked = [term for term in dict.fromkeys(re.findall(r"[a-z]{3,}", query.lower())) if term not in words.STOP]
     text = " ".join(f"{hit.symbol or ''} {hit.text}" for hit in hits).lower()
     known = sum(term in text for term in asked) / len(asked) if asked else 0.0

@@ -156,7 +156,17 @@ def _sites(known: GraphView, uses: list[Use], several: bool) -> list[Site]:
             inside = known.graph.symbol(DefinitionPlace(use.file, use.inside)).qualname if use.inside >= 0 else ""
             of = known.graph.symbol(use.of).qualname if several and use.of is not None else ""
             path = lines.path(use.file)
-            sites.append(Site(path, use.line, text, use.confidence, use.kind, inside, of))
+            sites.append(
+                Site(
+                    path=path,
+                    line=use.line,
+                    snippet=text,
+                    confidence=use.confidence,
+                    kind=use.kind,
+                    inside=inside,
+                    of=of,
+                )
+            )
     return sites
 
 
@@ -240,21 +250,30 @@ def _users(
     check: Callable[[], None],
 ) -> list[tuple[Site, DefinitionPlace | None]]:
     found: list[tuple[Site, DefinitionPlace | None]] = []
-    told: set[tuple[int, int, DefinitionPlace]] = set()
+    listed: set[tuple[int, int, DefinitionPlace]] = set()
     for target in front:
         for use in known.graph.uses([target], check):
             if use.kind not in kinds or (level > 1 and use.confidence == "name_only"):
-                continue  # what follows from a guess is no longer worth a guess
+                continue  # do not guess on top of a guess
             key = (use.file, use.inside if use.inside >= 0 else -use.line, target)
-            text = lines.at(use.file, use.line) if key not in told else None
+            text = lines.at(use.file, use.line) if key not in listed else None
             if text is None:
                 continue
-            told.add(key)
+            listed.add(key)
             inside = DefinitionPlace(use.file, use.inside) if use.inside >= 0 else None
             name = known.graph.symbol(inside).qualname if inside is not None else ""
             of = known.graph.symbol(target).qualname
             sure = use.confidence != "name_only"
-            site = Site(lines.path(use.file), use.line, text, use.confidence, use.kind, name, of, level)
+            site = Site(
+                path=lines.path(use.file),
+                line=use.line,
+                snippet=text,
+                confidence=use.confidence,
+                kind=use.kind,
+                inside=name,
+                of=of,
+                depth=level,
+            )
             found.append((site, inside if sure else None))
     return found
 
@@ -275,7 +294,16 @@ def _used(
             if edge.kind in kinds and lines.of(edge.target.file) is not None:
                 line, text = lines.head(edge.target)
                 name = known.graph.symbol(edge.target).qualname
-                site = Site(lines.path(edge.target.file), line, text, edge.confidence, edge.kind, name, of, level)
+                site = Site(
+                    path=lines.path(edge.target.file),
+                    line=line,
+                    snippet=text,
+                    confidence=edge.confidence,
+                    kind=edge.kind,
+                    inside=name,
+                    of=of,
+                    depth=level,
+                )
                 found.append((site, edge.target))
     return found
 
@@ -304,7 +332,7 @@ def most_used(known: GraphView, targets: list[DefinitionPlace], check: Callable[
     return max(targets, key=lambda one: counts[one])
 
 
-# --- what is it ------------------------------------------------------------------------------------
+# --- portraits -------------------------------------------------------------------------------------
 
 
 class Portrait(NamedTuple):
@@ -339,19 +367,19 @@ def portrait(known: GraphView, target: DefinitionPlace, most: int, check: Callab
     outgoing = [site for site, _ in _used(known, [target], _CALLS | {"inherit"}, 1, lines, check)]
     text = "\n".join(source.decode("utf-8", "replace").split("\n")[symbol.first_line - 1 : symbol.last_line])
     return Portrait(
-        lines.path(target.file),
-        symbol.first_line,
-        symbol.last_line,
-        symbol.kind,
-        symbol.qualname,
-        symbol.signature,
-        doc_of(known.graph.modules.language(target.file), text),
-        text,
-        _members(known, target),
-        _sites(known, sure[:most], several=False),
-        outgoing[:most],
-        _sites(known, tests[:most], several=False),
-        len(others),
+        path=lines.path(target.file),
+        first_line=symbol.first_line,
+        last_line=symbol.last_line,
+        kind=symbol.kind,
+        qualname=symbol.qualname,
+        signature=symbol.signature,
+        docstring=doc_of(known.graph.modules.language(target.file), text),
+        source=text,
+        defined=_members(known, target),
+        incoming=_sites(known, sure[:most], several=False),
+        outgoing=outgoing[:most],
+        tests=_sites(known, tests[:most], several=False),
+        incoming_total=len(others),
     )
 
 
@@ -379,33 +407,33 @@ def portrait_of_file(known: GraphView, path: str, most: int, check: Callable[[],
     tests = [use for use in importers if TESTS.search(known.graph.path(use.file))]
     others = [use for use in importers if use not in tests]
     return Portrait(
-        lines.path(file),
-        1,
-        text.count("\n") + (not text.endswith("\n")),
-        "file",
-        path,
-        "",
-        _head_of_file(text),
-        text,
-        [_member(one) for one in outside],
-        _sites(known, others[:most], several=False),
-        _imported(known, file, lines, most),
-        _sites(known, tests[:most], several=False),
-        len(others),
+        path=lines.path(file),
+        first_line=1,
+        last_line=text.count("\n") + (not text.endswith("\n")),
+        kind="file",
+        qualname=path,
+        signature="",
+        docstring=_head_of_file(text),
+        source=text,
+        defined=[_member(one) for one in outside],
+        incoming=_sites(known, others[:most], several=False),
+        outgoing=_imported(known, file, lines, most),
+        tests=_sites(known, tests[:most], several=False),
+        incoming_total=len(others),
     )
 
 
 def _head_of_file(text: str) -> str:
-    """A file's own words about itself: its docstring or the comment that it begins with."""
+    """The docstring of a file, or the comment that it begins with."""
     text = text.lstrip()
     if text.startswith("#!"):
         text = text.partition("\n")[2].lstrip()
     if quote := _OPENING_QUOTE.match(text):
         end = _END_OF_DOC.search(text, quote.end())
-        said = text[quote.end() : end.start()] if end else ""
+        head = text[quote.end() : end.start()] if end else ""
     else:
-        said = "\n".join(itertools.takewhile(_OPENING_COMMENT.match, text[:_HEAD].split("\n")))
-    return " ".join(_COMMENT_MARK.sub("", said).split())[:600]
+        head = "\n".join(itertools.takewhile(_OPENING_COMMENT.match, text[:_HEAD].split("\n")))
+    return " ".join(_COMMENT_MARK.sub("", head).split())[:600]
 
 
 def _imported(known: GraphView, file: int, lines: _Lines, most: int) -> list[Site]:
@@ -417,7 +445,13 @@ def _imported(known: GraphView, file: int, lines: _Lines, most: int) -> list[Sit
                     line, text = lines.head(edge.target)
                     name = known.graph.symbol(edge.target).qualname
                     found[edge.target] = Site(
-                        lines.path(edge.target.file), line, text, edge.confidence, "import", name, ""
+                        path=lines.path(edge.target.file),
+                        line=line,
+                        snippet=text,
+                        confidence=edge.confidence,
+                        kind="import",
+                        inside=name,
+                        of="",
                     )
         if len(found) >= most:
             break

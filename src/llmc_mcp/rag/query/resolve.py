@@ -1,8 +1,7 @@
 """From a path of one file to the definitions of others: imports, aliases, receivers, inheritance.
 
-Everything is linked when somebody asks, over the records of the files that the question touches, and remembered as
-long as the index stays as it is. That keeps the graph right after each change of a single file: nothing that was
-linked before has to be found and undone.
+Links are made at query time, over the records of the files that a question touches, and cached until the index changes.
+So the graph stays correct after a change of a single file: no earlier link has to be found and undone.
 """
 
 import re
@@ -18,12 +17,8 @@ _ROOT = re.compile(r"~?(?:#(?P<own>\d+)|\^(?P<above>\d+)|<(?P<module>[^>]*)>|(?P
 _STEP = re.compile(r"\.([^.()\[\]]+)|(\(\))|(\[\])")
 _DEEPEST = 24
 _MOST_BASES = 64
-_HIGHEST = 40  # bases of bases of bases; only a machine, or somebody who means harm, builds higher
+_HIGHEST = 40  # levels of inheritance; only generated or malicious code has more
 _PRIVATE = "_"
-_OPEN = frozenset({"java", "cpp", "csharp", "kotlin"})
-_SPREAD = frozenset({"go", "rust"})  # languages in which a type's methods may stand in other files of its folder
-# Languages in which a name that nothing binds is of the language or of another project; elsewhere it can be anybody's.
-_STRICT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java"})
 
 
 class Symbol(NamedTuple):
@@ -53,13 +48,13 @@ class DefinitionPlace(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a path may stand for."""
+    """A possible value of a path."""
 
     what: str  # module, definition, instance, elsewhere, unknown
     file: int = -1
     place: int = -1
     certain: bool = True
-    holder: "DefinitionPlace | None" = None  # whose attribute it was: the class of the instance that was asked
+    holder: "DefinitionPlace | None" = None  # the class of the instance whose attribute it was
 
     @property
     def target(self) -> DefinitionPlace:
@@ -89,7 +84,7 @@ class Resolver:
         return self._source.symbols(target.file)[target.place]
 
     def resolve(self, file: int, reference: Reference) -> list[Value]:
-        """What a reference means: definitions where it can be told."""
+        """What a reference refers to: definitions if they are known."""
         receiver, name = reference.receiver, reference.name
         if receiver.startswith("=#"):
             return [Value("definition", file, int(receiver[2:]))]
@@ -98,8 +93,8 @@ class Resolver:
         return self._attributes(self.evaluate(file, receiver), name, 0)
 
     def _implicit(self, file: int, reference: Reference) -> list[Value]:
-        """Where a method sees its class's names without a receiver, also those that the class inherits."""
-        if reference.inside < 0 or self.modules.language(file) not in _OPEN:
+        """Names of the class, inherited ones included, that a method sees without a receiver."""
+        if reference.inside < 0 or not self.modules.traits(file).implicit_this:
             return []
         symbols = self._source.symbols(file)
         owner = symbols[reference.inside].qualname
@@ -113,14 +108,14 @@ class Resolver:
         return []
 
     def evaluate(self, file: int, path: str, asked: Value | None = None, depth: int = 0) -> list[Value]:
-        """What a path of a file may stand for; `asked` is whose method returned it."""
+        """The possible values of a path; `asked` is the instance whose method returned it."""
         key = (file, path)
         if asked is None and key in self._values:
             return self._values[key]
         if depth > _DEEPEST:
             return [UNKNOWN]
         if asked is None:
-            self._values[key] = [UNKNOWN]  # what needs itself to be known is not known
+            self._values[key] = [UNKNOWN]  # a value that depends on itself is unknown
         values, rest = self._root(file, path, asked, depth)
         for step in _STEP.finditer(path, rest):
             if step[1]:
@@ -176,7 +171,7 @@ class Resolver:
             return known
         for sibling in self.modules.siblings(file):
             found += self._definitions(sibling, self._own_members(sibling, -1, name))
-        return found or [ELSEWHERE if self.modules.language(file) in _STRICT else UNKNOWN]
+        return found or [ELSEWHERE if self.modules.traits(file).unbound_is_external else UNKNOWN]
 
     def _exported(self, file: int, name: str, depth: int) -> list[Value]:
         """What a module has under a name, without the files below it; unknown ones are left out."""
@@ -288,14 +283,14 @@ class Resolver:
             if paths := self._bound(target, name):
                 values = _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths)
                 return values if len(values) == 1 else [value._replace(certain=False) for value in values]
-            if self.modules.language(target.file) in _SPREAD and (spread := self._spread_members(target, name)):
+            if self.modules.traits(target.file).methods_in_folder and (spread := self._spread_members(target, name)):
                 return [value._replace(holder=holder) for value in spread]
         return [UNKNOWN]
 
     def _bound(self, target: DefinitionPlace, name: str) -> list[str]:
         """What a class's attribute may be; in some languages a class has several parts."""
         bindings = self._source.record(target.file).bindings
-        if (paths := bindings.get((target.place, name))) or self.modules.language(target.file) not in _SPREAD:
+        if (paths := bindings.get((target.place, name))) or not self.modules.traits(target.file).methods_in_folder:
             return paths or []
         parts = self._class_places(target.file, self.symbol(target).qualname)
         return [path for place in parts for path in bindings.get((place, name), ())]
@@ -340,7 +335,7 @@ class Resolver:
         if known is None:
             if self._climbing >= _HIGHEST:
                 return [target], True
-            self._orders[target] = ([target], True)  # a class that inherits from itself ends here
+            self._orders[target] = ([target], True)  # ends the recursion of a class that inherits from itself
             self._climbing += 1
             try:
                 known = self._orders[target] = self._linearize(target)
@@ -401,7 +396,7 @@ def _merged(orders: list[list[DefinitionPlace]]) -> list[DefinitionPlace]:
 
 
 def _merge(parts: Iterable[list[Value]]) -> list[Value]:
-    """All values once; what is not known counts only where nothing is known, and makes the rest less certain."""
+    """Unique values; unknown ones are dropped if others are known, and make those less certain."""
     found: dict[Value, None] = {}
     for part in parts:
         for value in part:

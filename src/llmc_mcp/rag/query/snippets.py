@@ -1,4 +1,4 @@
-"""What of a hit is shown: all of it where that is affordable, else its head and lines that match, in whole words."""
+"""The text shown of a hit: all of it if it fits the budget, else its head and the lines that match."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,9 +7,9 @@ from ...tokens import estimate
 from ..parse import words
 
 GAP = "…"
-_LEAST = 40  # tokens; a snippet of fewer tells nothing
+_LEAST = 40  # tokens; a shorter snippet is of no use
 _LONGEST_LINE = 400  # characters of a line that are shown
-_HEAD_LINES = 2  # of what is not shown whole
+_HEAD_LINES = 2  # of a hit that is not shown whole
 
 
 class Piece(NamedTuple):
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
 
 
 class SnippetText(NamedTuple):
-    """A text, and the numbers of the file's lines that it shows; a gap between them is a line of its own."""
+    """A text, and the numbers of the lines that it shows; a gap is a line of its own."""
 
     text: str
     numbers: list[int]
@@ -33,19 +33,19 @@ def piece_of(source: bytes, start: int, end: int, first_line: int) -> Piece:
     return Piece(first_line, [_short(line) for line in text.split("\n")])
 
 
-def fit(pieces: Sequence[Piece], asked: words.Question, budget: int, around: int) -> list[SnippetText]:
-    """The first pieces, as many as the budget of tokens allows; `around` is what each costs beside its text."""
+def fit(pieces: Sequence[Piece], question: words.Question, budget: int, around: int) -> list[SnippetText]:
+    """The first pieces, as many as the budget of tokens allows; `around` is the cost of each besides its text."""
     count = min(len(pieces), max(budget // (_LEAST + around), 1))
     whole = [estimate("\n".join(piece.lines)) + around for piece in pieces[:count]]
     shares = share_out(whole, budget)
     return [
-        _whole(piece) if cost <= share else _degraded(piece, asked, share - around)
+        _whole(piece) if cost <= share else _degraded(piece, question, share - around)
         for piece, cost, share in zip(pieces, whole, shares, strict=False)
     ]
 
 
 def share_out(wanted: Sequence[int], budget: int) -> list[int]:
-    """Who wants little gets it; the others share what is left, the first with twice the claim of the rest."""
+    """Small requests are granted; the others share the rest equally, except that the first gets twice a share."""
     shares = [0] * len(wanted)
     open_places = list(range(len(wanted)))
     left = budget
@@ -68,9 +68,9 @@ def _whole(piece: Piece) -> SnippetText:
     return SnippetText("\n".join(piece.lines), list(range(piece.first_line, piece.first_line + len(piece.lines))))
 
 
-def _degraded(piece: Piece, asked: words.Question, room: int) -> SnippetText:
+def _degraded(piece: Piece, question: words.Question, room: int) -> SnippetText:
     """The head and the lines that match best, in their order, with gaps marked."""
-    wanted = set(asked.words)
+    wanted = set(question.words)
     scored = sorted(
         range(len(piece.lines)),
         key=lambda at: (at >= _HEAD_LINES, -len(wanted.intersection(words.terms(piece.lines[at]).split())), at),
@@ -92,7 +92,7 @@ def _degraded(piece: Piece, asked: words.Question, room: int) -> SnippetText:
 
 
 def _costs(piece: Piece) -> list[int]:
-    """Tokens of each line: its share of all, a little too high rather than too low; estimating each takes too long."""
+    """Tokens of each line, by its share of all, rounded up: estimating each line takes too long."""
     text = "\n".join(piece.lines)
     rate = estimate(text) / max(len(text), 1)
     return [2 + int(1.2 * rate * len(line)) for line in piece.lines]
@@ -116,7 +116,7 @@ def _first_words(piece: Piece, room: int) -> SnippetText:
 
 
 def _short(line: str) -> str:
-    """A line that is too long to be read by anybody is shown up to a space."""
+    """Cut a very long line at a space."""
     if len(line) <= _LONGEST_LINE:
         return line
     head = line[:_LONGEST_LINE]

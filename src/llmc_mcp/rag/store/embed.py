@@ -1,8 +1,8 @@
-"""Vectors for what words mean, so that a question finds code that says it in other words. Optional: it needs numpy.
+"""Word vectors, so that a query finds code that uses other words. Optional: it needs numpy.
 
-The vectors of `meaning.npz` were learned from docstrings and the code below them (benchmarks/retrieval/meaning.py
-says how): what is said of code and what the code says lie near each other. A text's vector is the sum of its words',
-so nothing has to be computed but sums; identifiers are split and stemmed before, as everywhere in the index.
+The vectors of `meaning.npz` were learned from docstrings and the code below them (benchmarks/retrieval/meaning.py), so
+that descriptions lie near the code that they describe. The vector of a text is the sum of those of its words;
+identifiers are split and stemmed first, as everywhere in the index.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ _SCALE = 400.0  # of a vector of length 1 in int8; a component above 0.32 does n
 
 
 class Embedding(Protocol):
-    """Makes the vectors of files, and tells how near they are to a question."""
+    """Makes the vectors of files, and compares them with a query."""
 
     setting: str  # what it is called in the configuration, and its weights in weights.json
     name: str  # … in an index: another name means other vectors
@@ -38,7 +38,7 @@ class Embedding(Protocol):
 
 
 def load(setting: str) -> Embedding | None:
-    """The embedding that `rag.embedding` asks for; `auto` takes what this installation has."""
+    """The embedding that `rag.embedding` names; `auto` uses what is installed."""
     if setting == "none":
         return None
     if setting not in ("auto", WordVectors.setting):
@@ -93,7 +93,7 @@ class WordVectors:
         return found
 
     def _sum(self, terms: Iterable[str]) -> "NDArray[np.float32]":
-        """The direction of some words; a word that is there often counts more, but not as much more."""
+        """The direction of some words; repeated words count logarithmically more."""
         import numpy as np
 
         counts = Counter(term for term in terms if term in self._row)

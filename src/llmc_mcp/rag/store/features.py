@@ -1,14 +1,14 @@
-"""What speaks for each candidate of a search: the features that the ranker weighs.
+"""The features of each search candidate, which the ranker weighs.
 
-Scores of fields are BM25's, divided by what the question's words weigh together, so that long and short questions are
-alike. Nothing here knows a weight.
+Field scores are BM25's, divided by the total weight of the question's words, so that long and short questions are
+comparable. No weight is known here.
 """
 
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import tantivy
@@ -16,30 +16,45 @@ import tantivy
 from ..parse import words
 from .embed import Embedding
 
-CHUNK_FEATURES = ("text", "name", "phrase", "defines", "meaning")
-FILE_FEATURES = (
-    "text",  # of its best chunk: how well the text fits
-    "name",  # … and the names in it
-    "phrase",  # … and how many neighbours of the question are neighbours there
-    "file_text",  # the same of the whole file
-    "file_path",
-    "stem_recall",  # how much of the question the file's name holds
-    "stem_precision",  # how much of the file's name the question holds
-    "folder_recall",
-    "defines",  # names of the question that it defines
-    "defines_first",  # … and whether the first of them is among these
-    "test",
-    "aside",  # an example, a benchmark, something old or foreign
-    "barrel",  # only passes on what others define
-    "depth",
-    "meaning",  # cosine of the question with its best chunk,
-    "file_meaning",  # with the mean of its chunks
-    "name_meaning",  # and with its names
-)
 
-_CHUNKS = 150  # candidates that a query over chunks brings
+class ChunkFeatures(NamedTuple):
+    """How well one chunk fits a question."""
+
+    text: float = 0.0  # score of its text
+    name: float = 0.0  # … of the names in it
+    phrase: float = 0.0  # share of the question's adjacent words that are adjacent in it
+    defines: float = 0.0  # names of the question that it defines
+    meaning: float = 0.0  # cosine of its vector with the question's
+
+
+class FileFeatures(NamedTuple):
+    """How well one file fits a question."""
+
+    text: float  # of its best chunk
+    name: float
+    phrase: float
+    file_text: float  # score of the whole file's text
+    file_path: float
+    stem_recall: float  # how much of the question the file's name holds
+    stem_precision: float  # how much of the file's name the question holds
+    folder_recall: float
+    defines: float  # names of the question that it defines
+    defines_first: float  # … and whether the first of them is among these
+    test: float
+    aside: float  # an example, a benchmark, something old or foreign
+    barrel: float  # only re-exports
+    depth: float
+    meaning: float = 0.0  # cosine of the question with its best chunk,
+    file_meaning: float = 0.0  # with the mean of its chunks
+    name_meaning: float = 0.0  # and with its names
+
+
+CHUNK_FEATURES = ChunkFeatures._fields
+FILE_FEATURES = FileFeatures._fields
+
+_CHUNKS = 150  # candidates per query over chunks
 _FILES = 100  # … over files
-_PAIRS = 12  # neighbours of a question that are looked for
+_PAIRS = 12  # adjacent words of a question that are searched as phrases
 _DEEP = 8
 
 _TEST = re.compile(
@@ -54,10 +69,10 @@ _BARREL = frozenset({"__init__", "index", "mod", "package-info", "exports", "doc
 
 
 class Candidates(msgspec.Struct):
-    """The candidates for a question and their features, in the order of FILE_FEATURES and CHUNK_FEATURES."""
+    """The candidates for a question and their features."""
 
-    files: dict[int, list[float]]
-    chunks: dict[tuple[int, int], list[float]]
+    files: dict[int, FileFeatures]
+    chunks: dict[tuple[int, int], ChunkFeatures]
 
 
 class FeatureStore(Protocol):
@@ -72,107 +87,134 @@ def look_up(
     searcher: tantivy.Searcher,
     schema: tantivy.Schema,
     store: FeatureStore,
-    asked: words.Question,
+    question: words.Question,
+    *,
     scope: str,
     files: Collection[int] | None = None,
     embedding: Embedding | None = None,
 ) -> Candidates:
-    """Asks every field, and puts together what is known about each candidate."""
-    ask = _Ask(searcher, schema, scope, files)
-    stems = tuple(dict.fromkeys(asked.stems))
-    idf = ask.idf(stems, asked.wholes)
+    """Query every field and collect the features of each candidate."""
+    fields = _FieldQueries(searcher, schema, scope, files)
+    stems = tuple(dict.fromkeys(question.stems))
+    idf = fields.idf(stems, question.wholes)
     total = sum(idf.values()) or 1.0
-    names = [words.name_term(words.last_name(name)) for name in asked.names]
-    text = ask.texts(stems, asked.wholes)
-    name = ask.chunks("name", asked.words)
-    phrase = ask.phrases(asked.pairs[:_PAIRS], idf)
-    defines = ask.chunks("defines", names, flat=True)
-    chunks = {
-        place: [
-            text.get(place, 0.0) / total,
-            name.get(place, 0.0) / total,
-            phrase.get(place, 0.0),
-            min(defines.get(place, 0.0), 2.0),
-            0.0,
-        ]
-        for place in {**text, **name, **phrase, **defines}
-    }
-    file_text = ask.files("file_text", stems)
-    file_path = ask.files("file_path", asked.words)
-    file_defines = ask.files("file_defines", names, flat=True)
-    first = ask.files("file_defines", names[:1], flat=True)
-    candidates = {**dict.fromkeys(place[0] for place in chunks), **file_text, **file_path, **file_defines}
-    paths = store.paths(candidates)
+    names = [words.name_term(words.last_name(name)) for name in question.names]
+    chunks = _chunk_features(fields, question, names, idf, total)
+    file_text = fields.files("file_text", stems)
+    file_path = fields.files("file_path", question.words)
+    file_defines = fields.files("file_defines", names, flat=True)
+    first = fields.files("file_defines", names[:1], flat=True)
+    paths = store.paths({**dict.fromkeys(place[0] for place in chunks), **file_text, **file_path, **file_defines})
     chunks = {place: vector for place, vector in chunks.items() if place[0] in paths}
     best = _best_of_each_file(chunks)
-    made: dict[int, list[float]] = {}
+    made: dict[int, FileFeatures] = {}
     for file, path in paths.items():
-        top = best.get(file, _NOTHING)
-        made[file] = [
-            *top[:3],
-            file_text.get(file, 0.0) / total,
-            file_path.get(file, 0.0) / total,
-            *path_match(path, idf, total),
-            min(file_defines.get(file, 0.0), 2.0),
-            min(first.get(file, 0.0), 1.0),
-            *path_kind(path),
-            0.0,
-            0.0,
-            0.0,
-        ]
-    if embedding is not None and not asked.symbol:
-        _add_meaning(embedding, asked, store, made, chunks)
+        top = best.get(file, _NO_CHUNK)
+        name_match, kind = path_match(path, idf, total), path_kind(path)
+        made[file] = FileFeatures(
+            text=top.text,
+            name=top.name,
+            phrase=top.phrase,
+            file_text=file_text.get(file, 0.0) / total,
+            file_path=file_path.get(file, 0.0) / total,
+            stem_recall=name_match.stem_recall,
+            stem_precision=name_match.stem_precision,
+            folder_recall=name_match.folder_recall,
+            defines=min(file_defines.get(file, 0.0), 2.0),
+            defines_first=min(first.get(file, 0.0), 1.0),
+            test=kind.test,
+            aside=kind.aside,
+            barrel=kind.barrel,
+            depth=kind.depth,
+        )
+    if embedding is not None and not question.symbol:
+        _add_meaning(embedding, question, store, made, chunks)
     return Candidates(made, chunks)
 
 
-_NOTHING = [0.0] * len(CHUNK_FEATURES)
+_NO_CHUNK = ChunkFeatures()
 
 
-def _best_of_each_file(chunks: Mapping[tuple[int, int], list[float]]) -> dict[int, list[float]]:
+def _chunk_features(
+    fields: "_FieldQueries", question: words.Question, names: Sequence[str], idf: Mapping[str, float], total: float
+) -> dict[tuple[int, int], ChunkFeatures]:
+    text = fields.texts(tuple(dict.fromkeys(question.stems)), question.wholes)
+    name = fields.chunks("name", question.words)
+    phrase = fields.phrases(question.pairs[:_PAIRS], idf)
+    defines = fields.chunks("defines", names, flat=True)
+    return {
+        place: ChunkFeatures(
+            text=text.get(place, 0.0) / total,
+            name=name.get(place, 0.0) / total,
+            phrase=phrase.get(place, 0.0),
+            defines=min(defines.get(place, 0.0), 2.0),
+        )
+        for place in {**text, **name, **phrase, **defines}
+    }
+
+
+def _best_of_each_file(chunks: Mapping[tuple[int, int], ChunkFeatures]) -> dict[int, ChunkFeatures]:
     """The best value of each feature among a file's chunks."""
-    best: dict[int, list[float]] = {}
+    best: dict[int, ChunkFeatures] = {}
     for (file, _), vector in chunks.items():
         old = best.get(file)
-        best[file] = vector if old is None else list(map(max, old, vector))
+        best[file] = vector if old is None else ChunkFeatures(*map(max, old, vector))
     return best
 
 
 def _add_meaning(
     embedding: Embedding,
-    asked: words.Question,
+    question: words.Question,
     store: FeatureStore,
-    files: dict[int, list[float]],
-    chunks: dict[tuple[int, int], list[float]],
+    files: dict[int, FileFeatures],
+    chunks: dict[tuple[int, int], ChunkFeatures],
 ) -> None:
-    """Put in how near the candidates' vectors are to the question's."""
-    near = embedding.nearness(asked.stems, store.vectors(files))
+    """Add the similarity of the candidates' vectors to the question's."""
+    near = embedding.nearness(question.stems, store.vectors(files))
     for file, (names, mean, each) in near.items():
-        files[file][-3:] = max(each, default=0.0), mean, names
+        files[file] = files[file]._replace(meaning=max(each, default=0.0), file_meaning=mean, name_meaning=names)
     for (file, chunk), features in chunks.items():
         if file in near and chunk < len(near[file][2]):
-            features[-1] = near[file][2][chunk]
+            chunks[file, chunk] = features._replace(meaning=near[file][2][chunk])
 
 
-def path_match(path: str, idf: Mapping[str, float], total: float) -> list[float]:
-    """How well a file's name and its folder's fit the question."""
+class PathMatch(NamedTuple):
+    """How well a file's name and its folder's fit a question."""
+
+    stem_recall: float
+    stem_precision: float
+    folder_recall: float
+
+
+def path_match(path: str, idf: Mapping[str, float], total: float) -> PathMatch:
+    """Compare a path with the words of a question, weighted by their rarity."""
     stem, folder = _path_words(path)
-    return [
-        sum(idf.get(word, 0.0) for word in stem) / total,
-        sum(word in idf for word in stem) / (len(stem) or 1),
-        sum(idf.get(word, 0.0) for word in folder - stem) / total,
-    ]
+    return PathMatch(
+        stem_recall=sum(idf.get(word, 0.0) for word in stem) / total,
+        stem_precision=sum(word in idf for word in stem) / (len(stem) or 1),
+        folder_recall=sum(idf.get(word, 0.0) for word in folder - stem) / total,
+    )
+
+
+class PathKind(NamedTuple):
+    """What a path alone says about a file."""
+
+    test: float
+    aside: float
+    barrel: float
+    depth: float
 
 
 @lru_cache(50_000)
-def path_kind(path: str) -> tuple[float, ...]:
-    """What a path alone says about a file."""
+def path_kind(path: str) -> PathKind:
+    """Whether a path is that of a test, an aside or a barrel, and its depth."""
     low = "/" + path.lower()
     stem = low.rpartition("/")[2].partition(".")[0]
-    return (
-        float(bool(_TEST.search(low) or _TEST_CLASS.search(path))),
-        float(bool(_ASIDE.search(low)) or low.endswith((".d.ts", ".pyi"))),
-        float(stem in _BARREL),
-        min(path.count("/"), _DEEP) / _DEEP,
+    return PathKind(
+        test=float(bool(_TEST.search(low) or _TEST_CLASS.search(path))),
+        aside=float(bool(_ASIDE.search(low)) or low.endswith((".d.ts", ".pyi"))),
+        barrel=float(stem in _BARREL),
+        depth=min(path.count("/"), _DEEP) / _DEEP,
     )
 
 
@@ -184,8 +226,8 @@ def _path_words(path: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(words.terms(stem).split()), frozenset(words.terms(folder.rpartition("/")[2]).split())
 
 
-class _Ask:
-    """One question's queries against one state of the index."""
+class _FieldQueries:
+    """The queries of one question, against one state of the index."""
 
     def __init__(
         self, searcher: tantivy.Searcher, schema: tantivy.Schema, scope: str, files: Collection[int] | None
@@ -221,7 +263,7 @@ class _Ask:
         return self._places(self._any(field, terms, flat=flat))
 
     def phrases(self, pairs: Sequence[tuple[str, str]], idf: Mapping[str, float]) -> dict[tuple[int, int], float]:
-        """The share of neighbours, by their weight, that are neighbours in a chunk too."""
+        """The weighted share of adjacent words that are adjacent in a chunk too."""
         weights = [min(idf[one], idf[other]) for one, other in pairs]
         total = sum(weights)
         if not total:

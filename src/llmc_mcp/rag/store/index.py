@@ -16,7 +16,7 @@ import msgspec
 import tantivy
 
 from ...store.schema import insert_into
-from ..parse import outline
+from ..parse import outline, words
 from ..parse.types import Chunk, Definition, PackedReferences
 from . import layout, rank
 from .embed import Embedding
@@ -24,15 +24,15 @@ from .embed import Embedding
 _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
 _NO_FILE = 0
 
-SAME, GONE = "same", "gone"  # states of a look that change nothing, or remove the file
+SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
 
 
 class IndexDamaged(Exception):
-    """The index can't be read: it is of another format, or something else wrote to it."""
+    """The index can't be read: it has another format, or something else wrote to it."""
 
 
 class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a file that is indexed, packed by the process that looked at it."""
+    """What is stored of an indexed file, packed by the worker that parsed it."""
 
     language: str
     broken_line: int
@@ -46,7 +46,7 @@ class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileState(msgspec.Struct, frozen=True, array_like=True):
-    """What a look at a file found; `state` is empty when it is to be indexed, else why not."""
+    """The result of reading a file; `state` is empty if it is to be indexed, else the reason why not."""
 
     id: int
     path: bytes
@@ -65,11 +65,20 @@ _INSERT_FILE = insert_into(
     ),
     verb="INSERT OR REPLACE",
 )
-_NOTHING = IndexedContent("", 0, 0, msgspec.msgpack.encode([]), b"", [], PackedReferences(), [])
+_NOTHING = IndexedContent(
+    language="",
+    broken_line=0,
+    chunk_count=0,
+    chunks=msgspec.msgpack.encode([]),
+    outline=b"",
+    names=[],
+    references=PackedReferences(),
+    documents=[],
+)
 
 
 class IndexedFile(NamedTuple):
-    """A file as the index has it."""
+    """A file as it was indexed."""
 
     id: int
     size: int
@@ -120,9 +129,9 @@ def _damage(exc: BaseException) -> IndexDamaged:
 
 
 class IndexReader:
-    """Reads one build; safe from any thread. Raises Damaged where there is nothing sensible to read.
+    """Reads one build; safe from any thread. Raises IndexDamaged if the build can't be read.
 
-    Where it is shared nobody closes it: its files are closed when nobody has it any more.
+    A shared reader is not closed explicitly: its files are closed when the last reference is gone.
     """
 
     def __init__(self, build: str) -> None:
@@ -134,7 +143,7 @@ class IndexReader:
             self._index = tantivy.Index.open(layout.text_of(build))
             self._index.config_reader("manual")
             self._index.reload()
-            self.searched = _generation_of(self._index)  # the generation that searches see: SQLite may be ahead of it
+            self.searched = _generation_of(self._index)  # the generation that searches see: SQLite may be ahead
             self.generation = layout.get_meta(self._connection, "generation")
             self.embedding = layout.get_word(self._connection, "embedding")  # that its vectors were made by
         except BaseException as exc:
@@ -143,7 +152,7 @@ class IndexReader:
             raise
 
     def close(self) -> None:
-        """For whoever has it to himself."""
+        """Close a reader that is not shared."""
         with self._lock:
             self._connection.close()
 
@@ -155,7 +164,7 @@ class IndexReader:
                 raise _damage(exc) from None
 
     def catch_up(self) -> None:
-        """See what was written since."""
+        """Reload if something was written since."""
         rows = self._rows("SELECT value FROM meta WHERE key='generation'")
         generation = rows[0][0] if rows else 0
         with self._lock:
@@ -171,13 +180,18 @@ class IndexReader:
             self.generation = generation
 
     def search(
-        self, text: str, scope: rank.Scope, files: Collection[int] | None, limit: int, embedding: Embedding | None
+        self,
+        question: words.Question,
+        scope: rank.Scope,
+        files: Collection[int] | None,
+        limit: int,
+        embedding: Embedding | None,
     ) -> rank.RankedChunks:
-        """The best chunks for a question."""
+        """The best chunks for a query."""
         using = embedding if embedding is not None and embedding.name == self.embedding else None
         try:
             return rank.search(
-                self._index.searcher(), self, text, scope=scope, files=files, limit=limit, embedding=using
+                self._index.searcher(), self, question, scope=scope, files=files, limit=limit, embedding=using
             )
         except BaseException as exc:
             if _means_damage(exc):
@@ -190,7 +204,7 @@ class IndexReader:
         return {row[0]: os.fsdecode(row[1]) for row in rows}
 
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
-        """What the embedding made of these files."""
+        """The vectors of these files."""
         return dict(self._rows(f"SELECT file, vectors FROM vectors WHERE file IN ({_marks(files)})", list(files)))  # noqa: S608 - own names
 
     def all_paths(self) -> list[tuple[int, bytes]]:
@@ -198,17 +212,25 @@ class IndexReader:
         return cast(list[tuple[int, bytes]], self._rows("SELECT id, path FROM files WHERE state=''"))
 
     def file(self, file: int) -> File | None:
-        """A file with its chunks; None for one that is no longer there."""
+        """A file with its chunks; None if it is no longer indexed."""
         rows = self._rows(
             "SELECT id, path, language, size, sha256, generation, chunks FROM files WHERE id=? AND state=''", (file,)
         )
         if not rows:
             return None
         number, path, language, size, sha256, generation, chunks = rows[0]
-        return File(number, path, language, size, sha256, generation, _chunks.decode(chunks))
+        return File(
+            id=number,
+            path=path,
+            language=language,
+            size=size,
+            sha256=sha256,
+            generation=generation,
+            chunks=_chunks.decode(chunks),
+        )
 
     def outline(self, file: int) -> list[Definition]:
-        """The definitions of a file; what their docstrings say is not kept."""
+        """The definitions of a file; their docstrings are not stored."""
         rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
         return outline.unpack(rows[0][0]) if rows else []
 
@@ -222,7 +244,7 @@ class IndexReader:
         return cast(list[tuple[int, int]], self._rows("SELECT file, place FROM symbols WHERE name=?", (name,)))
 
     def names(self, beginning: str = "", limit: int = -1) -> list[str]:
-        """Names of definitions that begin so, in their order."""
+        """Names of definitions with this prefix, sorted."""
         rows = self._rows(
             "SELECT DISTINCT name FROM symbols WHERE name>=? AND name<? ORDER BY name LIMIT ?",
             (beginning, f"{beginning}\U0010ffff", limit),
@@ -230,7 +252,7 @@ class IndexReader:
         return [row[0] for row in rows]
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """For whoever knows the tables: the graph."""
+        """Any query, for the graph, which reads the tables itself."""
         return self._rows(sql, parameters)
 
     def updated(self) -> float:
@@ -239,7 +261,7 @@ class IndexReader:
         return max(newest, default=0.0)
 
     def totals(self) -> Totals:
-        """How much is in it."""
+        """Counts of what is indexed."""
         files, chunks, size = self._rows(
             "SELECT count(*), coalesce(sum(chunk_count),0), coalesce(sum(size),0) FROM files WHERE state=''"
         )[0]
@@ -252,7 +274,15 @@ class IndexReader:
         )
         symbols = self._rows("SELECT count(*) FROM symbols")[0][0]
         edges = self._rows("SELECT coalesce(sum(count),0) FROM mentions")[0][0]
-        return Totals(files, chunks, symbols, edges, skipped, languages, size)
+        return Totals(
+            files=files,
+            chunks=chunks,
+            symbols=symbols,
+            edges=edges,
+            skipped=skipped,
+            languages=languages,
+            source_bytes=size,
+        )
 
 
 def _marks(values: Collection[object]) -> str:
@@ -260,7 +290,7 @@ def _marks(values: Collection[object]) -> str:
 
 
 def _generation_of(index: tantivy.Index) -> int:
-    """The generation that tantivy's last commit is up to; -1 where it tells none."""
+    """The generation of tantivy's last commit; -1 if it has none."""
     searcher = index.searcher()
     hits = searcher.search(tantivy.Query.term_query(rank.SCHEMA, "file", _NO_FILE), 1, count=False).hits
     values = searcher.fast_field_values("chunk", [address for _, address in hits])
@@ -275,7 +305,7 @@ def _document(fields: rank.Fields) -> tantivy.Document:
 
 
 class IndexWriter:
-    """Writes one build; whoever uses it holds the lock of the index. Nothing is seen by others before `commit`."""
+    """Writes one build, under the lock of the index. Nothing is visible to readers before `commit`."""
 
     def __init__(self, build: str, *, fresh: bool = False) -> None:
         self._fresh = fresh
@@ -302,7 +332,7 @@ class IndexWriter:
             raise IndexDamaged(f"the text index is of generation {self.committed}, the database of {self.generation}")
 
     def known(self, paths: Sequence[bytes] | None = None) -> dict[bytes, IndexedFile]:
-        """The files that the index knows of, indexed or not: all, or some."""
+        """The files of the index, skipped ones included: all, or those of `paths`."""
         query = "SELECT path, id, size, mtime_ns, sha256 FROM files"
         if paths is None:
             return {row[0]: IndexedFile(*row[1:]) for row in self._connection.execute(query)}
@@ -310,7 +340,7 @@ class IndexWriter:
         return {row[0]: IndexedFile(*row[1:]) for row in asked if row is not None}
 
     def behind(self) -> tuple[set[bytes], list[int]]:
-        """What the last commit of tantivy lacks: files to be looked at again, and files to be removed."""
+        """What tantivy's last commit lacks: files to index again, and files to remove."""
         if self.committed == self.generation:
             return set(), []
         later = (self.committed,)
@@ -319,7 +349,7 @@ class IndexWriter:
         return {row[0] for row in files}, [row[0] for row in gone]
 
     def new_id(self) -> int:
-        """An id for a file that is not known; ids are never used twice within a build."""
+        """An id for a new file; ids are never reused within a build."""
         self._next_id += 1
         return self._next_id - 1
 
@@ -335,7 +365,7 @@ class IndexWriter:
         return self._text
 
     def put(self, looked: FileState) -> None:
-        """What a look found out replaces what was known about a file."""
+        """Replace what is stored of a file."""
         self._begin()
         if looked.state == GONE:
             self.drop(looked.id)
@@ -358,7 +388,7 @@ class IndexWriter:
             self._texts().add_document(_document(fields))
 
     def _put_derived(self, file: int, content: IndexedContent) -> None:
-        """What is found by other keys than the file."""
+        """Insert the rows that have other keys than the file."""
         names = ((name, file, place) for place, name in enumerate(content.names))
         self._connection.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
         references = content.references
@@ -386,12 +416,12 @@ class IndexWriter:
         self._connection.execute("INSERT OR REPLACE INTO gone (file, generation) VALUES (?,?)", (file, self.generation))
 
     def forget_text(self, file: int) -> None:
-        """Remove what tantivy still has of a file that SQLite has forgotten already."""
+        """Remove from tantivy a file that is already gone from SQLite."""
         self._begin()
         rank.delete(self._texts(), file)
 
     def commit(self) -> bool:
-        """Make it seen, SQLite first; False where there was nothing to write."""
+        """Make changes visible, SQLite first; False if there was nothing to write."""
         if not self._connection.in_transaction:
             return False
         layout.put_meta(self._connection, "generation", self.generation)
@@ -408,12 +438,12 @@ class IndexWriter:
         return True
 
     def set_meta(self, key: str, value: int | str) -> None:
-        """Note something about the whole index."""
+        """Set a value of the meta table."""
         self._begin()
         layout.put_meta(self._connection, key, value)
 
     def close(self) -> None:
-        """Finish what tantivy does in the background; uncommitted changes are gone."""
+        """Wait for tantivy's background work; uncommitted changes are lost."""
         if self._text is not None:
             text, self._text = self._text, None
             text.wait_merging_threads()

@@ -2,13 +2,13 @@
 
     <data directory>/index/<name of the root>/
         root             the root's path, for people
-        lock             held by whoever writes
+        lock             held by the writer
         current          a link to the build in force
         b-1a2b3c4d/      a build: index.db (authoritative) and text/ (tantivy, made from the same files)
 
-A full build is a new folder, put in force by renaming the link: whoever reads sees the old one or the new one, and one
+A full build is a new folder, put in force by renaming the link: readers see the old build or the new one, and a build
 that was killed is only litter. Changes of single files are made in place: a transaction in SQLite, then a commit in
-tantivy, which carries the number of the generation that it is up to.
+tantivy, which carries the number of its generation.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 
 FORMAT = 5  # of tables, fields and parsing; an index of another format is built anew
 
-# No text of files is kept: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
+# No text of files is stored: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
 SCHEMA = [
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     # `state` is empty for what is indexed, else why it is not. `chunks` holds list[Chunk] as msgpack, in the order of
@@ -60,7 +60,7 @@ class Home:
         self._current = os.path.join(folder, "current")
 
     def prepare(self, root: str) -> None:
-        """Make the folder; OSError where the disk does not let us."""
+        """Make the folder; OSError if that fails."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         note = os.path.join(self.folder, "root")
         if not os.path.exists(note):
@@ -75,7 +75,7 @@ class Home:
             return None
 
     def new_build(self) -> str:
-        """An empty folder to build in, after everything that killed builds left behind is gone."""
+        """An empty folder to build in; removes what killed builds left behind."""
         in_force = self.current()
         for name in os.listdir(self.folder):
             path = os.path.join(self.folder, name)
@@ -86,11 +86,11 @@ class Home:
         return folder
 
     def discard(self, folder: str) -> None:
-        """Remove a build that will not be finished; one whose process was killed waits for the next build."""
+        """Remove a build that will not be finished. One whose process was killed is removed by the next build."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def put_in_force(self, folder: str) -> None:
-        """From here on everybody reads this build; the old one is removed, whoever has it open may read on."""
+        """Switch readers to this build and remove the old one; those that have it open can finish."""
         old = self.current()
         fresh = f"{folder}.link"
         os.symlink(os.path.basename(folder), fresh)
@@ -100,7 +100,7 @@ class Home:
 
     @contextmanager
     def writing(self, tick: Callable[[], None]) -> Generator[None]:
-        """One writer at a time, of all processes; the kernel lets go when a process dies. `tick` while it waits."""
+        """Hold the lock: one writer among all processes; a dead one loses it. Calls `tick` while waiting."""
         fd = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not _locked(fd):
@@ -152,9 +152,9 @@ def databases_of(build: str) -> tuple[str, str]:
 
 
 def create(build: str) -> sqlite3.Connection:
-    """A new database, for building as fast as can be: nobody reads it before it is complete."""
+    """A new database, without durability: nobody reads it before it is complete."""
     connection = sqlite3.connect(os.path.join(build, _DATABASE), isolation_level=None)
-    # Rows are blobs of a kilobyte or so: pages of this size lose the least room behind them.
+    # Rows are blobs of about a kilobyte: pages of this size waste the least space.
     for pragma in ("page_size=8192", "journal_mode=OFF", "synchronous=OFF", "temp_store=MEMORY", "cache_size=-16384"):
         connection.execute(f"PRAGMA {pragma}")
     for statement in SCHEMA:
@@ -164,13 +164,13 @@ def create(build: str) -> sqlite3.Connection:
 
 
 def finish(connection: sqlite3.Connection) -> None:
-    """Make what `create` began safe for many readers and one writer."""
+    """Switch a new database to WAL, for many readers and one writer."""
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
-    """An existing database; sqlite3.DatabaseError where it is no index of this format."""
+    """An existing database; sqlite3.DatabaseError if it is not an index of this format."""
     path = os.path.join(build, _DATABASE)
     if not os.path.exists(path):
         raise sqlite3.DatabaseError("the index has no database")

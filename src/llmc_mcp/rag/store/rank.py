@@ -1,9 +1,8 @@
-"""What the index holds of a file for searching, and how the answers to a question are ordered.
+"""The searchable documents of a file, and the ranking of search results.
 
-Every chunk and every file is a tantivy document with fields of its own, so that what a whole file is about is not
-drowned by its many chunks. A question is asked of each field; a linear ranker with learned weights (weights.json) adds
-up what fields, path and names say about a file, and a second one picks the chunk. A question that is nothing but a
-name has weights of its own.
+Every chunk and every file is a tantivy document with fields of its own, so that the subject of a whole file is not
+drowned by its many chunks. A query searches each field; a linear ranker with learned weights (weights.json) sums up the
+features of a file, and a second one picks the chunk. A query that is nothing but a name has weights of its own.
 """
 
 from bisect import bisect_right
@@ -17,6 +16,7 @@ import msgspec
 import tantivy
 
 from ..parse import words
+from ..parse.languages import DOCUMENT_ENDINGS, traits_of
 from ..parse.types import ParsedFile
 from .embed import Embedding
 from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
@@ -24,45 +24,42 @@ from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
 Scope = Literal["repo", "docs", "both"]
 Fields = dict[str, list[str | int]]  # a tantivy document that can travel between processes
 
-_DOCS = frozenset({"markdown", "rst", "asciidoc", "org", "tex"})
-_DOC_ENDINGS = frozenset({"md", "mdx", "markdown", "rst", "txt", "adoc", "asciidoc", "org", "tex", "textile", "rdoc"})
-
 
 class Lookup(Protocol):
-    """What ranking asks the index's store for."""
+    """What ranking needs from the store of an index."""
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]:
         """Where these files lie, below the root."""
         ...
 
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
-        """What `embed` made of these files."""
+        """The vectors of these files."""
         ...
 
 
 class ScoredChunk(msgspec.Struct, frozen=True):
-    """A chunk that may answer the question, named by its file and its place in the file's list of chunks."""
+    """A candidate chunk, by its file and its index in the file's list of chunks."""
 
     file: int
     chunk: int
-    score: float  # only comparable within one answer
+    score: float  # only comparable within one result
 
 
 class RankedChunks(msgspec.Struct, frozen=True):
-    """An answer's chunks, best first: one of each file, then the files' next ones."""
+    """The chunks of a result, best first: one of each file, then each file's second, and so on."""
 
     chunks: list[ScoredChunk]
     candidates: int
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """What was learned: a weight for each feature."""
+    """A learned weight for each feature."""
 
     file: dict[str, float]
     chunk: dict[str, float]
 
 
-# --- what is indexed -------------------------------------------------------------------------------
+# --- documents -------------------------------------------------------------------------------------
 
 
 def schema() -> tantivy.Schema:
@@ -84,7 +81,8 @@ SCHEMA = schema()
 
 def scope_of(path: str, language: str) -> Literal["repo", "docs"]:
     """Whether a file is documentation."""
-    return "docs" if language in _DOCS or path.rpartition(".")[2].lower() in _DOC_ENDINGS else "repo"
+    is_document = traits_of(language).is_document or path.rpartition(".")[2].lower() in DOCUMENT_ENDINGS
+    return "docs" if is_document else "repo"
 
 
 def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
@@ -127,7 +125,7 @@ def vectors(made: Sequence[Fields], embedding: Embedding) -> bytes:
 
 
 def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
-    """For each chunk the names that it is found by: of what it lies in and defines; and, as terms, what it defines."""
+    """For each chunk, the names of its enclosing definition and its own; and, as terms, the names that it defines."""
     starts = [chunk.span.start for chunk in parsed.chunks]
     names: list[list[str]] = [[] for _ in starts]
     defines: list[list[str]] = [[] for _ in starts]
@@ -143,7 +141,7 @@ def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def delete(writer: tantivy.IndexWriter, file: int) -> None:
-    """Removes all documents of a file; by query, for deleting by the term of an unsigned field deletes nothing."""
+    """Remove all documents of a file; by query, because deleting by the term of an unsigned field deletes nothing."""
     writer.delete_documents_by_query(tantivy.Query.term_query(SCHEMA, "file", file))
 
 
@@ -153,36 +151,35 @@ def delete(writer: tantivy.IndexWriter, file: int) -> None:
 def search(
     searcher: tantivy.Searcher,
     lookup: Lookup,
-    text: str,
+    question: words.Question,
     *,
     scope: Scope = "repo",
     files: Collection[int] | None = None,
     limit: int = 10,
     embedding: Embedding | None = None,
 ) -> RankedChunks:
-    """The best chunks for a question; `files` restricts it to those files, `embedding` made the index's vectors."""
-    asked = words.question(text)
-    if not asked.words and not asked.names:
+    """The best chunks for a query; `files` restricts it to those files, `embedding` made the index's vectors."""
+    if not question.words and not question.names:
         return RankedChunks([], 0)
-    seen = look_up(searcher, SCHEMA, lookup, asked, scope, files, embedding)
-    weights = weights_for(asked, embedding)
+    candidates = look_up(searcher, SCHEMA, lookup, question, scope=scope, files=files, embedding=embedding)
+    weights = weights_for(question, embedding)
     by_file = [weights.file.get(name, 0.0) for name in FILE_FEATURES]
     by_chunk = [weights.chunk.get(name, 0.0) for name in CHUNK_FEATURES]
-    file_scores = {file: _dot(by_file, vector) for file, vector in seen.files.items()}
-    chunk_scores = {place: _dot(by_chunk, vector) for place, vector in seen.chunks.items()}
-    return RankedChunks(in_order(seen, file_scores, chunk_scores, limit), len(seen.chunks))
+    file_scores = {file: _dot(by_file, vector) for file, vector in candidates.files.items()}
+    chunk_scores = {place: _dot(by_chunk, vector) for place, vector in candidates.chunks.items()}
+    return RankedChunks(in_order(candidates, file_scores, chunk_scores, limit), len(candidates.chunks))
 
 
 def in_order(
-    seen: Candidates, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
+    candidates: Candidates, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
 ) -> list[ScoredChunk]:
     """The best chunk of each file by the files' scores, then the second of each, and so on."""
-    by_file: dict[int, list[tuple[float, int]]] = {file: [] for file in seen.files}
+    by_file: dict[int, list[tuple[float, int]]] = {file: [] for file in candidates.files}
     for (file, chunk), score in chunk_scores.items():
         by_file[file].append((-score, chunk))
     for places in by_file.values():
         places.sort()
-        places.extend([(0.0, 0)] if not places else ())  # only the file as a whole matches: its beginning stands for it
+        places.extend([(0.0, 0)] if not places else ())  # only the file as a whole matches: show its beginning
     order = sorted(by_file, key=lambda file: (-file_scores[file], file))
     made: list[ScoredChunk] = []
     nth = 0
@@ -192,9 +189,9 @@ def in_order(
     return made
 
 
-def weights_for(asked: words.Question, embedding: Embedding | None) -> Weights:
-    """The weights for a question: names have their own, and so has each embedding."""
-    kind = "name" if asked.symbol else "none" if embedding is None else embedding.setting
+def weights_for(question: words.Question, embedding: Embedding | None) -> Weights:
+    """The weights for a query: names have their own, and so has each embedding."""
+    kind = "name" if question.symbol else "none" if embedding is None else embedding.setting
     return _weights()[kind]
 
 

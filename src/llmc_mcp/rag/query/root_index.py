@@ -1,0 +1,314 @@
+"""The index of one root: built on first use, kept fresh, rebuilt when damaged.
+
+A query flushes pending changes first, for as long as that is quick. A file that turns out not to be as it was indexed
+is indexed again, and the query runs again.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from ...errors import FeatureUnavailable, Internal, LlmcError, ResourceBusy
+from ...files.filesystem import Filesystem, Root
+from ..build.keeper import News
+from ..build.keeper_client import Builder
+from ..parse import words
+from ..store import embed
+from ..store.index import IndexDamaged, IndexReader
+from ..store.layout import Home
+from .hits import HitSource, LoadedHit, matching_files
+from .types import CodeQuery, GraphView, QueryCaller, Stats
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .graph_index import IndexedFiles
+
+_COMPARE_S = 2.0  # the longest that a query waits for an existing index to be compared with the files
+_FLUSH_S = 0.2  # … for pending changes to be indexed
+_REINDEX_S = 2.0  # … for a file that changed to be indexed again
+_LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
+_ROUNDS = 3  # how often a query runs again while its files keep changing
+_SPARE = 4  # hits beyond the limit, should some files be gone
+
+Answer = TypeVar("Answer")
+
+
+class RootIndex:
+    """One root and its index."""
+
+    def __init__(self, files: Filesystem, root: Root, home: Home, builder: Builder, embedding: str) -> None:
+        self.root = root
+        self._home, self._builder, self._embedding = home, builder, embedding
+        self._hits = HitSource(files, root)
+        self._reader_lock = threading.Lock()
+        self._reader: IndexReader | None = None
+        self._graph: tuple[IndexReader, int, Graph, IndexedFiles] | None = None
+        self._graph_lock = threading.Lock()  # a graph caches as it answers: one question at a time
+
+    def close(self) -> None:
+        """End the indexing process."""
+        self._builder.close()
+        with self._reader_lock:
+            self._reader = self._graph = None
+
+    # --- queries ---------------------------------------------------------------------------------
+
+    def search(
+        self, query: CodeQuery, question: words.Question, caller: QueryCaller
+    ) -> tuple[list[LoadedHit], str, int]:
+        """Hits with their text, a note on freshness, and the number of candidates."""
+        embed.load(self._embedding)  # reject an unknown embedding before building
+        reader, note = self._ready(caller)
+        rounds, repaired = _ROUNDS, False
+        while True:
+            try:
+                generation = reader.searched
+                files = matching_files(reader, query.path_glob, caller.check)
+                embedding = embed.load(self._embedding)
+                ranked = reader.search(question, query.scope, files, query.limit + _SPARE, embedding)
+                hits, changed = self._hits.load(reader, ranked, query.limit, generation)
+            except IndexDamaged as exc:
+                if self._home.current() != reader.build:  # that build has been replaced
+                    reader, note = self._newest(caller, note)
+                    continue
+                if repaired:
+                    raise Internal(f"the code index can't be read: {exc}") from None
+                repaired = True
+                reader, note = self._repair(str(exc), caller)
+                continue
+            if not changed:
+                return hits, note, ranked.candidates
+            if not rounds:
+                return hits, _left_out(note, len(changed)), ranked.candidates
+            indexed = self._index_again(changed, caller)
+            rounds = rounds - 1 if indexed else 0
+            updated = _count_files("updated", len(changed)) if indexed else ""
+            reader, note = self._newest(caller, note or updated)
+
+    def ask(self, question: "Callable[[GraphView], Answer]", caller: QueryCaller) -> "tuple[Answer, str]":
+        """Put a question to the graph; if a file that it reads has changed, index that file and ask again."""
+        reader, note = self._ready(caller)
+        for round_ in range(_ROUNDS):
+            changed: list[bytes] = []
+            try:
+                answer = self._answer(question, reader, changed, caller.check)
+            except IndexDamaged as exc:
+                if round_ == _ROUNDS - 1:
+                    raise Internal(f"the code index can't be read: {exc}") from None
+                replaced = self._home.current() != reader.build
+                reader, note = self._newest(caller, note) if replaced else self._repair(str(exc), caller)
+                continue
+            if not changed:
+                return answer, note
+            if round_ == _ROUNDS - 1 or not self._index_again(changed, caller):
+                return answer, "some files changed and are not indexed yet: what they say is left out"
+            reader, note = self._newest(caller, note or _count_files("updated", len(changed)))
+        raise Internal("unreachable")
+
+    def _answer(
+        self,
+        question: "Callable[[GraphView], Answer]",
+        reader: IndexReader,
+        changed: list[bytes],
+        check: Callable[[], None],
+    ) -> "Answer":
+        while not self._graph_lock.acquire(timeout=_LOCK_POLL_S):
+            check()
+        try:
+            return question(self._graph_view(reader, changed))
+        finally:
+            self._graph_lock.release()
+
+    def _graph_view(self, reader: IndexReader, changed: list[bytes]) -> "GraphView":
+        from .graph_index import graph_of
+
+        graph = self._graph
+        if graph is None or graph[:2] != (reader, reader.generation):
+            graph = self._graph = (reader, reader.generation, *graph_of(reader))
+
+        def read(file: int) -> bytes | None:
+            loaded = self._hits.read(reader, file, changed)
+            return loaded[1] if loaded is not None else None
+
+        return GraphView(self.root, graph[2], graph[3], read)
+
+    # --- life cycle ------------------------------------------------------------------------------
+
+    def refresh(self, full: bool, caller: QueryCaller) -> News | None:
+        """Bring the index up to date, or build it anew; None if that continues past the deadline."""
+        ticket = self._builder.refresh(caller.who, full=full, why="it was asked for" if full else "")
+        try:
+            news = self._wait(ticket, caller.until, caller)
+        except LlmcError:
+            self._builder.stop(ticket)  # the caller cancelled
+            raise
+        if news is not None and news.failed:
+            raise _failure(news)
+        return news
+
+    def _wait(self, ticket: int, until: float, caller: QueryCaller) -> News | None:
+        def check() -> None:
+            caller.tell(self._builder.news)
+            caller.check()
+
+        return self._builder.wait(ticket, until, check)
+
+    def _ready(self, caller: QueryCaller) -> tuple[IndexReader, str]:
+        """An index to query, and a note on its freshness."""
+        note = ""
+        if not self._builder.running:
+            ticket = self._builder.refresh(caller.who)
+            exists = self._home.current() is not None
+            until = min(caller.until, time.monotonic() + _COMPARE_S) if exists else caller.until
+            note = self._refresh_note(self._wait(ticket, until, caller), exists)
+        elif self._home.current() is None:
+            news = self._wait(self._builder.refresh(caller.who), caller.until, caller)
+            note = self._refresh_note(news, exists=False)
+        return self._newest(caller, note or self._flush(caller))
+
+    def _flush(self, caller: QueryCaller) -> str:
+        """Have all changes so far indexed if that is quick; else a note saying why not."""
+        if self._builder.news.building:
+            return busy_words(self._builder.news)
+        ticket = self._builder.ping()
+        if not ticket:
+            return "not compared with the files: nobody watches them"
+        news = self._wait(ticket, min(caller.until, time.monotonic() + _FLUSH_S), caller)
+        if news is None:
+            return busy_words(self._builder.news)
+        return f"not updated: {news.failed}" if news.failed else ""
+
+    def _refresh_note(self, news: News | None, exists: bool) -> str:
+        """What a refresh changed; raises if it left no index to query."""
+        if news is None:
+            if exists:
+                return "not compared with the files yet"
+            raise ResourceBusy(
+                f"the code index is {busy_words(self._builder.news)}",
+                hint="It goes on by itself: ask again in a moment. linux_search_content searches text meanwhile.",
+            )
+        if news.failed:
+            if exists:
+                return f"not updated: {news.failed}"
+            raise _failure(news)
+        if news.rebuilt:
+            return f"rebuilt: {news.rebuilt}"
+        changes = news.changed + news.removed
+        return _count_files("updated", changes) if changes and exists else ""
+
+    def _index_again(self, changed: list[bytes], caller: QueryCaller) -> bool:
+        """Whether files that changed were indexed again in time."""
+        ticket = self._builder.look_at(changed)
+        return self._wait(ticket, min(caller.until, time.monotonic() + _REINDEX_S), caller) is not None
+
+    def _repair(self, why: str, caller: QueryCaller) -> tuple[IndexReader, str]:
+        """Rebuild a damaged index; the note says so."""
+        ticket = self._builder.refresh(caller.who, full=True, why=f"it was damaged ({why})")
+        note = self._refresh_note(self._wait(ticket, caller.until, caller), exists=False)
+        try:
+            return self._current(), note
+        except IndexDamaged as exc:
+            raise Internal(f"the code index can't be read although it was built anew: {exc}") from None
+
+    def _newest(self, caller: QueryCaller, note: str) -> tuple[IndexReader, str]:
+        try:
+            return self._current(), note
+        except IndexDamaged as exc:
+            return self._repair(str(exc), caller)
+
+    def _current(self) -> IndexReader:
+        """The build in force, at its latest generation."""
+        while True:
+            build = self._home.current()
+            if build is None:
+                raise IndexDamaged("there is none")
+            try:
+                reader = self._reader_of(build)
+                reader.catch_up()
+                return reader
+            except IndexDamaged:
+                if self._home.current() == build:
+                    raise  # else it was replaced, and removed, while it was being opened
+
+    def _reader_of(self, build: str) -> IndexReader:
+        """The shared reader of a build; an old one is closed when its last user drops it."""
+        with self._reader_lock:
+            reader = self._reader
+            if reader is None or reader.build != build:
+                self._reader = self._graph = None
+                reader = self._reader = IndexReader(build)
+            return reader
+
+    # --- reports ---------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """Size and state, without building anything."""
+        news = self._builder.news
+        notes = _stat_notes(news)
+        build = self._home.current()
+        if build is None:
+            notes.append("not built yet: the first search builds it")
+            return Stats(self.root, totals=None, bytes=0, updated=0.0, changing=0, notes=notes)
+        try:
+            reader = self._current()
+            totals = reader.totals()
+        except IndexDamaged as exc:
+            notes.append(f"damaged ({exc}): the next search builds it anew")
+            return Stats(self.root, totals=None, bytes=self._home.size(), updated=0.0, changing=0, notes=notes)
+        return Stats(
+            self.root,
+            totals=totals,
+            bytes=self._home.size(),
+            updated=reader.updated(),
+            changing=news.files_total - news.files_done if news.busy else 0,
+            notes=notes,
+            embedding=reader.embedding,
+        )
+
+    def state(self) -> str:
+        """The state in a few words."""
+        news = self._builder.news
+        if news.busy:
+            return busy_words(news)
+        if self._home.current() is None:
+            return "not built yet: the first search builds it"
+        return "watched" if self._builder.running and not news.walks else "there, compared with the files on use"
+
+
+def busy_words(news: News) -> str:
+    """What the indexing process is doing."""
+    if not news.files_total:
+        return "being compared with the files"
+    verb = "being built" if news.building else "being updated"
+    return f"{verb}: {news.files_done:,} of {news.files_total:,} files"
+
+
+def _stat_notes(news: News) -> list[str]:
+    notes: list[str] = []
+    if news.walks:
+        notes.append(f"changes are found by walking: {news.walks}")
+    if news.failed:
+        notes.append(f"not updated: {news.failed}")
+    if news.past_limit:
+        notes.append(f"{news.past_limit:,} files are left out: more than mcp.rag.max_files")
+    if news.ignore_files:
+        notes.append(news.ignore_files)
+    if news.busy:
+        notes.append(busy_words(news))
+    return notes
+
+
+def _failure(news: News) -> FeatureUnavailable:
+    hint = news.hint or "linux_search_content searches text."
+    return FeatureUnavailable(f"the code index could not be built: {news.failed}", hint=hint)
+
+
+def _count_files(verb: str, count: int) -> str:
+    return f"{verb} {count:,} file{'s' if count != 1 else ''}"
+
+
+def _left_out(note: str, files: int) -> str:
+    """The note when files differ from the index however often they are indexed."""
+    missing = f"{_count_files('', files).strip()} changed again or can't be read: hits there are left out"
+    return f"{note}; {missing}" if note and not note.startswith("updated") else missing

@@ -1,0 +1,74 @@
+"""What callers of the index pass in and get back."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...files.filesystem import Root
+from ...session import Session
+from ..build.keeper import News
+from ..store.index import Totals
+from ..store.rank import Scope
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .graph_index import IndexedFiles
+
+
+class CodeQuery(NamedTuple):
+    """A query, and how large its result may be."""
+
+    text: str
+    scope: Scope = "repo"
+    limit: int = 3
+    budget: int = 600  # tokens
+    path_glob: str | None = None
+
+
+class QueryCaller(NamedTuple):
+    """The session that asks, its deadline, and its cancellation check."""
+
+    who: Session
+    until: float  # by the monotonic clock
+    check: Callable[[], None]  # raises once the call is cancelled
+    tell: Callable[[News], None] = lambda _: None  # receives progress while the call waits for the index
+
+
+class RankedSnippet(NamedTuple):
+    """One snippet of a search result."""
+
+    text: str
+    path: bytes
+    root: Root
+    numbers: list[int]  # of the lines that the text shows
+    score: float
+    symbol: str | None
+    kind: str | None
+
+
+class SearchResult(NamedTuple):
+    """The snippets that fit the budget, and how current they are."""
+
+    hits: list[RankedSnippet]
+    freshness: str
+    candidates: int
+
+
+class Stats(NamedTuple):
+    """Size and state of one root's index."""
+
+    root: Root
+    totals: Totals | None
+    bytes: int
+    updated: float
+    changing: int  # files that changed and are not indexed yet
+    notes: list[str]
+    embedding: str = ""
+
+
+class GraphView(NamedTuple):
+    """The graph of one root, for one question."""
+
+    root: Root
+    graph: "Graph"
+    files: "IndexedFiles"
+    read: Callable[[int], bytes | None]  # a file; None if it is not as indexed, and the question is asked again
