@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 import pytest
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.errors import BadArgs
 from llmc_mcp.gate.catalog import Catalog
 from llmc_mcp.tool import Result, ToolDef, registered, tool

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config, Features, Hybrid, LinuxOps
+from llmc_mcp.context import Context
 from llmc_mcp.errors import FeatureDisabled, InvalidArgument, UnknownTool
 from llmc_mcp.gate.catalog import MODES, Catalog
 from llmc_mcp.tool import Result, ToolDef, registered

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config, Features, LinuxOps, Tools
+from llmc_mcp.context import Context
 from llmc_mcp.errors import BadArgs, Cancelled, FeatureDisabled, Internal, LlmcError, Timeout, UnknownTool
 from llmc_mcp.gate.catalog import MODES, Catalog
 from llmc_mcp.gate.dispatch import Gate
@@ -225,7 +226,7 @@ def test_a_call_cancelled_before_it_starts_never_reaches_its_handler(tmp_path: P
 
 def test_progress_is_told_at_intervals_with_the_time_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("llmc_mcp.app.time.monotonic", lambda: now)
+    monkeypatch.setattr("llmc_mcp.context.time.monotonic", lambda: now)
     told: list[tuple[float, str]] = []
     with gate_on(tmp_path) as gate:
         ctx = Context(

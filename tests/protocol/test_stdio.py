@@ -417,7 +417,7 @@ def test_without_a_token_nothing_is_told(server: Client, endless: dict[str, Any]
 
 NOISY_SERVER = """
 import os, subprocess, sys
-from llmc_mcp.app import Context
+from llmc_mcp.context import Context
 from llmc_mcp.server import main
 from llmc_mcp.tool import Result, tool
 

@@ -13,10 +13,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.commands import git_log
 from llmc_mcp.commands.git_log import last_commit
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.errors import Cancelled, InvalidArgument, NotFound, Timeout
 from llmc_mcp.rag.parse.doc import doc_of
 from llmc_mcp.rag.parse.record import Record
@@ -215,7 +216,8 @@ def test_the_whole_source_is_sent_when_asked_for(shop: Library) -> None:
 
 ASK = """
 import sys
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
+from llmc_mcp.context import Context
 from llmc_mcp.config.schema import Config
 from llmc_mcp.session import Session
 from llmc_mcp.tools import code_graph, rag

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..app import App, Context
+from ..app import App
 from ..config.load import load
+from ..context import Context
 from ..errors import InvalidArgument
 from ..printing import print_json, print_line, print_lines
 from ..session import Session

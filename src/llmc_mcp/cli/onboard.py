@@ -4,7 +4,6 @@ import os
 import sys
 from typing import cast
 
-from ..app import Context
 from ..config.load import load
 from ..errors import InvalidArgument
 from ..gate.log import correlation_id
@@ -59,7 +58,7 @@ def _run(flow: str, folder: str | None, *, apply: bool) -> FlowReport:
     defaults = loaded.config.session
     who = Session(f"uid:{os.getuid()}", f"cli-{os.getpid()}", defaults.default_agent_id, defaults.default_model)
     try:
-        ctx = Context(gate.app, who, correlation_id=correlation_id())
+        ctx = gate.context(who, correlation_id())
         wanted: dict[str, object] = {"flow_name": flow, "apply": apply}
         if FLOWS[flow].arguments:
             wanted["path"] = "."

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ..app import Context
+from ..context import Context
 from ..errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError
 from ..gate.dispatch import Gate
 from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, SYMBOL_TEMPLATE, ResourceReader

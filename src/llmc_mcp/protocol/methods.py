@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from .. import __version__
-from ..app import Context
+from ..context import Context
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
@@ -154,7 +154,7 @@ class Methods:
             "protocolVersion": wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
             "capabilities": _CAPABILITIES,
             "serverInfo": _SERVER_INFO,
-            "instructions": instructions(self._gate.app),
+            "instructions": instructions(self._gate.app, self._gate.catalog),
         }
 
     def _discover(self, request: Request) -> Params:
@@ -162,7 +162,7 @@ class Methods:
         return {
             "supportedVersions": [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS],
             "capabilities": _CAPABILITIES,
-            "instructions": instructions(self._gate.app),
+            "instructions": instructions(self._gate.app, self._gate.catalog),
             **_cacheable(),
         }
 
@@ -273,11 +273,10 @@ class Methods:
 
     def _context(self, request: Request) -> Context:
         meta = _meta(request)
-        ctx = Context(
-            self._gate.app,
+        ctx = self._gate.context(
             self.session_of(request.session, meta),
-            correlation_id=request.correlation_id or correlation_id(),
-            progress=_progress(meta.get("progressToken"), request.progress),
+            request.correlation_id or correlation_id(),
+            _progress(meta.get("progressToken"), request.progress),
         )
         request.attach(ctx)
         return ctx

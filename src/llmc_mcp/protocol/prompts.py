@@ -5,7 +5,7 @@ Getting a prompt changes nothing: a flow that would change something gives its p
 
 from typing import Any, cast
 
-from ..app import Context
+from ..context import Context
 from ..errors import BadArgs, InvalidArgument
 from ..gate.dispatch import SCOPE, Gate
 from ..gate.render import RenderedReply, neutral

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from .. import PACKAGE
-from ..app import Context
+from ..context import Context
 from ..errors import BadArgs, FeatureDisabled, LlmcError, NotFound
 from ..gate.dispatch import SCOPE, Gate
 from ..gate.render import RenderedReply, fit, neutral, render

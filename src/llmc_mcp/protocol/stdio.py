@@ -14,7 +14,7 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..gate.dispatch import Gate
 from ..session import Session
 from .methods import (

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..errors import InvalidArgument, LlmcError
 from ..tool import Result, Row, ToolDef, tool
 
@@ -84,7 +84,7 @@ class _Calls:
         self._ctx = ctx
         self._tools = {
             _function_name(tool): tool
-            for tool in ctx.app.tools.values()
+            for tool in ctx.gate.catalog.tools.values()
             if tool.name not in _NOT_IN_CODE and ctx.session.may(tool.scope)
         }
         self.count = 0
@@ -153,7 +153,7 @@ class FoundTools(Result):
 def tool_search(ctx: Context, query: str) -> FoundTools:
     words = query.lower().split()
     rows: list[tuple[int, FoundTool]] = []
-    for found in ctx.app.tools.values():
+    for found in ctx.gate.catalog.tools.values():
         if found.name in _NOT_IN_CODE:
             continue
         text = f"{found.name} {found.description}".lower().replace("_", " ")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..errors import InvalidArgument, LlmcError, NotFound
 from ..files import names
 from ..files.filesystem import Root
@@ -519,7 +519,7 @@ def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
     notes = rules.notes or ["There is no AGENTS.md, CONTRACTS.md or README here."]
     if rules.sources:
         notes = [f"From {', '.join(rules.sources)}:", *notes]
-    return Bootload(plan, scope, "\n".join(notes), sorted(ctx.app.tools))
+    return Bootload(plan, scope, "\n".join(notes), sorted(ctx.gate.catalog.tools))
 
 
 def _planned(ctx: Context, words: str, commands: list[str]) -> str:

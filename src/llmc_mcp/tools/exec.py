@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from ..app import Context
 from ..config.schema import Config
+from ..context import Context
 from ..errors import FeatureUnavailable
 from ..tool import Result, Row, Streams, ToolDef, tool
 

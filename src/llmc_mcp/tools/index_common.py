@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..files import names
 from ..files.filesystem import Root
 

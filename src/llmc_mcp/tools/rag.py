@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..tool import Result, Row, tool
 from .index_common import Count, Scope, asked, caller_of, shown
 

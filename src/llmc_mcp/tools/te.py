@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..envelope.reply import Cost, TeOutput, as_text, enrichment_of
 from ..errors import BadArgs, FeatureUnavailable, Internal
 from ..tool import tool

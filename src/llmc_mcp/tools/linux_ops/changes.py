@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ...app import Context
+from ...context import Context
 from ...errors import InvalidArgument
 from ...tool import Result, Row, tool
 from .syntax import syntax_after

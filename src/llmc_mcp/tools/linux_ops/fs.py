@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...errors import Forbidden, LlmcError
 from ...files import names
 from ...files.filesystem import Place, kind_of

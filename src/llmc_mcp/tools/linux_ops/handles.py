@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...errors import InvalidArgument
 from ...tool import Result, tool
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from ...app import App, Context
+from ...app import App
+from ...context import Context
 from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument, ResourceBusy
 from ...tool import Result, Row, tool
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...tool import Result, tool
 from .syntax import syntax_after
 

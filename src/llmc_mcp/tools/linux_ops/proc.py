@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...errors import ProcessNotFound
 from ...tool import Result, Row, as_payload, tool
 

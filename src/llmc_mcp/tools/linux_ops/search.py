@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...files import names
 from ...tool import Result, Row, as_payload, tool
 

@@ -2,7 +2,7 @@
 
 import time
 
-from ...app import Context
+from ...context import Context
 
 _LONGEST_S = 0.5  # for all files of a change together
 

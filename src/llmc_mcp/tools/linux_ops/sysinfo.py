@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...tool import Result, Row, tool
 
 MaxServices = Annotated[int, msgspec.Meta(ge=1, le=1000)]
