@@ -36,7 +36,7 @@ def definition_of(fn: Any, **changes: Any) -> ToolDef:
     options: dict[str, Any] = {
         "name": fn.__name__,
         "aliases": (),
-        "feature": None,
+        "needs": (),
         "read_only": True,
         "destructive": False,
         "idempotent": False,

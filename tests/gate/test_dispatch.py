@@ -41,16 +41,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Make a function a tool for the length of a test."""
 
     def add(fn: Callable[..., object]) -> str:
-        definition = ToolDef(
-            fn,
-            "For one test",
-            name=fn.__name__,
-            aliases=(),
-            feature=None,
-            read_only=True,
-            destructive=False,
-            idempotent=False,
-        )
+        definition = ToolDef(fn, "For one test", name=fn.__name__, read_only=True)
         Catalog(Config())
         monkeypatch.setitem(registered, definition.name, definition)
         return definition.name

@@ -59,7 +59,7 @@ class Gate:
 
     def __init__(self, app: App, catalog: Catalog, log: Log) -> None:
         self.app, self.catalog, self.log = app, catalog, log
-        self._cold = "execute_code" in catalog.tools
+        self._cold = bool(catalog.with_role("code"))
         self.limits = _limiter(app.config, log)
         self.listeners: list[Callable[[Usage], None]] = []  # told of every call some time after it is over
         self.recorder = _recorder(app, self.listeners)
@@ -114,7 +114,10 @@ class Gate:
 
     def _warm_up(self, name: str) -> None:
         """A client that asks how to work here is about to: make the code engine ready beside its next call."""
-        if self._cold and name == "00_INIT":
+        if not self._cold:
+            return
+        tool = self.catalog.known(name)
+        if tool is not None and tool.role == "bootstrap":
             self._cold = False
             threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
 
@@ -177,7 +180,7 @@ class Gate:
 
     def _record(self, call: "_FinishedCall") -> None:
         """Log a call, count it, and audit it if it may have changed something."""
-        summary = summarize(call.raw_args)
+        summary = summarize(call.raw_args, self.catalog.content_arguments)
         self._log_call(call)
         if call.tool is not None and call.tool.mutating:
             self._audit_call(call, summary)

@@ -7,7 +7,7 @@ store is away or too slow, rows are dropped and counted. What else wants the row
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
@@ -27,8 +27,6 @@ _FORGET_EVERY_S = 6 * 3600.0
 _SHOWN_VALUE = 60
 _WEIGHED_ONE_BY_ONE = 20  # replies of a batch
 
-# What a summary never shows: contents are somebody's data, and values that look like credentials are secrets.
-_CONTENT_ARGUMENTS = frozenset({"content", "old_text", "new_text", "diff_text", "stdin", "input", "code"})
 _ITEMS, _DEPTH = 20, 4  # of a list or an object that a summary looks at
 
 
@@ -67,36 +65,38 @@ class UsageSink(Protocol):
     def forget(self, before: float) -> None: ...
 
 
-def summarize(arguments: object) -> str:
-    """Arguments in a line, short and without contents or secrets."""
+def summarize(arguments: object, content: Set[str]) -> str:
+    """Arguments in a line, short, without secrets, and without those in `content`, which hold somebody's data."""
     if not isinstance(arguments, dict):
         return ""
     fields = cast(dict[object, object], arguments)
-    return " ".join(f"{str(name)[:40]}={_shown(name, value)}" for name, value in islice(fields.items(), 12))
+    return " ".join(f"{str(name)[:40]}={_shown(name, value, content)}" for name, value in islice(fields.items(), 12))
 
 
-def _shown(name: object, value: object) -> str:
+def _shown(name: object, value: object, content: Set[str]) -> str:
     if isinstance(name, str) and is_secret_name(name):
         return MASK
-    text = redact(clip(str(_bounded(name, value, _DEPTH)))).replace("\n", " ")
+    text = redact(clip(str(_bounded(name, value, content, _DEPTH)))).replace("\n", " ")
     return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
 
 
-def _bounded(name: object, value: object, depth: int) -> object:
+def _bounded(name: object, value: object, content: Set[str], depth: int) -> object:
     """As much of a value as a summary may need, without contents: its cost must not grow with the value."""
     if isinstance(value, str):
-        return f"<{len(value)} chars>" if name in _CONTENT_ARGUMENTS else clip(value)
+        return f"<{len(value)} chars>" if name in content else clip(value)
     if isinstance(value, list | tuple):
         items = cast(Sequence[object], value)[:_ITEMS] if depth else ()
-        return [redact_word(clip(one)) if isinstance(one, str) else _bounded(name, one, depth - 1) for one in items]
+        return [
+            redact_word(clip(one)) if isinstance(one, str) else _bounded(name, one, content, depth - 1) for one in items
+        ]
     if isinstance(value, dict):
         fields = islice(cast(dict[object, object], value).items(), _ITEMS if depth else 0)
-        return {str(key)[:40]: _field(key, one, depth - 1) for key, one in fields}
+        return {str(key)[:40]: _field(key, one, content, depth - 1) for key, one in fields}
     return value if isinstance(value, int | float | None) else f"<{type(value).__name__}>"
 
 
-def _field(name: object, value: object, depth: int) -> object:
-    return MASK if isinstance(name, str) and is_secret_name(name) else _bounded(name, value, depth)
+def _field(name: object, value: object, content: Set[str], depth: int) -> object:
+    return MASK if isinstance(name, str) and is_secret_name(name) else _bounded(name, value, content, depth)
 
 
 _NOTHING_SENT = Sample(b"", 0)

@@ -10,9 +10,9 @@ from ..errors import BadArgs, InvalidArgument
 from ..gate.dispatch import SCOPE, Gate
 from ..gate.render import RenderedReply, neutral
 from ..session import Session
-from ..tools.linux_ops.onboarding import FLOWS, Flow, FlowReport, as_text, switched_off
+from ..tools.linux_ops.onboarding import FLOWS, Flow, FlowReport, as_text, linux_mcp_run_onboarding, switched_off
 
-_TOOL = "linux_mcp_run_onboarding"
+_TOOL = linux_mcp_run_onboarding.__name__
 
 
 class PromptRequest(RenderedReply):

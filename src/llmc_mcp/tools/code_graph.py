@@ -10,7 +10,7 @@ from ..context import Context
 from ..errors import InvalidArgument, LlmcError, NotFound
 from ..files import names
 from ..files.filesystem import Root
-from ..tool import Result, Row, tool
+from ..tool import CODE_INDEX, Result, Row, tool
 from .index_common import Count, Scope, asked, caller_of, shown
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..rag.query.resolve import DefinitionPlace
     from ..rag.query.search import GraphView, RankedSnippet
 
-_SWITCH = "jit_context_enabled"
 _MOST_SITES = 2_000
 _SNIPPET_LINES = 40
 _SNIPPET_TOKENS = 500
@@ -85,7 +84,7 @@ class Uses(Result):
         self.truncated, self.shown = True, kept
 
 
-@tool("Who uses a symbol: name, Class.method, path:Class.method", feature=_SWITCH, read_only=True)
+@tool("Who uses a symbol: name, Class.method, path:Class.method", needs=CODE_INDEX, read_only=True)
 def rag_where_used(ctx: Context, symbol: str, limit: Limit = 50) -> Uses:
     from ..rag.query import questions
 
@@ -95,7 +94,7 @@ def rag_where_used(ctx: Context, symbol: str, limit: Limit = 50) -> Uses:
     return _uses(ctx, symbol, ask, limit)
 
 
-@tool("What calls a symbol, or what it calls, step by step", feature=_SWITCH, read_only=True)
+@tool("What calls a symbol, or what it calls, step by step", needs=CODE_INDEX, read_only=True)
 def rag_lineage(ctx: Context, symbol: str, direction: Direction = "callers", depth: Depth = 2) -> Uses:
     from ..rag.query import questions
 
@@ -231,7 +230,7 @@ class InspectedWhole(Inspection, kw_only=True):
     body: ClassVar[str] = "full_source"
 
 
-@tool("What a symbol or file is: signature, docs, callers, callees, tests, commit", feature=_SWITCH, read_only=True)
+@tool("What a symbol or file is: signature, docs, callers, callees, tests, commit", needs=CODE_INDEX, read_only=True)
 def inspect(
     ctx: Context, path: str | None = None, symbol: str | None = None, include_full_source: bool = False
 ) -> Inspection | InspectedWhole:
@@ -393,7 +392,7 @@ class EnrichedSnippets(Result):
         self.shown = kept
 
 
-@tool("Search code, each hit with its callers, callees, tests and docs", feature=_SWITCH, read_only=True)
+@tool("Search code, each hit with its callers, callees, tests and docs", needs=CODE_INDEX, read_only=True)
 def rag_search_enriched(
     ctx: Context,
     query: str,
@@ -485,7 +484,7 @@ class PlanText(Result):
         self.truncated = True
 
 
-@tool("Where to look for a task: symbols and places, with reasons", feature=_SWITCH, read_only=True)
+@tool("Where to look for a task: symbols and places, with reasons", needs=CODE_INDEX, read_only=True)
 def rag_plan(ctx: Context, query: str, detail_level: Literal["summary", "full"] = "summary") -> PlanText:
     from ..rag.query import plan
 
@@ -507,7 +506,7 @@ class Bootload(Result):
     tools_available: list[str]
 
 
-@tool("Rules of the repository and a plan for a task, to start with", feature=_SWITCH, read_only=True)
+@tool("Rules of the repository and a plan for a task, to start with", needs=CODE_INDEX, read_only=True)
 def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
     from ..rag.query import bootload
 

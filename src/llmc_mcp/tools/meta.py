@@ -60,6 +60,6 @@ def _store(ctx: Context) -> str:
         return exc.message
 
 
-@tool("Start here: how to work with this server", name="00_INIT", read_only=True)
+@tool("Start here: how to work with this server", name="00_INIT", read_only=True, role="bootstrap")
 def init(ctx: Context) -> InitText:
     return InitText(bootstrap(ctx.app, ctx.gate.catalog))

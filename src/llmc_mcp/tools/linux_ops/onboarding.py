@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ...app import App
 from ...context import Context
 from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument, ResourceBusy
-from ...tool import Result, Row, tool
+from ...tool import FILES, Result, Row, tool
 
 if TYPE_CHECKING:
     from ...files.filesystem import Place
@@ -68,7 +68,7 @@ class Flow(NamedTuple):
 
 @tool(
     "Guided start: organize_downloads (plans until apply), explain_repo, system_health",
-    feature="fs_enabled",
+    needs=FILES,
     destructive=True,
 )
 def linux_mcp_run_onboarding(ctx: Context, flow_name: str, apply: bool = False, path: str | None = None) -> FlowReport:
