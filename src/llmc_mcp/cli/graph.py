@@ -11,8 +11,9 @@ from ..context import Context
 from ..errors import InvalidArgument
 from ..printing import print_json, print_line, print_lines
 from ..session import Session
-from ..tools import code_graph
-from ..tools.index_common import caller_of
+from ..tools import graph
+from ..tools import inspect as inspect_tool
+from ..tools.index_common import Coverage, caller_of
 
 Answer = TypeVar("Answer")
 
@@ -39,7 +40,7 @@ def where_used(arguments: list[str]) -> int:
     """Print who uses a symbol; exit code 1 for nobody."""
     words, options = _parsed(arguments, _WHERE_USED, flags=("--json",), valued=("--limit",))
     limit = _number(options, "--limit", 200)
-    found = _with_context(".", lambda ctx: code_graph.rag_where_used(ctx, _one(words, _WHERE_USED), limit))
+    found = _with_context(".", lambda ctx: graph.rag_where_used(ctx, _one(words, _WHERE_USED), limit))
     if "--json" in options:
         print_json(found)
         return 0 if found.items else 1
@@ -57,7 +58,7 @@ def inspect(arguments: list[str]) -> int:
     what = _one(words, _INSPECT)
     path = os.path.realpath(what) if os.path.isfile(what) else None
     symbol = None if path else what
-    found = _with_context(".", lambda ctx: code_graph.inspect(ctx, path, symbol, "--source" in options))
+    found = _with_context(".", lambda ctx: inspect_tool.inspect(ctx, path, symbol, "--source" in options))
     if "--json" in options:
         print_json(found)
         return 0
@@ -171,7 +172,7 @@ def _relative(path: str) -> str:
     return path if shown.startswith("../..") else shown
 
 
-def _print_gaps(complete: code_graph.Coverage) -> None:
+def _print_gaps(complete: Coverage) -> None:
     """What an answer does not rest on, where there is something to say."""
     if complete.files_failed:
         print(f"note: {complete.files_failed:,} files could not be parsed, or not in full", file=sys.stderr)

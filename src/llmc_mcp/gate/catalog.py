@@ -18,12 +18,12 @@ def _load() -> dict[str, ToolDef]:
 
     Tool modules import no engine at start. Who imported one of them first must not decide the order.
     """
-    from ..tools import code, code_graph, meta, rag, te
+    from ..tools import code, enriched_search, graph, inspect, meta, plan, rag, te
     from ..tools import exec as commands
     from ..tools.linux_ops import changes, fs, handles, onboarding, patch, proc, search, stats, sysinfo
 
     modules = (
-        *(fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, code_graph),
+        *(fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, graph, inspect, enriched_search, plan),
         *(code, stats, meta, onboarding),
     )
     order = {module.__name__: place for place, module in enumerate(modules)}

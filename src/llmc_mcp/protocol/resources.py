@@ -22,7 +22,7 @@ from ..gate.dispatch import SCOPE, Gate
 from ..gate.render import RenderedReply, fit, neutral, render
 from ..session import Session
 from ..tool import Result
-from ..tools.code_graph import inspect
+from ..tools.inspect import inspect
 from ..tools.linux_ops.handles import HandlePage, linux_handle_read
 
 DOCS, HANDLE, MAP, SYMBOL = "llmc://docs/", "llmc://handle/", "llmc://map", "llmc://symbol/"

@@ -8,7 +8,7 @@ import msgspec
 
 from ..context import Context
 from ..tool import CODE_INDEX, Result, Row, tool
-from .index_common import Count, Scope, asked, caller_of, shown
+from .index_common import Count, Scope, caller_of, code_query, source_of
 
 
 class Snippet(Row):
@@ -47,11 +47,11 @@ def rag_search(
     path_glob: str | None = None,
     k: Count | None = None,
 ) -> Snippets:
-    answer = ctx.app.rag.search(asked(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
+    answer = ctx.app.rag.search(code_query(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
     rows = [
         Snippet(
             hit.text,
-            f"{shown(ctx, hit.root, hit.path)}#L{hit.numbers[0]}-L{hit.numbers[-1]}",
+            source_of(ctx, hit),
             round(hit.score, 3),
             hit.symbol,
             hit.kind,
@@ -111,18 +111,18 @@ def rag_stats(ctx: Context) -> IndexStats:
     totals = [one.totals for one in stats if one.totals is not None]
     updated = max((one.updated for one in stats), default=0.0)
     return IndexStats(
-        sum(one.files for one in totals),
-        sum(one.chunks for one in totals),
-        sum(one.symbols for one in totals),
-        sum(one.edges for one in totals),
-        _summed(one.languages for one in totals),
-        sum(one.bytes for one in stats),
-        sum(one.source_bytes for one in totals),
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(updated)) if updated else None,
-        sum(one.changing for one in stats),
-        ", ".join(dict.fromkeys(one.embedding for one in stats if one.embedding)) or "none",
-        _summed(one.skipped for one in totals),
-        [f"{one.root.shown}: {note}" for one in stats for note in one.notes],
+        files=sum(one.files for one in totals),
+        chunks=sum(one.chunks for one in totals),
+        symbols=sum(one.symbols for one in totals),
+        edges=sum(one.edges for one in totals),
+        languages=_summed(one.languages for one in totals),
+        index_bytes=sum(one.bytes for one in stats),
+        source_bytes=sum(one.source_bytes for one in totals),
+        updated_iso=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(updated)) if updated else None,
+        stale_files=sum(one.changing for one in stats),
+        embedding=", ".join(dict.fromkeys(one.embedding for one in stats if one.embedding)) or "none",
+        skipped=_summed(one.skipped for one in totals),
+        notes=[f"{one.root.shown}: {note}" for one in stats for note in one.notes],
     )
 
 
