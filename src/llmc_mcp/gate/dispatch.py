@@ -165,8 +165,10 @@ class Gate:
         except RecursionError:
             status = "BAD_ARGS"
             raise BadArgs("the arguments are nested too deeply") from None
-        except Exception as exc:
+        except BaseException as exc:
             status = "INTERNAL"
+            if ends_process(exc):
+                raise
             self.log.exception("tool_failed", tool=name[:64], cid=ctx.correlation_id)
             raise Internal(
                 f"{name[:64]} failed unexpectedly ({type(exc).__name__})",
@@ -259,6 +261,14 @@ class Gate:
         if was_cut and result.handle_kind and getattr(result, "handle", None) is None:
             handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
             msgspec.structs.force_setattr(result, "handle", handle)
+
+
+def ends_process(exc: BaseException) -> bool:
+    """Whether an exception ends the process, as a signal's does; any other must not end the thread that serves calls.
+
+    What a Rust extension raises when it panics is no Exception, and SystemExit in a worker ends nothing but the worker.
+    """
+    return isinstance(exc, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _truncated(result: object) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from ..context import Context
-from ..gate.dispatch import Gate
+from ..gate.dispatch import Gate, ends_process
 from ..session import Session
 from .methods import (
     INTERNAL_ERROR,
@@ -187,7 +187,9 @@ class StdioServer:
                 self._session = introduced(self._session, call.params.get("clientInfo"))
         except ProtocolError as exc:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
-        except Exception:
+        except BaseException as exc:
+            if ends_process(exc):
+                raise
             self._gate.log.exception("request_failed", method=call.method[:64])
             reply = _error(call.request_id, INTERNAL_ERROR, "internal error")
         with self._calls_lock:
