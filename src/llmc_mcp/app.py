@@ -86,7 +86,7 @@ class Problems:
         self._waiting.append(problem)
 
     def drain(self) -> list[str]:
-        """The problems so far; each is returned once, whoever else drains at the same time."""
+        """The problems so far; each is returned once, even when several threads drain."""
         drained: list[str] = []
         while self._waiting:
             try:

@@ -1,4 +1,4 @@
-"""What one call gets: its caller, its deadline, whether it is still wanted, and a way back to the gate."""
+"""What one call gets: its caller, deadline and cancellation, and the gate that runs it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -116,7 +116,7 @@ class Context:
         return self.gate.call_nested(self, name, arguments)
 
     def keep(self, kind: str, meta: "Meta", payload: bytes) -> str | None:
-        """Store what the reply has no room for; None, and a warning in the log, where nothing can be stored."""
+        """Store what does not fit the reply; None, and a warning in the log, if the store is unavailable."""
         self.kept_bytes = max(self.kept_bytes, len(payload))
         try:
             return self.app.handles.create(self.session.principal, kind, meta, payload)

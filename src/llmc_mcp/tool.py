@@ -49,12 +49,12 @@ class Result(msgspec.Struct, omit_defaults=True):
         return {}
 
     def cut(self, kept: int) -> None:
-        """Only the first `kept` lines or rows of the body are sent; fields of these names say so."""
-        told = {"truncated": True, "shown": kept}
+        """Only the first `kept` lines or rows of the body are sent: set the fields that report it."""
+        marks = {"truncated": True, "shown": kept}
         if "truncated" not in self.__struct_fields__:
             raise NotImplementedError(f"{type(self).__name__} has a body but does not say how it is cut")
-        for name in told.keys() & set(self.__struct_fields__):
-            setattr(self, name, told[name])
+        for name in marks.keys() & set(self.__struct_fields__):
+            setattr(self, name, marks[name])
 
 
 class Image(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Which tools there are, and which of them a mode shows."""
+"""Which tools exist, which are enabled, and which of them a mode lists."""
 
 from operator import attrgetter
 from typing import Any
@@ -16,7 +16,7 @@ MODES = ("classic", "hybrid", "code_execution")
 def _load() -> dict[str, ToolDef]:
     """Every tool, in the order of the modules below: the explicit list of what exists.
 
-    Tool modules import no engine at start. Who imported one of them first must not decide the order.
+    Tool modules import no engine at start. The order must not depend on which of them was imported first.
     """
     from ..tools import code, enriched_search, graph, inspect, meta, plan, rag, te
     from ..tools import exec as commands
@@ -59,14 +59,14 @@ class Catalog:
         return tools
 
     def visible(self, session: Session) -> list[dict[str, Any]]:
-        """What tools/list shows a caller: what the mode lists and his token covers."""
+        """What tools/list shows a caller: the tools that the mode lists and the token covers."""
         if session.scopes is None:
             return self.entries
         pairs = zip(self.listed, self.entries, strict=True)
         return [entry for tool, entry in pairs if session.may(self.scope_of(tool))]
 
     def scope_of(self, tool: ToolDef) -> str:
-        """What a token must cover for a tool: code in CPython is a program, whatever it calls."""
+        """The scope that a tool needs: code in CPython is a program, whatever it calls."""
         in_cpython = tool.role == "code" and self._config.code_execution.engine == "python"
         return "exec" if in_cpython else tool.scope
 
@@ -114,7 +114,7 @@ class Catalog:
 
 
 def _switched_off(tool: ToolDef, config: Config) -> str | None:
-    """The setting that keeps a tool away; None when it is there."""
+    """The setting that disables a tool; None if it is enabled."""
     return next((f"mcp.{setting}" for setting in tool.needs if not attrgetter(setting)(config)), None)
 
 

@@ -1,8 +1,8 @@
 """The only way to a handler.
 
 Whatever the surface, a call comes through `call`: the name is resolved, arguments are checked, time is limited,
-the handler runs, its reply is cut to size, and the outcome is logged and recorded. What goes wrong is raised as
-an LlmcError; anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
+the handler runs, its reply is cut to size, and the outcome is logged and recorded. Failures are raised as LlmcError;
+anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
 """
 
 import threading
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Outcome = TypeVar("Outcome")
 
-SCOPE = "read"  # what a token must cover for whatever is asked for and is no tool
+SCOPE = "read"  # of requests that are not tool calls: resources, prompts, completion
 
-_BYTES_PER_TOKEN = 4  # where a closer look is not worth its time: arguments, and what was not sent
+_BYTES_PER_TOKEN = 4  # a rough estimate, for arguments and for what was not sent
 
 
 class _FinishedCall(NamedTuple):
@@ -61,7 +61,7 @@ class Gate:
         self.app, self.catalog, self.log = app, catalog, log
         self._cold = bool(catalog.with_role("code"))
         self.limits = _limiter(app.config, log)
-        self.listeners: list[Callable[[Usage], None]] = []  # told of every call some time after it is over
+        self.listeners: list[Callable[[Usage], None]] = []  # called with every call's usage, some time after it ended
         self.recorder = _recorder(app, self.listeners)
         self._audit: Audit | None = None
 
@@ -97,7 +97,7 @@ class Gate:
             self._warm_up(name)
 
     def ask(self, ctx: Context, method: str, raw_args: object, answer: Callable[[], Outcome]) -> Outcome:
-        """Whatever else a client asks for (a resource, a prompt), by the rules of a tool call that reads."""
+        """Answer any other request (a resource, a prompt) by the rules of a read-only tool call."""
 
         def run() -> Outcome:
             self._refuse_scope(ctx, method, SCOPE)
@@ -109,11 +109,11 @@ class Gate:
             return self._observed(ctx, method, raw_args, run)
 
     def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
-        """A tool's result as a part of what `ask` answers: cut to the size that its text may have."""
+        """A tool's result as a part of an answer to `ask`, cut to the reply limit."""
         return self._run(ctx, name, arguments, self.reply_limit(reply_bytes), lean=True)
 
     def _warm_up(self, name: str) -> None:
-        """A client that asks how to work here is about to: make the code engine ready beside its next call."""
+        """A client that reads the introduction is about to work: start the code engine in the background."""
         if not self._cold:
             return
         tool = self.catalog.known(name)
@@ -127,10 +127,10 @@ class Gate:
         except LlmcError as exc:
             self.log.debug("code_engine", reason=exc.message)
 
-    def reply_limit(self, asked: int | None) -> int:
-        """The bytes that a reply may have: what the call asked for, as far as the operator lets it."""
+    def reply_limit(self, requested: int | None) -> int:
+        """The bytes that a reply may have: as requested, up to the configured maximum."""
         limits = self.app.config.limits
-        return min(max(asked or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
+        return min(max(requested or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
 
     def call_nested(self, ctx: Context, name: str, arguments: dict[str, object]) -> object:
         """A call that a tool makes: the same gate, but its result goes to that tool and costs no tokens."""
@@ -300,7 +300,7 @@ def _usage_row(call: _FinishedCall, summary: str, roots: str) -> Usage:
 
 
 def _bytes_of(arguments: object) -> int:
-    """What a model had to write for a call."""
+    """The size of a call's arguments as a model writes them."""
     try:
         return len(msgspec.json.encode(arguments)) if arguments else 0
     except (TypeError, ValueError, RecursionError):

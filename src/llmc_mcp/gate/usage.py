@@ -1,7 +1,7 @@
 """A row in the store for every call: what was called, how it went, what it cost.
 
 Telemetry must never cost a call: rows wait in memory and a thread of their own writes them in batches. When the
-store is away or too slow, rows are dropped and counted. What else wants the rows, the token audit, gets them there.
+store is unavailable or too slow, rows are dropped and counted. The token audit and other sinks get the same batches.
 """
 
 import threading
@@ -58,7 +58,7 @@ _INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * len(Usage._f
 
 
 class UsageSink(Protocol):
-    """What gets the rows besides the store."""
+    """A receiver of usage rows besides the store."""
 
     def append(self, rows: list[Usage]) -> None: ...
 
@@ -121,7 +121,7 @@ def weighed(batch: Iterable[tuple[Usage, Sample]]) -> list[Usage]:
 class Recorder:
     """Takes rows from any thread; its own thread opens the store when the first row comes.
 
-    That thread is woken once for a batch, not for every row: each waking would cost the call that did it.
+    That thread is woken once per batch, not per row: waking it costs the call that does it.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Recorder:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="usage", daemon=True)
                     thread.start()
-                    self._thread = thread  # only now: whoever closes may join it at once
+                    self._thread = thread  # only now: close() may join it at once
         if not self._wake.is_set():
             self._wake.set()
 
@@ -201,7 +201,7 @@ class Recorder:
                 listener(row)
 
     def _forget(self) -> None:
-        """Drop what is older than it may get; now and then is enough."""
+        """Delete rows past their retention, every few hours."""
         if not self._retention_days or time.monotonic() < self._forget_at:
             return
         self._forget_at = time.monotonic() + _FORGET_EVERY_S

@@ -16,7 +16,7 @@ _TOOL = linux_mcp_run_onboarding.__name__
 
 
 class PromptRequest(RenderedReply):
-    """A prompt that was asked for."""
+    """A prompt as it is sent: its text and description."""
 
     description: str = ""
 
@@ -28,7 +28,7 @@ class Prompts:
         self._gate = gate
 
     def flows(self) -> dict[str, Flow]:
-        """The flows that nothing is switched off for."""
+        """The flows that are enabled."""
         return {name: flow for name, flow in FLOWS.items() if switched_off(self._gate.app, flow) is None}
 
     def listed(self, who: Session) -> list[dict[str, Any]]:

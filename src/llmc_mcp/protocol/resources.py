@@ -1,7 +1,7 @@
-"""What a client can read by address: documents for agents, handles, the repository map.
+"""MCP resources: documents for agents, handles, the repository map, symbols.
 
     llmc://docs/NAME      a sidecar document: the project's own, or the one that ships with this package
-    llmc://handle/ID      what an earlier reply was too short for; only its owner's
+    llmc://handle/ID      the rest of an earlier reply; for its owner only
     llmc://map            the repository map
     llmc://symbol/NAME    what `inspect` says of a definition
 
@@ -79,7 +79,7 @@ class ResourceReader:
         return [*self._listed_documents(), *self._listed_map()] if who.may(SCOPE) else []
 
     def templates(self, who: Session) -> list[Entry]:
-        """How addresses are made."""
+        """For resources/templates/list."""
         if not who.may(SCOPE):
             return []
         found: list[Entry] = [

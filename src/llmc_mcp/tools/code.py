@@ -171,7 +171,7 @@ def tool_search(ctx: Context, query: str) -> FoundTools:
 
 @tool("Call a tool found by tool_search", needs=DYNAMIC_TOOLS, destructive=True, role="dynamic", carries_calls=True)
 def call_tool(ctx: Context, name: str, args: dict[str, Any] | None = None) -> Result:
-    wanted = ctx.gate.catalog.tools.get(name.replace(".", "_"))
-    if wanted is not None and wanted.role in _INDIRECT:
+    target = ctx.gate.catalog.tools.get(name.replace(".", "_"))
+    if target is not None and target.role in _INDIRECT:
         raise InvalidArgument(f"{name} can't be called through call_tool")
     return cast(Result, ctx.call_tool(name, args or {}))

@@ -75,12 +75,12 @@ def rag_search_enriched(
                 _surround(view, hit, row, query, graph_depth, ctx)
         return Coverage(*view.files.completeness())
 
-    told = ctx.app.rag.ask(question, caller)
+    answers = ctx.app.rag.ask(question, caller)
     for row in rows:
         if row.symbol is not None and graph_depth:
             row.docs = _mentions(ctx, row.symbol)
-    complete = total_coverage([one for one, _ in told])
-    notes = [note for note in (answer.freshness, *(note for _, note in told)) if note and note != "fresh"]
+    complete = total_coverage([one for one, _ in answers])
+    notes = [note for note in (answer.freshness, *(note for _, note in answers)) if note and note != "fresh"]
     freshness = "; ".join(dict.fromkeys(notes)) or "fresh"
     return EnrichedSnippets(rows, True, freshness, answer.candidates, complete)
 

@@ -97,13 +97,13 @@ def run_pytest(
     outcome = ctx.app.pytest.run(path, args or [], seconds, _call(ctx))
     failures = [TestFailure(row.test, row.file, row.line, row.message) for row in outcome.failures]
     return TestReport(
-        outcome.passed,
-        outcome.failed,
-        outcome.errors,
-        outcome.skipped,
-        outcome.duration_s,
-        failures,
-        outcome.handle,
+        passed=outcome.passed,
+        failed=outcome.failed,
+        errors=outcome.errors,
+        skipped=outcome.skipped,
+        duration_s=outcome.duration_s,
+        failures=failures,
+        handle=outcome.handle,
         warnings=outcome.warnings or None,
     )
 

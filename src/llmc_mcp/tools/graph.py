@@ -99,21 +99,23 @@ def _uses(
             counts[grade] = counts.get(grade, 0) + count
     total = sum(answer.total for _, answer, _, _ in answered)
     return Uses(
-        answered[0][1].symbol,
-        rows[:limit],
-        len(rows[:limit]) < total,
-        total_coverage([complete for _, _, complete, _ in answered]),
-        "; ".join(dict.fromkeys(note for *_, note in answered if note)) or "fresh",
-        total,
-        counts,
-        [definition_name(ctx, view.root, one) for view, answer, _, _ in answered for one in answer.definitions],
+        symbol=answered[0][1].symbol,
+        items=rows[:limit],
+        truncated=len(rows[:limit]) < total,
+        completeness=total_coverage([complete for _, _, complete, _ in answered]),
+        freshness="; ".join(dict.fromkeys(note for *_, note in answered if note)) or "fresh",
+        total=total,
+        counts=counts,
+        definitions=[
+            definition_name(ctx, view.root, one) for view, answer, _, _ in answered for one in answer.definitions
+        ],
     )
 
 
 def ask_about(
     ctx: Context, symbol: str, ask: "Callable[[GraphView, list[DefinitionPlace]], GraphAnswer]"
 ) -> "list[tuple[GraphView, GraphAnswer, Coverage, str]]":
-    """What the roots that know a symbol say of it; NOT_FOUND with the nearest names where none does."""
+    """The answers of the roots that define a symbol; NOT_FOUND with the nearest names where none does."""
     from ..rag.query import questions
 
     if not symbol.strip() or len(symbol) > _LONGEST_SYMBOL:
@@ -133,10 +135,10 @@ def ask_about(
             )
         return view, ask(view, targets), complete, []
 
-    told = ctx.app.rag.ask(question, caller_of(ctx))
-    found = [(view, answer, complete, note) for (view, answer, complete, _), note in told if answer is not None]
+    answers = ctx.app.rag.ask(question, caller_of(ctx))
+    found = [(view, answer, complete, note) for (view, answer, complete, _), note in answers if answer is not None]
     if not found:
-        near = [name for (*_, some), _ in told for name in some]
+        near = [name for (*_, some), _ in answers for name in some]
         hint = f"Did you mean {', '.join(near)}?" if near else "rag_search finds code by what it does."
         raise NotFound(f"nothing here is called {symbol}", hint=hint)
     return found
@@ -161,6 +163,14 @@ def definition_name(ctx: Context, root: Root, one: "LocatedDefinition") -> str:
 
 def _row(root: Root, site: "Site") -> UseRow:
     path = f"{root.shown.rstrip('/')}/{names.show(site.path)}"
-    inside, of, depth = site.inside or None, site.of or None, site.depth or None
-    shape = OneOfSeveralRow if of else UseRow
-    return shape(path, site.line, site.snippet, site.confidence, site.kind, inside, of, depth)
+    shape = OneOfSeveralRow if site.of else UseRow
+    return shape(
+        file=path,
+        line=site.line,
+        snippet=site.snippet,
+        confidence=site.confidence,
+        kind=site.kind,
+        inside=site.inside or None,
+        of=site.of or None,
+        depth=site.depth or None,
+    )

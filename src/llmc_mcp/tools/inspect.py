@@ -99,10 +99,10 @@ def inspect(
 
 
 def _portrait(ctx: Context, symbol: str) -> "tuple[GraphView, Portrait, list[str], Coverage, str]":
-    """The definition that is meant, of the first root that knows it; those of other roots are named after it."""
+    """The most used definition in the first root that has one; the others are named after it."""
     from ..rag.query import questions
 
-    held: dict[Root, tuple[Portrait | None, list[str]]] = {}  # of a root that is asked again the newest
+    held: dict[Root, tuple[Portrait | None, list[str]]] = {}  # the newest of a root that is queried twice
 
     def ask(view: "GraphView", targets: "list[DefinitionPlace]") -> "GraphAnswer":
         real = [one for one in targets if view.graph.symbol(one).kind != "prototype"] or targets

@@ -164,8 +164,8 @@ def linux_fs_undo(ctx: Context, undo_id: str | None = None, session: bool = Fals
 
 @tool("What was changed in this session (or an id, or 'all'); optionally as a diff", needs=FILES, read_only=True)
 def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = False) -> ChangeList | ChangeDiff:
-    wanted = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
-    found = ctx.app.changes.journal.history(ctx.session.principal, wanted, _LISTED + 1)
+    session_id = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
+    found = ctx.app.changes.journal.history(ctx.session.principal, session_id, _LISTED + 1)
     if diff:
         text = ctx.app.undoing.diff(found[:_LISTED])
         reply = ChangeDiff(text.count("\n+++ ") + text.startswith("+++ "), text)
@@ -192,14 +192,16 @@ def _change_rows(change: "Change", with_session: bool) -> Sequence[ChangeRow]:
     when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return [
         ChangeRow(
-            change.id,
-            path_of(record),
-            action_of(change, record),
-            when,
-            *counts_of(record),
-            target_of(record),
-            change.session_id if with_session else None,
-            "undone" if change.undone_by is not None else None,
+            undo_id=change.id,
+            path=path_of(record),
+            action=action_of(change, record),
+            when=when,
+            lines_added=added,
+            lines_removed=removed,
+            target=target_of(record),
+            session=change.session_id if with_session else None,
+            state="undone" if change.undone_by is not None else None,
         )
         for record in change.effects
+        for added, removed in (counts_of(record),)
     ]

@@ -313,15 +313,15 @@ def stat(ctx: Context, path: str) -> Stat:
 
 def _meta(place: Place, reading: "FileSlice") -> FileMeta:
     return FileMeta(
-        place.absolute,
-        len(reading.text),
-        reading.total_lines,
-        reading.next_offset is not None,
-        reading.next_offset,
-        reading.first + 1 if reading.first else None,
-        None if reading.total_exact else False,
-        reading.encoding,
-        reading.mime_type,
+        path=place.absolute,
+        length=len(reading.text),
+        total_lines=reading.total_lines,
+        truncated=reading.next_offset is not None,
+        next_offset=reading.next_offset,
+        first_line=reading.first + 1 if reading.first else None,
+        total_lines_exact=None if reading.total_exact else False,
+        encoding=reading.encoding,
+        mime_type=reading.mime_type,
     )
 
 

@@ -1,4 +1,4 @@
-"""Handles: read what an earlier reply was too short for."""
+"""Handles: read the rest of an earlier reply."""
 
 from typing import Annotated, ClassVar, Literal
 

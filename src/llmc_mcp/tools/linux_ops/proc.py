@@ -293,8 +293,8 @@ def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> 
     import signal as signals
 
     ctx.limit_time(_STOP_S)
-    code, said, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
-    return StopResult(True, code, said, warnings=list(warnings) or None)
+    code, output, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
+    return StopResult(True, code, output, warnings=list(warnings) or None)
 
 
 @tool("Interactive processes of this session", needs=REPLS, read_only=True)
