@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.errors import FeatureUnavailable
 from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.gate.render import fit, render

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.server import build
@@ -58,7 +57,7 @@ def run(work: Path, quick: bool) -> str:
         config.observability.enabled = False
         gate = build(config, [str(tree)], str(work))
         for kind, name, arguments in _calls(tree, quick):
-            context = Context(gate.app, Session("bench", "bench"), correlation_id="bench")
+            context = gate.context(Session("bench", "bench"), "bench")
             try:
                 text = gate.reply(context, name, arguments).text
             except LlmcError:

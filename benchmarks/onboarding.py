@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.server import build
@@ -95,5 +94,5 @@ def _flow(gate: Gate, name: str, **more: object) -> str:
 
 
 def _call(gate: Gate, tool: str, **arguments: object) -> str:
-    ctx = Context(gate.app, Session("uid:0", "benchmarks"), correlation_id="benchmark")
+    ctx = gate.context(Session("uid:0", "benchmarks"), "benchmark")
     return gate.reply(ctx, tool, arguments).text

@@ -13,8 +13,9 @@ import tempfile
 import threading
 from pathlib import Path
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.gate.render import fit, render
 from llmc_mcp.session import Session

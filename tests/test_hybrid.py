@@ -63,7 +63,7 @@ def test_a_program_that_is_not_on_the_list_is_not_run(server: Client) -> None:
 @pytest.mark.parametrize(("mode", "most"), [("hybrid", 700), ("code_execution", 400)])
 def test_a_mode_costs_no_more_than_its_budget(workspace: Workspace, mode: str, most: int) -> None:
     with gate_on(workspace.root, Config(mode=mode)) as gate:
-        assert count_tools(gate.catalog.entries) + count(instructions(gate.app)) <= most
+        assert count_tools(gate.catalog.entries) + count(instructions(gate.app, gate.catalog)) <= most
 
 
 def test_the_full_list_costs_at_most_seventy_five_tokens_a_tool(workspace: Workspace) -> None:
@@ -74,8 +74,8 @@ def test_the_full_list_costs_at_most_seventy_five_tokens_a_tool(workspace: Works
 @pytest.mark.parametrize("mode", ["classic", "hybrid", "code_execution"])
 def test_what_is_said_up_front_is_short_and_names_only_what_is_there(workspace: Workspace, mode: str) -> None:
     with gate_on(workspace.root, Config(mode=mode)) as gate:
-        assert len(instructions(gate.app)) <= 400
-        text = bootstrap(gate.app)
+        assert len(instructions(gate.app, gate.catalog)) <= 400
+        text = bootstrap(gate.app, gate.catalog)
         assert count(text) <= 350
         words = {word.strip(",.:()*") for word in text.split()}
         named = {word for word in words if word.startswith(("linux_", "run_", "rag_")) or word in gate.catalog.tools}

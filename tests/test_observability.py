@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
 from llmc_mcp.gate.audit import Audit, TokenAudit, digest
 from llmc_mcp.gate.usage import Recorder, Usage, weighed
@@ -241,7 +240,7 @@ def test_the_audit_can_be_switched_off(workspace: Workspace, tmp_path: Path, mon
     config = Config()
     config.observability.audit_enabled = False
     with gate_on(workspace.root, config) as gate:
-        context = Context(gate.app, Session("p", "s"), correlation_id="cid")
+        context = gate.context(Session("p", "s"), "cid")
         gate.call(context, "linux_fs_write", {"path": "quiet.txt", "content": "x"})
     assert not (tmp_path / "audit").exists()
 
@@ -330,8 +329,8 @@ def test_what_went_behind_a_handle_or_into_code_counts_as_saved(workspace: Works
         with gate_on(workspace.root) as gate:
             rows: list[Usage] = []
             gate.listeners.append(rows.append)
-            gate.reply(Context(gate.app, Session("p", "s"), correlation_id="cid"), tool, arguments)
-            gate.app.settle()
+            gate.reply(gate.context(Session("p", "s"), "cid"), tool, arguments)
+            gate.flush_usage()
             return sum(row.tokens_saved for row in rows)
 
     assert saved("read_file", path="a.txt") == 0

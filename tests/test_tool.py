@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 import pytest
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.errors import BadArgs
 from llmc_mcp.gate.catalog import Catalog
 from llmc_mcp.tool import Result, ToolDef, registered, tool
@@ -36,7 +36,7 @@ def definition_of(fn: Any, **changes: Any) -> ToolDef:
     options: dict[str, Any] = {
         "name": fn.__name__,
         "aliases": (),
-        "feature": None,
+        "needs": (),
         "read_only": True,
         "destructive": False,
         "idempotent": False,

@@ -1,19 +1,18 @@
-"""What one server process has (App) and what one call gets (Context)."""
+"""What one server process has: configuration, roots and engines."""
 
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from .config.schema import Config, data_directory
-from .errors import Cancelled, FeatureUnavailable, Internal, LlmcError, Timeout
+from .errors import LlmcError
 from .files import names, off_limits
 from .files.filesystem import Access, Filesystem, Root
-from .session import Session
 from .store.data_dir import database_of
 from .store.root_sets import RootSet
-from .tool import ToolDef
 
 if TYPE_CHECKING:
     from .changes.operations import Operations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from .commands.runner import CommandRunner
     from .commands.sessions import TerminalSessions
     from .files.handle_pages import Pages
-    from .files.handles import Handles, Meta
+    from .files.handles import Handles
     from .files.listing import Lister
     from .files.reader import Reader
     from .files.ripgrep import Search
@@ -41,13 +40,64 @@ if TYPE_CHECKING:
     from .sandbox.sandbox import Sandbox
     from .store.sqlite import Store
 
-Engine = TypeVar("Engine")
+Made = TypeVar("Made")
 
-_PROGRESS_EVERY_S = 0.5
+
+@runtime_checkable
+class Closable(Protocol):
+    """An engine that holds on to something: children, descriptors, a database."""
+
+    def close(self) -> None: ...
+
+
+class Engine(Generic[Made]):
+    """A part of the app, made on first use and then kept; `closes_before` names the engines that must outlive it."""
+
+    def __init__(self, make: "Callable[[App], Made]", closes_before: tuple[str, ...]) -> None:
+        self._make, self.closes_before, self.name = make, closes_before, ""
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: "type[App]", name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, app: None, owner: "type[App]") -> Self: ...
+
+    @overload
+    def __get__(self, app: "App", owner: "type[App]") -> Made: ...
+
+    def __get__(self, app: "App | None", owner: "type[App]") -> "Self | Made":
+        return self if app is None else app.engine_of(self.name, self._make)
+
+
+def engine(*, closes_before: tuple[str, ...] = ()) -> "Callable[[Callable[[App], Made]], Engine[Made]]":
+    """Declare an engine by the method that makes it."""
+    return lambda make: Engine(make, closes_before)
+
+
+class Problems:
+    """What went wrong without failing a call, until a call's log lines take it along; safe from several threads."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[str] = deque()
+
+    def add(self, problem: str) -> None:
+        """Keep a problem for the log."""
+        self._waiting.append(problem)
+
+    def drain(self) -> list[str]:
+        """The problems so far; each is returned once, even when several threads drain."""
+        drained: list[str] = []
+        while self._waiting:
+            try:
+                drained.append(self._waiting.popleft())
+            except IndexError:  # another thread was faster
+                break
+        return drained
 
 
 class App:
-    """Configuration, roots and engines; each engine is made when it is first needed."""
+    """Configuration, roots and engines."""
 
     def __init__(
         self, config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()
@@ -57,237 +107,243 @@ class App:
         off_limits.forget_unneeded_imports(roots)
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
         self.root_set = RootSet(names.show(root.real) for root in self.files.roots)
-        self.listed: list[ToolDef] = []  # the gate sets both: which tools this mode shows,
-        self.tools: dict[str, ToolDef] = {}  # and which there are
-        self.settle: Callable[[], None] = lambda: None  # and how to wait until past calls are in the store
         self.started = time.monotonic()
+        self.problems = Problems()
         self._engines: dict[str, Any] = {}
-        self.problems: list[str] = []  # for the log: what went wrong without failing a call
         self._making = threading.RLock()
 
-    def _engine(self, name: str, make: Callable[[], Engine]) -> Engine:
-        with self._making:  # two first calls at once must not make two engines
+    def engine_of(self, name: str, make: "Callable[[App], Made]") -> Made:
+        """The engine of a name; two first calls at once must not make two of it."""
+        with self._making:
             if name not in self._engines:
-                self._engines[name] = make()
+                self._engines[name] = make(self)
             return self._engines[name]
 
-    @property
+    def close(self) -> None:
+        """End every child, close the store."""
+        with self._making:
+            engines, self._engines = self._engines, {}
+        for name in closing_order():
+            made = engines.get(name)
+            if isinstance(made, Closable):
+                made.close()
+
+    # --- children and the sandbox ----------------------------------------------------------------
+
+    @engine(closes_before=("sandbox", "store"))  # children fill the sandbox's control group until they end
     def launcher(self) -> "Launcher":
         from .kernel.launcher import Launcher
 
-        return self._engine("launcher", lambda: _tidy(Launcher()))
+        return _tidy(Launcher())
 
-    @property
+    @engine()
+    def sandbox(self) -> "Sandbox":
+        from .sandbox.profile import settings_from
+        from .sandbox.sandbox import Sandbox
+
+        return Sandbox(self.launcher, settings_from(self.config), tuple(self.files.roots), self.data_dir)
+
+    @engine()
+    def shell(self) -> "CommandRunner":
+        from .commands.runner import CommandRunner, programs_from
+
+        return CommandRunner(self.sandbox, self.files, programs_from(self.config, tuple(self.files.roots)))
+
+    @engine()
+    def pytest(self) -> "PytestRunner":
+        from .commands.pytest import PytestRunner
+
+        return PytestRunner(self.launcher, self.shell, self.sandbox, self.files)
+
+    @engine(closes_before=("launcher",))
+    def repls(self) -> "TerminalSessions":
+        from .commands.sessions import TerminalSessions, limits_from
+
+        return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
+
+    @engine(closes_before=("launcher",))
+    def code(self) -> "CodeEngine":
+        return _code_engine(self)
+
+    def command_confinement(self) -> str:
+        """How commands are confined here, in a few words; the first time this may test the sandbox."""
+        if not self.config.linux_ops.features.proc_enabled or not self.config.tools.enable_run_cmd:
+            return "switched off"
+        report = self.sandbox.report()
+        return f"{report.level} sandbox" if report.level else f"unavailable ({'; '.join(report.reasons.values())})"
+
+    # --- files -----------------------------------------------------------------------------------
+
+    @engine()
     def search(self) -> "Search":
         from .files.ripgrep import Search
 
-        cap = self.config.limits.search_count_cap
-        return self._engine("search", lambda: Search(self.files, self.launcher, count_cap=cap))
+        return Search(self.files, self.launcher, count_cap=self.config.limits.search_count_cap)
 
-    @property
+    @engine()
     def reader(self) -> "Reader":
         from .files.reader import Costs, Reader
         from .files.slices import SliceLimits
 
         limits = self.config.limits
         lines = SliceLimits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes)
-        costs = Costs(lines, limits.hash_max_bytes, limits.max_image_bytes)
-        return self._engine("reader", lambda: self._after_a_crash(Reader(self.files, costs)))
+        self._settle_after_crash()
+        return Reader(self.files, Costs(lines, limits.hash_max_bytes, limits.max_image_bytes))
 
-    @property
+    @engine()
     def lister(self) -> "Lister":
         from .files.listing import Lister
 
-        return self._engine("lister", lambda: Lister(self.files, lambda: self.search))
+        return Lister(self.files, lambda: self.search)
 
-    @property
-    def sandbox(self) -> "Sandbox":
-        from .sandbox.profile import settings_from
-        from .sandbox.sandbox import Sandbox
+    @engine()
+    def handles(self) -> "Handles":
+        from .files.handles import Handles, policy_from
 
-        settings = settings_from(self.config)
-        roots = tuple(self.files.roots)
-        return self._engine("sandbox", lambda: Sandbox(self.launcher, settings, roots, self.data_dir))
+        return Handles(self.store, policy_from(self.config), self.root_set)
 
-    @property
-    def shell(self) -> "CommandRunner":
-        from .commands.runner import CommandRunner, programs_from
+    @engine()
+    def pages(self) -> "Pages":
+        from .files.handle_pages import Pages
 
-        roots = tuple(self.files.roots)
-        return self._engine("shell", lambda: CommandRunner(self.sandbox, self.files, programs_from(self.config, roots)))
+        return Pages(self.handles, self.files, self.reader, lambda: self.search)
 
-    @property
-    def pytest(self) -> "PytestRunner":
-        from .commands.pytest import PytestRunner
+    # --- changes ---------------------------------------------------------------------------------
 
-        return self._engine("pytest", lambda: PytestRunner(self.launcher, self.shell, self.sandbox, self.files))
-
-    @property
-    def processes(self) -> "Processes":
-        from .machine.processes import Processes, visible_from
-
-        return self._engine("processes", lambda: Processes(visible_from(self.config)))
-
-    @property
-    def repls(self) -> "TerminalSessions":
-        from .commands.sessions import TerminalSessions, limits_from
-
-        return self._engine(
-            "repls", lambda: TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
-        )
-
-    @property
-    def system(self) -> "SystemInfo":
-        from .machine.sysinfo import SystemInfo
-
-        return self._engine("system", lambda: SystemInfo(self.launcher))
-
-    @property
-    def health(self) -> "HealthCheck":
-        from .machine.health import HealthCheck
-
-        return self._engine("health", lambda: HealthCheck(self.system, self.processes))
-
-    @property
-    def overview(self) -> "RepositoryOverview":
-        from .machine.repository import RepositoryOverview
-
-        return self._engine(
-            "overview", lambda: RepositoryOverview(self.files, lambda: self.search, lambda: self.reader)
-        )
-
-    @property
-    def code(self) -> "CodeEngine":
-        return self._engine("code", lambda: _code_engine(self))
-
-    def command_confinement(self) -> str:
-        """How commands are confined here, in a few words; the first time this may test the sandbox."""
-        if "run_cmd" not in self.tools:
-            return "switched off"
-        report = self.sandbox.report()
-        return f"{report.level} sandbox" if report.level else f"unavailable ({'; '.join(report.reasons.values())})"
-
-    @property
+    @engine()
     def store(self) -> "Store":
         from .store.sqlite import Store
 
-        return self._engine("store", lambda: Store(self.data_dir))
+        return Store(self.data_dir)
 
-    @property
+    @engine(closes_before=("store",))
     def changes(self) -> "Changes":
         from .changes.journal import Journal, limits_from
         from .changes.transaction import Changes
         from .store.leases import Leases
 
         limits = self.config.limits
+        leases = Leases(self.store, limits.lease_ttl_sec)
+        journal = Journal(self.store, limits_from(self.config), self.root_set)
+        return Changes(self.files, self.store, journal, leases, self.root_set, limits.lease_wait_sec)
 
-        def make() -> Changes:
-            leases = Leases(self.store, limits.lease_ttl_sec)
-            journal = Journal(self.store, limits_from(self.config), self.root_set)
-            return Changes(self.files, self.store, journal, leases, self.root_set, limits.lease_wait_sec)
+    @engine()
+    def mutations(self) -> "Operations":
+        from .changes.operations import Operations
 
-        return self._engine("changes", make)
+        return Operations(self.files, self.changes, self.config.limits.edit_max_bytes)
 
-    @property
-    def rag(self) -> "CodeSearch":
-        from .rag.query.search import CodeSearch, wanted_from
-        from .store.leases import Leases
+    @engine()
+    def patching(self) -> "Patcher":
+        from .changes.patches import Patcher
 
-        def make() -> CodeSearch:
-            leases = Leases(self.store, self.config.limits.lease_ttl_sec)
-            return CodeSearch(self.files, self.launcher, leases, self.data_dir, wanted_from(self.config))
+        return Patcher(self.files, self.changes, self.mutations)
 
-        return self._engine("rag", make)
+    @engine()
+    def undoing(self) -> "Undoer":
+        from .changes.undo import Undoer
 
-    @property
-    def maps(self) -> "Maps":
-        from .rag.query.maps import Maps
+        return Undoer(self.files, self.changes, self.mutations)
 
-        return self._engine("maps", lambda: Maps(self.rag))
+    def _settle_after_crash(self) -> None:
+        """Settle what a killed server left half-done, before this one first reads files.
 
-    def is_indexed(self, root: Root) -> bool:
-        """Whether there is a code index of a root already; nothing is built for the answer."""
-        from .rag.store.layout import home_of
-
-        return home_of(self.data_dir, root.real).current() is not None
-
-    @property
-    def checker(self) -> "Checker":
-        from .rag.build.syntax_client import Checker
-
-        return self._engine("checker", lambda: Checker(self.launcher, self.data_dir))
-
-    def index_state(self) -> str:
-        """What there is of the code index, in a few words; nothing is built or imported for it."""
-        if "rag" in self._engines:
-            return self.rag.state()
-        from .rag.store.layout import home_of
-
-        built = [home_of(self.data_dir, root.real).current() is not None for root in self.files.roots]
-        return "there, compared with the files on use" if all(built) else "not built yet: the first search builds it"
-
-    def _after_a_crash(self, engine: Engine) -> Engine:
-        """Settle what a killed server left half-done before this one first reads files.
-
-        Only then is the store's log still there; after a clean end, looking costs one stat.
+        The store's log is there only after such an end; after a clean one, looking costs one stat.
         """
         if os.path.exists(database_of(self.data_dir) + "-wal"):
             try:
                 self.changes.settle_abandoned()
             except LlmcError as exc:
-                self.problems.append(f"half-done changes could not be settled yet: {exc.message}")
-        return engine
+                self.problems.add(f"half-done changes could not be settled yet: {exc.message}")
 
-    @property
-    def mutations(self) -> "Operations":
-        from .changes.operations import Operations
+    # --- the code index --------------------------------------------------------------------------
 
-        cap = self.config.limits.edit_max_bytes
-        return self._engine("mutations", lambda: Operations(self.files, self.changes, cap))
+    @engine(closes_before=("launcher", "store"))
+    def rag(self) -> "CodeSearch":
+        from .rag.query.search import CodeSearch, wanted_from
+        from .store.leases import Leases
 
-    @property
-    def patching(self) -> "Patcher":
-        from .changes.patches import Patcher
+        leases = Leases(self.store, self.config.limits.lease_ttl_sec)
+        return CodeSearch(self.files, self.launcher, leases, self.data_dir, wanted_from(self.config))
 
-        return self._engine("patching", lambda: Patcher(self.files, self.changes, self.mutations))
+    @engine()
+    def maps(self) -> "Maps":
+        from .rag.query.maps import Maps
 
-    @property
+        return Maps(self.rag)
+
+    @engine(closes_before=("launcher",))
+    def checker(self) -> "Checker":
+        from .rag.build.syntax_client import Checker
+
+        return Checker(self.launcher, self.data_dir)
+
+    def is_indexed(self, root: Root) -> bool:
+        """Whether a root has a code index already; none is built to find out."""
+        from .rag.store.layout import home_of
+
+        return home_of(self.data_dir, root.real).current() is not None
+
+    def index_state(self) -> str:
+        """The state of the code index, in a few words; nothing is built or imported for it."""
+        if "rag" in self._engines:
+            return self.rag.state()
+        built = all(self.is_indexed(root) for root in self.files.roots)
+        return "there, compared with the files on use" if built else "not built yet: the first search builds it"
+
+    # --- the machine -----------------------------------------------------------------------------
+
+    @engine()
+    def processes(self) -> "Processes":
+        from .machine.processes import Processes, visible_from
+
+        return Processes(visible_from(self.config))
+
+    @engine()
+    def system(self) -> "SystemInfo":
+        from .machine.sysinfo import SystemInfo
+
+        return SystemInfo(self.launcher)
+
+    @engine()
+    def health(self) -> "HealthCheck":
+        from .machine.health import HealthCheck
+
+        return HealthCheck(self.system, self.processes)
+
+    @engine()
+    def overview(self) -> "RepositoryOverview":
+        from .machine.repository import RepositoryOverview
+
+        return RepositoryOverview(self.files, lambda: self.search, lambda: self.reader)
+
+    @engine()
     def organizer(self) -> "DownloadSorter":
         from .machine.downloads import DownloadSorter
 
-        return self._engine(
-            "organizer", lambda: DownloadSorter(self.files, lambda: self.changes, lambda: self.mutations)
-        )
+        return DownloadSorter(self.files, lambda: self.changes, lambda: self.mutations)
 
-    @property
-    def undoing(self) -> "Undoer":
-        from .changes.undo import Undoer
 
-        return self._engine("undoing", lambda: Undoer(self.files, self.changes, self.mutations))
+def closing_order() -> list[str]:
+    """The engines in the order in which they close: each before those that must outlive it."""
+    closes_before: dict[str, tuple[str, ...]] = {
+        name: declared.closes_before for name, declared in vars(App).items() if isinstance(declared, Engine)
+    }
+    order: list[str] = []
 
-    @property
-    def handles(self) -> "Handles":
-        from .files.handles import Handles, policy_from
+    def place(name: str) -> None:
+        if name not in order:
+            for later in closes_before[name]:
+                place(later)
+            order.insert(0, name)
 
-        return self._engine("handles", lambda: Handles(self.store, policy_from(self.config), self.root_set))
-
-    @property
-    def pages(self) -> "Pages":
-        from .files.handle_pages import Pages
-
-        return self._engine("pages", lambda: Pages(self.handles, self.files, self.reader, lambda: self.search))
-
-    def close(self) -> None:
-        """End every child, close the store."""
-        with self._making:
-            engines, self._engines = self._engines, {}
-        for name in ("repls", "code", "rag", "checker", "launcher", "sandbox", "changes", "store"):
-            if name in engines:
-                engines[name].close()
+    for name in closes_before:
+        place(name)
+    return order
 
 
 def _tidy(launcher: "Launcher") -> "Launcher":
-    """With the first child comes the time to remove what children of killed servers left; nobody waits for that."""
+    """Beside the first child, remove what the children of killed servers left behind."""
     threading.Thread(target=_remove_leftovers, name="leftovers", daemon=True).start()
     return launcher
 
@@ -325,69 +381,3 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         off_limits.secrets(config.sandbox.deny_read, off_limits.homes(os.getuid())),
         off_limits.own_code(),
     )
-
-
-class Context:
-    """One call: who, until when, and whether it is still wanted. Engines poll `check`."""
-
-    def __init__(
-        self,
-        app: App,
-        session: Session,
-        *,
-        correlation_id: str,
-        progress: Callable[[float, str], None] | None = None,
-        parent: "Context | None" = None,
-    ) -> None:
-        self.app, self.session, self.correlation_id = app, session, correlation_id
-        self.deadline: float | None = None
-        self._progress, self._parent = progress, parent
-        self._started = self._last_told = time.monotonic()
-        self._cancelled = False
-        self.doing = "working"  # what a client that asked for progress is told
-        self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
-        self.truncated = False  # for the log: whether the reply was cut
-        self.warnings: list[str] = []  # for the log: what went wrong without failing the call
-        self.kept_bytes = 0  # for the statistics: what went behind a handle instead of into the reply
-
-    def cancel(self) -> None:
-        """Called from another thread; the engine notices at its next `check`."""
-        self._cancelled = True
-
-    def limit_time(self, seconds: float) -> None:
-        """The call must be done `seconds` from now."""
-        self.deadline = time.monotonic() + seconds
-
-    def check(self) -> None:
-        """Raise if the caller took the call back or its time is up; tell a client that asked how long it runs."""
-        if self._cancelled:
-            raise Cancelled("the call was cancelled")
-        if self._parent is not None:
-            self._parent.check()
-        now = time.monotonic()
-        if self.deadline is not None and now > self.deadline:
-            raise Timeout("the call took too long", hint="Narrow the path or the pattern.")
-        if self._progress is not None and now - self._last_told > _PROGRESS_EVERY_S:
-            self._last_told = now
-            self._progress(now - self._started, self.doing)
-
-    def call_tool(self, name: str, arguments: dict[str, object]) -> object:
-        """Call another tool as part of this call; the gate puts the way there in place."""
-        raise Internal(f"{name}({', '.join(arguments)}) was called outside of the gate")
-
-    def keep(self, kind: str, meta: "Meta", payload: bytes) -> str | None:
-        """Store what the reply has no room for; None, and a warning in the log, where nothing can be stored."""
-        self.kept_bytes = max(self.kept_bytes, len(payload))
-        try:
-            return self.app.handles.create(self.session.principal, kind, meta, payload)
-        except FeatureUnavailable as exc:
-            self.warnings.append(exc.message)
-            return None
-
-    def refer(self, kind: str, meta: "Meta", size: int) -> str | None:
-        """A handle on a file that is too large to keep a copy of."""
-        try:
-            return self.app.handles.refer(self.session.principal, kind, meta, size)
-        except FeatureUnavailable as exc:
-            self.warnings.append(exc.message)
-            return None

@@ -121,7 +121,7 @@ class Command:
     `default`: the subcommand that runs where none is named.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of a command line, each part by its name
         self,
         name: str,
         about: str,

@@ -41,7 +41,7 @@ Raise them; never return an error string. `hint` tells the agent what to do next
 import errno
 import os
 
-_MAX_MESSAGE = 1_200  # characters: what a caller typed is quoted back to him, but not by the megabyte
+_MAX_MESSAGE = 1_200  # characters: an argument is quoted back, but not by the megabyte
 
 
 class LlmcError(Exception):
@@ -226,7 +226,7 @@ _BY_ERRNO: dict[int, tuple[type[LlmcError], str]] = {
 
 
 def from_oserror(exc: OSError, shown_path: str) -> LlmcError:
-    """What the kernel said, in the words and codes of the contract; `shown_path` is what the caller typed."""
+    """The error of a failed system call; `shown_path` is the path as the caller wrote it."""
     number = exc.errno or 0
     kind, words = _BY_ERRNO.get(number, (Internal, os.strerror(number).lower()))
     return kind(f"{shown_path}: {words}")

@@ -1,4 +1,4 @@
-"""Names that the file and search tools keep away from, in one place.
+"""File names that the file and search tools refuse.
 
 Secret names (`.env`, private keys …) are never read, protected names (`.git`, `.mcp.json` …) never written.
 A pattern is a shell glob: one without a slash is about a file's own name, one with a slash about the end of its path.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .errors import PermissionDenied
 
-# The file in a project by which each client of `llmc install` is told what to start.
+# The file in a project in which each client of `llmc install` finds the servers to start.
 CLIENT_FILES = {
     "claude-code": ".mcp.json",
     "cursor": ".cursor/mcp.json",
@@ -40,7 +40,7 @@ PROTECTED_NAMES = (
     *(".ssh/authorized_keys", ".ssh/config", ".ssh/rc"),
 )
 _GIT_FOLDER = ".git/*"
-# What git obeys of its folder; the rest of it changes with every commit.
+# The files in it that configure git; the rest changes with every commit.
 _GIT_OBEYS = (".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks")
 _GIT_HOOKS = ".git/hooks"
 _WILD = frozenset("*?[")
@@ -55,7 +55,7 @@ class NameRules(NamedTuple):
     except_for: re.Pattern[str]
 
     def covers(self, path: str) -> bool:
-        """Whether a path (`/` separated) is meant."""
+        """Whether the rules apply to a path (separated by `/`)."""
         path = f"/{path.lstrip('/')}"
         return self.matching.search(path) is not None and self.except_for.search(path) is None
 
@@ -101,17 +101,17 @@ def _translate(pattern: str) -> str:
     return translated if "/" in pattern.strip("/") else translated.replace(".*", "[^/]*")
 
 
-def refuse_secret(asked: str) -> PermissionDenied:
-    """What is said when a secret is asked for."""
+def refuse_secret(path: str) -> PermissionDenied:
+    """The error for reading a file with a secret name."""
     return PermissionDenied(
-        f"{asked}: its name says that it holds secrets",
+        f"{path}: its name says that it holds secrets",
         hint="The operator may allow it: mcp.policy.secret_names or mcp.policy.secret_exceptions.",
     )
 
 
-def refuse_protected(asked: str) -> PermissionDenied:
-    """What is said when something protected would be changed."""
+def refuse_protected(path: str) -> PermissionDenied:
+    """The error for changing a protected file."""
     return PermissionDenied(
-        f"{asked}: protected, no file tool changes it",
+        f"{path}: protected, no file tool changes it",
         hint="The list is the operator's: mcp.policy.protected_names.",
     )

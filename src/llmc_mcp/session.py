@@ -1,7 +1,7 @@
-"""Who calls: taken from what the client and the configuration say, never inferred.
+"""The caller, from what the client and the configuration state; nothing is inferred.
 
-What is said closest to a call wins: its own `_meta`, then the session that the transport or a REST body names, then
-what the client said of itself when it connected, then the configuration.
+The source closest to the call wins: its own `_meta`, then the session that the transport or a REST body names, then
+`clientInfo` of the handshake, then the configuration.
 """
 
 import msgspec
@@ -19,9 +19,9 @@ class Session(msgspec.Struct, frozen=True):
     budget_profile: str = "unknown"  # what the call is charged to; the operator gives profiles budgets
 
     def environment(self) -> dict[bytes, bytes]:
-        """What a command is told about who runs it."""
-        said = {b"TE_AGENT_ID": self.agent_id, b"TE_SESSION_ID": self.session_id, b"TE_MODEL": self.model}
-        return {name: value.replace("\0", "").encode("utf-8", "replace") for name, value in said.items()}
+        """The environment variables that identify the caller to a command."""
+        variables = {b"TE_AGENT_ID": self.agent_id, b"TE_SESSION_ID": self.session_id, b"TE_MODEL": self.model}
+        return {name: value.replace("\0", "").encode("utf-8", "replace") for name, value in variables.items()}
 
     def may(self, scope: str) -> bool:
         """Whether the caller's token covers what a tool needs."""

@@ -1,13 +1,13 @@
 """A tool is one function: its signature is the input schema, its return type the shape of the result.
 
-    @tool("Read lines of a text file", read_only=True, feature="fs_enabled")
+    @tool("Read lines of a text file", read_only=True, needs=FILES)
     def read_file(ctx: Context, path: str, offset_lines: int = 0) -> FileText: ...
 
 Nothing about a tool is written anywhere else.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -16,8 +16,20 @@ from .errors import BadArgs
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
 _DROPPED_FROM_SCHEMAS = ("title", "description", "additionalProperties")
-_CHANGES_FILES = "fs_enabled"
-_CARRIERS = frozenset({"execute_code", "call_tool"})  # the gate checks each call that they make
+# Settings that must be on for a tool to be there.
+FILES = ("linux_ops.features.fs_enabled",)
+PROCESSES = ("linux_ops.features.proc_enabled",)
+COMMANDS = (*PROCESSES, "tools.enable_run_cmd")
+REPLS = (*PROCESSES, "linux_ops.features.repl_enabled")  # a program to talk to is a command too
+SYSTEM = ("linux_ops.features.system_enabled",)
+SYSTEM_LOGS = ("linux_ops.features.logs_enabled",)
+CODE_INDEX = ("rag.jit_context_enabled",)
+DYNAMIC_TOOLS = ("tools.dynamic_tools",)
+
+# What a tool is to the modes that don't list all tools: one of the few that every mode lists, the one that runs code
+# in which the others are functions, those that find and call the others by name, the one that explains the server.
+Role = Literal["core", "code", "dynamic", "bootstrap"]
+
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
 
@@ -37,12 +49,12 @@ class Result(msgspec.Struct, omit_defaults=True):
         return {}
 
     def cut(self, kept: int) -> None:
-        """Only the first `kept` lines or rows of the body are sent; fields of these names say so."""
-        told = {"truncated": True, "shown": kept}
+        """Only the first `kept` lines or rows of the body are sent: set the fields that report it."""
+        marks = {"truncated": True, "shown": kept}
         if "truncated" not in self.__struct_fields__:
             raise NotImplementedError(f"{type(self).__name__} has a body but does not say how it is cut")
-        for name in told.keys() & set(self.__struct_fields__):
-            setattr(self, name, told[name])
+        for name in marks.keys() & set(self.__struct_fields__):
+            setattr(self, name, marks[name])
 
 
 class Image(msgspec.Struct):
@@ -82,25 +94,23 @@ def as_payload(body: object) -> bytes:
 class ToolDef:
     """A registered tool, with everything that is derived from its function."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a decorator says, each part by its name
         self,
         fn: Callable[..., object],
         description: str,
         *,
         name: str,
-        aliases: tuple[str, ...],
-        feature: str | None,
-        read_only: bool,
-        destructive: bool,
-        idempotent: bool,
+        aliases: tuple[str, ...] = (),
+        needs: tuple[str, ...] = (),
+        read_only: bool = False,
+        destructive: bool = False,
+        idempotent: bool = False,
+        role: Role | None = None,
+        carries_calls: bool = False,
+        content: tuple[str, ...] = (),
     ) -> None:
-        self.fn, self.description, self.name, self.aliases, self.feature = (
-            fn,
-            description,
-            name,
-            aliases,
-            feature,
-        )
+        self.fn, self.description, self.name, self.aliases, self.needs = fn, description, name, aliases, needs
+        self.role, self.carries_calls, self.content = role, carries_calls, content
         self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
         if not read_only:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
@@ -114,9 +124,9 @@ class ToolDef:
     @property
     def scope(self) -> str:
         """What a token must cover for this tool, derived from what the tool says of itself."""
-        if not self.mutating or self.name in _CARRIERS:
+        if not self.mutating or self.carries_calls:
             return "read"
-        return "write" if self.feature == _CHANGES_FILES else "exec"  # whatever else changes things needs the most
+        return "write" if self.needs == FILES else "exec"  # whatever else changes things needs the most
 
     @property
     def arguments(self) -> type[msgspec.Struct]:
@@ -187,17 +197,24 @@ def _plain_words(message: str) -> str:
 registered: dict[str, ToolDef] = {}
 
 
-def tool(
+def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     description: str,
     *,
     name: str | None = None,
     aliases: tuple[str, ...] = (),
-    feature: str | None = None,
+    needs: tuple[str, ...] = (),
     read_only: bool = False,
     destructive: bool = False,
     idempotent: bool = False,
+    role: Role | None = None,
+    carries_calls: bool = False,
+    content: tuple[str, ...] = (),
 ) -> Callable[[Handler], Handler]:
-    """Register a function `(ctx, arguments…) -> Result` as a tool."""
+    """Register a function `(ctx, arguments…) -> Result` as a tool.
+
+    `needs`: settings that must be on. `carries_calls`: it changes nothing by itself; the gate checks each call that it
+    makes. `content`: arguments that hold somebody's data, which no log shows.
+    """
 
     def register(fn: Handler) -> Handler:
         definition = ToolDef(
@@ -205,10 +222,13 @@ def tool(
             description,
             name=name or fn.__name__,
             aliases=aliases,
-            feature=feature,
+            needs=needs,
             read_only=read_only,
             destructive=destructive,
             idempotent=idempotent,
+            role=role,
+            carries_calls=carries_calls,
+            content=content,
         )
         if definition.name in registered:
             raise ValueError(f"two tools are called {definition.name}")

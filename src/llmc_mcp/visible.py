@@ -1,7 +1,7 @@
-"""Text that others chose, where a terminal or a reader of lines would obey it: control characters are seen instead.
+"""Escape control characters in untrusted text before a terminal or a line-based log sees it.
 
-Names of tools, arguments, paths, what agents call themselves: all of it may hold line ends, escape sequences and
-changes of direction. Whatever prints it for a person, or writes it into a line of the log, passes it through here.
+Names of tools, arguments, paths and agents may hold line ends, escape sequences and bidirectional controls. Whatever
+prints them for a person, or writes them into a log line, passes them through here.
 """
 
 

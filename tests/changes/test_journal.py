@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
 from llmc_mcp.session import Session
 

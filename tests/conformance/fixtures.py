@@ -107,10 +107,10 @@ class FixtureMethods(Methods):
     def __init__(self, gate: Gate) -> None:
         super().__init__(gate)
         own: dict[str, Callable[[Request], Params]] = {
-            "resources/list": self._resources,
+            "resources/list": self._list_resources,
             "resources/templates/list": self._templates,
             "resources/read": self._read,
-            "prompts/list": self._prompts,
+            "prompts/list": self._list_prompts,
             "prompts/get": self._prompt,
             "completion/complete": lambda _: {"completion": {"values": [], "total": 0, "hasMore": False}},
         }
@@ -140,7 +140,7 @@ class FixtureMethods(Methods):
             return {"content": CONTENTS[name], "isError": False}
         return super()._call_tool(request)
 
-    def _resources(self, request: Request) -> Params:
+    def _list_resources(self, request: Request) -> Params:
         del request
         listed = [
             {"uri": "test://static-text", "name": "text", "mimeType": "text/plain"},
@@ -168,7 +168,7 @@ class FixtureMethods(Methods):
             raise ProtocolError(INVALID_PARAMS, "resource not found", {"uri": uri})
         return {"contents": [content], **_CACHEABLE}
 
-    def _prompts(self, request: Request) -> Params:
+    def _list_prompts(self, request: Request) -> Params:
         del request
         listed = [
             {

@@ -1,22 +1,34 @@
 """Which tools there are, what a mode lists of them, and what the list costs a model."""
 
+import ast
 import importlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from llmc_mcp.app import Context
+import llmc_mcp
 from llmc_mcp.config.schema import Config, Features, Hybrid, LinuxOps
+from llmc_mcp.context import Context
 from llmc_mcp.errors import FeatureDisabled, InvalidArgument, UnknownTool
 from llmc_mcp.gate.catalog import MODES, Catalog
-from llmc_mcp.tool import Result, ToolDef, registered
+from llmc_mcp.tool import FILES, Result, ToolDef, registered
 
 from ..support.client import Client
 
 TOKENS_PER_TOOL = 85
+# Who may name a tool without being one: defaults and contracts that are spelled by name, and words that mean
+# something else there (a command of `llmc`, a program on the allowlist).
+NAMES_ELSEWHERE: Mapping[str, set[str]] = {
+    "cli/main.py": {"inspect"},
+    "cli/onboard.py": {"linux_mcp_run_onboarding"},
+    "cli/smoke.py": {"health", "list_dir", "read_file"},
+    "config/schema.py": {"linux_fs_edit", "linux_fs_write", "run_cmd", "stat"},
+    "web/app.py": {"rag_bootload", "rag_search"},
+}
 
 
 class Nothing(Result):
@@ -39,10 +51,8 @@ def aliased(monkeypatch: pytest.MonkeyPatch) -> ToolDef:
         "For this test",
         name="linux_fs_sample",
         aliases=("linux_fs_other", "sample_file"),
-        feature="fs_enabled",
+        needs=FILES,
         read_only=True,
-        destructive=False,
-        idempotent=False,
     )
     Catalog(Config())
     monkeypatch.setitem(registered, definition.name, definition)
@@ -88,6 +98,24 @@ def test_no_name_means_two_tools() -> None:
     Catalog(Config())
     names = [name for tool in registered.values() for name in (tool.name, *tool.aliases)]
     assert len(names) == len(set(names))
+
+
+def test_a_tool_is_named_nowhere_but_in_its_own_module() -> None:
+    names = {name for tool in Catalog(Config()).tools.values() for name in (tool.name, *tool.aliases)}
+    package = Path(llmc_mcp.__file__).parent
+    found: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        where = path.relative_to(package)
+        for node in ast.walk(ast.parse(path.read_text())) if where.parts[0] != "tools" else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+                found.setdefault(str(where), set()).add(node.value)
+    assert found == NAMES_ELSEWHERE
+
+
+def test_what_a_tool_says_is_content_is_one_of_its_arguments() -> None:
+    for tool in Catalog(Config(mode="classic")).tools.values():
+        assert set(tool.content) <= set(tool.arguments.__struct_fields__), tool.name
+    assert Catalog(Config()).content_arguments >= {"content", "old_text", "new_text", "diff_text", "stdin", "code"}
 
 
 # --- modes ---------------------------------------------------------------------------------------------
@@ -183,7 +211,7 @@ def test_a_feature_that_is_switched_off_says_which_setting(aliased: ToolDef, nam
     with pytest.raises(FeatureDisabled) as caught:
         catalog.find(name)
     assert "fs_enabled" in (caught.value.hint or "")
-    assert all(tool.feature != "fs_enabled" for tool in catalog.listed)
+    assert all(tool.needs != FILES for tool in catalog.listed)
     assert catalog.find("health").name == "health"
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config, Features, LinuxOps, Tools
+from llmc_mcp.context import Context
 from llmc_mcp.errors import BadArgs, Cancelled, FeatureDisabled, Internal, LlmcError, Timeout, UnknownTool
 from llmc_mcp.gate.catalog import MODES, Catalog
 from llmc_mcp.gate.dispatch import Gate
@@ -40,16 +41,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Make a function a tool for the length of a test."""
 
     def add(fn: Callable[..., object]) -> str:
-        definition = ToolDef(
-            fn,
-            "For one test",
-            name=fn.__name__,
-            aliases=(),
-            feature=None,
-            read_only=True,
-            destructive=False,
-            idempotent=False,
-        )
+        definition = ToolDef(fn, "For one test", name=fn.__name__, read_only=True)
         Catalog(Config())
         monkeypatch.setitem(registered, definition.name, definition)
         return definition.name
@@ -225,7 +217,7 @@ def test_a_call_cancelled_before_it_starts_never_reaches_its_handler(tmp_path: P
 
 def test_progress_is_told_at_intervals_with_the_time_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("llmc_mcp.app.time.monotonic", lambda: now)
+    monkeypatch.setattr("llmc_mcp.context.time.monotonic", lambda: now)
     told: list[tuple[float, str]] = []
     with gate_on(tmp_path) as gate:
         ctx = Context(

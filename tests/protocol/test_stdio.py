@@ -417,7 +417,7 @@ def test_without_a_token_nothing_is_told(server: Client, endless: dict[str, Any]
 
 NOISY_SERVER = """
 import os, subprocess, sys
-from llmc_mcp.app import Context
+from llmc_mcp.context import Context
 from llmc_mcp.server import main
 from llmc_mcp.tool import Result, tool
 
@@ -452,6 +452,49 @@ def test_only_protocol_reaches_stdout_whatever_a_tool_prints(workspace: Workspac
     for noise in (b"printed", b"written", b"raw", b"from a child"):
         assert noise in done.stderr
         assert noise not in done.stdout
+
+
+PANICKING_SERVER = """
+import sys
+from llmc_mcp.context import Context
+from llmc_mcp.server import main
+from llmc_mcp.tool import Result, tool
+
+class Panic(BaseException):
+    pass  # as PyO3 raises where Rust panics: not an Exception
+
+@tool("Panic", read_only=True)
+def panic(ctx: Context) -> Result:
+    raise Panic("index out of bounds")
+
+@tool("Leave", read_only=True)
+def leave(ctx: Context) -> Result:
+    sys.exit(3)
+
+main()
+"""
+
+
+def test_no_exception_of_a_tool_ends_a_worker(workspace: Workspace) -> None:
+    workspace.file("a.txt", "still here\n")
+    calls: list[dict[str, Any]] = [{"name": name} for name in ("panic", "leave") for _ in range(12)]
+    calls.append({"name": "read_file", "arguments": {"path": "a.txt"}})
+    requests = [
+        {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        for number, params in enumerate(calls)
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", PANICKING_SERVER, "--root", str(workspace.root)],
+        input="".join(f"{json.dumps(request)}\n" for request in requests).encode(),
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    replies = {reply["id"]: reply["result"] for reply in map(json.loads, done.stdout.splitlines())}
+    assert sorted(replies) == list(range(len(calls)))
+    last = replies.pop(len(calls) - 1)
+    assert "still here" in last["content"][0]["text"]
+    assert all(json.loads(result["content"][0]["text"])["code"] == "INTERNAL" for result in replies.values())
 
 
 def test_at_the_end_of_input_every_reply_is_finished(workspace: Workspace) -> None:

@@ -15,7 +15,10 @@ import pytest
 from llmc_mcp.errors import InvalidArgument, NotFound
 from llmc_mcp.rag.query import maps
 from llmc_mcp.tokens import estimate
-from llmc_mcp.tools import code_graph as ask
+from llmc_mcp.tools.enriched_search import rag_search_enriched
+from llmc_mcp.tools.graph import Uses, rag_lineage, rag_where_used
+from llmc_mcp.tools.inspect import inspect
+from llmc_mcp.tools.plan import rag_bootload, rag_plan
 
 from ..support.library import Library, library_on
 from ..support.workspace import require
@@ -40,17 +43,17 @@ def django(tmp_path_factory: pytest.TempPathFactory) -> Generator[Library]:
         yield library
 
 
-def places(found: ask.Uses, library: Library, confidence: str = "exact", kind: str | None = None) -> list[Place]:
+def places(found: Uses, library: Library, confidence: str = "exact", kind: str | None = None) -> list[Place]:
     rows = [row for row in found.items if row.confidence == confidence and kind in (None, row.kind)]
     return [(os.path.relpath(row.file, library.root).removeprefix("django/"), row.line) for row in rows]
 
 
-def insides(found: ask.Uses, kind: str | None = None) -> list[str | None]:
+def insides(found: Uses, kind: str | None = None) -> list[str | None]:
     return [row.inside for row in found.items if kind in (None, row.kind)]
 
 
 def test_1_who_calls_model_save(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "Model.save", limit=100)
+    found = rag_where_used(context(django), "Model.save", limit=100)
     assert places(found, django, kind="call") == [
         ("contrib/auth/base_user.py", 65),
         ("contrib/sessions/backends/db.py", 127),
@@ -61,7 +64,7 @@ def test_1_who_calls_model_save(django: Library) -> None:
 
 
 def test_2_what_does_this_migration_touch(django: Library) -> None:
-    found = ask.rag_lineage(context(django), "auth/migrations/0001_initial.py:Migration", "downstream", depth=1)
+    found = rag_lineage(context(django), "auth/migrations/0001_initial.py:Migration", "downstream", depth=1)
     assert {row.confidence for row in found.items} == {"exact"}
     assert set(insides(found)) == {
         *("Migration", "CreateModel", "AutoField", "CharField", "ForeignKey", "CASCADE", "ManyToManyField", "now"),
@@ -71,7 +74,7 @@ def test_2_what_does_this_migration_touch(django: Library) -> None:
 
 
 def test_3_every_call_of_a_name_that_only_one_function_has(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "import_string", limit=200)
+    found = rag_where_used(context(django), "import_string", limit=200)
     written: set[Place] = set()
     for path in (django.root / "django").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -83,10 +86,10 @@ def test_3_every_call_of_a_name_that_only_one_function_has(django: Library) -> N
 
 
 def test_4_which_of_three_functions_called_get_connection_is_it(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "django.db.transaction.get_connection")
+    found = rag_where_used(context(django), "django.db.transaction.get_connection")
     assert (found.total, found.counts) == (14, {"exact": 14})
     assert {path for path, _ in places(found, django)} == {"db/transaction.py"}
-    mail = ask.rag_where_used(context(django), "django.core.mail.get_connection")
+    mail = rag_where_used(context(django), "django.core.mail.get_connection")
     assert places(mail, django) == [
         ("core/mail/__init__.py", 37),  # in __all__
         ("core/mail/__init__.py", 81),
@@ -99,7 +102,7 @@ def test_4_which_of_three_functions_called_get_connection_is_it(django: Library)
 
 
 def test_5_who_loads_the_middleware(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "BaseHandler.load_middleware")
+    found = rag_where_used(context(django), "BaseHandler.load_middleware")
     assert places(found, django) == [
         ("core/handlers/asgi.py", 152),
         ("core/handlers/wsgi.py", 118),
@@ -109,7 +112,7 @@ def test_5_who_loads_the_middleware(django: Library) -> None:
 
 
 def test_6_what_does_model_save_call(django: Library) -> None:
-    found = ask.rag_lineage(context(django), "Model.save", "callees", depth=1)
+    found = rag_lineage(context(django), "Model.save", "callees", depth=1)
     assert insides(found) == [
         "Model._parse_save_params",
         "Model._prepare_related_fields_for_save",
@@ -119,14 +122,14 @@ def test_6_what_does_model_save_call(django: Library) -> None:
 
 
 def test_7_what_leads_to_save_base(django: Library) -> None:
-    found = ask.rag_lineage(context(django), "Model.save_base", "callers", depth=2)
+    found = rag_lineage(context(django), "Model.save_base", "callers", depth=2)
     direct = {row.inside for row in found.items if row.depth == 1}
     assert direct == {"DeserializedObject.save", "Model.save"}
     assert {row.inside for row in found.items if row.depth == 2} >= {"AbstractBaseUser.save", "SessionStore.save"}
 
 
 def test_8_who_overrides_dispatch_and_calls_it_above(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "View.dispatch")
+    found = rag_where_used(context(django), "View.dispatch")
     assert {row.inside for row in found.items if row.confidence == "exact"} >= {
         *("LoginView.dispatch", "LogoutView.dispatch", "PasswordResetView.dispatch", "BaseAdminDocsView.dispatch"),
         "View.as_view.view",
@@ -136,7 +139,7 @@ def test_8_who_overrides_dispatch_and_calls_it_above(django: Library) -> None:
 
 
 def test_9_which_models_does_contrib_define(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "django.db.models.Model", limit=200)
+    found = rag_where_used(context(django), "django.db.models.Model", limit=200)
     heirs = {row.inside for row in found.items if row.kind == "inherit"}
     assert heirs >= {
         "LogEntry",
@@ -152,7 +155,7 @@ def test_9_which_models_does_contrib_define(django: Library) -> None:
 
 
 def test_10_what_is_cached_property(django: Library) -> None:
-    found = ask.inspect(context(django), symbol="cached_property")
+    found = inspect(context(django), symbol="cached_property")
     assert found.docstring.startswith("Decorator that converts a method with a single self argument into a property")
     assert (os.path.relpath(found.path, django.root), found.kind) == ("django/utils/functional.py", "class")
     assert found.incoming_total > 250
@@ -160,7 +163,7 @@ def test_10_what_is_cached_property(django: Library) -> None:
 
 
 def test_11_who_imports_the_module_of_time_zones(django: Library) -> None:
-    found = ask.inspect(context(django), path="django/utils/timezone.py")
+    found = inspect(context(django), path="django/utils/timezone.py")
     assert found.docstring == "Timezone-related classes and functions."
     assert found.incoming_total >= 30
     assert any(line.startswith("django/contrib/admin/models.py:") for line in found.incoming_calls)
@@ -168,18 +171,18 @@ def test_11_who_imports_the_module_of_time_zones(django: Library) -> None:
 
 
 def test_12_a_method_that_a_class_only_inherits(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "User.save")
+    found = rag_where_used(context(django), "User.save")
     assert found.symbol == "AbstractBaseUser.save"
     assert places(found, django) == [("contrib/auth/base_user.py", 110)]
 
 
 def test_13_who_rotates_the_csrf_token(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "rotate_token")
+    found = rag_where_used(context(django), "rotate_token")
     assert insides(found, "call") == ["login", "alogin"]
 
 
 def test_14_who_logs_somebody_in_two_steps_back(django: Library) -> None:
-    found = ask.rag_lineage(context(django), "django.contrib.auth.login", "callers", depth=2)
+    found = rag_lineage(context(django), "django.contrib.auth.login", "callers", depth=2)
     steps = {(row.inside, row.depth) for row in found.items if row.confidence == "exact"}
     assert steps >= {
         ("LoginView.form_valid", 1),
@@ -190,7 +193,7 @@ def test_14_who_logs_somebody_in_two_steps_back(django: Library) -> None:
 
 
 def test_15_who_connects_to_signals(django: Library) -> None:
-    found = ask.rag_where_used(context(django), "Signal.connect", limit=100)
+    found = rag_where_used(context(django), "Signal.connect", limit=100)
     exact = places(found, django)
     assert {("contrib/auth/apps.py", 19), ("db/__init__.py", 52), ("core/handlers/base.py", 373)} <= set(exact)
     assert ("db/backends/postgresql/base.py", 332) not in exact  # Database.connect(): another kind of connection
@@ -198,28 +201,28 @@ def test_15_who_connects_to_signals(django: Library) -> None:
 
 def test_16_a_typing_mistake_gets_the_nearest_names(django: Library) -> None:
     with pytest.raises(NotFound) as caught:
-        ask.rag_where_used(context(django), "Model.svae")
+        rag_where_used(context(django), "Model.svae")
     assert "save" in (caught.value.hint or "")
 
 
 def test_17_a_name_that_too_many_things_have_gets_choices(django: Library) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        ask.rag_where_used(context(django), "get")
+        rag_where_used(context(django), "get")
     assert ".py:" in (caught.value.hint or "")
 
 
 def test_18_where_is_the_code_behind_a_sentence(django: Library) -> None:
-    found = ask.rag_search_enriched(context(django), "rotate_token: change the CSRF token on login", limit=3)
+    found = rag_search_enriched(context(django), "rotate_token: change the CSRF token on login", limit=3)
     hit = next(row for row in found.snippets if row.src.startswith("django/middleware/csrf.py"))
     assert "rotate_token" in hit.text
     assert any(line.startswith("django/contrib/auth/__init__.py:") for line in hit.callers)
 
 
 def test_19_where_would_a_task_start(django: Library) -> None:
-    plan = ask.rag_plan(context(django), "fix Model.full_clean validation error message")
+    plan = rag_plan(context(django), "fix Model.full_clean validation error message")
     assert (plan.intent, plan.symbols) == ("fix", ["Model.full_clean"])
     assert os.path.relpath(plan.spans[0].path, django.root) == "django/db/models/base.py"
-    boot = ask.rag_bootload(context(django), "S", "fix-session-cookie-age")
+    boot = rag_bootload(context(django), "S", "fix-session-cookie-age")
     assert "contrib/sessions/" in boot.plan
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Cancelled, FeatureDisabled, FeatureUnavailable, InvalidArgument, InvalidPath, LlmcError
 from llmc_mcp.gate.dispatch import Gate
@@ -311,7 +310,7 @@ def test_whoever_asked_for_progress_is_told_what_is_being_done(tmp_path: Path) -
         gate.call(ctx, "rag_index", {})
         assert ctx.doing.startswith("the code index is being")
         told: list[str] = []
-        asked = Context(gate.app, ctx.session, correlation_id="c", progress=lambda _, doing: told.append(doing))
+        asked = gate.context(ctx.session, "c", lambda _, doing: told.append(doing))
         setattr(asked, "_last_told", 0.0)  # noqa: B010 - as if half a second had passed
         asked.doing = "the code index is being built: 3 of 7 files"
         asked.check()

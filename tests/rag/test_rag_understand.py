@@ -13,10 +13,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.commands import git_log
 from llmc_mcp.commands.git_log import last_commit
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.errors import Cancelled, InvalidArgument, NotFound, Timeout
 from llmc_mcp.rag.parse.doc import doc_of
 from llmc_mcp.rag.parse.record import Record
@@ -24,8 +25,11 @@ from llmc_mcp.rag.query import maps
 from llmc_mcp.rag.query.search import GraphView, QueryCaller
 from llmc_mcp.session import Session
 from llmc_mcp.tokens import estimate
-from llmc_mcp.tools import code_graph
+from llmc_mcp.tools.enriched_search import rag_search_enriched
+from llmc_mcp.tools.graph import Uses, rag_lineage, rag_where_used
+from llmc_mcp.tools.inspect import InspectedWhole, inspect
 from llmc_mcp.tools.linux_ops.onboarding import as_text, explain_repo
+from llmc_mcp.tools.plan import rag_bootload, rag_plan
 
 from ..support.client import PATIENCE
 from ..support.library import Library, library_on, never
@@ -98,7 +102,7 @@ def context(library: Library) -> Context:
     return found
 
 
-def lines(found: code_graph.Uses, root: Path) -> list[tuple[str, int, str]]:
+def lines(found: Uses, root: Path) -> list[tuple[str, int, str]]:
     return [(os.path.relpath(row.file, root), row.line, row.confidence) for row in found.items]
 
 
@@ -106,7 +110,7 @@ def lines(found: code_graph.Uses, root: Path) -> list[tuple[str, int, str]]:
 
 
 def test_uses_come_with_their_line_their_place_and_how_complete_that_is(shop: Library) -> None:
-    found = code_graph.rag_where_used(context(shop), "Store.save")
+    found = rag_where_used(context(shop), "Store.save")
     assert lines(found, shop.root) == [("shop/order.py", 6, "exact"), ("tests/test_store.py", 5, "exact")]
     assert found.items[0].snippet == "store.save(goods)"
     assert found.items[0].inside == "order"
@@ -117,15 +121,15 @@ def test_uses_come_with_their_line_their_place_and_how_complete_that_is(shop: Li
 
 
 def test_a_limit_cuts_rows_and_says_so(shop: Library) -> None:
-    found = code_graph.rag_where_used(context(shop), "Store.save", limit=1)
+    found = rag_where_used(context(shop), "Store.save", limit=1)
     assert (len(found.items), found.total, found.truncated) == (1, 2, True)
 
 
 def test_lineage_goes_step_by_step_in_both_directions(shop: Library) -> None:
-    callers = code_graph.rag_lineage(context(shop), "check", "callers", depth=3)
+    callers = rag_lineage(context(shop), "check", "callers", depth=3)
     steps = [(row.inside, row.depth) for row in callers.items]
     assert steps == [("Store.save", 1), ("order", 2), ("test_a_store_keeps_goods", 2), ("many", 3)]
-    callees = code_graph.rag_lineage(context(shop), "many", "callees", depth=3)
+    callees = rag_lineage(context(shop), "many", "callees", depth=3)
     assert [(row.inside, row.depth) for row in callees.items] == [
         ("order", 1),
         ("Store", 2),
@@ -135,17 +139,17 @@ def test_lineage_goes_step_by_step_in_both_directions(shop: Library) -> None:
 
 
 def test_upstream_follows_imports_and_bases_too(shop: Library) -> None:
-    found = code_graph.rag_lineage(context(shop), "Store", "upstream", depth=1)
+    found = rag_lineage(context(shop), "Store", "upstream", depth=1)
     assert {row.kind for row in found.items} == {"import", "call"}
 
 
 def test_a_symbol_that_is_not_there_gets_the_nearest_names(shop: Library) -> None:
     with pytest.raises(NotFound) as caught:
-        code_graph.rag_where_used(context(shop), "Store.sav")
+        rag_where_used(context(shop), "Store.sav")
     assert "save" in (caught.value.hint or "")
     for nonsense in (" ", "x" * 100_000):
         with pytest.raises(InvalidArgument):
-            code_graph.rag_where_used(context(shop), nonsense)
+            rag_where_used(context(shop), nonsense)
 
 
 def test_one_of_many_must_be_chosen_but_few_are_answered_together(tmp_path: Path) -> None:
@@ -158,11 +162,11 @@ def test_one_of_many_must_be_chosen_but_few_are_answered_together(tmp_path: Path
     )
     with library_on(root, tmp_path / "data") as library:
         with pytest.raises(InvalidArgument) as caught:
-            code_graph.rag_where_used(context(library), "go")
+            rag_where_used(context(library), "go")
         assert "m00.py:go" in (caught.value.hint or "")
-        chosen = code_graph.rag_where_used(context(library), "m03.py:go")
+        chosen = rag_where_used(context(library), "m03.py:go")
         assert lines(chosen, root) == [("m03.py", 5, "exact")]
-        both = code_graph.rag_where_used(context(library), "hop")
+        both = rag_where_used(context(library), "hop")
         assert [row.of for row in both.items] == ["A.hop", "B.hop"]
 
 
@@ -171,22 +175,22 @@ def test_an_edit_is_seen_with_its_new_lines(tmp_path: Path) -> None:
     root.mkdir()
     (root / "a.py").write_text("def f():\n    pass\n\n\nf()\n")
     with library_on(root, tmp_path / "data") as library:
-        assert lines(code_graph.rag_where_used(context(library), "f"), root) == [("a.py", 5, "exact")]
+        assert lines(rag_where_used(context(library), "f"), root) == [("a.py", 5, "exact")]
         (root / "a.py").write_text("# moved\n\n\ndef f():\n    pass\n\n\nf()\n")
         (root / "b.py").write_text("from a import f\n\nf()\n")
         library.refresh()
-        found = code_graph.rag_where_used(context(library), "f")
+        found = rag_where_used(context(library), "f")
         assert lines(found, root) == [("a.py", 8, "exact"), ("b.py", 1, "exact"), ("b.py", 3, "exact")]
         (root / "b.py").unlink()
         library.refresh()
-        assert lines(code_graph.rag_where_used(context(library), "f"), root) == [("a.py", 8, "exact")]
+        assert lines(rag_where_used(context(library), "f"), root) == [("a.py", 8, "exact")]
 
 
 # --- inspect ---------------------------------------------------------------------------------------
 
 
 def test_a_symbol_is_shown_with_everything_around_it(shop: Library) -> None:
-    found = code_graph.inspect(context(shop), symbol="Store.save")
+    found = inspect(context(shop), symbol="Store.save")
     assert (os.path.relpath(found.path, shop.root), found.lines, found.kind) == ("shop/store.py", "7-12", "method")
     assert found.signature == "def save(self, goods: str) -> None"
     assert found.docstring == "Keep goods for later."
@@ -199,8 +203,8 @@ def test_a_symbol_is_shown_with_everything_around_it(shop: Library) -> None:
 
 
 def test_a_class_lists_its_methods_and_a_file_its_definitions_and_importers(shop: Library) -> None:
-    assert code_graph.inspect(context(shop), symbol="Store").defined_symbols == ["7 method Store.save"]
-    found = code_graph.inspect(context(shop), path="shop/store.py")
+    assert inspect(context(shop), symbol="Store").defined_symbols == ["7 method Store.save"]
+    found = inspect(context(shop), path="shop/store.py")
     assert (found.kind, found.docstring) == ("file", "Where goods are kept.")
     assert found.defined_symbols == ["4 class Store", "7 method Store.save", "15 function check"]
     assert [line.split(" ")[0] for line in found.incoming_calls] == ["shop/__init__.py:1"]
@@ -208,30 +212,35 @@ def test_a_class_lists_its_methods_and_a_file_its_definitions_and_importers(shop
 
 
 def test_the_whole_source_is_sent_when_asked_for(shop: Library) -> None:
-    found = code_graph.inspect(context(shop), symbol="check", include_full_source=True)
-    assert isinstance(found, code_graph.InspectedWhole)
+    found = inspect(context(shop), symbol="check", include_full_source=True)
+    assert isinstance(found, InspectedWhole)
     assert found.full_source == "def check(goods: str) -> bool:\n    return bool(goods)"
 
 
 ASK = """
 import sys
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
+from llmc_mcp.context import Context
 from llmc_mcp.config.schema import Config
 from llmc_mcp.session import Session
-from llmc_mcp.tools import code_graph, rag
+from llmc_mcp.tools import rag
+from llmc_mcp.tools.enriched_search import rag_search_enriched
+from llmc_mcp.tools.graph import rag_lineage, rag_where_used
+from llmc_mcp.tools.inspect import inspect
+from llmc_mcp.tools.plan import rag_bootload, rag_plan
 
 app = App(Config(), [sys.argv[1]], sys.argv[2])
 ctx = Context(app, Session("uid:0", "s"), correlation_id="test")
 ctx.limit_time(float(sys.argv[3]))
 try:
     assert rag.rag_search(ctx, "keep goods").snippets
-    assert code_graph.inspect(ctx, symbol="Store.save").docstring == "Keep goods for later."
-    assert code_graph.inspect(ctx, path="shop/store.py").docstring
-    assert code_graph.rag_where_used(ctx, "Store.save").items
-    assert code_graph.rag_lineage(ctx, "Store.save").items
-    assert code_graph.rag_search_enriched(ctx, "keep goods").snippets
-    assert code_graph.rag_plan(ctx, "fix Store.save").spans
-    assert code_graph.rag_bootload(ctx, "S", "42").plan
+    assert inspect(ctx, symbol="Store.save").docstring == "Keep goods for later."
+    assert inspect(ctx, path="shop/store.py").docstring
+    assert rag_where_used(ctx, "Store.save").items
+    assert rag_lineage(ctx, "Store.save").items
+    assert rag_search_enriched(ctx, "keep goods").snippets
+    assert rag_plan(ctx, "fix Store.save").spans
+    assert rag_bootload(ctx, "S", "42").plan
 finally:
     app.close()
 print(*(name for name in sys.modules if name.split(".")[0] in ("tree_sitter", "semble_grammars")))
@@ -292,11 +301,11 @@ def test_a_definition_that_is_meant_to_take_long_does_not(language: str, bait: s
 
 def test_nothing_to_inspect_is_said(shop: Library) -> None:
     with pytest.raises(InvalidArgument):
-        code_graph.inspect(context(shop))
+        inspect(context(shop))
     with pytest.raises(NotFound):
-        code_graph.inspect(context(shop), path="missing.py")
+        inspect(context(shop), path="missing.py")
     with pytest.raises(NotFound):
-        code_graph.inspect(context(shop), path="picture.bin")
+        inspect(context(shop), path="picture.bin")
 
 
 @pytest.fixture
@@ -320,7 +329,7 @@ def told(library: Library, check: Callable[[], None] = never) -> str | None:
 
 
 def test_the_last_commit_is_told(committed: Library) -> None:
-    found = code_graph.inspect(context(committed), symbol="f").last_commit
+    found = inspect(context(committed), symbol="f").last_commit
     assert (found or "").endswith("Ann: Begin with f")
 
 
@@ -397,13 +406,11 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Context, Pa
 
 def test_a_place_of_a_later_root_is_named_so_that_it_is_found_again(two: tuple[Context, Path]) -> None:
     ctx, root = two
-    uses = code_graph.rag_where_used(ctx, "Store.save")
-    found = code_graph.inspect(ctx, symbol="Store.save")
-    enriched = code_graph.rag_search_enriched(ctx, "save goods for later", limit=3, budget_tokens=2_000)
+    uses = rag_where_used(ctx, "Store.save")
+    found = inspect(ctx, symbol="Store.save")
+    enriched = rag_search_enriched(ctx, "save goods for later", limit=3, budget_tokens=2_000)
     (hit,) = [row for row in enriched.snippets if "shop/store.py" in row.src]
-    plan = [
-        line for line in code_graph.rag_bootload(ctx, "S", "fix-Store.save-goods").plan.split("\n") if line[:1] == "-"
-    ]
+    plan = [line for line in rag_bootload(ctx, "S", "fix-Store.save-goods").plan.split("\n") if line[:1] == "-"]
     named = [
         *(row.file for row in uses.items),
         *uses.definitions,
@@ -426,15 +433,15 @@ def test_a_place_of_a_later_root_is_named_so_that_it_is_found_again(two: tuple[C
 
 def test_one_of_a_later_root_is_chosen_by_the_name_that_was_shown(two: tuple[Context, Path]) -> None:
     ctx, root = two
-    first = code_graph.inspect(ctx, symbol="helper")
+    first = inspect(ctx, symbol="helper")
     assert first.path == f"{root.parent}/first/lib.py"
     assert first.others == [f"{root}/lib.py:helper (function, line 1)"]
     assert (first.completeness.files_parsed, first.incoming_total) == (2, 0)
-    chosen = code_graph.inspect(ctx, symbol=first.others[0].split(" ")[0])
+    chosen = inspect(ctx, symbol=first.others[0].split(" ")[0])
     assert (chosen.path, chosen.incoming_total) == (f"{root}/lib.py", 1)
     assert chosen.completeness.files_failed == 1
-    assert code_graph.inspect(ctx, path=f"{root}/lib.py", symbol="helper").path == f"{root}/lib.py"
-    assert code_graph.inspect(ctx, path="lib.py", symbol="helper").path == first.path
+    assert inspect(ctx, path=f"{root}/lib.py", symbol="helper").path == f"{root}/lib.py"
+    assert inspect(ctx, path="lib.py", symbol="helper").path == first.path
 
 
 def test_explaining_one_root_builds_no_index_of_another(tmp_path: Path) -> None:
@@ -460,12 +467,12 @@ def test_explaining_one_root_builds_no_index_of_another(tmp_path: Path) -> None:
 
 
 def test_hits_come_with_callers_callees_tests_and_docs(shop: Library) -> None:
-    found = code_graph.rag_search_enriched(context(shop), "save goods for later", limit=3, budget_tokens=2_000)
+    found = rag_search_enriched(context(shop), "save goods for later", limit=3, budget_tokens=2_000)
     hit = next(row for row in found.snippets if "shop/store.py" in row.src)
     assert "shop/order.py:6 order" in hit.callers
     assert any(line.startswith("tests/test_store.py:5") for line in hit.tests)
     assert hit.docs == ["docs/guide.md#L1-L3"]
-    bare = code_graph.rag_search_enriched(context(shop), "save goods for later", limit=3, graph_depth=0)
+    bare = rag_search_enriched(context(shop), "save goods for later", limit=3, graph_depth=0)
     assert not any(row.callers or row.callees or row.tests or row.docs for row in bare.snippets)
 
 
@@ -476,18 +483,18 @@ def test_how_fresh_the_graph_is_is_told_with_the_hits(shop: Library, monkeypatch
         return [(answer, "some files changed") for answer, _ in ask(question, caller)]
 
     monkeypatch.setattr(shop.rag, "ask", stale)
-    assert code_graph.rag_search_enriched(context(shop), "save goods").freshness == "some files changed"
+    assert rag_search_enriched(context(shop), "save goods").freshness == "some files changed"
 
 
 def test_a_plan_names_the_symbols_and_the_places_and_is_always_the_same(shop: Library) -> None:
-    plan = code_graph.rag_plan(context(shop), "fix Store.save when goods are empty", "full")
+    plan = rag_plan(context(shop), "fix Store.save when goods are empty", "full")
     assert (plan.intent, plan.symbols) == ("fix", ["Store.save"])
     assert plan.spans[0].rationale == "defines Store.save"
     assert any("uses it" in span.rationale for span in plan.spans)
     assert any("tests it" in span.rationale for span in plan.spans)
     assert plan.confidence > 0.5
-    assert plan == code_graph.rag_plan(context(shop), "fix Store.save when goods are empty", "full")
-    nothing = code_graph.rag_plan(context(shop), "quaternion interpolation")
+    assert plan == rag_plan(context(shop), "fix Store.save when goods are empty", "full")
+    nothing = rag_plan(context(shop), "quaternion interpolation")
     assert nothing.symbols == []
     assert nothing.confidence < 0.3
 
@@ -503,18 +510,18 @@ def test_bootload_reads_the_rules_and_finds_the_task(tmp_path: Path) -> None:
         (root / path).write_text(text)
     (root / "Makefile").write_text("test:\n\ttrue\n")
     with library_on(root, tmp_path / "data") as library:
-        found = code_graph.rag_bootload(context(library), "S", "fix-store-save")
+        found = rag_bootload(context(library), "S", "fix-store-save")
         assert "make test" in found.notes
         assert "must keep its goods" in found.notes
         assert "weather" not in found.notes
         assert "shop/store.py" in found.plan
         assert "make test" in found.plan
         assert found.scope == "repo"
-        assert code_graph.rag_bootload(context(library), "S", "write the docs").scope == "docs"
+        assert rag_bootload(context(library), "S", "write the docs").scope == "docs"
 
 
 def test_bootload_is_useful_without_rules_and_without_words(shop: Library) -> None:
-    found = code_graph.rag_bootload(context(shop), "S", "42")
+    found = rag_bootload(context(shop), "S", "42")
     assert "class Store" in found.plan
     assert found.notes
 
@@ -558,7 +565,7 @@ def test_a_repository_is_ranked_once_for_all_who_ask_until_it_changes(
     monkeypatch.setattr(maps, "ranking", ranking)
     with library_on(root, tmp_path / "data") as library:
         for _ in range(2):
-            assert "def f" in code_graph.rag_bootload(context(library), "S", "42").plan
+            assert "def f" in rag_bootload(context(library), "S", "42").plan
             assert "def f" in library.app.maps.draw(200, library.caller())[0].text
         assert ranking.call_count == 1
         (root / "a.py").write_text("def f(more):\n    pass\n")

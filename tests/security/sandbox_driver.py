@@ -7,8 +7,9 @@ import json
 import os
 import sys
 
-from llmc_mcp.app import App, Context
+from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
 from llmc_mcp.tools.exec import run_cmd

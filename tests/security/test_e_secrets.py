@@ -4,11 +4,14 @@ import random
 
 import pytest
 
+from llmc_mcp.config.schema import Config
 from llmc_mcp.gate import redaction
+from llmc_mcp.gate.catalog import Catalog
 from llmc_mcp.gate.redaction import redact
 from llmc_mcp.gate.usage import summarize
 
 SECRET = "hunter2-S3cr3t"
+CONTENT = Catalog(Config()).content_arguments
 
 # Each text, and what must be left of it beside the mask.
 TEXTS: dict[str, str] = {
@@ -102,7 +105,7 @@ def test_e24_what_is_no_credential_stays(text: str) -> None:
     ],
 )
 def test_e24_a_summary_of_a_call_holds_no_credential(arguments: dict[str, object]) -> None:
-    told = summarize(arguments)
+    told = summarize(arguments, CONTENT)
     assert SECRET not in told
     assert next(iter(arguments)) in told
 
@@ -136,11 +139,11 @@ def test_e24_a_megabyte_is_no_feast(piece: str) -> None:
     """A pattern that backtracks would take hours here; the suite's own time limit tells."""
     text = piece * ((1 << 20) // len(piece))
     assert len(redact(text)) <= 4 * len(text)
-    assert len(summarize({"a": text, "b": [text] * 50, "c": {"d": {"e": [text]}}, text[:30]: text})) < 500
+    assert len(summarize({"a": text, "b": [text] * 50, "c": {"d": {"e": [text]}}, text[:30]: text}, CONTENT)) < 500
 
 
 def test_e24_a_summary_is_short_whatever_is_nested_in_it() -> None:
     nested: object = "x"
     for _ in range(200):
         nested = [nested, {"k": nested}] if isinstance(nested, str) else [nested]
-    assert len(summarize({f"{number}": [nested] * 100 for number in range(100)})) < 2_000
+    assert len(summarize({f"{number}": [nested] * 100 for number in range(100)}, CONTENT)) < 2_000

@@ -4,8 +4,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
+from llmc_mcp.context import Context
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.server import build
@@ -26,7 +26,7 @@ def gate_on(root: Path, config: Config | None = None) -> Generator[Gate]:
 
 def context(gate: Gate) -> Context:
     """What one call gets."""
-    return Context(gate.app, Session(principal="uid:0", session_id="test"), correlation_id=correlation_id())
+    return gate.context(Session(principal="uid:0", session_id="test"), correlation_id())
 
 
 def text_of(gate: Gate, tool: str, /, reply_bytes: int | None = None, **arguments: object) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llmc_mcp.app import Context
 from llmc_mcp.config.schema import Config
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import correlation_id
@@ -27,7 +26,7 @@ class Talk:
         self.gate, self._session = gate, Session(principal=principal, session_id=session_id)
 
     def _call(self, tool: str, **arguments: object) -> object:
-        context = Context(self.gate.app, self._session, correlation_id=correlation_id())
+        context = self.gate.context(self._session, correlation_id())
         return self.gate.call(context, tool, arguments)
 
     def start(self, command: str | list[str], **arguments: object) -> StartedProcess:

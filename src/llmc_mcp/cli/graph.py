@@ -2,13 +2,16 @@
 
 import os
 import sys
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ..command_line import JSON, Arguments, Flag, Positional, declare
 from ..printing import print_json, print_line, print_lines
-from ..tools import code_graph
-from ..tools.index_common import caller_of
+from ..tools.index_common import Coverage, caller_of
 from .person import context, gate_on, indexed_folder
+
+if TYPE_CHECKING:
+    from ..tools.graph import Uses
+    from ..tools.inspect import Inspection
 
 _MOST_USES = 1_000  # that rag_where_used lists
 _REPLY_BYTES = 1 << 30  # nothing is cut: a person has a pager
@@ -24,7 +27,7 @@ _REPLY_BYTES = 1 << 30  # nothing is cut: a person has a pager
 def where_used(given: Arguments) -> int:
     """Print who uses a symbol."""
     limit = given.number("--limit", most=_MOST_USES)
-    found = cast(code_graph.Uses, _call("rag_where_used", {"symbol": given.positionals[0], "limit": limit}))
+    found = cast("Uses", _call("rag_where_used", {"symbol": given.positionals[0], "limit": limit}))
     if "--json" in given:
         print_json(found)
         return 0 if found.items else 1
@@ -47,7 +50,7 @@ def inspect(given: Arguments) -> int:
     """Print what a symbol or a file is."""
     name = given.positionals[0]
     subject = {"path": os.path.realpath(name)} if os.path.isfile(name) else {"symbol": name}
-    found = cast(code_graph.Inspection, _call("inspect", {**subject, "include_full_source": "--source" in given}))
+    found = cast("Inspection", _call("inspect", {**subject, "include_full_source": "--source" in given}))
     if "--json" in given:
         print_json(found)
         return 0
@@ -114,7 +117,7 @@ def _relative(path: str) -> str:
     return path if shown.startswith("../..") else shown
 
 
-def _print_gaps(coverage: code_graph.Coverage) -> None:
+def _print_gaps(coverage: Coverage) -> None:
     """Say which part of the repository an answer lacks."""
     if coverage.files_failed:
         print(f"note: {coverage.files_failed:,} files could not be parsed, or not in full", file=sys.stderr)

@@ -3,7 +3,6 @@
 import os
 from typing import cast
 
-from ..app import Context
 from ..command_line import JSON, Arguments, Flag, Positional, declare
 from ..config.load import load
 from ..errors import InvalidArgument
@@ -57,7 +56,7 @@ def _run(flow: str, folder: str | None, *, apply: bool) -> FlowReport:
     defaults = loaded.config.session
     who = Session(f"uid:{os.getuid()}", f"cli-{os.getpid()}", defaults.default_agent_id, defaults.default_model)
     try:
-        ctx = Context(gate.app, who, correlation_id=correlation_id())
+        ctx = gate.context(who, correlation_id())
         arguments: dict[str, object] = {"flow_name": flow, "apply": apply}
         if FLOWS[flow].arguments:
             arguments["path"] = "."

@@ -2,8 +2,9 @@
 
 import os
 
-from ..app import App, Context
+from ..app import App
 from ..config.load import load
+from ..context import Context
 from ..errors import InvalidArgument
 from ..gate.catalog import Catalog
 from ..gate.dispatch import Gate
@@ -31,7 +32,7 @@ def gate_on(folder: str) -> Gate:
 
 def context(gate: Gate) -> Context:
     """One call of this process."""
-    return Context(gate.app, session(), correlation_id=correlation_id())
+    return gate.context(session(), correlation_id())
 
 
 def never() -> None:

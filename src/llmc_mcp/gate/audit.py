@@ -1,10 +1,10 @@
-"""Two records for people who must know later: what changed things, and what cost tokens.
+"""Two audit trails: calls that may change something, and what calls cost in tokens.
 
 The audit has a line for every call that may change something: who, which tool, a hash of the arguments, the outcome.
 It is written before the reply leaves, one JSON object a line, to a file of the month in the data directory, where no
 tool and no child reaches it. Files are only ever appended to; whole months go when they are past their retention.
 
-The token audit is a CSV table of every call's tokens, for a spreadsheet. It is off unless asked for.
+The token audit is a CSV table of every call's tokens, for a spreadsheet. It is off by default.
 """
 
 import csv

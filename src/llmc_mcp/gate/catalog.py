@@ -1,5 +1,6 @@
-"""Which tools there are, and which of them a mode shows."""
+"""Which tools exist, which are enabled, and which of them a mode lists."""
 
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -7,24 +8,22 @@ import msgspec
 from ..config.schema import Config
 from ..errors import FeatureDisabled, InvalidArgument, UnknownTool
 from ..session import Session
-from ..tool import ToolDef, registered
+from ..tool import Role, ToolDef, registered
 
 MODES = ("classic", "hybrid", "code_execution")
-_ALWAYS_LISTED = ("read_file", "list_dir")
-_BOOTSTRAP = "00_INIT"
 
 
 def _load() -> dict[str, ToolDef]:
     """Every tool, in the order of the modules below: the explicit list of what exists.
 
-    Tool modules import no engine at start. Who imported one of them first must not decide the order.
+    Tool modules import no engine at start. The order must not depend on which of them was imported first.
     """
-    from ..tools import code, code_graph, meta, rag, te
+    from ..tools import code, enriched_search, graph, inspect, meta, plan, rag, te
     from ..tools import exec as commands
     from ..tools.linux_ops import changes, fs, handles, onboarding, patch, proc, search, stats, sysinfo
 
     modules = (
-        *(fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, code_graph),
+        *(fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, graph, inspect, enriched_search, plan),
         *(code, stats, meta, onboarding),
     )
     order = {module.__name__: place for place, module in enumerate(modules)}
@@ -35,14 +34,13 @@ class Catalog:
     """The enabled tools by name and alias, and the part of them that tools/list shows."""
 
     def __init__(self, config: Config) -> None:
-        everything = _load()
         self._config = config
-        self.tools = {name: tool for name, tool in everything.items() if _switched_off(tool, config) is None}
-        known = dict(everything)
         self.notices: list[str] = []
-        self._add_executables(config, known)
-        self._names = {alias: tool for tool in known.values() for alias in (tool.name, *tool.aliases)}
-        self.listed = [self.tools[name] for name in self._listed_names(config)]
+        everything = self._with_executables(_load())
+        self.tools = {name: tool for name, tool in everything.items() if _switched_off(tool, config) is None}
+        self._names = {alias: tool for tool in everything.values() for alias in (tool.name, *tool.aliases)}
+        self.content_arguments = frozenset(name for tool in everything.values() for name in tool.content)
+        self.listed = [self.tools[name] for name in self._listed_names(list(everything.values()))]
         self.entries = [_entry(tool) for tool in self.listed]
         size, expected = len(msgspec.json.encode(self.entries)), config.hybrid.bootstrap_budget_warning
         if size > expected:
@@ -50,27 +48,26 @@ class Catalog:
                 f"tools/list has {size:,} characters, more than bootstrap_budget_warning ({expected:,})"
             )
 
-    def _add_executables(self, config: Config, known: dict[str, ToolDef]) -> None:
+    def _with_executables(self, tools: dict[str, ToolDef]) -> dict[str, ToolDef]:
         from ..tools.exec import executables
 
-        for tool in executables(config):
-            if tool.name in known:
+        for tool in executables(self._config):
+            if tool.name in tools:
                 self.notices.append(f"mcp.tools.executables.{tool.name}: a tool has that name already")
-                continue
-            known[tool.name] = tool
-            if config.linux_ops.features.proc_enabled:
-                self.tools[tool.name] = tool
+            else:
+                tools[tool.name] = tool
+        return tools
 
     def visible(self, session: Session) -> list[dict[str, Any]]:
-        """What tools/list shows a caller: what the mode lists and his token covers."""
+        """What tools/list shows a caller: the tools that the mode lists and the token covers."""
         if session.scopes is None:
             return self.entries
         pairs = zip(self.listed, self.entries, strict=True)
         return [entry for tool, entry in pairs if session.may(self.scope_of(tool))]
 
     def scope_of(self, tool: ToolDef) -> str:
-        """What a token must cover for a tool: code in CPython is a program, whatever it calls."""
-        in_cpython = tool.name == "execute_code" and self._config.code_execution.engine == "python"
+        """The scope that a tool needs: code in CPython is a program, whatever it calls."""
+        in_cpython = tool.role == "code" and self._config.code_execution.engine == "python"
         return "exec" if in_cpython else tool.scope
 
     def known(self, name: str) -> ToolDef | None:
@@ -86,18 +83,23 @@ class Catalog:
             raise FeatureDisabled(f"{tool.name} is switched off", hint=f"Setting: {_switched_off(tool, self._config)}.")
         return tool
 
-    def _listed_names(self, config: Config) -> list[str]:
+    def with_role(self, role: Role) -> list[ToolDef]:
+        """The enabled tools of a role."""
+        return [tool for tool in self.tools.values() if tool.role == role]
+
+    def _listed_names(self, everything: list[ToolDef]) -> list[str]:
+        config = self._config
         if config.mode == "classic":
             return list(self.tools)
         if config.mode not in MODES:
             raise InvalidArgument(f"mode {config.mode!r} is none of {', '.join(MODES)}")
         hybrid = config.mode == "hybrid"
-        wanted = [*_ALWAYS_LISTED, *(config.hybrid.promoted_tools if hybrid else ())]
-        if not hybrid or config.hybrid.include_execute_code:
-            wanted.append("execute_code")
+        roles: list[Role] = ["code"] if not hybrid or config.hybrid.include_execute_code else []
         if config.tools.dynamic_tools:
-            wanted += ["tool_search", "call_tool"]
-        wanted.append(_BOOTSTRAP)
+            roles.append("dynamic")
+        wanted = [tool.name for tool in everything if tool.role == "core"]
+        wanted += config.hybrid.promoted_tools if hybrid else ()
+        wanted += [tool.name for role in (*roles, "bootstrap") for tool in everything if tool.role == role]
         for name in wanted:
             if name not in self.tools:
                 self.notices.append(f"the mode lists a tool that is not there: {name!r}. {self._nearest(name)}")
@@ -112,17 +114,8 @@ class Catalog:
 
 
 def _switched_off(tool: ToolDef, config: Config) -> str | None:
-    """The setting that keeps a tool away; None when it is there."""
-    features = config.linux_ops.features
-    if tool.feature in ("repl_enabled", "enable_run_cmd") and not features.proc_enabled:
-        return "mcp.linux_ops.features.proc_enabled"  # a program to talk to is a command too
-    if tool.feature in ("dynamic_tools", "enable_run_cmd"):
-        return None if getattr(config.tools, tool.feature) else f"mcp.tools.{tool.feature}"
-    if tool.feature == "jit_context_enabled":
-        return None if config.rag.jit_context_enabled else "mcp.rag.jit_context_enabled"
-    if tool.feature is None or getattr(features, tool.feature):
-        return None
-    return f"mcp.linux_ops.features.{tool.feature}"
+    """The setting that disables a tool; None if it is enabled."""
+    return next((f"mcp.{setting}" for setting in tool.needs if not attrgetter(setting)(config)), None)
 
 
 def _entry(tool: ToolDef) -> dict[str, Any]:

@@ -1,20 +1,21 @@
 """The only way to a handler.
 
 Whatever the surface, a call comes through `call`: the name is resolved, arguments are checked, time is limited,
-the handler runs, its reply is cut to size, and the outcome is logged and recorded. What goes wrong is raised as
-an LlmcError; anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
+the handler runs, its reply is cut to size, and the outcome is logged and recorded. Failures are raised as LlmcError;
+anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from ..app import App, Context
+from ..app import App
+from ..context import Context
 from ..errors import BadArgs, Forbidden, Internal, LlmcError
+from ..session import Session
 from ..tokens import estimate, sample
 from ..tool import Result, ToolDef, as_payload
 from .catalog import Catalog
@@ -29,9 +30,28 @@ if TYPE_CHECKING:
 
 Outcome = TypeVar("Outcome")
 
-SCOPE = "read"  # what a token must cover for whatever is asked for and is no tool
+SCOPE = "read"  # of requests that are not tool calls: resources, prompts, completion
 
-_BYTES_PER_TOKEN = 4  # where a closer look is not worth its time: arguments, and what was not sent
+_BYTES_PER_TOKEN = 4  # a rough estimate, for arguments and for what was not sent
+
+
+class _FinishedCall(NamedTuple):
+    """A call that is over: what the log, the audit and the statistics are written from."""
+
+    ctx: Context
+    name: str
+    tool: ToolDef | None  # None: no such tool, or another method of the protocol
+    raw_args: object
+    status: str
+    duration_ms: float
+    outcome: object
+
+    @property
+    def sent(self) -> str | bytes:
+        """What a model reads of it: nothing of a result that goes to code."""
+        if isinstance(self.outcome, RenderedReply):
+            return self.outcome.text
+        return self.outcome if isinstance(self.outcome, bytes) else ""
 
 
 class Gate:
@@ -39,14 +59,17 @@ class Gate:
 
     def __init__(self, app: App, catalog: Catalog, log: Log) -> None:
         self.app, self.catalog, self.log = app, catalog, log
-        app.listed, app.tools = catalog.listed, catalog.tools
-        self._cold = "execute_code" in catalog.tools
+        self._cold = bool(catalog.with_role("code"))
         self.limits = _limiter(app.config, log)
-        self.listeners: list[Callable[[Usage], None]] = []  # told of every call some time after it is over
+        self.listeners: list[Callable[[Usage], None]] = []  # called with every call's usage, some time after it ended
         self.recorder = _recorder(app, self.listeners)
-        if self.recorder is not None:
-            app.settle = self.recorder.flush
         self._audit: Audit | None = None
+
+    def context(
+        self, session: Session, correlation_id: str, progress: Callable[[float, str], None] | None = None
+    ) -> Context:
+        """A context for one call through this gate."""
+        return Context(self.app, session, correlation_id=correlation_id, gate=self, progress=progress)
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
@@ -74,7 +97,7 @@ class Gate:
             self._warm_up(name)
 
     def ask(self, ctx: Context, method: str, raw_args: object, answer: Callable[[], Outcome]) -> Outcome:
-        """Whatever else a client asks for (a resource, a prompt), by the rules of a tool call that reads."""
+        """Answer any other request (a resource, a prompt) by the rules of a read-only tool call."""
 
         def run() -> Outcome:
             self._refuse_scope(ctx, method, SCOPE)
@@ -86,12 +109,15 @@ class Gate:
             return self._observed(ctx, method, raw_args, run)
 
     def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
-        """A tool's result as a part of what `ask` answers: cut to the size that its text may have."""
+        """A tool's result as a part of an answer to `ask`, cut to the reply limit."""
         return self._run(ctx, name, arguments, self.reply_limit(reply_bytes), lean=True)
 
     def _warm_up(self, name: str) -> None:
-        """A client that asks how to work here is about to: make the code engine ready beside its next call."""
-        if self._cold and name == "00_INIT":
+        """A client that reads the introduction is about to work: start the code engine in the background."""
+        if not self._cold:
+            return
+        tool = self.catalog.known(name)
+        if tool is not None and tool.role == "bootstrap":
             self._cold = False
             threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
 
@@ -101,16 +127,21 @@ class Gate:
         except LlmcError as exc:
             self.log.debug("code_engine", reason=exc.message)
 
-    def reply_limit(self, asked: int | None) -> int:
-        """The bytes that a reply may have: what the call asked for, as far as the operator lets it."""
+    def reply_limit(self, requested: int | None) -> int:
+        """The bytes that a reply may have: as requested, up to the configured maximum."""
         limits = self.app.config.limits
-        return min(max(asked or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
+        return min(max(requested or limits.max_reply_bytes, 1000), limits.max_reply_bytes_cap)
 
-    def _nested(self, ctx: Context, name: str, arguments: dict[str, object]) -> object:
-        """A call that code makes: the same gate, but its result goes to the code and costs no tokens."""
-        child = Context(self.app, ctx.session, correlation_id=ctx.correlation_id, parent=ctx)
+    def call_nested(self, ctx: Context, name: str, arguments: dict[str, object]) -> object:
+        """A call that a tool makes: the same gate, but its result goes to that tool and costs no tokens."""
+        child = Context(self.app, ctx.session, correlation_id=ctx.correlation_id, gate=self, parent=ctx)
         limit = self.app.config.limits.code_result_bytes
         return self._observed(child, name, arguments, lambda: self._run(child, name, arguments, limit))
+
+    def flush_usage(self) -> None:
+        """Wait until the calls so far can be read from the store."""
+        if self.recorder is not None:
+            self.recorder.flush()
 
     def close(self) -> None:
         """End what the calls left running and write what waits to be written."""
@@ -122,7 +153,7 @@ class Gate:
         self.log.close()
 
     def _observed(self, ctx: Context, name: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
-        """Run something for a call: one log line and one usage row, whatever comes of it."""
+        """Run something for a call: one log line and one usage row, whatever its outcome."""
         started = time.perf_counter()
         status, outcome = "ok", None
         try:
@@ -134,71 +165,47 @@ class Gate:
         except RecursionError:
             status = "BAD_ARGS"
             raise BadArgs("the arguments are nested too deeply") from None
-        except Exception as exc:
+        except BaseException as exc:
             status = "INTERNAL"
+            if ends_process(exc):
+                raise
             self.log.exception("tool_failed", tool=name[:64], cid=ctx.correlation_id)
             raise Internal(
                 f"{name[:64]} failed unexpectedly ({type(exc).__name__})",
                 hint="This is a bug in the server; its log has the details under the correlation id.",
             ) from None
         finally:
-            self._record(ctx, name[:64], raw_args, status, (time.perf_counter() - started) * 1000, outcome)
+            duration_ms = (time.perf_counter() - started) * 1000
+            tool = self.catalog.known(name[:64])
+            shown = tool.name if tool is not None else name[:64]
+            self._record(_FinishedCall(ctx, shown, tool, raw_args, status, duration_ms, outcome))
 
-    def _record(self, ctx: Context, name: str, raw_args: object, status: str, ms: float, outcome: object) -> None:
-        """A line in the log, a row of statistics, and in the audit whatever may have changed something."""
-        who, cid = ctx.session, ctx.correlation_id
-        tool = self.catalog.known(name)
-        name = tool.name if tool is not None else name
-        sent: str | bytes = (
-            outcome.text if isinstance(outcome, RenderedReply) else outcome if isinstance(outcome, bytes) else ""
-        )
-        problems, self.app.problems = self.app.problems, []
-        for warning in [*ctx.warnings, *problems]:
-            self.log.warning("call", warning=warning, tool=name, cid=cid)
+    def _record(self, call: "_FinishedCall") -> None:
+        """Log a call, count it, and audit it if it may have changed something."""
+        summary = summarize(call.raw_args, self.catalog.content_arguments)
+        self._log_call(call)
+        if call.tool is not None and call.tool.mutating:
+            self._audit_call(call, summary)
+        if self.recorder is not None or self.listeners:
+            self._count_call(call, summary)
+
+    def _log_call(self, call: "_FinishedCall") -> None:
+        ctx = call.ctx
+        for warning in [*ctx.warnings, *self.app.problems.drain()]:
+            self.log.warning("call", warning=warning, tool=call.name, cid=ctx.correlation_id)
         self.log.info(
             "tool",
-            tool=name,
-            status=status,
-            ms=round(ms, 2),
+            tool=call.name,
+            status=call.status,
+            ms=round(call.duration_ms, 2),
             truncated=ctx.truncated,
-            bytes=len(sent),
-            session=who.session_id,
-            cid=cid,
+            bytes=len(call.sent),
+            session=ctx.session.session_id,
+            cid=ctx.correlation_id,
         )
-        args = summarize(raw_args)
-        if tool is not None and tool.mutating:
-            self._audited(ctx, tool, status, raw_args, args)
-        if self.recorder is None and not self.listeners:
-            return
-        size = _bytes_of(raw_args)
-        row = Usage(
-            time.time(),
-            "mcp",
-            name,
-            status,
-            ms,
-            args,
-            bytes_in=size,
-            bytes_out=len(sent),
-            principal=who.principal,
-            session_id=who.session_id,
-            agent_id=who.agent_id,
-            model=who.model,
-            correlation_id=cid,
-            tokens_in=-(-size // _BYTES_PER_TOKEN),
-            tokens_saved=_not_sent(ctx, outcome, len(sent)) // _BYTES_PER_TOKEN,
-            budget_profile=who.budget_profile,
-            roots=self.app.root_set.key,
-        )
-        if self.recorder is not None:
-            self.recorder.record(row, sample(sent))
-        else:
-            row = row._replace(tokens_out=estimate(sent))
-            for listener in self.listeners:
-                listener(row)
 
-    def _audited(self, ctx: Context, tool: ToolDef, status: str, raw_args: object, summary: str) -> None:
-        settings = self.app.config.observability
+    def _audit_call(self, call: "_FinishedCall", summary: str) -> None:
+        settings, cid = self.app.config.observability, call.ctx.correlation_id
         if not settings.audit_enabled:
             return
         from .audit import Audit
@@ -206,9 +213,19 @@ class Gate:
         if self._audit is None:
             self._audit = Audit(self.app.data_dir, settings.retention_days)
         try:
-            self._audit.write(ctx.session, tool.name, status, raw_args, summary, ctx.correlation_id)
+            self._audit.write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
         except OSError as exc:
-            self.log.warning("audit", reason=str(exc), tool=tool.name, cid=ctx.correlation_id)
+            self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)
+
+    def _count_call(self, call: "_FinishedCall", summary: str) -> None:
+        """A row of usage, for the store or, where nothing is stored, for the listeners alone."""
+        row = _usage_row(call, summary, self.app.root_set.key)
+        if self.recorder is not None:
+            self.recorder.record(row, sample(call.sent))
+            return
+        row = row._replace(tokens_out=estimate(call.sent))
+        for listener in self.listeners:
+            listener(row)
 
     def render(self, result: object) -> RenderedReply:
         """The text of a result in the format that is in force."""
@@ -221,7 +238,6 @@ class Gate:
         config = self.app.config
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
         ctx.check()
-        ctx.call_tool = partial(self._nested, ctx)
         ctx.reply_bytes = limit
         result = tool.fn(ctx, **arguments)
         self._fit(ctx, result, limit, self.app.config.lean_replies() if lean is None else lean)
@@ -247,13 +263,44 @@ class Gate:
             msgspec.structs.force_setattr(result, "handle", handle)
 
 
+def ends_process(exc: BaseException) -> bool:
+    """Whether an exception ends the process, as a signal's does; any other must not end the thread that serves calls.
+
+    What a Rust extension raises when it panics is no Exception, and SystemExit in a worker ends nothing but the worker.
+    """
+    return isinstance(exc, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
 def _truncated(result: object) -> bool:
     meta: object = getattr(result, "meta", None)
     return bool(getattr(result, "truncated", False) or getattr(meta, "truncated", False))
 
 
+def _usage_row(call: _FinishedCall, summary: str, roots: str) -> Usage:
+    who, sent, size = call.ctx.session, len(call.sent), _bytes_of(call.raw_args)
+    return Usage(
+        at=time.time(),
+        source="mcp",
+        tool=call.name,
+        status=call.status,
+        duration_ms=call.duration_ms,
+        args=summary,
+        bytes_in=size,
+        bytes_out=sent,
+        principal=who.principal,
+        session_id=who.session_id,
+        agent_id=who.agent_id,
+        model=who.model,
+        correlation_id=call.ctx.correlation_id,
+        tokens_in=-(-size // _BYTES_PER_TOKEN),
+        tokens_saved=_not_sent(call.ctx, call.outcome, sent) // _BYTES_PER_TOKEN,
+        budget_profile=who.budget_profile,
+        roots=roots,
+    )
+
+
 def _bytes_of(arguments: object) -> int:
-    """What a model had to write for a call."""
+    """The size of a call's arguments as a model writes them."""
     try:
         return len(msgspec.json.encode(arguments)) if arguments else 0
     except (TypeError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Log lines on stderr, and the ids that tie them to a reply.
 
 A client may never read our stderr; a full pipe must not stop a call. Lines go through a bounded queue to a
-thread of their own, and are dropped, and counted, when nobody takes them.
+thread of their own, and are dropped and counted when the queue is full.
 """
 
 import os
@@ -88,7 +88,7 @@ class Log:
                 if self._writer is None:
                     thread = threading.Thread(target=self._write, name="log", daemon=True)
                     thread.start()
-                    self._writer = thread  # only now: whoever closes may join it at once
+                    self._writer = thread  # only now: close() may join it at once
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:

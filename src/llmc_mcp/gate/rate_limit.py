@@ -1,7 +1,8 @@
-"""How much one HTTP principal may ask for: a token bucket for the rate, a count for what is under way.
+"""Limits of one HTTP principal: a token bucket for the rate, a count for concurrent calls.
 
-A bucket holds `burst` tokens and regains `rps` of them a second; a call takes one. Whoever finds it empty is told
-when the next one will be there. A caller on stdio is a single process of the same user: it has no limits here.
+A bucket holds `burst` tokens and regains `rps` of them a second; a call takes one. A call that
+finds it empty is refused with the time until the next token. A caller on stdio is a single process of the same user: it
+has no limits here.
 """
 
 import math

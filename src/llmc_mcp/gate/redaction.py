@@ -1,9 +1,9 @@
-r"""What a summary of a call never shows: values that look like credentials.
+r"""Mask values that look like credentials in summaries of calls.
 
-Credentials are told by what stands before them (a header, `NAME_TOKEN=`, `--password`, `user:` in a URL) or by their
-own form (`ghp_…`, a JWT, a private key). One pattern, one pass; every repetition is bounded or eats what it matched,
-so the time grows with the length and no faster. Long text is cut first, where a word ends: half a credential at a cut
-would no longer look like one.
+Credentials are recognised by what stands before them (a header, `NAME_TOKEN=`, `--password`, `user:` in a URL) or by
+their own form (`ghp_…`, a JWT, a private key). One pattern, one pass; every repetition is bounded or eats what it
+matched, so the time grows with the length and no faster. Long text is cut first, where a word ends: half a
+credential at a cut would no longer look like one.
 """
 
 import re
@@ -47,7 +47,7 @@ _ASSIGNMENT = re.compile(rf"(?i)([\w-]{{0,80}}?{_NAMES}=)[\s\S]+")
 
 
 def redact(text: str) -> str:
-    """Text with what looks like a credential blacked out."""
+    """Text with everything that looks like a credential masked."""
     text = _CREDENTIAL.sub(_masked, text)
     if "-p" in text and (program := _PASSWORD_PROGRAM.search(text)):
         text = text[: program.end()] + _PASSWORD_FLAG.sub(_masked, text[program.end() :])

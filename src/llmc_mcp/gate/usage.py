@@ -1,13 +1,13 @@
 """A row in the store for every call: what was called, how it went, what it cost.
 
 Telemetry must never cost a call: rows wait in memory and a thread of their own writes them in batches. When the
-store is away or too slow, rows are dropped and counted. What else wants the rows, the token audit, gets them there.
+store is unavailable or too slow, rows are dropped and counted. The token audit and other sinks get the same batches.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
@@ -27,8 +27,6 @@ _FORGET_EVERY_S = 6 * 3600.0
 _SHOWN_VALUE = 60
 _WEIGHED_ONE_BY_ONE = 20  # replies of a batch
 
-# What a summary never shows: contents are somebody's data, and values that look like credentials are secrets.
-_CONTENT_ARGUMENTS = frozenset({"content", "old_text", "new_text", "diff_text", "stdin", "input", "code"})
 _ITEMS, _DEPTH = 20, 4  # of a list or an object that a summary looks at
 
 
@@ -56,43 +54,45 @@ class Usage(NamedTuple):
 
 
 class UsageSink(Protocol):
-    """What gets the rows besides the store."""
+    """A receiver of usage rows besides the store."""
 
     def append(self, rows: list[Usage]) -> None: ...
 
     def forget(self, before: float) -> None: ...
 
 
-def summarize(arguments: object) -> str:
-    """Arguments in a line, short and without contents or secrets."""
+def summarize(arguments: object, content: Set[str]) -> str:
+    """Arguments in a line, short, without secrets, and without those in `content`, which hold somebody's data."""
     if not isinstance(arguments, dict):
         return ""
     fields = cast(dict[object, object], arguments)
-    return " ".join(f"{str(name)[:40]}={_shown(name, value)}" for name, value in islice(fields.items(), 12))
+    return " ".join(f"{str(name)[:40]}={_shown(name, value, content)}" for name, value in islice(fields.items(), 12))
 
 
-def _shown(name: object, value: object) -> str:
+def _shown(name: object, value: object, content: Set[str]) -> str:
     if isinstance(name, str) and is_secret_name(name):
         return MASK
-    text = redact(clip(str(_bounded(name, value, _DEPTH)))).replace("\n", " ")
+    text = redact(clip(str(_bounded(name, value, content, _DEPTH)))).replace("\n", " ")
     return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
 
 
-def _bounded(name: object, value: object, depth: int) -> object:
+def _bounded(name: object, value: object, content: Set[str], depth: int) -> object:
     """As much of a value as a summary may need, without contents: its cost must not grow with the value."""
     if isinstance(value, str):
-        return f"<{len(value)} chars>" if name in _CONTENT_ARGUMENTS else clip(value)
+        return f"<{len(value)} chars>" if name in content else clip(value)
     if isinstance(value, list | tuple):
         items = cast(Sequence[object], value)[:_ITEMS] if depth else ()
-        return [redact_word(clip(one)) if isinstance(one, str) else _bounded(name, one, depth - 1) for one in items]
+        return [
+            redact_word(clip(one)) if isinstance(one, str) else _bounded(name, one, content, depth - 1) for one in items
+        ]
     if isinstance(value, dict):
         fields = islice(cast(dict[object, object], value).items(), _ITEMS if depth else 0)
-        return {str(key)[:40]: _field(key, one, depth - 1) for key, one in fields}
+        return {str(key)[:40]: _field(key, one, content, depth - 1) for key, one in fields}
     return value if isinstance(value, int | float | None) else f"<{type(value).__name__}>"
 
 
-def _field(name: object, value: object, depth: int) -> object:
-    return MASK if isinstance(name, str) and is_secret_name(name) else _bounded(name, value, depth)
+def _field(name: object, value: object, content: Set[str], depth: int) -> object:
+    return MASK if isinstance(name, str) and is_secret_name(name) else _bounded(name, value, content, depth)
 
 
 _NOTHING_SENT = Sample(b"", 0)
@@ -117,7 +117,7 @@ def weighed(batch: Iterable[tuple[Usage, Sample]]) -> list[Usage]:
 class Recorder:
     """Takes rows from any thread; its own thread opens the store when the first row comes.
 
-    That thread is woken once for a batch, not for every row: each waking would cost the call that did it.
+    That thread is woken once per batch, not per row: waking it costs the call that does it.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Recorder:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="usage", daemon=True)
                     thread.start()
-                    self._thread = thread  # only now: whoever closes may join it at once
+                    self._thread = thread  # only now: close() may join it at once
         if not self._wake.is_set():
             self._wake.set()
 
@@ -199,7 +199,7 @@ class Recorder:
                 listener(row)
 
     def _forget(self) -> None:
-        """Drop what is older than it may get; now and then is enough."""
+        """Delete rows past their retention, every few hours."""
         if not self._retention_days or time.monotonic() < self._forget_at:
             return
         self._forget_at = time.monotonic() + _FORGET_EVERY_S

@@ -1,7 +1,7 @@
-"""What a client may offer while a person types an argument: folders, documents, handles, names of definitions.
+"""Completion of arguments as a person types them: folders, documents, handles, names of definitions.
 
-A completion never tells more than a listing would: folders come through the gate that files come through, handles are
-the caller's own. A value that leads nowhere, or out of the roots, has no completions; that is no error.
+A completion never reveals more than a listing would: folders are read like any file, handles are the caller's own. A
+value that leads nowhere, or out of the roots, has no completions; that is no error.
 """
 
 import os
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ..app import Context
+from ..context import Context
 from ..errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError
 from ..gate.dispatch import Gate
 from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, SYMBOL_TEMPLATE, ResourceReader
@@ -82,14 +82,14 @@ class Completion:
 
         caller = QueryCaller(ctx.session, time.monotonic() + _PATIENCE_S, ctx.check)
         try:
-            told = app.rag.ask(lambda known: known.files.names_beginning(value, _MOST + 1), caller)
+            answers = app.rag.ask(lambda view: view.files.names_beginning(value, _MOST + 1), caller)
         except LlmcError:
             return
-        for found, _ in told:
-            yield from found
+        for symbols, _ in answers:
+            yield from symbols
 
     def _folders(self, ctx: Context, value: str) -> Iterator[str]:
-        """Folders below the roots, spelled as they were begun; above a root, the root."""
+        """Folders below the roots, spelled the way the value begins; above a root, the root."""
         files = ctx.app.files
         if value.startswith("/"):
             yield from (root.shown for root in files.roots if root.shown.startswith(value))

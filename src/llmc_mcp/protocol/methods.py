@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from .. import __version__
-from ..app import Context
+from ..context import Context
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
@@ -147,14 +147,14 @@ class Methods:
         return True
 
     def _initialize(self, request: Request) -> Params:
-        wanted: object = request.params.get("protocolVersion")
-        if not isinstance(wanted, str):
+        requested: object = request.params.get("protocolVersion")
+        if not isinstance(requested, str):
             raise ProtocolError(INVALID_PARAMS, "protocolVersion is missing")
         return {
-            "protocolVersion": wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+            "protocolVersion": requested if requested in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
             "capabilities": _CAPABILITIES,
             "serverInfo": _SERVER_INFO,
-            "instructions": instructions(self._gate.app),
+            "instructions": instructions(self._gate.app, self._gate.catalog),
         }
 
     def _discover(self, request: Request) -> Params:
@@ -162,7 +162,7 @@ class Methods:
         return {
             "supportedVersions": [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS],
             "capabilities": _CAPABILITIES,
-            "instructions": instructions(self._gate.app),
+            "instructions": instructions(self._gate.app, self._gate.catalog),
             **_cacheable(),
         }
 
@@ -192,13 +192,13 @@ class Methods:
     # --- resources, prompts, completion ----------------------------------------------------------
 
     @cached_property
-    def _resources_there(self) -> "ResourceReader":
+    def _resources(self) -> "ResourceReader":
         from .resources import ResourceReader
 
         return ResourceReader(self._gate)
 
     @cached_property
-    def _prompts_there(self) -> "Prompts":
+    def _prompts(self) -> "Prompts":
         from .prompts import Prompts
 
         return Prompts(self._gate)
@@ -207,40 +207,40 @@ class Methods:
     def _completion(self) -> "Completion":
         from .completion import Completion
 
-        return Completion(self._gate, self._resources_there, self._prompts_there)
+        return Completion(self._gate, self._resources, self._prompts)
 
     def _list_resources(self, request: Request) -> Params:
-        return self._paged(request, "resources", self._resources_there.listed(request.session))
+        return self._paged(request, "resources", self._resources.listed(request.session))
 
     def _list_templates(self, request: Request) -> Params:
-        return self._paged(request, "resourceTemplates", self._resources_there.templates(request.session))
+        return self._paged(request, "resourceTemplates", self._resources.templates(request.session))
 
     def _read_resource(self, request: Request) -> Params:
         from .resources import as_contents
 
         uri = request.params.get("uri")
-        content = self._asked(request, lambda ctx: self._resources_there.read(ctx, uri, _reply_bytes(request)))
+        content = self._through_gate(request, lambda ctx: self._resources.read(ctx, uri, _reply_bytes(request)))
         return {"contents": as_contents(content), **self._cacheable(request, _READ_TTL_MS)}
 
     def _list_prompts(self, request: Request) -> Params:
-        return self._paged(request, "prompts", self._prompts_there.listed(request.session))
+        return self._paged(request, "prompts", self._prompts.listed(request.session))
 
     def _get_prompt(self, request: Request) -> Params:
         name, arguments = request.params.get("name"), request.params.get("arguments")
-        prompt = self._asked(request, lambda ctx: self._prompts_there.get(ctx, name, arguments))
+        prompt = self._through_gate(request, lambda ctx: self._prompts.get(ctx, name, arguments))
         messages = [{"role": "user", "content": {"type": "text", "text": prompt.text}}]
         return {"description": prompt.description, "messages": messages}
 
     def _complete(self, request: Request) -> Params:
         params = request.params
-        found = self._asked(
+        found = self._through_gate(
             request, lambda ctx: self._completion.complete(ctx, params.get("ref"), params.get("argument"))
         )
         counted = {} if found.total is None else {"total": found.total}
         return {"completion": {"values": found.values, **counted, "hasMore": found.has_more}}
 
-    def _asked(self, request: Request, ask: Callable[[Context], Answer]) -> Answer:
-        """Ask the gate; what goes wrong is an error of the protocol, with our envelope beside it."""
+    def _through_gate(self, request: Request, ask: Callable[[Context], Answer]) -> Answer:
+        """Answer through the gate; a failure becomes a protocol error with our envelope as its data."""
         ctx = self._context(request)
         try:
             return ask(ctx)
@@ -269,15 +269,14 @@ class Methods:
     def _cacheable(self, request: Request, ttl_ms: int = _LIST_TTL_MS) -> Params:
         return _cacheable(ttl_ms) if self._stateless(request.params.get("_meta")) else {}
 
-    # --- who asks --------------------------------------------------------------------------------
+    # --- the caller ------------------------------------------------------------------------------
 
     def _context(self, request: Request) -> Context:
         meta = _meta(request)
-        ctx = Context(
-            self._gate.app,
+        ctx = self._gate.context(
             self.session_of(request.session, meta),
-            correlation_id=request.correlation_id or correlation_id(),
-            progress=_progress(meta.get("progressToken"), request.progress),
+            request.correlation_id or correlation_id(),
+            _progress(meta.get("progressToken"), request.progress),
         )
         request.attach(ctx)
         return ctx
@@ -285,15 +284,15 @@ class Methods:
     def session_of(self, session: Session, meta: Params) -> Session:
         """The caller, by what the call's own `_meta` says: the client's name, then our own keys."""
         session = introduced(session, meta.get(_CLIENT_KEY))
-        said: dict[str, str] = {}
+        stated: dict[str, str] = {}
         for key, field in _ABOUT_CALLER.items():
             value: object = meta.get(key)
             if value is None:
                 continue
             if not isinstance(value, str) or not _PLAIN_WORD.fullmatch(value):
                 raise ProtocolError(INVALID_PARAMS, f"_meta[{key!r}] is a plain word of at most 128 characters")
-            said[field] = value
-        return msgspec.structs.replace(session, **said) if said else session
+            stated[field] = value
+        return msgspec.structs.replace(session, **stated) if stated else session
 
 
 def introduced(session: Session, client: object) -> Session:
@@ -314,8 +313,8 @@ def _meta(request: Request) -> Params:
 
 
 def _reply_bytes(request: Request) -> int | None:
-    asked: object = _meta(request).get(_REPLY_BYTES_KEY)
-    return asked if isinstance(asked, int) else None
+    requested: object = _meta(request).get(_REPLY_BYTES_KEY)
+    return requested if isinstance(requested, int) else None
 
 
 def _cacheable(ttl_ms: int = _LIST_TTL_MS) -> Params:

@@ -5,18 +5,18 @@ Getting a prompt changes nothing: a flow that would change something gives its p
 
 from typing import Any, cast
 
-from ..app import Context
+from ..context import Context
 from ..errors import BadArgs, InvalidArgument
 from ..gate.dispatch import SCOPE, Gate
 from ..gate.render import RenderedReply, neutral
 from ..session import Session
-from ..tools.linux_ops.onboarding import FLOWS, Flow, FlowReport, as_text, switched_off
+from ..tools.linux_ops.onboarding import FLOWS, Flow, FlowReport, as_text, linux_mcp_run_onboarding, switched_off
 
-_TOOL = "linux_mcp_run_onboarding"
+_TOOL = linux_mcp_run_onboarding.__name__
 
 
 class PromptRequest(RenderedReply):
-    """A prompt that was asked for."""
+    """A prompt as it is sent: its text and description."""
 
     description: str = ""
 
@@ -28,7 +28,7 @@ class Prompts:
         self._gate = gate
 
     def flows(self) -> dict[str, Flow]:
-        """The flows that nothing is switched off for."""
+        """The flows that are enabled."""
         return {name: flow for name, flow in FLOWS.items() if switched_off(self._gate.app, flow) is None}
 
     def listed(self, who: Session) -> list[dict[str, Any]]:

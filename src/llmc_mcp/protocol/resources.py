@@ -1,7 +1,7 @@
-"""What a client can read by address: documents for agents, handles, the repository map.
+"""MCP resources: documents for agents, handles, the repository map, symbols.
 
     llmc://docs/NAME      a sidecar document: the project's own, or the one that ships with this package
-    llmc://handle/ID      what an earlier reply was too short for; only its owner's
+    llmc://handle/ID      the rest of an earlier reply; for its owner only
     llmc://map            the repository map
     llmc://symbol/NAME    what `inspect` says of a definition
 
@@ -13,18 +13,17 @@ and checked like a tool call. A long one comes in pages: `?offset=` counts lines
 import os
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from .. import PACKAGE
-from ..app import Context
+from ..context import Context
 from ..errors import BadArgs, FeatureDisabled, LlmcError, NotFound
 from ..gate.dispatch import SCOPE, Gate
 from ..gate.render import RenderedReply, fit, neutral, render
 from ..session import Session
 from ..tool import Result
-
-if TYPE_CHECKING:
-    from ..tools.linux_ops.handles import HandlePage
+from ..tools.inspect import inspect
+from ..tools.linux_ops.handles import HandlePage, linux_handle_read
 
 DOCS, HANDLE, MAP, SYMBOL = "llmc://docs/", "llmc://handle/", "llmc://map", "llmc://symbol/"
 DOCS_TEMPLATE, HANDLE_TEMPLATE = f"{DOCS}{{name}}{{?offset}}", f"{HANDLE}{{id}}{{?offset}}"
@@ -80,16 +79,16 @@ class ResourceReader:
         return [*self._listed_documents(), *self._listed_map()] if who.may(SCOPE) else []
 
     def templates(self, who: Session) -> list[Entry]:
-        """How addresses are made."""
+        """For resources/templates/list."""
         if not who.may(SCOPE):
             return []
         found: list[Entry] = [
             {"uriTemplate": DOCS_TEMPLATE, "name": "document", "description": "a document for agents, by its name"}
         ]
-        if "linux_handle_read" in self._gate.catalog.tools:
+        if linux_handle_read.__name__ in self._gate.catalog.tools:
             about = "what an earlier reply was too short for, by the handle it gave"
             found.append({"uriTemplate": HANDLE_TEMPLATE, "name": "handle", "description": about})
-        if "inspect" in self._gate.catalog.tools:
+        if inspect.__name__ in self._gate.catalog.tools:
             about = "a definition: signature, docstring, source, who calls it, its tests"
             found.append({"uriTemplate": SYMBOL_TEMPLATE, "name": "symbol", "description": about})
         return found
@@ -151,7 +150,7 @@ class ResourceReader:
         if address.kind == DOCS:
             return self._document(ctx, address, uri, reply_bytes)
         if address.kind == SYMBOL:
-            result = self._gate.part(ctx, "inspect", {"symbol": address.name}, reply_bytes)
+            result = self._gate.part(ctx, inspect.__name__, {"symbol": address.name}, reply_bytes)
             text = render(result, lean=True, first_root=self._app.files.roots[0].shown).text
             return _content(uri, "text/plain", text, None)
         if not address.name:
@@ -160,7 +159,7 @@ class ResourceReader:
 
     def _handle(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> ResourceContent:
         arguments: dict[str, object] = {"handle": address.name, "offset": address.offset, "limit": _LINES}
-        page = cast("HandlePage", self._gate.part(ctx, "linux_handle_read", arguments, reply_bytes))
+        page = cast(HandlePage, self._gate.part(ctx, linux_handle_read.__name__, arguments, reply_bytes))
         return _content(uri, "text/plain", page.content, page.next_offset)
 
     def _document(self, ctx: Context, address: _Address, uri: str, reply_bytes: int | None) -> ResourceContent:

@@ -1,7 +1,7 @@
 """MCP over standard input and output: one reader, a few workers, one writer at a time; no event loop.
 
-The protocol's two streams are taken away from everybody else at the start: file descriptor 0 becomes /dev/null
-and 1 becomes stderr, so neither a stray print nor a child can touch the conversation.
+The protocol's two streams are made private at the start: file descriptor 0 becomes /dev/null
+and 1 becomes stderr, so neither a stray print nor a child can touch the protocol.
 """
 
 import os
@@ -14,8 +14,8 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
-from ..app import Context
-from ..gate.dispatch import Gate
+from ..context import Context
+from ..gate.dispatch import Gate, ends_process
 from ..session import Session
 from .methods import (
     INTERNAL_ERROR,
@@ -31,7 +31,7 @@ from .methods import (
 _READ = 1 << 16
 _SWITCH_S = 0.001  # how long one busy thread may keep the others waiting; Python's default is five times that
 _SERVER_BUSY = -32000
-_HANG_UP_GRACE_S = 1.0  # for calls under way once we are told to leave
+_HANG_UP_GRACE_S = 1.0  # for calls under way after a signal to end
 RequestId = str | int
 
 
@@ -79,11 +79,11 @@ class StdioServer:
             for _ in self._workers:
                 self._queue.put(None)
             give_up = time.monotonic() + _HANG_UP_GRACE_S
-            for worker in self._workers:  # a client that told us to leave may not read its replies either
+            for worker in self._workers:  # a client that ends the server may not read its replies either
                 worker.join(max(give_up - time.monotonic(), 0) if self._leaving else None)
 
     def hang_up(self, *_: object) -> NoReturn:
-        """Signal handler: take back all calls under way and leave."""
+        """Signal handler: cancel all calls under way and exit."""
         self._leaving = True
         for call in list(self._calls.values()):
             call.cancel()
@@ -167,8 +167,8 @@ class StdioServer:
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":
-            wanted: object = params.get("requestId")
-            call = self._calls.get(cast(RequestId, wanted)) if _usable_id(wanted) is not None else None
+            request_id: object = params.get("requestId")
+            call = self._calls.get(cast(RequestId, request_id)) if _usable_id(request_id) is not None else None
             if call is not None:
                 call.cancel()
 
@@ -187,7 +187,9 @@ class StdioServer:
                 self._session = introduced(self._session, call.params.get("clientInfo"))
         except ProtocolError as exc:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
-        except Exception:
+        except BaseException as exc:
+            if ends_process(exc):
+                raise
             self._gate.log.exception("request_failed", method=call.method[:64])
             reply = _error(call.request_id, INTERNAL_ERROR, "internal error")
         with self._calls_lock:

@@ -6,15 +6,14 @@ from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..errors import InvalidArgument, LlmcError
-from ..tool import Result, Row, ToolDef, tool
+from ..tool import DYNAMIC_TOOLS, Result, Row, ToolDef, tool
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=600)]
 
-_NAME = "execute_code"
 _MOST_FOUND = 8
-_NOT_IN_CODE = frozenset({_NAME, "tool_search", "call_tool"})
+_INDIRECT = ("code", "dynamic")  # roles of the tools that call others; they don't call each other
 
 
 class CodeError(msgspec.Struct, omit_defaults=True):
@@ -41,7 +40,13 @@ class CodeResult(Result):
     handle_kind: ClassVar[str] = "code_output"
 
 
-@tool("Run Python in which every tool is a function; tools() and help(name) explain", name=_NAME, destructive=True)
+@tool(
+    "Run Python in which every tool is a function; tools() and help(name) explain",
+    destructive=True,
+    role="code",
+    carries_calls=True,
+    content=("code",),
+)
 def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> CodeResult:
     from ..interpreters.engine import RunLimits
 
@@ -84,8 +89,8 @@ class _Calls:
         self._ctx = ctx
         self._tools = {
             _function_name(tool): tool
-            for tool in ctx.app.tools.values()
-            if tool.name not in _NOT_IN_CODE and ctx.session.may(tool.scope)
+            for tool in ctx.gate.catalog.tools.values()
+            if tool.role not in _INDIRECT and ctx.session.may(tool.scope)
         }
         self.count = 0
 
@@ -122,8 +127,8 @@ class _Calls:
 
 
 def _function_name(tool: ToolDef) -> str:
-    """`00_INIT` is no name in Python."""
-    return "init" if tool.name == "00_INIT" else tool.name
+    """What code calls a tool: its function's name where its own is none in Python."""
+    return tool.name if tool.name.isidentifier() else tool.fn.__name__
 
 
 def _usage(name: str, tool: ToolDef) -> str:
@@ -149,12 +154,12 @@ class FoundTools(Result):
     body: ClassVar[str] = "tools"
 
 
-@tool("Find tools beyond the listed ones by what they do", feature="dynamic_tools", read_only=True)
+@tool("Find tools beyond the listed ones by what they do", needs=DYNAMIC_TOOLS, read_only=True, role="dynamic")
 def tool_search(ctx: Context, query: str) -> FoundTools:
     words = query.lower().split()
     rows: list[tuple[int, FoundTool]] = []
-    for found in ctx.app.tools.values():
-        if found.name in _NOT_IN_CODE:
+    for found in ctx.gate.catalog.tools.values():
+        if found.role in _INDIRECT:
             continue
         text = f"{found.name} {found.description}".lower().replace("_", " ")
         score = sum(word in text for word in words)
@@ -164,8 +169,9 @@ def tool_search(ctx: Context, query: str) -> FoundTools:
     return FoundTools([row for _, row in rows[:_MOST_FOUND]])
 
 
-@tool("Call a tool found by tool_search", feature="dynamic_tools", destructive=True)
+@tool("Call a tool found by tool_search", needs=DYNAMIC_TOOLS, destructive=True, role="dynamic", carries_calls=True)
 def call_tool(ctx: Context, name: str, args: dict[str, Any] | None = None) -> Result:
-    if name.replace(".", "_") in _NOT_IN_CODE:
+    target = ctx.gate.catalog.tools.get(name.replace(".", "_"))
+    if target is not None and target.role in _INDIRECT:
         raise InvalidArgument(f"{name} can't be called through call_tool")
     return cast(Result, ctx.call_tool(name, args or {}))

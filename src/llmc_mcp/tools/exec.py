@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from ..app import Context
 from ..config.schema import Config
+from ..context import Context
 from ..errors import FeatureUnavailable
-from ..tool import Result, Row, Streams, ToolDef, tool
+from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
     from ..commands.runner import CommandCall, CommandResult, Sink
@@ -70,7 +70,12 @@ class TestReport(Result):
         self.shown = kept
 
 
-@tool("Run a program (words, no shell syntax; for that: bash -c '…')", feature="enable_run_cmd", destructive=True)
+@tool(
+    "Run a program (words, no shell syntax; for that: bash -c '…')",
+    needs=COMMANDS,
+    destructive=True,
+    content=("stdin",),
+)
 def run_cmd(
     ctx: Context,
     command: str | list[str],
@@ -83,7 +88,7 @@ def run_cmd(
     return _run(ctx, split(command), cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
 
 
-@tool("Run pytest; returns counts and failures", feature="proc_enabled", destructive=True)
+@tool("Run pytest; returns counts and failures", needs=PROCESSES, destructive=True)
 def run_pytest(
     ctx: Context, path: str | None = None, args: list[str] | None = None, timeout: Seconds | None = None
 ) -> TestReport:
@@ -92,13 +97,13 @@ def run_pytest(
     outcome = ctx.app.pytest.run(path, args or [], seconds, _call(ctx))
     failures = [TestFailure(row.test, row.file, row.line, row.message) for row in outcome.failures]
     return TestReport(
-        outcome.passed,
-        outcome.failed,
-        outcome.errors,
-        outcome.skipped,
-        outcome.duration_s,
-        failures,
-        outcome.handle,
+        passed=outcome.passed,
+        failed=outcome.failed,
+        errors=outcome.errors,
+        skipped=outcome.skipped,
+        duration_s=outcome.duration_s,
+        failures=failures,
+        handle=outcome.handle,
         warnings=outcome.warnings or None,
     )
 
@@ -117,11 +122,8 @@ def _executable(name: str, path: str) -> ToolDef:
         run,
         f"Run {path}"[:90],
         name=name,
-        aliases=(),
-        feature="proc_enabled",
-        read_only=False,
+        needs=PROCESSES,
         destructive=True,
-        idempotent=False,
     )
 
 

@@ -2,6 +2,7 @@
 
 from .. import __version__
 from ..app import App
+from ..context import Toolbox
 
 # Intent → the tools for it, best first; a line is shown with those of them that a client can call.
 _INTENTS = (
@@ -19,18 +20,18 @@ _INTENTS = (
 )
 
 
-def instructions(app: App) -> str:
+def instructions(app: App, toolbox: Toolbox) -> str:
     """For the handshake: at most 400 characters, whatever the roots are called."""
-    listed = {tool.name for tool in app.listed}
+    listed = {tool.name for tool in toolbox.listed}
     text = f"Work on Linux below {app.files.roots[0].shown[:120]}; relative paths start there."
-    if "execute_code" in listed and len(app.tools) > len(listed):
+    if "execute_code" in listed and len(toolbox.tools) > len(listed):
         text += " execute_code has every tool as a Python function: tools() lists them."
     return f"{text} 00_INIT explains." if "00_INIT" in listed else text
 
 
-def bootstrap(app: App) -> str:
+def bootstrap(app: App, toolbox: Toolbox) -> str:
     """What 00_INIT says."""
-    listed = {tool.name for tool in app.listed}
+    listed = {tool.name for tool in toolbox.listed}
     in_code = "execute_code" in listed
     roots = ", ".join(root.shown for root in app.files.roots[:5])
     lines = [
@@ -41,7 +42,7 @@ def bootstrap(app: App) -> str:
     ]
     for intent, names in _INTENTS:
         direct = [name for name in names if name in listed]
-        nested = [name for name in names if name not in listed and name in app.tools and in_code]
+        nested = [name for name in names if name not in listed and name in toolbox.tools and in_code]
         if direct or nested:
             lines.append(f"- {intent}: {', '.join([*direct, *(f'{name}*' for name in nested)])}")
     if in_code:

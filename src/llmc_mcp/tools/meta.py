@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from .. import __version__
-from ..app import Context
+from ..context import Context
 from ..errors import FeatureUnavailable
 from ..tool import Result, tool
 from .introduction import bootstrap
@@ -60,6 +60,6 @@ def _store(ctx: Context) -> str:
         return exc.message
 
 
-@tool("Start here: how to work with this server", name="00_INIT", read_only=True)
+@tool("Start here: how to work with this server", name="00_INIT", read_only=True, role="bootstrap")
 def init(ctx: Context) -> InitText:
-    return InitText(bootstrap(ctx.app))
+    return InitText(bootstrap(ctx.app, ctx.gate.catalog))

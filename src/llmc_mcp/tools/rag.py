@@ -6,11 +6,9 @@ from typing import ClassVar
 
 import msgspec
 
-from ..app import Context
-from ..tool import Result, Row, tool
-from .index_common import Count, Scope, asked, caller_of, shown
-
-_SWITCH = "jit_context_enabled"
+from ..context import Context
+from ..tool import CODE_INDEX, Result, Row, tool
+from .index_common import Count, Scope, caller_of, code_query, source_of
 
 
 class Snippet(Row):
@@ -39,7 +37,7 @@ class Snippets(Result):
         self.shown = kept
 
 
-@tool("Search code and docs by meaning or name", aliases=("rag_query",), feature=_SWITCH, read_only=True)
+@tool("Search code and docs by meaning or name", aliases=("rag_query",), needs=CODE_INDEX, read_only=True)
 def rag_search(
     ctx: Context,
     query: str,
@@ -49,11 +47,11 @@ def rag_search(
     path_glob: str | None = None,
     k: Count | None = None,
 ) -> Snippets:
-    answer = ctx.app.rag.search(asked(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
+    answer = ctx.app.rag.search(code_query(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
     rows = [
         Snippet(
             hit.text,
-            f"{shown(ctx, hit.root, hit.path)}#L{hit.numbers[0]}-L{hit.numbers[-1]}",
+            source_of(ctx, hit),
             round(hit.score, 3),
             hit.symbol,
             hit.kind,
@@ -73,7 +71,7 @@ class IndexReport(Result):
     notes: list[str] = msgspec.field(default_factory=list[str])
 
 
-@tool("Build or update the code index", feature=_SWITCH, read_only=True)
+@tool("Build or update the code index", needs=CODE_INDEX, read_only=True)
 def rag_index(ctx: Context, path: str | None = None, full: bool = False) -> IndexReport:
     config = ctx.app.config
     ctx.limit_time(config.linux_ops.process_limits.max_timeout_sec)
@@ -107,7 +105,7 @@ class IndexStats(Result):
     notes: list[str] = msgspec.field(default_factory=list[str])
 
 
-@tool("What the code index holds and how fresh it is", feature=_SWITCH, read_only=True)
+@tool("What the code index holds and how fresh it is", needs=CODE_INDEX, read_only=True)
 def rag_stats(ctx: Context) -> IndexStats:
     stats = ctx.app.rag.stats()
     totals = [one.totals for one in stats if one.totals is not None]

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ..app import Context
+from ..context import Context
 from ..envelope.reply import Cost, TeOutput, as_text, enrichment_of
 from ..errors import BadArgs, FeatureUnavailable, Internal
-from ..tool import tool
+from ..tool import COMMANDS, tool
 
 if TYPE_CHECKING:
     from ..commands.runner import CommandCall
@@ -22,7 +22,7 @@ _ROOM_FOR_META = 2_000
 _ESCAPED = 0.85  # of a reply's bytes are text; the rest is what JSON makes of line ends and quotes
 
 
-@tool("Run a command; big output comes ranked, grouped, cut, with a handle", feature="enable_run_cmd", destructive=True)
+@tool("Run a command; big output comes ranked, grouped, cut, with a handle", needs=COMMANDS, destructive=True)
 def te_run(
     ctx: Context,
     command: str | list[str] | None = None,

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from ..app import Context
 from ..errors import BadArgs, FeatureDisabled, Forbidden, Internal, LlmcError, NotFound
 from ..gate.dispatch import Gate
 from ..protocol.methods import Methods
@@ -180,7 +179,7 @@ class _Rest:
         session, running = caller.session(session_id), RunningCall()
 
         def run() -> bytes:
-            context = Context(self._gate.app, session, correlation_id=caller.correlation_id)
+            context = self._gate.context(session, caller.correlation_id)
             running.attach(context)
             return self._gate.reply_json(context, name, arguments)
 

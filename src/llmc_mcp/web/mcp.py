@@ -86,7 +86,7 @@ class McpEndpoint:
         server: Server[Any] = Server(
             "llmc-mcp",
             version=__version__,
-            instructions=instructions(self._gate.app),
+            instructions=instructions(self._gate.app, self._gate.catalog),
             # Without it the SDK lists all tools on every call, looking for header parameters, which we have none of.
             get_tool_input_schema=self._methods.input_schema,
         )

@@ -36,7 +36,7 @@ class Metrics:
     def __init__(self, gate: Gate) -> None:
         settings = gate.app.config.observability
         self.enabled = settings.metrics_enabled
-        self._settle = gate.app.settle
+        self._settle = gate.flush_usage
         self._is_tool = gate.catalog.known
         disable_created_metrics()  # saves a line per counter that nobody reads
         self._registry = CollectorRegistry()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from ..app import Context
+from ..context import Context
 
 Outcome = TypeVar("Outcome")
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ...app import Context
+from ...context import Context
 from ...errors import InvalidArgument
-from ...tool import Result, Row, tool
+from ...tool import FILES, Result, Row, tool
 from .syntax import syntax_after
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ChangeDiff(Result):
     handle_kind: ClassVar[str] = "diff"
 
 
-@tool("Write or append to a file, atomically; undoable", feature="fs_enabled", destructive=True)
+@tool("Write or append to a file, atomically; undoable", needs=FILES, destructive=True, content=("content",))
 def linux_fs_write(
     ctx: Context,
     path: str,
@@ -127,26 +127,26 @@ def linux_fs_write(
     return Write(written.size, written.sha256, written.id, syntax_after(ctx, written.id))
 
 
-@tool("Move or rename a file or folder; undoable", feature="fs_enabled", destructive=True)
+@tool("Move or rename a file or folder; undoable", needs=FILES, destructive=True)
 def linux_fs_move(ctx: Context, source: str, target: str, overwrite: bool = False) -> MoveResult:
     done = ctx.app.mutations.move(ctx.session, source, target, overwrite, ctx.check)
     locate = ctx.app.files.locate
     return MoveResult(True, locate(source).absolute, locate(target).absolute, done.id)
 
 
-@tool("Delete a file or folder into the trash; undoable", feature="fs_enabled", destructive=True)
+@tool("Delete a file or folder into the trash; undoable", needs=FILES, destructive=True)
 def linux_fs_delete(ctx: Context, path: str, recursive: bool = False, allow_unjournaled: bool = False) -> PathChanged:
     done = ctx.app.mutations.delete(ctx.session, path, ctx.check, recursive=recursive, unjournaled=allow_unjournaled)
     return PathChanged(True, ctx.app.files.locate(path).absolute, done.id)
 
 
-@tool("Make a folder and those above it; undoable", aliases=("linux_fs_mkdir",), feature="fs_enabled", idempotent=True)
+@tool("Make a folder and those above it; undoable", aliases=("linux_fs_mkdir",), needs=FILES, idempotent=True)
 def linux_fs_mkdirs(ctx: Context, path: str, exist_ok: bool = True) -> PathChanged:
     done = ctx.app.mutations.mkdirs(ctx.session, path, exist_ok, ctx.check)
     return PathChanged(True, ctx.app.files.locate(path).absolute, done.id if done else None)
 
 
-@tool("Undo the newest change, one by id, or the whole session's", feature="fs_enabled", destructive=True)
+@tool("Undo the newest change, one by id, or the whole session's", needs=FILES, destructive=True)
 def linux_fs_undo(ctx: Context, undo_id: str | None = None, session: bool = False, force: bool = False) -> Undo:
     undoing, journal = ctx.app.undoing, ctx.app.changes.journal
     if session and undo_id is not None:
@@ -162,12 +162,10 @@ def linux_fs_undo(ctx: Context, undo_id: str | None = None, session: bool = Fals
     return Undo([row for one in undone for row in _undone_rows(one)])
 
 
-@tool(
-    "What was changed in this session (or an id, or 'all'); optionally as a diff", feature="fs_enabled", read_only=True
-)
+@tool("What was changed in this session (or an id, or 'all'); optionally as a diff", needs=FILES, read_only=True)
 def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = False) -> ChangeList | ChangeDiff:
-    wanted = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
-    found = ctx.app.changes.journal.history(ctx.session.principal, wanted, _LISTED + 1)
+    session_id = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
+    found = ctx.app.changes.journal.history(ctx.session.principal, session_id, _LISTED + 1)
     if diff:
         text = ctx.app.undoing.diff(found[:_LISTED])
         reply = ChangeDiff(text.count("\n+++ ") + text.startswith("+++ "), text)
@@ -194,14 +192,16 @@ def _change_rows(change: "Change", with_session: bool) -> Sequence[ChangeRow]:
     when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return [
         ChangeRow(
-            change.id,
-            path_of(record),
-            action_of(change, record),
-            when,
-            *counts_of(record),
-            target_of(record),
-            change.session_id if with_session else None,
-            "undone" if change.undone_by is not None else None,
+            undo_id=change.id,
+            path=path_of(record),
+            action=action_of(change, record),
+            when=when,
+            lines_added=added,
+            lines_removed=removed,
+            target=target_of(record),
+            session=change.session_id if with_session else None,
+            state="undone" if change.undone_by is not None else None,
         )
         for record in change.effects
+        for added, removed in (counts_of(record),)
     ]

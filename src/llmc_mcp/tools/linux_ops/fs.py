@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...errors import Forbidden, LlmcError
 from ...files import names
 from ...files.filesystem import Place, kind_of
-from ...tool import Image, Result, Row, as_payload, tool
+from ...tool import FILES, Image, Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
     from ...files.reader import FileSlice
@@ -161,7 +161,7 @@ class Stat(Result):
     data: StatData
 
 
-@tool("Read lines of a file or handle; a negative offset counts from the end", feature="fs_enabled", read_only=True)
+@tool("Read lines of a file or handle; a negative offset counts from the end", needs=FILES, read_only=True, role="core")
 def read_file(ctx: Context, path: str, offset_lines: int = 0, max_lines: SomeLines = 2000) -> FileText:
     if path.startswith("H_"):
         from ...files.handles import is_handle
@@ -181,7 +181,7 @@ def _read_handle(ctx: Context, handle_id: str, offset: int, max_lines: int) -> F
     return FileText(page.content, meta)
 
 
-@tool("Read up to 2000 lines of a file from an offset", feature="fs_enabled", read_only=True)
+@tool("Read up to 2000 lines of a file from an offset", needs=FILES, read_only=True)
 def linux_fs_read(ctx: Context, path: str, offset_lines: FromStart = 0, max_lines: SomeLines = 200) -> FileContent:
     place = ctx.app.files.locate(path)
     reading = ctx.app.reader.read(place, offset_lines, max_lines, ctx.check)
@@ -191,7 +191,7 @@ def linux_fs_read(ctx: Context, path: str, offset_lines: FromStart = 0, max_line
     return FileContent(reading.text, meta, handle, _image(reading))
 
 
-@tool("Read a file of a repository; root must lie in an allowed root", feature="fs_enabled", read_only=True)
+@tool("Read a file of a repository; root must lie in an allowed root", needs=FILES, read_only=True)
 def repo_read(ctx: Context, root: str, path: str, max_bytes: SomeBytes | None = None) -> FileText:
     place = ctx.app.files.below(ctx.app.files.locate(root), path)
     reading = ctx.app.reader.read(place, 0, _WHOLE_FILE, ctx.check)
@@ -203,7 +203,7 @@ def repo_read(ctx: Context, root: str, path: str, max_bytes: SomeBytes | None = 
     return FileText(reading.text, meta, _image(reading))
 
 
-@tool("Read several files at once, one reply shared among them", feature="fs_enabled", read_only=True)
+@tool("Read several files at once, one reply shared among them", needs=FILES, read_only=True)
 def linux_fs_read_many(ctx: Context, paths: SomePaths, max_lines: SomeLines = 200) -> ManyFiles:
     # Small files leave their share to the large ones: shortest first, each gets an equal part of what is left.
     readings = {path: _try_to_read(ctx, path, max_lines) for path in dict.fromkeys(paths)}
@@ -236,7 +236,7 @@ def _shorten(row: OneOfMany, room: int) -> None:
     row.error = f"[cut after line {row.content.count(chr(10))} of {row.total_lines}]"
 
 
-@tool("List a directory, optionally several levels deep", feature="fs_enabled", read_only=True)
+@tool("List a directory, optionally several levels deep", needs=FILES, read_only=True, role="core")
 def list_dir(ctx: Context, path: str, depth: Depth = 1, include_hidden: bool = False) -> Listing:
     from ...files.filesystem import WalkBudget
 
@@ -257,7 +257,7 @@ def list_dir(ctx: Context, path: str, depth: Depth = 1, include_hidden: bool = F
     return listing
 
 
-@tool("List a tree with types, sizes and times; ignored folders are not entered", feature="fs_enabled", read_only=True)
+@tool("List a tree with types, sizes and times; ignored folders are not entered", needs=FILES, read_only=True)
 def linux_fs_list(
     ctx: Context,
     path: str,
@@ -292,7 +292,7 @@ def linux_fs_list(
     return tree
 
 
-@tool("Size, mtime, mode, type and sha256 of a path", feature="fs_enabled", read_only=True)
+@tool("Size, mtime, mode, type and sha256 of a path", needs=FILES, read_only=True)
 def stat(ctx: Context, path: str) -> Stat:
     place = ctx.app.files.locate(path)
     info, target = ctx.app.files.stat(place)
@@ -313,15 +313,15 @@ def stat(ctx: Context, path: str) -> Stat:
 
 def _meta(place: Place, reading: "FileSlice") -> FileMeta:
     return FileMeta(
-        place.absolute,
-        len(reading.text),
-        reading.total_lines,
-        reading.next_offset is not None,
-        reading.next_offset,
-        reading.first + 1 if reading.first else None,
-        None if reading.total_exact else False,
-        reading.encoding,
-        reading.mime_type,
+        path=place.absolute,
+        length=len(reading.text),
+        total_lines=reading.total_lines,
+        truncated=reading.next_offset is not None,
+        next_offset=reading.next_offset,
+        first_line=reading.first + 1 if reading.first else None,
+        total_lines_exact=None if reading.total_exact else False,
+        encoding=reading.encoding,
+        mime_type=reading.mime_type,
     )
 
 

@@ -1,12 +1,12 @@
-"""Handles: read what an earlier reply was too short for."""
+"""Handles: read the rest of an earlier reply."""
 
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...errors import InvalidArgument
-from ...tool import Result, tool
+from ...tool import FILES, Result, tool
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
@@ -28,7 +28,7 @@ class HandlePage(Result):
         self.next_offset = self.offset + sent
 
 
-@tool("Read a page of a handle; grep keeps only lines matching a regex", feature="fs_enabled", read_only=True)
+@tool("Read a page of a handle; grep keeps only lines matching a regex", needs=FILES, read_only=True)
 def linux_handle_read(
     ctx: Context,
     handle: str,

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from ...app import App, Context
+from ...app import App
+from ...context import Context
 from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument, ResourceBusy
-from ...tool import Result, Row, tool
+from ...tool import FILES, Result, Row, tool
 
 if TYPE_CHECKING:
     from ...files.filesystem import Place
@@ -67,7 +68,7 @@ class Flow(NamedTuple):
 
 @tool(
     "Guided start: organize_downloads (plans until apply), explain_repo, system_health",
-    feature="fs_enabled",
+    needs=FILES,
     destructive=True,
 )
 def linux_mcp_run_onboarding(ctx: Context, flow_name: str, apply: bool = False, path: str | None = None) -> FlowReport:
@@ -82,7 +83,7 @@ def linux_mcp_run_onboarding(ctx: Context, flow_name: str, apply: bool = False, 
 
 
 def switched_off(app: App, flow: Flow) -> str | None:
-    """The setting that keeps a flow away; None when it is there."""
+    """The setting that disables a flow; None if it is enabled."""
     return None if getattr(app.config.linux_ops.features, flow.feature) else f"mcp.linux_ops.features.{flow.feature}"
 
 
@@ -236,10 +237,12 @@ def system_health(ctx: Context, path: str | None, apply: bool) -> FlowReport:
         steps.append(FlowStep("Uses the most", _lines(consumers)))
     serious = [finding for finding in findings if finding.severity != "note"]
     if serious:
-        said = f"{_count(len(serious), 'thing')} out of the ordinary, first of all: {serious[0].what}."
+        summary_line = f"{_count(len(serious), 'thing')} out of the ordinary, first of all: {serious[0].what}."
     else:
-        said = "Nothing out of the ordinary" + (f"; {_count(len(findings), 'note')} below." if findings else ".")
-    return FlowReport("system_health", steps, said)
+        summary_line = "Nothing out of the ordinary" + (
+            f"; {_count(len(findings), 'note')} below." if findings else "."
+        )
+    return FlowReport("system_health", steps, summary_line)
 
 
 FLOWS: dict[str, Flow] = {

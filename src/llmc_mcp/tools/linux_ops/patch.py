@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
-from ...tool import Result, tool
+from ...context import Context
+from ...tool import FILES, Result, tool
 from .syntax import syntax_after
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -42,8 +42,9 @@ class Patch(Result):
 @tool(
     "Replace exact text in a file; a miss shows the closest block",
     aliases=("linux_fs_patch_block", "edit_file"),
-    feature="fs_enabled",
+    needs=FILES,
     destructive=True,
+    content=("old_text", "new_text"),
 )
 def linux_fs_edit(
     ctx: Context,
@@ -63,8 +64,9 @@ def linux_fs_edit(
 @tool(
     "Apply a unified or git diff to many files: all of it or nothing",
     aliases=("repo_write_patch",),
-    feature="fs_enabled",
+    needs=FILES,
     destructive=True,
+    content=("diff_text",),
 )
 def linux_fs_apply_diff(ctx: Context, diff_text: str, dry_run: bool = False) -> Patch:
     done = ctx.app.patching.apply(ctx.session, diff_text, dry_run, ctx.check)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...errors import ProcessNotFound
-from ...tool import Result, Row, as_payload, tool
+from ...tool import PROCESSES, REPLS, Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
     from ...commands.conversation import Turn
@@ -93,7 +93,7 @@ class ProcessTree(Result):
     body: ClassVar[str] = "tree"
 
 
-@tool("Running processes with CPU and memory use", feature="proc_enabled", read_only=True)
+@tool("Running processes with CPU and memory use", needs=PROCESSES, read_only=True)
 def linux_proc_list(
     ctx: Context,
     max_results: MaxProcesses = 200,
@@ -110,12 +110,12 @@ def linux_proc_list(
     return reply
 
 
-@tool("Send a signal to a process", feature="proc_enabled", destructive=True)
+@tool("Send a signal to a process", needs=PROCESSES, destructive=True)
 def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> SignalResult:
     return SignalResult(True, ctx.app.processes.kill(pid, signal, ctx.check))
 
 
-@tool("Processes as a tree", feature="proc_enabled", read_only=True)
+@tool("Processes as a tree", needs=PROCESSES, read_only=True)
 def linux_proc_tree(ctx: Context, pid: int | None = None) -> ProcessTree:
     found = ctx.app.processes.tree(pid)
     shown, count = _grow(found, ctx.reply_bytes - _ROOM_FOR_META)
@@ -236,7 +236,7 @@ class Sessions(Result):
         """There are far fewer than a reply has room for."""
 
 
-@tool("Start a program to talk to (REPL, debugger, shell) on a terminal", feature="repl_enabled", destructive=True)
+@tool("Start a program to talk to (REPL, debugger, shell) on a terminal", needs=REPLS, destructive=True)
 def linux_proc_start(
     ctx: Context,
     command: str | list[str],
@@ -265,7 +265,10 @@ def linux_proc_start(
 
 
 @tool(
-    "Type into an interactive process (^C, ^D work); may wait for the reply", feature="repl_enabled", destructive=True
+    "Type into an interactive process (^C, ^D work); may wait for the reply",
+    needs=REPLS,
+    destructive=True,
+    content=("input",),
 )
 def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Milliseconds = 0) -> Sent:
     turn = ctx.app.repls.send(_owner(ctx), proc_id, input, _seconds(ctx, read_timeout_ms), ctx.check)
@@ -275,7 +278,7 @@ def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Mil
     return Sent(True, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
 
 
-@tool("New output of an interactive process, and whether it waits for input", feature="repl_enabled")
+@tool("New output of an interactive process, and whether it waits for input", needs=REPLS)
 def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000) -> ProcessOutput:
     try:
         turn = ctx.app.repls.read(_owner(ctx), proc_id, _seconds(ctx, timeout_ms), ctx.check)
@@ -285,16 +288,16 @@ def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000)
     return ProcessOutput(text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
 
 
-@tool("End an interactive process with all it started", feature="repl_enabled", destructive=True)
+@tool("End an interactive process with all it started", needs=REPLS, destructive=True)
 def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> StopResult:
     import signal as signals
 
     ctx.limit_time(_STOP_S)
-    code, said, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
-    return StopResult(True, code, said, warnings=list(warnings) or None)
+    code, output, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
+    return StopResult(True, code, output, warnings=list(warnings) or None)
 
 
-@tool("Interactive processes of this session", feature="repl_enabled", read_only=True)
+@tool("Interactive processes of this session", needs=REPLS, read_only=True)
 def linux_proc_sessions(ctx: Context) -> Sessions:
     return Sessions([SessionRow(*row) for row in ctx.app.repls.running(_owner(ctx))])
 

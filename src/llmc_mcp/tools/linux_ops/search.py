@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...files import names
-from ...tool import Result, Row, as_payload, tool
+from ...tool import FILES, Result, Row, as_payload, tool
 
 ContextLines = Annotated[int, msgspec.Meta(ge=0, le=10)]
 MaxFiles = Annotated[int, msgspec.Meta(ge=1, le=2000)]
@@ -41,7 +41,7 @@ class SearchHits(Result):
         return {"root": self.root}
 
 
-@tool("Search file contents by regex (ripgrep); respects .gitignore", feature="fs_enabled", read_only=True)
+@tool("Search file contents by regex (ripgrep); respects .gitignore", needs=FILES, read_only=True)
 def linux_search_content(  # noqa: PLR0913 - the tool's schema
     ctx: Context,
     root: str,
@@ -94,7 +94,7 @@ class FileHits(Result):
         return {"root": self.root}
 
 
-@tool("Find files by name: substring, glob, or part of a path", feature="fs_enabled", read_only=True)
+@tool("Find files by name: substring, glob, or part of a path", needs=FILES, read_only=True)
 def linux_search_files(
     ctx: Context, root: str, pattern: str, file_glob: str | None = None, max_results: MaxFiles = 200
 ) -> FileHits:

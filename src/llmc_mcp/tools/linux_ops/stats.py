@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
+from ...context import Context
 from ...tool import Result, Row, tool
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def linux_mcp_usage_stats(ctx: Context) -> UsageStats:
 def linux_mcp_recent_calls(ctx: Context, max_results: SomeCalls = 50, tool_name: str | None = None) -> RecentCalls:
     from ...store.calls import newest
 
-    ctx.app.settle()
+    ctx.gate.flush_usage()
     name = tool_name.replace(".", "_", 1) if tool_name else None
     found = newest(ctx.app.store, ctx.app.root_set, max_results, tool=name, principal=_whose(ctx))
     return RecentCalls([CallRecord(c.tool, c.args, c.status, round(c.duration_ms, 2), _iso(c.at)) for c in found])
@@ -98,7 +98,7 @@ def get_metrics(ctx: Context) -> ServerMetrics:
 def _totals(ctx: Context) -> "list[ToolTotals]":
     from ...store.calls import by_tool
 
-    ctx.app.settle()
+    ctx.gate.flush_usage()
     return by_tool(ctx.app.store, ctx.app.root_set, principal=_whose(ctx))
 
 

@@ -2,31 +2,31 @@
 
 import time
 
-from ...app import Context
+from ...context import Context
 
 _LONGEST_S = 0.5  # for all files of a change together
 
 
 def syntax_after(ctx: Context, undo_id: str) -> str | None:
     """`ok`, or the first error of each file that has one; None where no grammar can tell. Never fails: it is done."""
-    told: list[tuple[str, str | None]] = []
+    verdicts: list[tuple[str, str | None]] = []
     until = time.monotonic() + _LONGEST_S
     try:
         change = ctx.app.changes.journal.find(undo_id, ctx.session.principal)
         for path, before, after in ctx.app.undoing.texts(change, ctx.app.checker.may_know):
             in_time = time.monotonic() < until
-            told.append((path, ctx.app.checker.check(path, before, after) if in_time else None))
-    except Exception as exc:  # noqa: BLE001 - whatever it is, the change has been made and must be told as such
+            verdicts.append((path, ctx.app.checker.check(path, before, after) if in_time else None))
+    except Exception as exc:  # noqa: BLE001 - whatever it is, the change has been made and must be reported as made
         ctx.warnings.append(f"the syntax was not checked: {exc}")
-    return summary(told)
+    return summary(verdicts)
 
 
-def summary(told: list[tuple[str, str | None]]) -> str | None:
-    """Of one file what is said of it; of several the errors, by path, and how many nobody could look at."""
-    if len(told) <= 1:
-        return told[0][1] if told else None
-    checked = [(path, said) for path, said in told if said is not None]
+def summary(verdicts: list[tuple[str, str | None]]) -> str | None:
+    """The verdict on one file; of several files the errors, by path, and how many were not checked."""
+    if len(verdicts) <= 1:
+        return verdicts[0][1] if verdicts else None
+    checked = [(path, verdict) for path, verdict in verdicts if verdict is not None]
     if not checked:
         return None
-    wrong = "; ".join(f"{path} {said}" for path, said in checked if said != "ok") or "ok"
-    return wrong if len(checked) == len(told) else f"{wrong} ({len(checked)} of {len(told)} files checked)"
+    wrong = "; ".join(f"{path} {verdict}" for path, verdict in checked if verdict != "ok") or "ok"
+    return wrong if len(checked) == len(verdicts) else f"{wrong} ({len(checked)} of {len(verdicts)} files checked)"

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ...app import Context
-from ...tool import Result, Row, tool
+from ...context import Context
+from ...tool import SYSTEM, SYSTEM_LOGS, Result, Row, tool
 
 MaxServices = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 LogLines = Annotated[int, msgspec.Meta(ge=1, le=5000)]
@@ -59,7 +59,7 @@ class SystemLog(Result):
     handle_kind: ClassVar[str] = "system_log"
 
 
-@tool("CPU, load, memory and disks of the machine", feature="system_enabled", read_only=True)
+@tool("CPU, load, memory and disks of the machine", needs=SYSTEM, read_only=True)
 def linux_sys_snapshot(ctx: Context) -> SystemSnapshot:
     from ...machine.sysinfo import summary
 
@@ -70,14 +70,14 @@ def linux_sys_snapshot(ctx: Context) -> SystemSnapshot:
     )
 
 
-@tool("Running systemd services", feature="system_enabled", read_only=True)
+@tool("Running systemd services", needs=SYSTEM, read_only=True)
 def linux_sys_services(ctx: Context, max_results: MaxServices = 100) -> Services:
     found = ctx.app.system.services(ctx.check)
     rows = [ServiceRow(service.name, service.description) for service in found[:max_results]]
     return Services(rows, len(found) > max_results)
 
 
-@tool("Last lines of the system log (journald or syslog)", feature="logs_enabled", read_only=True)
+@tool("Last lines of the system log (journald or syslog)", needs=SYSTEM_LOGS, read_only=True)
 def linux_sys_logs(ctx: Context, lines: LogLines = 100, unit: str | None = None, since: str | None = None) -> SystemLog:
     log = ctx.app.system.logs(lines, unit, since, ctx.check)
     room = ctx.reply_bytes - _ROOM_FOR_META

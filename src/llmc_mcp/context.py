@@ -1,0 +1,133 @@
+"""What one call gets: its caller, deadline and cancellation, and the gate that runs it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from .app import App
+from .errors import Cancelled, FeatureUnavailable, Internal, Timeout
+from .session import Session
+from .tool import ToolDef
+
+if TYPE_CHECKING:
+    from .files.handles import Meta
+
+_PROGRESS_EVERY_S = 0.5
+
+
+class Toolbox(Protocol):
+    """The tools in force."""
+
+    @property
+    def tools(self) -> Mapping[str, ToolDef]:
+        """Every enabled tool, by name."""
+        ...
+
+    @property
+    def listed(self) -> Sequence[ToolDef]:
+        """Those that the mode lists."""
+        ...
+
+
+class CallingGate(Protocol):
+    """What a tool may ask of the gate that runs it."""
+
+    @property
+    def catalog(self) -> Toolbox:
+        """The tools in force."""
+        ...
+
+    def call_nested(self, ctx: "Context", name: str, arguments: dict[str, object]) -> object:
+        """Call another tool as part of a call."""
+        ...
+
+    def flush_usage(self) -> None:
+        """Wait until the calls so far can be read from the store."""
+        ...
+
+
+class _NoTools:
+    tools: Mapping[str, ToolDef] = {}
+    listed: Sequence[ToolDef] = ()
+
+
+class _NoGate:
+    """For a handler that is called directly, as a benchmark does: it can call no other tool."""
+
+    catalog: Toolbox = _NoTools()
+
+    def call_nested(self, ctx: "Context", name: str, arguments: dict[str, object]) -> object:
+        raise Internal(f"{name}({', '.join(arguments)}) was called outside of the gate, for {ctx.correlation_id}")
+
+    def flush_usage(self) -> None:
+        """Nothing is recorded."""
+
+
+_NO_GATE = _NoGate()
+
+
+class Context:
+    """One call. Engines poll `check`. The gate makes contexts for the calls that it runs: `Gate.context`."""
+
+    def __init__(
+        self,
+        app: App,
+        session: Session,
+        *,
+        correlation_id: str,
+        gate: CallingGate = _NO_GATE,
+        progress: Callable[[float, str], None] | None = None,
+        parent: "Context | None" = None,
+    ) -> None:
+        self.app, self.session, self.correlation_id, self.gate = app, session, correlation_id, gate
+        self.deadline: float | None = None
+        self._progress, self._parent = progress, parent
+        self._started = self._last_progress = time.monotonic()
+        self._cancelled = False
+        self.doing = "working"  # the message of a progress notification
+        self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
+        self.truncated = False  # for the log: whether the reply was cut
+        self.warnings: list[str] = []  # for the log: what went wrong without failing the call
+        self.kept_bytes = 0  # for the statistics: what went behind a handle instead of into the reply
+
+    def cancel(self) -> None:
+        """Called from another thread; the engine notices at its next `check`."""
+        self._cancelled = True
+
+    def limit_time(self, seconds: float) -> None:
+        """The call must be done `seconds` from now."""
+        self.deadline = time.monotonic() + seconds
+
+    def check(self) -> None:
+        """Raise if the call was cancelled or its time is up; send a progress notification where one is due."""
+        if self._cancelled:
+            raise Cancelled("the call was cancelled")
+        if self._parent is not None:
+            self._parent.check()
+        now = time.monotonic()
+        if self.deadline is not None and now > self.deadline:
+            raise Timeout("the call took too long", hint="Narrow the path or the pattern.")
+        if self._progress is not None and now - self._last_progress > _PROGRESS_EVERY_S:
+            self._last_progress = now
+            self._progress(now - self._started, self.doing)
+
+    def call_tool(self, name: str, arguments: dict[str, object]) -> object:
+        """Call another tool as part of this call."""
+        return self.gate.call_nested(self, name, arguments)
+
+    def keep(self, kind: str, meta: "Meta", payload: bytes) -> str | None:
+        """Store what does not fit the reply; None, and a warning in the log, if the store is unavailable."""
+        self.kept_bytes = max(self.kept_bytes, len(payload))
+        try:
+            return self.app.handles.create(self.session.principal, kind, meta, payload)
+        except FeatureUnavailable as exc:
+            self.warnings.append(exc.message)
+            return None
+
+    def refer(self, kind: str, meta: "Meta", size: int) -> str | None:
+        """A handle on a file that is too large to keep a copy of."""
+        try:
+            return self.app.handles.refer(self.session.principal, kind, meta, size)
+        except FeatureUnavailable as exc:
+            self.warnings.append(exc.message)
+            return None

@@ -1,0 +1,111 @@
+"""Where a task takes place, and what a session should know before it starts on one."""
+
+import os
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ..context import Context
+from ..errors import LlmcError
+from ..files import names
+from ..tool import CODE_INDEX, Result, Row, tool
+from .index_common import Scope, caller_of, display_path
+
+if TYPE_CHECKING:
+    from ..rag.query.plan import PlanSpan
+
+_RULES_BYTES = 256 << 10
+_MAP_TOKENS = 400
+
+
+class SpanRow(Row):
+    """A place to look at, and why."""
+
+    path: str
+    lines: str
+    score: float
+    rationale: str
+    line_format: ClassVar[str] = "{path}:{lines} {score} {rationale}"
+
+
+class PlanText(Result):
+    """Where a task takes place."""
+
+    intent: str
+    symbols: list[str]
+    spans: list[SpanRow]
+    confidence: float
+    freshness: str
+    truncated: bool = False
+    body: ClassVar[str] = "spans"
+
+    def cut(self, kept: int) -> None:
+        del kept
+        self.truncated = True
+
+
+@tool("Where to look for a task: symbols and places, with reasons", needs=CODE_INDEX, read_only=True)
+def rag_plan(ctx: Context, query: str, detail_level: Literal["summary", "full"] = "summary") -> PlanText:
+    from ..rag.query import plan
+
+    made = plan.make(ctx.app.rag, query, detail_level, caller_of(ctx))
+    return PlanText(made.intent, made.symbols, [_span(span) for span in made.spans], made.confidence, made.freshness)
+
+
+def _span(span: "PlanSpan") -> SpanRow:
+    path = f"{span.root.shown.rstrip('/')}/{names.show(span.path)}"
+    return SpanRow(path, f"{span.first_line}-{span.last_line}", span.score, span.rationale)
+
+
+class Bootload(Result):
+    """What a session should know before it starts on a task."""
+
+    plan: str
+    scope: Scope
+    notes: str
+    tools_available: list[str]
+
+
+@tool("Rules of the repository and a plan for a task, to start with", needs=CODE_INDEX, read_only=True)
+def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
+    from ..rag.query import bootload
+
+    del session_id  # the task decides what there is to know; whose session it is changes nothing
+    words = bootload.task_words(task_id)
+    rules = bootload.rules(lambda path: _text_of(ctx, path), words)
+    scope = bootload.scope_of(words)
+    plan = _planned(ctx, words, rules.commands)
+    notes = rules.notes or ["There is no AGENTS.md, CONTRACTS.md or README here."]
+    if rules.sources:
+        notes = [f"From {', '.join(rules.sources)}:", *notes]
+    return Bootload(plan, scope, "\n".join(notes), sorted(ctx.gate.catalog.tools))
+
+
+def _planned(ctx: Context, words: str, commands: list[str]) -> str:
+    from ..rag.query import plan
+
+    steps: list[str] = []
+    made = plan.make(ctx.app.rag, words, "summary", caller_of(ctx)) if words else None
+    if made is not None and made.confidence >= 0.2 and made.spans:
+        steps.append(f"The task seems to be: {made.intent} ({words}); confidence {made.confidence}. Look at:")
+        steps += [
+            f"- {display_path(ctx, span.root, span.path)}:{span.first_line}-{span.last_line} ({span.rationale})"
+            for span in made.spans
+        ]
+    else:
+        steps.append("The task's name says nothing that the index knows. What the repository leans on:")
+        for drawn in ctx.app.maps.draw(_MAP_TOKENS, caller_of(ctx)):
+            if drawn.text:
+                steps += [drawn.text] if drawn.root == ctx.app.files.roots[0] else [f"# {drawn.root.shown}", drawn.text]
+    if commands:
+        steps.append(f"Check with: {'; '.join(commands)}")
+    return "\n".join(steps)
+
+
+def _text_of(ctx: Context, path: str) -> str | None:
+    """A small text file of the first root."""
+    files = ctx.app.files
+    try:
+        handle, info = files.open_file(files.locate(path))
+    except LlmcError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        return file.read(min(info.st_size, _RULES_BYTES)).decode("utf-8", "replace")
