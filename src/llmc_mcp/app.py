@@ -111,7 +111,8 @@ class App:
 
     @property
     def shell(self) -> "CommandRunner":
-        from .commands.runner import CommandRunner, programs_from
+        from .commands.allowlist import programs_from
+        from .commands.runner import CommandRunner
 
         roots = tuple(self.files.roots)
         return self._engine("shell", lambda: CommandRunner(self.sandbox, self.files, programs_from(self.config, roots)))

@@ -11,6 +11,7 @@ from ..changes.undo import action_of, counts_of, path_of, target_of
 from ..config.load import load
 from ..config.schema import data_directory
 from ..errors import InvalidArgument, NotFound
+from ..policy import is_below
 from ..printing import print_json, print_line
 from ..session import Session
 from ..store.sqlite import Store
@@ -58,7 +59,7 @@ def _app(changes: Sequence[Change]) -> App:
 
 def _here(change: Change) -> bool:
     here = os.path.realpath(os.getcwd())
-    return any(path == here or path.startswith(here.rstrip("/") + "/") for path in map(path_of, change.effects))
+    return any(is_below(path, here) for path in map(path_of, change.effects))
 
 
 def _never() -> None:

@@ -12,7 +12,7 @@ from ..app import App
 from ..config.load import LoadedConfig, load, parse_flags
 from ..config.trust import ConfigError
 from ..errors import LlmcError
-from ..files.off_limits import is_below_any
+from ..policy import is_below_any
 
 _USAGE = """\
 usage: llmc doctor [--json] [the server's flags: --root DIR, --config FILE …]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..errors import Cancelled, LlmcError, Timeout
 from ..files.filesystem import Root
 from ..sandbox.sandbox import Sandbox
-from .runner import Programs
+from .allowlist import Programs
 
 _PATIENCE_S = 3.0
 _MOST = 2_000  # bytes of the answer

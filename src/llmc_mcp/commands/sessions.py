@@ -26,10 +26,11 @@ from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ConfinementError, Launcher, RunningChild
 from ..sandbox.profile import SYSTEM_PATH
 from ..sandbox.sandbox import Sandbox
+from .allowlist import Programs
 from .conversation import Check, Conversation, Turn, open_terminal
+from .protected_files import ProtectedFiles, ProtectedFileWatch
 from .pump import Pump
-from .runner import Programs
-from .watched_files import Watch, Watcher
+from .runner import encoded
 
 _ROWS = 40
 _EXITED_KEPT = 16  # of one session, for what they printed last
@@ -101,7 +102,7 @@ class _Entry:
         self.busy = 1  # calls under way
         self.pid = 0
         self.conversation: Conversation | None = None
-        self.watch: Watch | None = None
+        self.watch: ProtectedFileWatch | None = None
 
     def report(self, turn: Turn) -> Turn:
         """A turn with what changed since the last one."""
@@ -120,7 +121,7 @@ class TerminalSessions:
 
     def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: SessionLimits) -> None:
         self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
-        self._watcher = Watcher(files)
+        self._protected = ProtectedFiles(files)
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._pump: Pump | None = None
@@ -195,11 +196,11 @@ class TerminalSessions:
     ) -> tuple[Conversation, ExecStatus | None]:
         directory = self._files.open_dir(self._files.locate(cwd or "."))
         try:
-            entry.watch = self._watcher.watch(directory)
+            entry.watch = self._protected.watch(directory)
             path = self._programs.find(argv[0], os.readlink(f"/proc/self/fd/{directory}"))
             terminal = open_terminal(columns, _ROWS)
             try:
-                launcher, child, status = self._launch(_encoded([path, *argv[1:]]), directory, env, terminal.slave)
+                launcher, child, status = self._launch(encoded([path, *argv[1:]]), directory, env, terminal.slave)
             except BaseException:
                 os.close(terminal.master)
                 os.close(terminal.slave)
@@ -367,13 +368,6 @@ def _claim() -> list[bytes]:
     return [os.fsencode(word) for word in words]
 
 
-def _encoded(words: list[str]) -> list[bytes]:
-    try:
-        return [os.fsencode(word) for word in words]
-    except UnicodeEncodeError:
-        raise BadArgs("the command is not valid Unicode (lone surrogate)") from None
-
-
 def _encoded_env(env: dict[str, str]) -> dict[bytes, bytes]:
     variables = {**_ENVIRONMENT, **env}
-    return dict(zip(_encoded(list(variables)), _encoded(list(variables.values())), strict=True))
+    return dict(zip(encoded(list(variables)), encoded(list(variables.values())), strict=True))

@@ -8,11 +8,14 @@ What no family understands is not touched: other commands, flags that change the
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..tokens import estimate
 from .family import Budget, FamilyPlan, ShownOutput, lines_of
 from .programs import FAMILY_OF
+
+if TYPE_CHECKING:
+    from ..files.handles import Sink
 
 _HELD = 1 << 20  # bytes of output that stay in memory; the rest goes to disk
 _LOOKED_AT = 64 << 20  # bytes that a family sees; of what follows only the lines are counted
@@ -20,16 +23,6 @@ _LINE = 64 << 10  # bytes of one line that a family sees
 _SMALLEST = 200  # tokens: enough to say how much there is and where
 _SHARE = 10  # one command gets a tenth of what the session has left
 _AROUND = 110  # tokens of the header and of the handle's line
-
-
-class Sink(Protocol):
-    """Where all of an output goes."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def finish(self) -> str: ...
-
-    def discard(self) -> None: ...
 
 
 def recognise(argv: list[str]) -> FamilyPlan | None:
@@ -61,7 +54,7 @@ class CondensedOutput(NamedTuple):
 class Envelope:
     """Takes a command's output piece by piece and gives its family the lines."""
 
-    def __init__(self, plan: FamilyPlan, open_sink: Callable[[], Sink | None]) -> None:
+    def __init__(self, plan: FamilyPlan, open_sink: "Callable[[], Sink | None]") -> None:
         self._plan, self._open_sink = plan, open_sink
         self._sink: Sink | None = None
         self._held = bytearray()

@@ -155,7 +155,7 @@ class PythonEngine:
         try:
             argv = [os.fsencode(word) for word in words]
             stdin = marshal.dumps((_program(python), order))
-            return self._sandbox.start(argv, cwd, stdin, (line.fileno(),), place.env, place.level)
+            return self._sandbox.start(argv, cwd, level=place.level, stdin=stdin, keep=(line.fileno(),), env=place.env)
         except OSError as exc:
             raise FeatureUnavailable(f"Python could not be started ({exc.strerror})") from None
         finally:

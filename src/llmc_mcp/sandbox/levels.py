@@ -5,10 +5,11 @@ import stat as stat_bits
 import tempfile
 
 from ..errors import BadArgs, FeatureUnavailable
-from ..files.off_limits import is_below, outermost
-from ..kernel import seccomp, syscalls
+from ..files.off_limits import outermost
+from ..kernel import landlock, seccomp, syscalls
 from ..kernel.exec_status import ExecStatus
 from ..kernel.scratch import Scratch
+from ..policy import is_below, is_below_any
 from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Launch, Level, Profile, pinned, place_of, user_name
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
@@ -93,26 +94,14 @@ class LandlockLevel:
         read_only = syscalls.READ_ONLY | syscalls.FS_EXECUTE
         read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
-        wanted: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *ground.read_only)]
-        wanted += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
-        wanted += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
-        wanted += [(path, read_write) for path in _DEVICES]
-        wanted.append(("/dev/tty", read_write | syscalls.FS_IOCTL_DEV))  # whatever terminal a program has; mostly none
-        wanted += [(path, syscalls.EVERYTHING) for path in (self._tmp, *ground.writable)]
-        rules = [(root.fd, syscalls.EVERYTHING, True) for root in ground.roots]
-        opened: list[int] = []
-        try:
-            for path, rights in wanted:
-                try:
-                    fd = os.open(path, syscalls.O_PATH | os.O_CLOEXEC)
-                except OSError:
-                    continue  # not every system has all of them
-                opened.append(fd)
-                rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
-            return syscalls.landlock_ruleset(rules, network=network)
-        finally:
-            for fd in opened:
-                os.close(fd)
+        allowed: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *ground.read_only)]
+        allowed += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
+        allowed += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
+        allowed += [(path, read_write) for path in _DEVICES]
+        allowed.append(("/dev/tty", read_write | syscalls.FS_IOCTL_DEV))  # whatever terminal a program has, if any
+        allowed += [(path, syscalls.EVERYTHING) for path in (self._tmp, *ground.writable)]
+        roots = [(root.fd, syscalls.EVERYTHING, True) for root in ground.roots]
+        return landlock.ruleset(((os.fsencode(path), rights) for path, rights in allowed), roots, network=network)
 
 
 def _need_filter() -> None:
@@ -286,7 +275,7 @@ def _proc_for_root() -> list[str]:
 
 
 def _covered(path: str, folders: list[str]) -> bool:
-    return any(is_below(path, folder) for folder in (*folders, "/usr"))
+    return is_below_any(path, (*folders, "/usr"))
 
 
 # --- off ---------------------------------------------------------------------------------------------

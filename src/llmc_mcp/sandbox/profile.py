@@ -10,10 +10,11 @@ from .. import PACKAGE_HOME
 from ..config.schema import Config
 from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
-from ..files.off_limits import homes, is_below, is_below_any, outermost, own_code, secrets, trail
+from ..files.off_limits import homes, outermost, own_code, secrets, trail
 from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
+from ..policy import is_below, is_below_any
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

@@ -71,14 +71,16 @@ class Sandbox:
         self,
         argv: list[bytes],
         cwd: int,
+        *,
+        level: Level | None = None,
         stdin: bytes | None = None,
         keep: tuple[int, ...] = (),
         env: Mapping[bytes, bytes] | None = None,
-        level: Level | None = None,
     ) -> Child:
-        """Start a command in the directory `cwd`; `keep` stay open in it, from the level's `free_fd` on.
+        """Start a command in the directory `cwd`, at the level in force or another one of this sandbox.
 
-        `env` comes on top of the environment that every command gets; `level` is one from `another`.
+        The descriptors in `keep` stay open in it, numbered from the level's `free_fd`; `env` is added to the
+        environment that every command gets.
         """
         launch = (level or self.level()).launch(argv, cwd)
         plan = launch.plan

@@ -11,7 +11,8 @@ from ..errors import FeatureUnavailable
 from ..tool import Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
-    from ..commands.runner import CommandCall, CommandResult, Sink
+    from ..commands.runner import CommandCall, CommandResult
+    from ..files.handles import Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
