@@ -14,6 +14,7 @@ from ..files.filesystem import Filesystem
 from ..kernel.child import ERR, OUT, Child
 from ..sandbox.profile import Level
 from ..sandbox.sandbox import Sandbox
+from ..tool import Gap
 from .allowlist import Programs
 from .protected_files import ProtectedFiles, ProtectedFileWatch
 
@@ -27,8 +28,8 @@ _MESSAGE_TAIL = 700  # characters of output that an error message repeats
 _OPERATORS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1", "2>", "|&"})
 _NETWORK_MISSED = re.compile(
     rb"(?i)could ?n.t resolve|temporary failure in name resolution|name or service not known|network is unreachable"
-    rb"|EAI_AGAIN|ENETUNREACH|ENOTFOUND|getaddrinfo|address family not supported|failed to establish a new connection"
-    rb"|could not connect to server|dns error|no route to host"
+    rb"|\b(?:EAI_AGAIN|ENETUNREACH|ENOTFOUND)\b|getaddrinfo|address family not supported"
+    rb"|failed to establish a new connection|could not connect to server|dns error|no route to host"
 )
 
 
@@ -56,6 +57,7 @@ class CommandResult(NamedTuple):
     handle: str | None
     sandbox: str
     warnings: list[str]
+    gaps: dict[str, Gap]  # by stream, where the middle of one is missing
 
     @property
     def signal(self) -> str | None:
@@ -194,10 +196,11 @@ class _Stream:
 
     def __init__(self) -> None:
         self.head = self._end = b""
-        self.total = 0
+        self.total = self._lines = 0
 
     def take(self, piece: bytes) -> None:
         self.total += len(piece)
+        self._lines += piece.count(b"\n")
         room = _HEAD - len(self.head)
         if room > 0:
             self.head += piece[:room]
@@ -211,11 +214,18 @@ class _Stream:
         return (self.head + self._end)[-_TAIL:]
 
     def text(self) -> str:
+        gap = self.gap()
+        if gap is None:
+            return (self.head + self._end).decode("utf-8", "replace")
+        return f"{self.head.decode('utf-8', 'replace')}\n{gap.mark}\n{self._end.decode('utf-8', 'replace')}"
+
+    def gap(self) -> Gap | None:
+        """What is missing between the beginning and the end."""
         dropped = self.total - len(self.head) - len(self._end)
         if not dropped:
-            return (self.head + self._end).decode("utf-8", "replace")
-        middle = f"\n… [{dropped:,} bytes left out] …\n"
-        return self.head.decode("utf-8", "replace") + middle + self._end.decode("utf-8", "replace")
+            return None
+        lines = self._lines - self.head.count(b"\n") - self._end.count(b"\n")
+        return Gap(f"… [{dropped:,} bytes left out] …", lines)
 
 
 class _KeptOutput:
@@ -263,4 +273,14 @@ class _KeptOutput:
         truncated = any(stream.total > _HEAD + _TAIL for stream in self.streams.values())
         if len(json.dumps(out)) + len(json.dumps(err)) <= self._call.room:
             self.discard()  # the reply says it all
-        return CommandResult(out, err, exit_code, duration_ms, truncated, self.finish(), level, warnings)
+        return CommandResult(
+            stdout=out,
+            stderr=err,
+            exit_code=exit_code,
+            duration_ms=duration_ms,
+            truncated=truncated,
+            handle=self.finish(),
+            sandbox=level,
+            warnings=warnings,
+            gaps={name: gap for name, stream in self.streams.items() if (gap := stream.gap()) is not None},
+        )

@@ -139,7 +139,9 @@ def _answer(done: "CommandResult") -> CommandOutput:
     meta = CommandMeta(
         done.duration_ms, done.truncated, done.handle, done.sandbox, done.signal, list(done.warnings) or None
     )
-    return CommandOutput(Streams(done.stdout, done.stderr, done.exit_code), meta)
+    streams = Streams(done.stdout, done.stderr, done.exit_code)
+    streams.gaps = done.gaps
+    return CommandOutput(streams, meta)
 
 
 def _limit_time(ctx: Context, seconds: float) -> float:
