@@ -22,7 +22,7 @@ from ..kernel.limits import ControlGroup
 from . import selftest
 from .git_identity import identity_file
 from .levels import find_bubblewrap, make_level
-from .profile import LEVELS, Level, Profile, SandboxSettings, covered_now, make_ground
+from .profile import LEVELS, Level, Profile, SandboxSettings, covered_now, make_profile
 
 _NOTHING_WEAKER = (
     "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
@@ -51,7 +51,7 @@ class Sandbox:
         self._launcher = self._own_launcher or launcher
         self._lock = threading.Lock()
         self._level: Level | None = None
-        self._ground: Profile | None = None
+        self._profile: Profile | None = None
         self._stamp: object = None
         self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
@@ -109,18 +109,18 @@ class Sandbox:
 
         With `read_only` nothing outside of that folder can be changed, and there is no network.
         """
-        name, ground = self.level().name, self._made_ground()
-        return make_level(name, _without_writing(ground) if read_only else ground)
+        name, profile = self.level().name, self._require_profile()
+        return make_level(name, _without_writing(profile) if read_only else profile)
 
     @property
     def user(self) -> tuple[int, int] | None:
         """Whom commands run as, if not as the server."""
-        return self._made_ground().user
+        return self._require_profile().user
 
-    def _made_ground(self) -> Profile:
-        if self._ground is None:
+    def _require_profile(self) -> Profile:
+        if self._profile is None:
             raise self._unavailable()
-        return self._ground
+        return self._profile
 
     @property
     def launcher(self) -> Launcher:
@@ -188,17 +188,17 @@ class Sandbox:
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
         self._stamp = self._now()
         try:
-            ground = make_ground(self._settings, self._roots, self._data_dir)
+            profile = make_profile(self._settings, self._roots, self._data_dir)
             if self._roots:  # without them there is nothing to commit
-                ground = ground._replace(git_config=identity_file(self._launcher, ground))
-            self._ground = ground
+                profile = profile._replace(git_config=identity_file(self._launcher, profile))
+            self._profile = profile
         except LlmcError as exc:
             report.reasons["every level"] = _why(exc)
             self._report = report
             return
-        for name in self._order(ground):
+        for name in self._order(profile):
             try:
-                self._level = self._verified(name, ground, report)
+                self._level = self._verified(name, profile, report)
             except ResourceBusy as exc:  # it may hold, so nothing weaker is tried
                 self._untested = exc
                 report.reasons[name] = _why(exc)
@@ -213,22 +213,22 @@ class Sandbox:
             break
         self._report = report
 
-    def _order(self, ground: Profile) -> tuple[str, ...]:
+    def _order(self, profile: Profile) -> tuple[str, ...]:
         """The levels to try, the strongest first."""
         wanted = self._settings.level
         if wanted != "auto":
             return () if wanted == "read_only" else (wanted,)
-        if not self._held and selftest.held_before("workspace", ground, self._data_dir):
+        if not self._held and selftest.held_before("workspace", profile, self._data_dir):
             self._held = "workspace"
         return (self._held,) if self._held else ("workspace", "landlock")
 
-    def _verified(self, name: str, ground: Profile, report: SandboxReport) -> Level:
+    def _verified(self, name: str, profile: Profile, report: SandboxReport) -> Level:
         if name != "off":
-            outcome = selftest.run(self._launcher, name, ground, self._data_dir)
+            outcome = selftest.run(self._launcher, name, profile, self._data_dir)
             report.held[name], report.not_held[name] = outcome.held, outcome.not_held
             if broken := outcome.broken(name, network=self._settings.network):
                 raise FeatureUnavailable(f"its self-test failed: {', '.join(broken)}")
-        return make_level(name, ground)
+        return make_level(name, profile)
 
     def _unavailable(self) -> FeatureUnavailable:
         reasons = self._report.reasons if self._report else {}
@@ -239,10 +239,10 @@ class Sandbox:
         )
 
 
-def _without_writing(ground: Profile) -> Profile:
-    readable = (*ground.read_only, *ground.writable, *(os.fsdecode(root.real) for root in ground.roots))
-    settings = ground.settings._replace(network=False)
-    return ground._replace(settings=settings, roots=(), writable=(), read_only=readable)
+def _without_writing(profile: Profile) -> Profile:
+    readable = (*profile.read_only, *profile.writable, *(os.fsdecode(root.real) for root in profile.roots))
+    settings = profile.settings._replace(network=False)
+    return profile._replace(settings=settings, roots=(), writable=(), read_only=readable)
 
 
 def _why(exc: LlmcError) -> str:
