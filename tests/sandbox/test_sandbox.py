@@ -155,10 +155,10 @@ def test_b18_a_bubblewrap_that_fails_is_not_trusted(
 _REPORT = """
 import os, sys
 from llmc_mcp.files.filesystem import Filesystem
-from llmc_mcp.sandbox.profile import Settings
+from llmc_mcp.sandbox.profile import SandboxSettings
 from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.sandbox.sandbox import Sandbox
-report = Sandbox(Launcher(), Settings(), tuple(Filesystem([sys.argv[1]]).roots), sys.argv[2]).report()
+report = Sandbox(Launcher(), SandboxSettings(), tuple(Filesystem([sys.argv[1]]).roots), sys.argv[2]).report()
 print(report.level, report.reasons, "as process", os.getpid())
 """
 

@@ -34,7 +34,7 @@ from .runner import encoded
 
 _ROWS = 40
 _EXITED_KEPT = 16  # of one session, for what they printed last
-_ASKED_S, _HUNG_UP_S, _KILLED_S = 0.3, 2.0, 10.0  # how long an end may take: asked for, hung up, killed
+_SIGNAL_S, _HANGUP_S, _KILL_S = 0.3, 2.0, 10.0  # how long an end may take after each
 
 # A program that has its own line editor is told that the terminal is too simple for it: what it prints is then text.
 _ENVIRONMENT = {
@@ -138,16 +138,16 @@ class TerminalSessions:
         columns: int,
         wait_s: float,
         check: Check,
-        told: Mapping[bytes, bytes] | None = None,
+        server_env: Mapping[bytes, bytes] | None = None,
     ) -> tuple[str, int, Turn]:
         """Start a program and wait for its first turn; returns its id, its pid and what it printed.
 
-        `env` is what the caller asks for, `told` what the server itself adds.
+        `env` is what the caller asks for, `server_env` what the server itself adds.
         """
         self._refuse_variables(env)
         entry = self._reserve(owner, " ".join(argv))
         try:
-            variables = {**_encoded_env(env), **(told or {})}
+            variables = {**_encoded_env(env), **(server_env or {})}
             entry.conversation, status = self._converse(entry, argv, cwd, variables, columns)
             with closing(status) if status is not None else nullcontext():
                 entry.pid = entry.conversation.pid
@@ -257,15 +257,15 @@ class TerminalSessions:
             return entry.report(conversation.turn(seconds, check, for_output=True))
 
     def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> tuple[int, str, tuple[str, ...]]:
-        """End a program and forget it: asked first, then hung up on, then made to.
+        """End a program and forget it: by the given signal, then SIGHUP, then SIGKILL.
 
         Returns the exit code, the last output and what to warn of.
         """
         with self._using(owner, proc_id) as (entry, conversation):
             for signal_number, seconds in (
-                (number, _ASKED_S),
-                (signal.SIGHUP, _HUNG_UP_S),
-                (signal.SIGKILL, _KILLED_S),
+                (number, _SIGNAL_S),
+                (signal.SIGHUP, _HANGUP_S),
+                (signal.SIGKILL, _KILL_S),
             ):
                 if conversation.exit_code is None and conversation.signal(signal_number):
                     conversation.ends_within(seconds, check)
@@ -333,7 +333,7 @@ class TerminalSessions:
             entry.conversation.signal(signal.SIGKILL)
 
     def _tidy(self) -> float:
-        """End and forget what nobody asked about for too long; returns how many seconds that can wait."""
+        """End and forget programs that have been idle for too long; returns how many seconds that can wait."""
         now = time.monotonic()
         with self._lock:
             idle = {entry: now - entry.used_at for entry in self._entries.values() if not entry.busy}

@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 class Counter:
-    """RLIMIT_NPROC counts all of a user's processes, so the limit has to stand above those he has already."""
+    """RLIMIT_NPROC counts all of a user's processes, so the limit has to stand above those that run already."""
 
     def __init__(self, uid: int) -> None:
         self._uid = uid
@@ -185,6 +185,6 @@ def limit_own_memory(memory: int = OWN_MEMORY) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def ran_out_of_memory(exit_code: int | None, said: bytes) -> bool:
+def ran_out_of_memory(exit_code: int | None, stderr: bytes) -> bool:
     """Whether a program in Rust, such as ripgrep, ended because it reached that limit."""
-    return exit_code == -signal.SIGABRT and b"memory allocation" in said
+    return exit_code == -signal.SIGABRT and b"memory allocation" in stderr

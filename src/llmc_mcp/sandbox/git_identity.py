@@ -16,13 +16,13 @@ from ..kernel.limits import own_plan
 from .profile import SYSTEM_PATH, Profile
 
 _ASKED = ["config", "--global", "--includes", "--null", "--get-regexp", r"^user\.(name|email)$"]
-_PASSED_ON = ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL")  # where the server's user has his configuration
+_PASSED_ON = ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL")  # where the configuration of the server's user may be
 _PATIENCE_S = 5.0
 _MAX = 200  # characters
 
 
 def identity_file(launcher: Launcher, profile: Profile) -> bytes:
-    """A git configuration file with the user's name and address; empty where he has none, or there is no git."""
+    """A git configuration file with the user's name and address; empty without either, or without git."""
     program = shutil.which("git", path=":".join(SYSTEM_PATH))
     if program is None:
         return b""

@@ -1,4 +1,4 @@
-"""What a sandbox stands on: the operator's settings, and the folders, users and limits they mean on this machine."""
+"""What a sandbox is built from: the operator's settings, and the folders, users and limits they mean here."""
 
 import os
 import pwd
@@ -56,7 +56,7 @@ def settings_from(config: Config) -> SandboxSettings:
 
 
 class Launch(NamedTuple):
-    """A command as the launcher takes it. `fds` and `status` are made for this one start; who starts it closes them."""
+    """A command as the launcher takes it. `fds` and `status` are made for this one start; the caller closes them."""
 
     argv: list[bytes]
     env: dict[bytes, bytes]
@@ -185,7 +185,7 @@ def pinned(profile: Profile) -> dict[str, bool]:
         path = folder
         for part in own[len(folder) :].strip("/").split("/"):
             path = os.path.join(path, part)
-            # Where the user of commands has no way into, he needs none: the whole of it is kept.
+            # A folder that the user of commands can't enter is kept as a whole.
             pins[path] = pins.get(path, False) or path == own or not reachable(path, profile.user)
             if pins[path]:
                 break

@@ -6,7 +6,7 @@ their names can still be seen and their modes changed. `off` is for an operator 
 No level is taken on trust: each passes a self-test here, on this machine, before the first command (`selftest`).
 
 `auto` chooses once. What was seen to hold is never exchanged for less until the machine is started again: whoever
-could make the stronger level fail, or its test take too long, would choose his own walls.
+could make the stronger level fail, or its test take too long, would choose their own walls.
 """
 
 import os
@@ -105,7 +105,7 @@ class Sandbox:
                 os.close(fd)
 
     def another(self, *, read_only: bool = False) -> Level:
-        """A level like the one in force, with a temporary folder of its own; who asks for it closes it.
+        """A level like the one in force, with a temporary folder of its own; the caller closes it.
 
         With `read_only` nothing outside of that folder can be changed, and there is no network.
         """
@@ -137,11 +137,11 @@ class Sandbox:
             hint="llmc doctor tells what is missing.",
         )
 
-    def not_executed(self, word: str, said: bytes) -> LlmcError:
-        """Why a command never ran; `said` is bubblewrap's, since nobody else was there to print anything."""
-        message = said.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
+    def not_executed(self, program: str, stderr: bytes) -> LlmcError:
+        """Why a command never ran; `stderr` is bubblewrap's own, since nothing else ran."""
+        message = stderr.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
         if message.startswith("execvp"):
-            return NotFound(f"{word}: can't be executed ({message.rpartition(': ')[2]})")
+            return NotFound(f"{program}: can't be executed ({message.rpartition(': ')[2]})")
         if message.startswith("Can't chdir"):
             return NotFound("the working directory is gone")
         return self.broke(message)
@@ -152,7 +152,7 @@ class Sandbox:
         return bool(self._held)
 
     def report(self) -> SandboxReport:
-        """What `llmc doctor` and `health` tell."""
+        """What `llmc doctor` and `health` report."""
         with self._lock:
             if self._report is None or self._untested is not None:
                 self._choose()
@@ -181,10 +181,10 @@ class Sandbox:
         self._level = self._report = self._untested = None
 
     def _choose(self) -> None:
-        wanted = self._settings.level
+        setting = self._settings.level
         report = SandboxReport("", {}, {}, {})
         self._untested = None
-        if wanted == "read_only":
+        if setting == "read_only":
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
         self._stamp = self._now()
         try:
@@ -215,9 +215,9 @@ class Sandbox:
 
     def _order(self, profile: Profile) -> tuple[str, ...]:
         """The levels to try, the strongest first."""
-        wanted = self._settings.level
-        if wanted != "auto":
-            return () if wanted == "read_only" else (wanted,)
+        setting = self._settings.level
+        if setting != "auto":
+            return () if setting == "read_only" else (setting,)
         if not self._held and selftest.held_before("workspace", profile, self._data_dir):
             self._held = "workspace"
         return (self._held,) if self._held else ("workspace", "landlock")
@@ -232,9 +232,9 @@ class Sandbox:
 
     def _unavailable(self) -> FeatureUnavailable:
         reasons = self._report.reasons if self._report else {}
-        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         return FeatureUnavailable(
-            f"commands are not available, because nothing would confine them. {told}",
+            f"commands are not available, because nothing would confine them. {why}",
             hint="llmc doctor tells what is missing and how to get it.",
         )
 

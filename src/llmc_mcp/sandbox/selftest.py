@@ -104,8 +104,8 @@ def _try(launcher: Launcher, name: str, profile: "Profile", base: str) -> ProbeO
     try:
         level = make_level(name, profile._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
         try:
-            told = {**facts, **ports, **_who_we_are()}
-            succeeded = _inside(launcher, level.launch, interpreter(profile.user), told, root_fd)
+            facts_inside = {**facts, **ports, **_who_we_are()}
+            succeeded = _inside(launcher, level.launch, interpreter(profile.user), facts_inside, root_fd)
         finally:
             level.close()
         # Inside a network namespace a message may be sent and go nowhere: only what arrives here has got out.
@@ -127,7 +127,7 @@ def _lay_out(base: str, profile: "Profile") -> dict[str, str]:
             file.write("secret")
     os.chmod(os.path.join(outside, "mode"), 0o640)
     if profile.user is not None:
-        os.chmod(base, 0o711)  # noqa: S103 - the other user has to get to his own folders below
+        os.chmod(base, 0o711)  # noqa: S103 - the other user has to reach the folders below
         for path in (root, outside, os.path.join(outside, "secret"), os.path.join(outside, "mode")):
             os.chown(path, *profile.user)
     return {"root": root, "outside": outside, "abstract": f"llmc-selftest-{os.urandom(8).hex()}"}
@@ -264,9 +264,9 @@ def _surroundings(profile: "Profile") -> list[object]:
 
 def walls() -> list[str]:
     """What a container or a service manager has put around this process, and may put up differently next time."""
-    told = ("NoNewPrivs:", "Seccomp:", "Seccomp_filters:", "CapBnd:", "CapEff:")
+    fields = ("NoNewPrivs:", "Seccomp:", "Seccomp_filters:", "CapBnd:", "CapEff:")
     with open("/proc/self/status") as file:
-        found = [line.split()[1] for line in file if line.startswith(told)]
+        found = [line.split()[1] for line in file if line.startswith(fields)]
     with open("/proc/self/mountinfo") as file:
         points = [line.split()[4] for line in file]
     return [*found, *sorted(point for point in points if point.startswith("/proc/"))]
