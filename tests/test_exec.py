@@ -308,3 +308,19 @@ def test_a_collection_error_is_an_error(project: Workspace, tmp_path: Path) -> N
     report = run_pytest(project, tmp_path).meta
     assert report["errors"] == 1
     assert report["failures"][0]["message"]
+
+
+def test_a_missing_file_is_not_blamed_on_the_network(shell: Client) -> None:
+    code = "import sys; sys.exit(\"FileNotFoundError: [Errno 2] No such file or directory: 'x'\")"
+    reply = shell.call("run_cmd", command=["python3", "-c", code])
+    assert reply.meta["exit_code"] == 1
+    assert "warnings" not in reply.meta
+    missed = shell.call("run_cmd", command=["sh", "-c", "echo 'getaddrinfo ENOTFOUND example.org' >&2; exit 1"])
+    assert "Network is off" in str(missed.meta["warnings"])
+
+
+def test_a_long_output_says_how_many_lines_are_really_left_out(shell: Client) -> None:
+    reply = shell.call("run_cmd", command="seq 100000")
+    lines = reply.body.splitlines()
+    (mark,) = [line for line in lines if "lines left out" in line]
+    assert int("".join(filter(str.isdigit, mark))) == 100_000 - (len(lines) - 1)

@@ -145,7 +145,8 @@ class App:
 
     @engine()
     def shell(self) -> "CommandRunner":
-        from .commands.runner import CommandRunner, programs_from
+        from .commands.allowlist import programs_from
+        from .commands.runner import CommandRunner
 
         return CommandRunner(self.sandbox, self.files, programs_from(self.config, tuple(self.files.roots)))
 

@@ -1,4 +1,4 @@
-"""File names that the file and search tools refuse.
+"""File names that the file and search tools refuse, and what counts as inside a folder.
 
 Secret names (`.env`, private keys …) are never read, protected names (`.git`, `.mcp.json` …) never written.
 A pattern is a shell glob: one without a slash is about a file's own name, one with a slash about the end of its path.
@@ -74,6 +74,16 @@ def folders_above(patterns: Iterable[str]) -> list[str]:
             found[head] = None
             head = head.rpartition("/")[0]
     return list(found)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies in it; both are real paths. The only definition of that in the package."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def is_below_any(path: str, folders: Iterable[str]) -> bool:
+    """Whether one of the folders is `path` or holds it."""
+    return any(is_below(path, folder) for folder in folders)
 
 
 def watchable(patterns: Iterable[str]) -> tuple[list[str], list[str]]:

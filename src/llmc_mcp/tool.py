@@ -6,8 +6,8 @@
 Nothing about a tool is written anywhere else.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -76,12 +76,22 @@ class Row(msgspec.Struct, omit_defaults=True):
     numbered_from: ClassVar[str] = ""
 
 
-class Streams(msgspec.Struct):
+class Gap(NamedTuple):
+    """A text lacks its middle: the line that stands in its place, and how many ends of lines went with it."""
+
+    mark: str
+    lines: int
+
+
+class Streams(msgspec.Struct, dict=True):
     """A body of two texts: what a command printed. Too long, each keeps its beginning and its end."""
 
     stdout: str
     stderr: str
     exit_code: int
+
+    def __post_init__(self) -> None:
+        self.gaps: Mapping[str, Gap] = {}  # by stream; no field, so it is not sent
 
 
 def as_payload(body: object) -> bytes:

@@ -289,7 +289,7 @@ def test_where_commands_are_not_confined_nothing_runs() -> None:
 
 
 def test_a_sandbox_that_fails_its_test_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_level(name: str, ground: object) -> Any:
+    def no_level(name: str, profile: object) -> Any:
         raise FeatureUnavailable(f"{name} is broken")
 
     monkeypatch.setattr(sandbox, "make_level", no_level)

@@ -15,7 +15,7 @@ import pytest
 
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.kernel.child import Child
-from llmc_mcp.kernel.launcher import Launcher, RunningChild, last_word
+from llmc_mcp.kernel.launcher import Launcher, RunningChild, next_report
 
 from ..support.client import PATIENCE
 from ..support.workspace import SECRET, Workspace, require
@@ -197,8 +197,8 @@ def test_a_signal_to_a_command_that_is_just_ending_costs_neither_its_exit_code_n
         with theirs:
             ours.send(b"\x09")  # a signal that the supervisor never read …
             theirs.send((7).to_bytes(4, "little"))  # … because it had told its outcome and left
-        assert last_word(ours) == (7).to_bytes(4, "little")
-        assert last_word(ours) == b""
+        assert next_report(ours) == (7).to_bytes(4, "little")
+        assert next_report(ours) == b""
 
 
 def test_closing_ends_every_child_and_the_launcher() -> None:

@@ -197,7 +197,7 @@ def test_the_first_process_of_a_container_is_not_mistaken_for_the_first_one_insi
 def test_b20_a_sandbox_that_lets_a_probe_through_is_refused(
     make: Make, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "make_level", lambda name, ground: OffLevel(ground))  # pyright: ignore
+    monkeypatch.setattr(levels, "make_level", lambda name, profile: OffLevel(profile))  # pyright: ignore
     box = make()
     with pytest.raises(FeatureUnavailable, match=r"self-test failed.*write_outside.*read_outside"):
         box.level()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp.commands.runner import Programs
+from llmc_mcp.commands.allowlist import Programs
 from llmc_mcp.errors import CommandNotAllowed, FeatureUnavailable, PermissionDenied, ResourceBusy
 from llmc_mcp.files.filesystem import Filesystem
 from llmc_mcp.kernel.launcher import Launcher

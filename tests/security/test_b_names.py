@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.commands.watched_files import Watcher
+from llmc_mcp.commands.protected_files import ProtectedFiles
 from llmc_mcp.files.filesystem import Access, Filesystem
 
 from ..support.client import Client
@@ -102,7 +102,7 @@ def test_b28_an_interactive_program_reports_when_it_is_read_and_when_it_ends(tal
 
 
 def test_b28_the_list_that_is_watched_is_the_operators(workspace: Workspace) -> None:
-    watch = Watcher(Filesystem([str(workspace.root)], Access(protected_names=("deploy/*", "*.lock")))).watch(
+    watch = ProtectedFiles(Filesystem([str(workspace.root)], Access(protected_names=("deploy/*", "*.lock")))).watch(
         directory := os.open(workspace.root, os.O_RDONLY)
     )
     os.close(directory)

@@ -12,6 +12,7 @@ from ..command_line import JSON, Arguments, Command, Flag, Positional, UsageErro
 from ..config.load import load
 from ..config.schema import data_directory
 from ..errors import NotFound
+from ..policy import is_below
 from ..printing import print_json, print_line
 from ..store.sqlite import Store
 from ..visible import visible
@@ -35,7 +36,7 @@ def _app(changes: Sequence[Change]) -> App:
 
 def _here(change: Change) -> bool:
     here = os.path.realpath(os.getcwd())
-    return any(path == here or path.startswith(here.rstrip("/") + "/") for path in map(path_of, change.effects))
+    return any(is_below(path, here) for path in map(path_of, change.effects))
 
 
 # --- changes ---------------------------------------------------------------------------------------

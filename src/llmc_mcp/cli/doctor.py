@@ -12,7 +12,7 @@ from ..app import App
 from ..command_line import JSON, Arguments, declare
 from ..config.load import LoadedConfig, load
 from ..errors import LlmcError
-from ..files.off_limits import is_below_any
+from ..policy import is_below_any
 
 _ABOUT = """\
 What this machine offers the server, from the kernel up: how files, searches and commands are confined, which attempts\

@@ -1,4 +1,4 @@
-"""Who last changed a file: one question to git, with fixed arguments, in a sandbox in which nothing can be changed.
+"""Who last changed a file: one run of git, with fixed arguments, in a sandbox in which nothing can be changed.
 
 A repository's own configuration can name programs that git starts: for a signature, a hook, a page, a difference, and
 for an object that is missing where the repository calls itself a part of another. Reading must not start any of them,
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..errors import Cancelled, LlmcError, Timeout
 from ..files.filesystem import Root
 from ..sandbox.sandbox import Sandbox
-from .runner import Programs
+from .allowlist import Programs
 
 _PATIENCE_S = 3.0
 _MOST = 2_000  # bytes of the answer
@@ -56,14 +56,14 @@ def last_commit(sandbox: Sandbox, programs: Programs, root: Root, path: bytes, c
 
     try:
         git = os.fsencode(programs.locate("git", "/"))
-        return _asked(sandbox, [git, *argv], root, in_time)
+        return _run_git(sandbox, [git, *argv], root, in_time)
     except (Cancelled, Timeout):
-        raise  # the call is over, not only this question
+        raise  # the call is over, not only this run
     except (LlmcError, OSError, _TooLate):
         return None
 
 
-def _asked(sandbox: Sandbox, argv: list[bytes], root: Root, check: Callable[[], None]) -> str | None:
+def _run_git(sandbox: Sandbox, argv: list[bytes], root: Root, check: Callable[[], None]) -> str | None:
     said = b""
     level = sandbox.another(read_only=True)
     try:

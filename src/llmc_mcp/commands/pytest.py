@@ -68,10 +68,13 @@ class PytestRunner:
         """Run the tests in `path` (all by default)."""
         report = os.memfd_create("junit")
         try:
-            target = f"/proc/self/fd/{self._sandbox.level().free_fd}"
+            level = self._sandbox.level()
+            target = f"/proc/self/fd/{level.free_fd}"
             argv = [self._python(), "-m", "pytest", "-q", "--color=no", f"--junit-xml={target}"]
             argv += ["-o", "junit_family=xunit1", *args, *self._target(path)]
-            done = self._shell.run_command(argv, timeout_sec=timeout_sec, call=call, listed=False, keep=(report,))
+            done = self._shell.run_command(
+                argv, timeout_sec=timeout_sec, call=call, listed=False, keep=(report,), level=level
+            )
             size = os.fstat(report).st_size
             if size > MAX_REPORT:
                 raise OutputTooLarge(f"pytest's report has {size:,} bytes; {_said(done)}", hint=_where(done))

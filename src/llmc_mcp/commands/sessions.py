@@ -26,14 +26,15 @@ from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ConfinementError, Launcher, RunningChild
 from ..sandbox.profile import SYSTEM_PATH
 from ..sandbox.sandbox import Sandbox
+from .allowlist import Programs
 from .conversation import Check, Conversation, Turn, open_terminal
+from .protected_files import ProtectedFiles, ProtectedFileWatch
 from .pump import Pump
-from .runner import Programs
-from .watched_files import Watch, Watcher
+from .runner import encoded
 
 _ROWS = 40
 _EXITED_KEPT = 16  # of one session, for what they printed last
-_ASKED_S, _HUNG_UP_S, _KILLED_S = 0.3, 2.0, 10.0  # how long an end may take: asked for, hung up, killed
+_SIGNAL_S, _HANGUP_S, _KILL_S = 0.3, 2.0, 10.0  # how long an end may take after each
 
 # A program that has its own line editor is told that the terminal is too simple for it: what it prints is then text.
 _ENVIRONMENT = {
@@ -101,7 +102,7 @@ class _Entry:
         self.busy = 1  # calls under way
         self.pid = 0
         self.conversation: Conversation | None = None
-        self.watch: Watch | None = None
+        self.watch: ProtectedFileWatch | None = None
 
     def report(self, turn: Turn) -> Turn:
         """A turn with what changed since the last one."""
@@ -120,7 +121,7 @@ class TerminalSessions:
 
     def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: SessionLimits) -> None:
         self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
-        self._watcher = Watcher(files)
+        self._protected = ProtectedFiles(files)
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._pump: Pump | None = None
@@ -137,16 +138,16 @@ class TerminalSessions:
         columns: int,
         wait_s: float,
         check: Check,
-        told: Mapping[bytes, bytes] | None = None,
+        server_env: Mapping[bytes, bytes] | None = None,
     ) -> tuple[str, int, Turn]:
         """Start a program and wait for its first turn; returns its id, its pid and what it printed.
 
-        `env` is what the caller asks for, `told` what the server itself adds.
+        `env` is what the caller asks for, `server_env` what the server itself adds.
         """
         self._refuse_variables(env)
         entry = self._reserve(owner, " ".join(argv))
         try:
-            variables = {**_encoded_env(env), **(told or {})}
+            variables = {**_encoded_env(env), **(server_env or {})}
             entry.conversation, status = self._converse(entry, argv, cwd, variables, columns)
             with closing(status) if status is not None else nullcontext():
                 entry.pid = entry.conversation.pid
@@ -195,11 +196,11 @@ class TerminalSessions:
     ) -> tuple[Conversation, ExecStatus | None]:
         directory = self._files.open_dir(self._files.locate(cwd or "."))
         try:
-            entry.watch = self._watcher.watch(directory)
+            entry.watch = self._protected.watch(directory)
             path = self._programs.find(argv[0], os.readlink(f"/proc/self/fd/{directory}"))
             terminal = open_terminal(columns, _ROWS)
             try:
-                launcher, child, status = self._launch(_encoded([path, *argv[1:]]), directory, env, terminal.slave)
+                launcher, child, status = self._launch(encoded([path, *argv[1:]]), directory, env, terminal.slave)
             except BaseException:
                 os.close(terminal.master)
                 os.close(terminal.slave)
@@ -256,15 +257,15 @@ class TerminalSessions:
             return entry.report(conversation.turn(seconds, check, for_output=True))
 
     def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> tuple[int, str, tuple[str, ...]]:
-        """End a program and forget it: asked first, then hung up on, then made to.
+        """End a program and forget it: by the given signal, then SIGHUP, then SIGKILL.
 
         Returns the exit code, the last output and what to warn of.
         """
         with self._using(owner, proc_id) as (entry, conversation):
             for signal_number, seconds in (
-                (number, _ASKED_S),
-                (signal.SIGHUP, _HUNG_UP_S),
-                (signal.SIGKILL, _KILLED_S),
+                (number, _SIGNAL_S),
+                (signal.SIGHUP, _HANGUP_S),
+                (signal.SIGKILL, _KILL_S),
             ):
                 if conversation.exit_code is None and conversation.signal(signal_number):
                     conversation.ends_within(seconds, check)
@@ -332,7 +333,7 @@ class TerminalSessions:
             entry.conversation.signal(signal.SIGKILL)
 
     def _tidy(self) -> float:
-        """End and forget what nobody asked about for too long; returns how many seconds that can wait."""
+        """End and forget programs that have been idle for too long; returns how many seconds that can wait."""
         now = time.monotonic()
         with self._lock:
             idle = {entry: now - entry.used_at for entry in self._entries.values() if not entry.busy}
@@ -367,13 +368,6 @@ def _claim() -> list[bytes]:
     return [os.fsencode(word) for word in words]
 
 
-def _encoded(words: list[str]) -> list[bytes]:
-    try:
-        return [os.fsencode(word) for word in words]
-    except UnicodeEncodeError:
-        raise BadArgs("the command is not valid Unicode (lone surrogate)") from None
-
-
 def _encoded_env(env: dict[str, str]) -> dict[bytes, bytes]:
     variables = {**_ENVIRONMENT, **env}
-    return dict(zip(_encoded(list(variables)), _encoded(list(variables.values())), strict=True))
+    return dict(zip(encoded(list(variables)), encoded(list(variables.values())), strict=True))

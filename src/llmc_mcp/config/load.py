@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, cast, get_origin
 
 import msgspec
 
+from ..policy import is_below, is_below_any
 from .schema import Config, SettingKey, data_directory, find_key, get_key, keys, put_key, sections
-from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, lies_in, one_line
+from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, one_line
 
 FILE_NAME = "llmc.toml"
 _ENV = "LLMC_MCP_"
@@ -234,7 +235,7 @@ def _granted(key: SettingKey, base: Any, asked: Any, roots: list[str]) -> Any:
         case "stricter":
             return min(base, asked, key=key.choices.index)
         case "beneath":
-            return tuple(path for path in asked if any(lies_in(path, root) for root in roots)) or base
+            return tuple(path for path in asked if is_below_any(path, roots)) or base
         case _:
             return base
 
@@ -472,7 +473,7 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
 
 
 def _is_broad(root: str) -> bool:
-    return bool(root) and lies_in(os.path.realpath(os.path.expanduser("~")), os.path.realpath(root))
+    return bool(root) and is_below(os.path.realpath(os.path.expanduser("~")), os.path.realpath(root))
 
 
 def _what_is_broad(root: str) -> str:

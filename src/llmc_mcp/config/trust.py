@@ -6,6 +6,7 @@ import stat
 import msgspec
 
 from ..errors import InvalidArgument
+from ..policy import is_below
 
 PINS = "trusted.json"
 MAX_FILE_BYTES = 1 << 20
@@ -34,7 +35,7 @@ def is_pinned(path: str, content: bytes, data_dir: str) -> bool:
 
 def pin(path: str, content: bytes, data_dir: str) -> str:
     """Trust a file as it is now; returns the hash."""
-    if lies_in(os.path.realpath(data_dir), os.path.dirname(_pin_name(path))):
+    if is_below(os.path.realpath(data_dir), os.path.dirname(_pin_name(path))):
         raise ConfigError(
             f"the data directory {data_dir} lies in the workspace, whose files may be anybody's:"
             " set LLMC_DATA_DIR to another folder, or start the server with --config"
@@ -56,7 +57,7 @@ def unpin(path: str, data_dir: str) -> bool:
 
 def read_pins(data_dir: str, path: str) -> dict[str, str]:
     """Path → sha256; empty unless the list is writable by us alone and lies outside the workspace of `path`."""
-    if lies_in(os.path.realpath(data_dir), os.path.dirname(_pin_name(path))):
+    if is_below(os.path.realpath(data_dir), os.path.dirname(_pin_name(path))):
         return {}
     try:
         fd = os.open(os.path.join(data_dir, PINS), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -99,8 +100,3 @@ def _pin_name(path: str) -> str:
     """A file's path with its folder resolved; the file itself may be a link, since its content is pinned."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(folder), name)
-
-
-def lies_in(path: str, folder: str) -> bool:
-    """Whether an absolute path is a folder or below it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

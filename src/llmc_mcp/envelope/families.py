@@ -8,11 +8,14 @@ understands (other commands, flags that change the format, binary data) is not t
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..tokens import estimate
 from .family import Budget, FamilyPlan, ShownOutput, lines_of
 from .programs import FAMILY_OF
+
+if TYPE_CHECKING:
+    from ..files.handles import Sink
 
 _HELD = 1 << 20  # bytes of output in memory; the rest goes to disk
 _LOOKED_AT = 64 << 20  # bytes that a family parses; after that, only lines are counted
@@ -20,16 +23,6 @@ _LINE = 64 << 10  # bytes of one line that a family sees
 _SMALLEST = 200  # tokens: enough for counts and places
 _SHARE = 10  # one command gets a tenth of the session's remaining budget
 _AROUND = 110  # tokens of the header and the handle's line
-
-
-class Sink(Protocol):
-    """A destination for the whole output."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def finish(self) -> str: ...
-
-    def discard(self) -> None: ...
 
 
 def recognise(argv: list[str]) -> FamilyPlan | None:
@@ -61,7 +54,7 @@ class CondensedOutput(NamedTuple):
 class Envelope:
     """Consumes a command's output piece by piece and feeds its family whole lines."""
 
-    def __init__(self, plan: FamilyPlan, open_sink: Callable[[], Sink | None]) -> None:
+    def __init__(self, plan: FamilyPlan, open_sink: "Callable[[], Sink | None]") -> None:
         self._plan, self._open_sink = plan, open_sink
         self._sink: Sink | None = None
         self._held = bytearray()

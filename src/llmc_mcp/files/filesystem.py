@@ -23,9 +23,8 @@ from ..errors import (
     from_oserror,
 )
 from ..kernel import syscalls
-from ..policy import NameRules, folders_above, name_rules, refuse_protected, refuse_secret
+from ..policy import NameRules, folders_above, is_below, name_rules, refuse_protected, refuse_secret
 from . import names, off_limits
-from .off_limits import is_below
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS
 _MAX_LINKS = 40  # the kernel's own limit

@@ -14,7 +14,7 @@ import sqlite3
 import time
 from array import array
 from bisect import bisect_right
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -271,6 +271,18 @@ class Handles:
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
+
+
+class Sink(Protocol):
+    """Where all of a command's output goes when it is more than a reply can hold."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self) -> str:
+        """Keep what was written; returns the handle to read it by."""
+        ...
+
+    def discard(self) -> None: ...
 
 
 class Spool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .. import PACKAGE_HOME
+from ..policy import is_below, is_below_any
 
 _SECRETS = (
     ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config", ".netrc", ".pgpass", ".pypirc", ".npmrc",
@@ -44,7 +45,7 @@ def forget_unneeded_imports(roots: Iterable[str]) -> None:
 
     def stays(entry: str) -> bool:
         real = os.path.realpath(entry)
-        if real in needed or any(is_below(real, os.path.realpath(path)) for path in (sys.prefix, sys.base_prefix)):
+        if real in needed or is_below_any(real, map(os.path.realpath, (sys.prefix, sys.base_prefix))):
             return True
         return not any(is_below(real, folder) or is_below(folder, real) for folder in folders)
 
@@ -88,16 +89,6 @@ def trail(path: str) -> list[str]:
         else:
             done = here
     return [*links, done]
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or is inside it; both are real paths."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def is_below_any(path: str, folders: Iterable[str]) -> bool:
-    """Whether one of the folders is `path` or contains it."""
-    return any(is_below(path, folder) for folder in folders)
 
 
 def outermost(paths: Iterable[str]) -> list[str]:

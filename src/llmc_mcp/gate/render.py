@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..tool import Image, Result, Row, Streams
+from ..tool import Gap, Image, Result, Row, Streams
 
 _SAID_BY_BODY_BYTES = "length"
 _SAID_ONLY_IF_TRUE = frozenset({"truncated", "stale"})
@@ -84,11 +84,11 @@ def _fit_streams(result: Result, body: Streams, limit: int, lean: bool, first_ro
         result.cut(0)
         room //= 2
     err_room = min(err_size, max(room // 2, room - out_size))
-    body.stderr = _both_ends(err, err_room, lean)
-    body.stdout = _both_ends(out, room - err_room, lean)
+    body.stderr = _both_ends(err, err_room, lean, body.gaps.get("stderr"))
+    body.stdout = _both_ends(out, room - err_room, lean, body.gaps.get("stdout"))
 
 
-def _both_ends(text: str, room: int, lean: bool) -> str:
+def _both_ends(text: str, room: int, lean: bool, gap: Gap | None) -> str:
     """A text that fits: whole, or its first and last lines; the last ones matter more."""
     if len(_encoded(text, lean)) <= room:
         return text
@@ -99,9 +99,16 @@ def _both_ends(text: str, room: int, lean: bool) -> str:
     tail = _how_many_fit(reversed(sizes[head:]), room - sum(sizes[:head]))
     if tail == 0:  # the last line alone is too long for what is left
         room -= sum(sizes[:head])
-        return "".join(lines[:head]) + f"… [{len(lines) - head} lines cut] …\n" + _end_of(text, room, lean)
-    left_out = len(lines) - head - tail
+        return "".join(lines[:head]) + f"… [{_count(lines[head:], gap)} lines cut] …\n" + _end_of(text, room, lean)
+    left_out = _count(lines[head : len(lines) - tail], gap)
     return "".join([*lines[:head], f"… [{left_out} lines left out] …\n", *lines[len(lines) - tail :]])
+
+
+def _count(dropped: list[str], gap: Gap | None) -> int:
+    """How many lines of a command's output these are, with those that were missing among them."""
+    if gap is None or f"{gap.mark}\n" not in dropped:
+        return len(dropped)
+    return len(dropped) + gap.lines - 2  # the mark is no line of the output, and breaks the one before it
 
 
 def _end_of(text: str, room: int, lean: bool) -> str:

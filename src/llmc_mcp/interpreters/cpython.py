@@ -1,8 +1,9 @@
 """Running an agent's Python in a real CPython: in a sandbox that was seen to hold, with the tools as the only way out.
 
 A run gets a process tree, a folder and a socket of its own. The roots are not there: what the code wants of them, and
-of anything else outside, it asks a tool for, and the gate answers as it answers everybody. Code that is hostile owns
-all of the inside, our own program included; so whatever comes over the line is checked here, and costs it its budget.
+of anything else outside, it asks a tool for, and the gate answers as it answers everybody. Hostile code owns
+all of the inside, our own program included; so whatever comes over the channel is checked here and counted against
+the run's limits.
 """
 
 import functools
@@ -27,7 +28,7 @@ from ..sandbox.profile import Level, SandboxSettings
 from ..sandbox.sandbox import Sandbox
 from ..sandbox.selftest import interpreter
 from .engine import LARGEST_VALUE, NOTHING, Functions, PrintBuffer, RunFailure, RunLimits, RunOutcome, nearest
-from .tool_channel import MAX_ARGUMENTS, RunError, ToolLine
+from .tool_channel import MAX_ARGUMENTS, RunError, ToolChannel
 
 _PROCESSES = 128
 _LOOK_EVERY_S = 0.2
@@ -86,19 +87,19 @@ class PythonEngine:
         printed = PrintBuffer(limits.output_bytes)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with ours, theirs:
-            line = ToolLine(ours, functions, limits, printed, check)
+            channel = ToolChannel(ours, functions, limits, printed, check)
             with self._place(level) as place:
-                child = self._start(place, code, functions, limits, line.secret, theirs)
+                child = self._start(place, code, functions, limits, channel.secret, theirs)
                 with child:
-                    failure = _follow(child, line, printed, limits, check)
+                    failure = _follow(child, channel, printed, limits, check)
             if not child.executed:
                 raise self._sandbox.not_executed("Python", child.stderr)
         text, cut = printed.text, printed.cut_bytes
-        if failure is not None or line.end is None:
+        if failure is not None or channel.end is None:
             return RunOutcome(text, NOTHING, failure or _died(child), cut)
-        end = line.end
-        told = _explain(end.failure, functions) if end.failure is not None else None
-        return RunOutcome(text, bytes(end.value), told, cut + max(end.cut, 0), end.file_names())
+        end = channel.end
+        error = _explain(end.failure, functions) if end.failure is not None else None
+        return RunOutcome(text, bytes(end.value), error, cut + max(end.cut, 0), end.file_names())
 
     def _level(self) -> Level:
         """A level that holds, or none at all where the operator vouches."""
@@ -144,7 +145,7 @@ class PythonEngine:
                 scratch.close()
 
     def _start(
-        self, place: _RunFolder, code: str, functions: Functions, limits: RunLimits, secret: str, line: socket.socket
+        self, place: _RunFolder, code: str, functions: Functions, limits: RunLimits, secret: str, channel: socket.socket
     ) -> Child:
         cwd = os.open("/", os.O_PATH | os.O_CLOEXEC)
         room = max(min(limits.output_bytes, LARGEST_VALUE), 1)
@@ -155,11 +156,13 @@ class PythonEngine:
         try:
             argv = [os.fsencode(word) for word in words]
             stdin = marshal.dumps((_program(python), order))
-            return self._sandbox.start(argv, cwd, stdin, (line.fileno(),), place.env, place.level)
+            return self._sandbox.start(
+                argv, cwd, level=place.level, stdin=stdin, keep=(channel.fileno(),), env=place.env
+            )
         except OSError as exc:
             raise FeatureUnavailable(f"Python could not be started ({exc.strerror})") from None
         finally:
-            line.close()
+            channel.close()
             os.close(cwd)
 
 
@@ -176,9 +179,9 @@ def settings_for_code(commands: SandboxSettings, memory_mb: int) -> SandboxSetti
 
 
 def _follow(
-    child: Child, line: ToolLine, printed: PrintBuffer, limits: RunLimits, check: Callable[[], None]
+    child: Child, channel: ToolChannel, printed: PrintBuffer, limits: RunLimits, check: Callable[[], None]
 ) -> RunFailure | None:
-    """Serve a run until it tells its end, dies, misuses the line or has had its time; then nothing of it runs on."""
+    """Serve a run until it tells its end, dies, misuses the channel or has had its time; then nothing of it runs on."""
     failure = None
     memory = _Memory(child.pid, limits.memory_bytes)
 
@@ -187,8 +190,8 @@ def _follow(
         memory.check()
 
     try:
-        for stream, piece in child.streams(still_good, line):
-            if line.over:
+        for stream, piece in child.streams(still_good, channel):
+            if channel.over:
                 break
             _take(child, printed, stream, piece)
     except Timeout:
@@ -203,8 +206,8 @@ def _follow(
     child.kill()
     for stream, piece in child.left_over():
         _take(child, printed, stream, piece)
-    if line.refused is not None:
-        return RunFailure(f"the run was ended: {line.refused}", None, None, _hint_for(line.refused))
+    if channel.refused is not None:
+        return RunFailure(f"the run was ended: {channel.refused}", None, None, _hint_for(channel.refused))
     return failure
 
 
@@ -240,10 +243,12 @@ def _hint_for(reason: str) -> str | None:
     return "Search or list first, then read what matters." if reason == "too many tool calls" else None
 
 
-def _explain(told: RunError, functions: Functions) -> RunFailure:
-    message = f"{told.kind}: {told.message}" if told.message else told.kind
+def _explain(error: RunError, functions: Functions) -> RunFailure:
+    message = f"{error.kind}: {error.message}" if error.message else error.kind
     hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
-    return RunFailure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
+    return RunFailure(
+        message[:_SHOWN_MESSAGE], error.line, error.source[:_SHOWN_SOURCE] if error.source else None, hint
+    )
 
 
 def _died(child: Child) -> RunFailure:

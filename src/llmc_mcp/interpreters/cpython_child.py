@@ -2,7 +2,7 @@
 
 This file is handed to a bare interpreter inside, so it imports nothing of ours, and as little else as will do: every
 module is paid for at every run. It is in the hands of the code that it runs; what it says is only the run's
-own word, and the other end of the line (cpython.py) believes nothing more.
+own word, and the other end of the channel (cpython.py) believes nothing more.
 """
 
 import _ast
@@ -22,7 +22,7 @@ _MAX_FILES = 20
 _HEAD = 4  # bytes of a frame's length
 
 
-class Line:
+class ChildChannel:
     """The way to the tools: frames of JSON over a socket that nobody else has, each with this run's secret."""
 
     def __init__(self, fd: int, secret: str, max_arguments: int) -> None:
@@ -84,7 +84,7 @@ def _exactly(fd: int, size: int) -> bytes:
     while size:
         piece = os.read(fd, min(size, 1 << 20))
         if not piece:
-            raise ConnectionError("the line to the tools is closed")
+            raise ConnectionError("the channel to the tools is closed")
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)
@@ -148,12 +148,12 @@ def _plain(value: "Any") -> object:
     raise TypeError(f"a tool takes no {type(value).__name__}")
 
 
-def functions(line: Line, names: list[str]) -> dict[str, Callable[..., object]]:
+def functions(channel: ChildChannel, names: list[str]) -> dict[str, Callable[..., object]]:
     """A function for each tool."""
 
     def make(name: str) -> Callable[..., object]:
         def tool(*values: object, **named: object) -> object:
-            return line.call(name, values, named)
+            return channel.call(name, values, named)
 
         tool.__name__ = tool.__qualname__ = name
         return tool
@@ -249,11 +249,11 @@ def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> N
     sys.argv = [FILE]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    line = Line(fd, secret, max_arguments)
+    channel = ChildChannel(fd, secret, max_arguments)
     value = "null"
     outcome: dict[str, object] = {}
     try:
-        value, outcome["cut"] = encoded(run(code, functions(line, names)), max_value)
+        value, outcome["cut"] = encoded(run(code, functions(channel, names)), max_value)
         wind_up()
     except SystemExit as exc:
         outcome = {} if exc.code in (None, 0) else {"failure": explained(exc, code)}
@@ -264,7 +264,7 @@ def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> N
     except (OSError, ValueError):
         pass  # the code closed it
     try:
-        line.end({**outcome, "files": written(folder)}, "null" if "failure" in outcome else value)
+        channel.end({**outcome, "files": written(folder)}, "null" if "failure" in outcome else value)
     except OSError:  # or this
         os._exit(1)
     os._exit(0)

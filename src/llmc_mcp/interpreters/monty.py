@@ -24,7 +24,7 @@ from ..kernel.landlock import ruleset
 from ..kernel.launcher import ChildPlan, Launcher, RunningChild
 from .engine import LARGEST_VALUE, NOTHING, Functions, PrintBuffer, RunFailure, RunLimits, RunOutcome, nearest
 from .monty_child import Order
-from .tool_channel import MAX_ARGUMENTS, RunError, ToolLine
+from .tool_channel import MAX_ARGUMENTS, RunError, ToolChannel
 
 _WORKERS = 4
 _PATIENCE_S = 10.0  # for a worker that is free, or starts
@@ -54,7 +54,7 @@ class _Worker:
 
     def __init__(self, launcher: Launcher, memory_bytes: int) -> None:
         self._launcher = launcher
-        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         opened = [os.open("/", os.O_PATH | os.O_CLOEXEC), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
         try:
             with theirs:
@@ -68,7 +68,7 @@ class _Worker:
                     confine.command("llmc_mcp.interpreters.monty_child"), {}, fds, plan
                 )
         except OSError as exc:
-            self.line.close()
+            self.channel.close()
             raise FeatureUnavailable(f"the code engine could not be started ({exc.strerror})") from None
         finally:
             for fd in opened:
@@ -78,20 +78,20 @@ class _Worker:
     @property
     def usable(self) -> bool:
         """Whether it waits for a run: it never speaks unasked, so that it is readable means that it is gone."""
-        return self.line.fileno() >= 0 and not select.select([self.line], [], [], 0)[0]
+        return self.channel.fileno() >= 0 and not select.select([self.channel], [], [], 0)[0]
 
     def close(self) -> None:
         """End it and all that it started, in whatever it does."""
-        self.line.close()
+        self.channel.close()
         self._launcher.signal(self._child, signal.SIGKILL)
         self._launcher.forget(self._child)
 
     def _await_ready(self) -> None:
         """Its first frame says what is missing: nothing, if all is well."""
-        self.line.settimeout(_PATIENCE_S)
+        self.channel.settimeout(_PATIENCE_S)
         try:
-            head = self.line.recv(4, socket.MSG_WAITALL)
-            reason = self.line.recv(int.from_bytes(head, "little"), socket.MSG_WAITALL).decode() if any(head) else ""
+            head = self.channel.recv(4, socket.MSG_WAITALL)
+            reason = self.channel.recv(int.from_bytes(head, "little"), socket.MSG_WAITALL).decode() if any(head) else ""
         except OSError:
             head, reason = b"", ""
         if len(head) < 4 or reason:
@@ -157,18 +157,18 @@ class MontyEngine:
         """Run `code` in a fresh session: nothing is shared between runs."""
         printed, patience = PrintBuffer(limits.output_bytes), _Patience(check)
         with self._worker(check) as worker:
-            line = ToolLine(worker.line, functions, limits, printed, patience)
+            channel = ToolChannel(worker.channel, functions, limits, printed, patience)
             try:
-                line.send(msgspec.json.encode(_order(line.secret, code, functions, limits)))
-                _follow(line, patience)
+                channel.send(msgspec.json.encode(_order(channel.secret, code, functions, limits)))
+                _follow(channel, patience)
             except Timeout:
-                line.refused = f"TimeoutError: time limit exceeded: the code ran longer than {limits.seconds:g} s"
-            if line.end is None:
+                channel.refused = f"TimeoutError: time limit exceeded: the code ran longer than {limits.seconds:g} s"
+            if channel.end is None:
                 worker.close()
-        if line.end is None:
-            told = RunError("", line.refused or "memory limit exceeded: the engine ended", None, None)
-            return RunOutcome(printed.text, NOTHING, _explain(told, functions), printed.cut_bytes)
-        end = line.end
+        if channel.end is None:
+            error = RunError("", channel.refused or "memory limit exceeded: the engine ended", None, None)
+            return RunOutcome(printed.text, NOTHING, _explain(error, functions), printed.cut_bytes)
+        end = channel.end
         failure = _explain(end.failure, functions) if end.failure is not None else None
         return RunOutcome(printed.text, bytes(end.value), failure, printed.cut_bytes + end.cut)
 
@@ -221,17 +221,17 @@ def _order(secret: str, code: str, functions: Functions, limits: RunLimits) -> O
     )
 
 
-def _follow(line: ToolLine, check: Callable[[], None]) -> None:
-    """Serve a run until it tells its end, dies or misuses the line."""
+def _follow(channel: ToolChannel, check: Callable[[], None]) -> None:
+    """Serve a run until it tells its end, dies or misuses the channel."""
     poll = select.poll()
-    poll.register(line, select.POLLIN)
-    while not line.over:
+    poll.register(channel, select.POLLIN)
+    while not channel.over:
         ready = poll.poll(_LOOK_EVERY_S * 1000)
         check()
-        if ready and not line.serve():
+        if ready and not channel.serve():
             return
 
 
-def _explain(told: RunError, functions: Functions) -> RunFailure:
-    hint = next((words for sign, words in _HINTS if sign in told.message), None) or nearest(told.message, functions)
-    return RunFailure(told.message, told.line, told.source, hint)
+def _explain(error: RunError, functions: Functions) -> RunFailure:
+    hint = next((words for sign, words in _HINTS if sign in error.message), None) or nearest(error.message, functions)
+    return RunFailure(error.message, error.line, error.source, hint)

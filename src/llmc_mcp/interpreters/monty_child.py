@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from .cpython_child import Line, encoded, functions, receive, send, weight
+from .cpython_child import ChildChannel, encoded, functions, receive, send, weight
 
-LINE = 3  # the descriptor of the line to the server
+CHANNEL = 3  # the descriptor of the channel to the server
 _MAX_SLEEP_S = 5.0
 _PATIENCE_S = 10.0  # for the interpreter to start
 _SHOWN_SOURCE = 200
@@ -39,18 +39,18 @@ class Order(msgspec.Struct):
 def main() -> None:
     """Run what is ordered until the server hangs up."""
     sys.setswitchinterval(1e-4)
-    os.set_inheritable(LINE, False)
+    os.set_inheritable(CHANNEL, False)
     try:
         import pydantic_monty
 
         pool: Any = pydantic_monty.Monty(max_processes=1, checkout_timeout=_PATIENCE_S).__enter__()
     except (ImportError, OSError, RuntimeError) as exc:
-        send(LINE, str(exc).encode())
+        send(CHANNEL, str(exc).encode())
         return
-    send(LINE, b"")
+    send(CHANNEL, b"")
     while True:
         try:
-            order = msgspec.json.decode(receive(LINE), type=Order)
+            order = msgspec.json.decode(receive(CHANNEL), type=Order)
         except ConnectionError:
             os._exit(0)
         _carry_out(order, pool, pydantic_monty.MontyError)
@@ -58,8 +58,8 @@ def main() -> None:
 
 def _carry_out(order: Order, pool: Any, monty_error: type[Exception]) -> None:
     """Run the code in a fresh session, and tell what came of it."""
-    line = Line(LINE, order.secret, order.arguments_bytes)
-    printed = _Printed(line, order.output_bytes)
+    channel = ChildChannel(CHANNEL, order.secret, order.arguments_bytes)
+    printed = _Printed(channel, order.output_bytes)
     sleep = min(order.seconds, _MAX_SLEEP_S)
     bounds = {
         "max_feed_duration_secs": order.seconds,
@@ -69,7 +69,7 @@ def _carry_out(order: Order, pool: Any, monty_error: type[Exception]) -> None:
     }
     outcome: dict[str, object] = {}
     value = "null"
-    tools = {name: printed.before(tool) for name, tool in functions(line, order.names).items()}
+    tools = {name: printed.before(tool) for name, tool in functions(channel, order.names).items()}
     try:
         with pool.checkout(script_name="code.py", limits=bounds, os_policy={"sleep_system_max": sleep}) as session:
             found = session.feed_run(order.code, external_lookup=tools, print_callback=printed)
@@ -79,7 +79,7 @@ def _carry_out(order: Order, pool: Any, monty_error: type[Exception]) -> None:
     except MemoryError:
         outcome = {"failure": _failure("MemoryError: memory limit exceeded: TOO_LARGE: the value can't be handed over")}
     printed.tell()
-    line.end(outcome, value)
+    channel.end(outcome, value)
 
 
 def _encoded(value: object, most: int) -> tuple[str, int]:
@@ -98,8 +98,8 @@ def _encoded(value: object, most: int) -> tuple[str, int]:
 class _Printed:
     """Hands on what is printed, up to a limit, in pieces that are worth a frame."""
 
-    def __init__(self, line: Line, room: int) -> None:
-        self._line, self._room = line, room + 1  # what is over tells the server that something was cut
+    def __init__(self, channel: ChildChannel, room: int) -> None:
+        self._channel, self._room = channel, room + 1  # one byte more tells the server that something was cut
         self._kept: list[str] = []
         self._size = 0
         self._told_at = time.monotonic()
@@ -118,11 +118,11 @@ class _Printed:
     def tell(self) -> None:
         """Send what was printed so far."""
         if self._kept:
-            self._line.print("".join(self._kept))
+            self._channel.print("".join(self._kept))
         self._kept, self._size, self._told_at = [], 0, time.monotonic()
 
     def before(self, tool: Any) -> Any:
-        """A tool that is called once all that was printed before it is told."""
+        """A tool that is called once everything printed before it has been sent."""
 
         def call(*values: object, **named: object) -> object:
             self.tell()

@@ -1,4 +1,4 @@
-"""The server's end of the line to a process that runs an agent's code: calls of tools come in, answers go out.
+"""The server's end of the channel to a process that runs an agent's code: calls of tools come in, answers go out.
 
 Frames are four bytes of length, then JSON. Whatever comes may be hostile: it is measured before it is decoded, and a
 value that nobody looks into here stays JSON, because a short text can mean many objects.
@@ -66,24 +66,24 @@ _positional = msgspec.json.Decoder(list[object])
 _by_name = msgspec.json.Decoder(dict[str, object])
 
 
-class ToolLine:
-    """One run's line: takes frames as they come, never waits for one, answers calls one after the other."""
+class ToolChannel:
+    """One run's channel: takes frames as they come, never waits for one, answers calls one after the other."""
 
     def __init__(
         self,
-        line: socket.socket,
+        channel: socket.socket,
         functions: Functions,
         limits: RunLimits,
         printed: PrintBuffer,
         check: Callable[[], None],
     ) -> None:
-        line.setblocking(False)
-        self._socket, self._functions, self._printed, self._check = line, functions, printed, check
+        channel.setblocking(False)
+        self._socket, self._functions, self._printed, self._check = channel, functions, printed, check
         self._calls_left = limits.calls
         self.secret = secrets.token_hex(16)
         self._received = bytearray()
         self.end: RunEnd | None = None
-        self.refused: str | None = None  # why the run is ended: the line was misused
+        self.refused: str | None = None  # why the run is ended: the channel was misused
 
     @property
     def over(self) -> bool:

@@ -16,7 +16,7 @@ OUT, ERR, BESIDE = "stdout", "stderr", "beside"
 
 _READ = 1 << 18
 _PIPE_SIZE = 1 << 20
-_POLL_S = 0.05  # how often a silent child's caller is asked whether it still wants the answer
+_POLL_S = 0.05  # how often cancellation is checked while the child is silent
 _DRAIN_S = 1.0  # how long output may still come once the child has ended: somebody else may hold the pipe
 _STDERR_KEPT = 8192
 
@@ -190,4 +190,4 @@ def _enlarge(pipe: int) -> None:
     try:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
     except OSError:
-        pass  # an unprivileged user may be over his pipe quota; the default size only costs wake-ups
+        pass  # an unprivileged user may be over its pipe quota; the default size only costs wake-ups

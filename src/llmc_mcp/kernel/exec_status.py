@@ -1,4 +1,4 @@
-"""bubblewrap's own word on whether it executed a command (--json-status-fd).
+"""bubblewrap's own report on whether it executed a command (--json-status-fd).
 
 What a command prints proves nothing: any program can print `bwrap: …` and exit with 1. bubblewrap closes this
 descriptor before the command starts, and writes an exit code to it only where the command was really executed.
@@ -17,7 +17,7 @@ class ExecStatus:
         self._fd = os.memfd_create("status")
 
     def writing_end(self) -> int:
-        """A descriptor for bubblewrap; who asks for it closes it."""
+        """A descriptor for bubblewrap; the caller closes it."""
         return os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def executed(self, exit_code: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""The one process that starts children, and the server's end of the line to it.
+"""The one process that starts children, and the server's end of the channel to it.
 
 Starting a child from a many-threaded server is where confinement leaks: file descriptors slip through, a child
 dies with the thread that forked it, orphans outlive everybody. So a small single-threaded process does nothing
@@ -67,8 +67,8 @@ def serve(channel_fd: int) -> None:
     wake = _wake_on_child()
     running: dict[int, _LaunchedChild] = {}  # by pid
     while True:
-        lines = [child.line for child in running.values() if child.line is not None and child.number > 0]
-        ready = _wait_for_any(channel_fd, wake, *lines)
+        channels = [child.channel for child in running.values() if child.channel is not None and child.number > 0]
+        ready = _wait_for_any(channel_fd, wake, *channels)
         _hear_supervisors(channel, running, ready)
         if wake in ready:
             os.read(wake, 4096)
@@ -82,10 +82,10 @@ def serve(channel_fd: int) -> None:
 
 
 class _LaunchedChild(NamedTuple):
-    """A child of the launcher: the server's number for it and, if it is a supervisor, the line to that."""
+    """A child of the launcher: the server's number for it and, if it is a supervisor, the channel to that."""
 
     number: int
-    line: socket.socket | None = None
+    channel: socket.socket | None = None
     supervisor: bool = False
 
 
@@ -101,16 +101,16 @@ def _wait_for_any(*sources: int | socket.socket) -> set[int]:
 
 
 def _hear_supervisors(channel: socket.socket, running: dict[int, _LaunchedChild], ready: set[int]) -> None:
-    """Pass on exit codes as soon as they are told: a supervisor takes a while to die."""
+    """Pass on exit codes as soon as supervisors report them: a supervisor takes a while to die."""
     for pid, child in list(running.items()):
-        if child.number > 0 and child.line is not None and child.line.fileno() in ready:
-            word = last_word(child.line)
-            if word:
-                running[pid] = _LaunchedChild(_ENDING, child.line, True)
-                _tell(channel, ("ended", child.number, int.from_bytes(word, "little", signed=True)))
+        if child.number > 0 and child.channel is not None and child.channel.fileno() in ready:
+            report = next_report(child.channel)
+            if report:
+                running[pid] = _LaunchedChild(_ENDING, child.channel, True)
+                _tell(channel, ("ended", child.number, int.from_bytes(report, "little", signed=True)))
             else:
-                running[pid] = _LaunchedChild(child.number, None, True)  # killed; the reaper tells what that means
-                child.line.close()
+                running[pid] = _LaunchedChild(child.number, None, True)  # killed; the reaper finds its exit code
+                child.channel.close()
 
 
 def _wake_on_child() -> int:
@@ -150,8 +150,8 @@ def _obey(channel: socket.socket, running: dict[int, _LaunchedChild], order: tup
         for pid, child in running.items():
             if child.number != number:
                 continue
-            if child.line is not None:
-                _send_line(child.line, bytes([order[2]]))
+            if child.channel is not None:
+                _send_if_alive(child.channel, bytes([order[2]]))
             else:  # not reaped yet, so the pid still belongs to our child
                 _signal_tree(pid, order[2])
 
@@ -172,7 +172,7 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: lis
         stage = _NOT_CONFINED
         try:
             syscalls.die_with_parent(signal.SIGKILL)
-            if os.getppid() != launcher:  # it died before the line above could take effect
+            if os.getppid() != launcher:  # it died before the statement above could take effect
                 os._exit(127)
             _become(plan, fds, report_write)
             stage = 0
@@ -246,13 +246,13 @@ def _spares(running: dict[int, _LaunchedChild]) -> list[int]:
 
 
 def _fork_supervisor(running: dict[int, _LaunchedChild]) -> int:
-    """A supervisor that waits for its order. It dies with us: the line closes."""
+    """A supervisor that waits for its order. It dies with us: the channel closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
     pid = os.fork()
     if pid == 0:
         try:
-            # It must hold neither the server's line nor another supervisor's.
+            # It must hold neither the server's channel nor another supervisor's.
             os.closerange(3, theirs.fileno())
             os.closerange(theirs.fileno() + 1, 1 << 16)
             syscalls.become_subreaper()
@@ -265,74 +265,74 @@ def _fork_supervisor(running: dict[int, _LaunchedChild]) -> int:
 
 
 def _start_supervised(running: dict[int, _LaunchedChild], number: int, order: tuple[Any, ...], fds: list[int]) -> int:
-    """Hand an order to a supervisor; its first word tells whether the command started."""
+    """Hand an order to a supervisor; its first report says whether the command started."""
     pid = next(iter(_spares(running)), 0) or _fork_supervisor(running)
-    line = running[pid].line
-    if line is None:
-        raise OSError(errno.EIO, "a supervisor without a line")
-    socket.send_fds(line, [marshal.dumps(order)], fds)
-    word = last_word(line)
-    failed = int.from_bytes(word, "little") if word else _NOT_CONFINED + errno.EIO
+    channel = running[pid].channel
+    if channel is None:
+        raise OSError(errno.EIO, "a supervisor without a channel")
+    socket.send_fds(channel, [marshal.dumps(order)], fds)
+    report = next_report(channel)
+    failed = int.from_bytes(report, "little") if report else _NOT_CONFINED + errno.EIO
     if failed:
-        running[pid] = _LaunchedChild(_ENDING, line, True)
+        running[pid] = _LaunchedChild(_ENDING, channel, True)
         raise OSError(failed, "command could not start")
-    running[pid] = _LaunchedChild(number, line, True)
+    running[pid] = _LaunchedChild(number, channel, True)
     return pid
 
 
-def last_word(line: socket.socket) -> bytes:
-    """What a supervisor told; empty when it is gone and told nothing.
+def next_report(channel: socket.socket) -> bytes:
+    """The next report of a supervisor; empty when it is gone without one.
 
-    One that ends before it has read a signal of ours resets the line. The kernel tells that first, and once: what was
-    told before it still waits.
+    A supervisor that ends before it has read a signal of ours resets the channel. The kernel reports that first, and
+    once; a report that was sent before it is still there.
     """
     try:
-        return line.recv(4)
+        return channel.recv(4)
     except ConnectionResetError:
         pass
     try:
-        return line.recv(4)
+        return channel.recv(4)
     except OSError:
         return b""
 
 
-def _send_line(line: socket.socket, data: bytes) -> None:
+def _send_if_alive(channel: socket.socket, data: bytes) -> None:
     try:
-        line.send(data)
+        channel.send(data)
     except OSError:
         pass  # the supervisor has just ended; so has its command
 
 
-def _supervise(line: socket.socket, wake: int) -> None:
+def _supervise(channel: socket.socket, wake: int) -> None:
     """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
-    message, fds, _, _ = socket.recv_fds(line, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+    message, fds, _, _ = socket.recv_fds(channel, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
     if not message:
         return
     argv, env, plan = marshal.loads(message)[2:]
     try:
         command = _start(argv, env, plan, fds)
     except OSError as exc:
-        line.send((exc.errno or errno.EIO).to_bytes(4, "little"))
+        channel.send((exc.errno or errno.EIO).to_bytes(4, "little"))
         return
-    line.send(bytes(4))
+    channel.send(bytes(4))
     for fd in fds:
         os.close(fd)
-    exit_code = _watch(command, plan.get("wrapped", False), line, wake)
+    exit_code = _watch(command, plan.get("wrapped", False), channel, wake)
     _sweep()
-    _send_line(line, exit_code.to_bytes(4, "little", signed=True))
+    _send_if_alive(channel, exit_code.to_bytes(4, "little", signed=True))
 
 
-def _watch(command: int, wrapped: bool, line: socket.socket, wake: int) -> int:
+def _watch(command: int, wrapped: bool, channel: socket.socket, wake: int) -> int:
     """The exit code of the command; the launcher's signals are handed on, its death is a SIGKILL."""
     while True:
-        ready = _wait_for_any(line, wake)
+        ready = _wait_for_any(channel, wake)
         if wake in ready:
             os.read(wake, 4096)
             while (pair := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if pair[0] == command:
                     return os.waitstatus_to_exitcode(pair[1])
-        if line.fileno() in ready:
-            number = int.from_bytes(line.recv(1) or bytes([signal.SIGKILL]), "little")
+        if channel.fileno() in ready:
+            number = int.from_bytes(channel.recv(1) or bytes([signal.SIGKILL]), "little")
             if number == signal.SIGKILL:
                 _sweep()
                 return -signal.SIGKILL
@@ -359,15 +359,15 @@ def _reap(channel: socket.socket, running: dict[int, _LaunchedChild]) -> None:
         if child is None:
             continue
         exit_code = os.waitstatus_to_exitcode(status)
-        word = b""
-        if child.line is not None:
-            word = last_word(child.line) if child.number > 0 else b""
-            child.line.close()
+        report = b""
+        if child.channel is not None:
+            report = next_report(child.channel) if child.number > 0 else b""
+            child.channel.close()
         if child.number < 0:
             continue
-        if word:  # told just before it died
-            exit_code = int.from_bytes(word, "little", signed=True)
-        elif child.supervisor:  # it told no outcome, so somebody killed it: what it held is ours now
+        if report:  # reported just before it died
+            exit_code = int.from_bytes(report, "little", signed=True)
+        elif child.supervisor:  # it reported no outcome, so somebody killed it: what it held is ours now
             _kill_children(spared=running)
         _tell(channel, ("ended", child.number, exit_code))
 
@@ -512,7 +512,7 @@ class Launcher:
     def wait(self, child: RunningChild, seconds: float | None = None) -> int | None:
         """The exit code of a child (negative: the signal that ended it), or None if it runs on past `seconds`.
 
-        An exit code is told once; then the child is forgotten.
+        An exit code is returned once; then the child is forgotten.
         """
         events = self._wait_for(child.number, ("ended",), seconds)
         if events is None:
@@ -566,7 +566,7 @@ class Launcher:
                     if number in events:
                         events[number][event] = value
                 else:
-                    events.clear()  # whoever waits is told that the child is gone
+                    events.clear()  # whoever waits learns that the child is gone
                 self._news.notify_all()
             if not message:
                 break
@@ -578,12 +578,12 @@ class Launcher:
     def _wait_for(self, number: int, names: tuple[str, ...], seconds: float | None = None) -> dict[str, int] | None:
         """What is known of a child once one of `names` is; empty when the launcher died, None when time is up."""
 
-        def told() -> bool:
+        def has_news() -> bool:
             events = self._events.get(number)
             return events is None or any(name in events for name in names)
 
         with self._news:
-            if not self._news.wait_for(told, seconds):
+            if not self._news.wait_for(has_news, seconds):
                 return None
             return dict(self._events.get(number, {}))
 

@@ -16,6 +16,7 @@ OWN_MEMORY = 1 << 30  # private memory of a child of our own that needs no more
 _OOM_EARLY = 400  # our own children go before the server does, and after commands
 _COUNT_AGAIN_AFTER_S = 60.0
 _PREFIX = "llmc-"
+_UNKNOWN = "unknown"
 
 
 class Bounds(NamedTuple):
@@ -29,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 class Counter:
-    """RLIMIT_NPROC counts all of a user's processes, so the limit has to stand above those he has already."""
+    """RLIMIT_NPROC counts all of a user's processes, so the limit has to stand above those that run already."""
 
     def __init__(self, uid: int) -> None:
         self._uid = uid
@@ -74,7 +75,7 @@ class ControlGroup:
         self.procs: str | None = None
         self._folder = ""
         for folder in _candidates():
-            _clear_leftovers(os.path.dirname(folder))
+            clear_leftovers(os.path.dirname(folder))
             try:
                 os.mkdir(folder)
             except OSError:
@@ -96,24 +97,56 @@ class ControlGroup:
             pass  # somebody is still in it; an empty group costs nothing
 
 
-def _clear_leftovers(parent: str) -> None:
-    """Groups of servers that were killed before they could remove them."""
+def group_name(pid: int) -> str:
+    """A name that tells whose group it is: a pid means something only in its namespace, and until it is reused."""
+    return f"{_PREFIX}{_pid_namespace()}-{pid}-{_started_at(str(pid))}-{os.urandom(4).hex()}"
+
+
+def clear_leftovers(parent: str) -> None:
+    """Remove the groups of servers that were killed before they could; one whose owner is not surely gone stays.
+
+    A server makes its group before the first process enters it, so that an empty group may well be in use.
+    """
     try:
         names = [name for name in os.listdir(parent) if name.startswith(_PREFIX)]
     except OSError:
         return
+    namespace = _pid_namespace()
     for name in names:
-        owner = name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-            try:
-                os.rmdir(os.path.join(parent, name))
-            except OSError:
-                pass  # not empty, or not ours
+        owner = name.removeprefix(_PREFIX).split("-")
+        if len(owner) != 4 or namespace == _UNKNOWN or owner[0] != namespace:
+            continue
+        if not owner[1].isdigit() or _started_at(owner[1]) in (owner[2], _UNKNOWN):
+            continue
+        try:
+            os.rmdir(os.path.join(parent, name))
+        except OSError:
+            pass  # not empty, or not ours
+
+
+def _pid_namespace() -> str:
+    """Our own pid namespace; unknown where /proc shows another one, whose pids say nothing about ours."""
+    try:
+        own = os.readlink("/proc/self") == str(os.getpid())
+        return str(os.stat("/proc/self/ns/pid").st_ino) if own else _UNKNOWN
+    except OSError:
+        return _UNKNOWN
+
+
+def _started_at(pid: str) -> str:
+    """When a process started, in clock ticks since boot; 0 for one that does not exist."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return "0"
+    except OSError:
+        return _UNKNOWN
 
 
 def _candidates() -> list[str]:
     """Where a group for processes may be made: beside our own (version 2) or below it (version 1)."""
-    name = f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+    name = group_name(os.getpid())
     found: list[str] = []
     try:
         with open("/proc/self/cgroup") as file:
@@ -152,6 +185,6 @@ def limit_own_memory(memory: int = OWN_MEMORY) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def ran_out_of_memory(exit_code: int | None, said: bytes) -> bool:
+def ran_out_of_memory(exit_code: int | None, stderr: bytes) -> bool:
     """Whether a program in Rust, such as ripgrep, ended because it reached that limit."""
-    return exit_code == -signal.SIGABRT and b"memory allocation" in said
+    return exit_code == -signal.SIGABRT and b"memory allocation" in stderr

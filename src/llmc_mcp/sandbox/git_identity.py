@@ -16,31 +16,31 @@ from ..kernel.limits import own_plan
 from .profile import SYSTEM_PATH, Profile
 
 _ASKED = ["config", "--global", "--includes", "--null", "--get-regexp", r"^user\.(name|email)$"]
-_PASSED_ON = ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL")  # where the server's user has his configuration
+_PASSED_ON = ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL")  # where the configuration of the server's user may be
 _PATIENCE_S = 5.0
 _MAX = 200  # characters
 
 
-def identity_file(launcher: Launcher, ground: Profile) -> bytes:
-    """A git configuration file with the user's name and address; empty where he has none, or there is no git."""
+def identity_file(launcher: Launcher, profile: Profile) -> bytes:
+    """A git configuration file with the user's name and address; empty without either, or without git."""
     program = shutil.which("git", path=":".join(SYSTEM_PATH))
     if program is None:
         return b""
     lines = [
-        f'\t{name.removeprefix("user.")} = "{_quoted(value)}"\n' for name, value in _ask(launcher, ground, program)
+        f'\t{name.removeprefix("user.")} = "{_quoted(value)}"\n' for name, value in _ask(launcher, profile, program)
     ]
     return "".join(["[user]\n", *lines]).encode() if lines else b""
 
 
-def _ask(launcher: Launcher, ground: Profile, program: str) -> list[tuple[str, str]]:
+def _ask(launcher: Launcher, profile: Profile, program: str) -> list[tuple[str, str]]:
     """What git says of the user whom commands run as; where it fails, commits ask for a name as they always did."""
-    if ground.user is None:
+    if profile.user is None:
         env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         env["HOME"] = os.path.expanduser("~")
         plan = own_plan()
     else:
-        env = {"HOME": pwd.getpwuid(ground.uid).pw_dir}
-        plan = own_plan({"user": ground.user})
+        env = {"HOME": pwd.getpwuid(profile.uid).pw_dir}
+        plan = own_plan({"user": profile.user})
     argv = [os.fsencode(word) for word in (program, *_ASKED)]
     encoded = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     top = os.open("/", os.O_PATH | os.O_CLOEXEC)

@@ -5,10 +5,11 @@ import stat as stat_bits
 import tempfile
 
 from ..errors import BadArgs, FeatureUnavailable
-from ..files.off_limits import is_below, outermost
-from ..kernel import seccomp, syscalls
+from ..files.off_limits import outermost
+from ..kernel import landlock, seccomp, syscalls
 from ..kernel.exec_status import ExecStatus
 from ..kernel.scratch import Scratch
+from ..policy import is_below, is_below_any
 from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Launch, Level, Profile, pinned, place_of, user_name
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
@@ -40,47 +41,47 @@ class LandlockLevel:
     name = "landlock"
     free_fd = 3
 
-    def __init__(self, ground: Profile) -> None:
+    def __init__(self, profile: Profile) -> None:
         if syscalls.landlock_abi() < 3:
             raise FeatureUnavailable(
                 "the kernel's Landlock is missing or too old to hold a command",
                 hint="Linux 6.2 or newer with landlock in its lsm= list.",
             )
-        if ground.uid == 0:
+        if profile.uid == 0:
             raise FeatureUnavailable(
                 "Landlock does not hold root: its commands could change the modes and owners of root's files anywhere",
                 hint="Set mcp.sandbox.run_as to an ordinary user, or run the server as one.",
             )
-        if ground.hidden:
+        if profile.hidden:
             raise FeatureUnavailable(
-                f"Landlock can't hide what lies inside a root: {', '.join(ground.hidden)}",
+                f"Landlock can't hide what lies inside a root: {', '.join(profile.hidden)}",
                 hint="Choose a narrower root, or a data directory elsewhere (LLMC_DATA_DIR).",
             )
-        if own := ground.own_inside():
+        if own := profile.own_inside():
             raise FeatureUnavailable(
                 f"Landlock can't keep the server's own code from changes inside a root: {', '.join(own)}",
                 hint="Choose a root without it, or install the server elsewhere (pipx install, uv tool install).",
             )
         _need_filter()
-        network = ground.settings.network
+        network = profile.settings.network
         self.blocks_network = not network
-        self._ground = ground
-        self._scratch = Scratch("run", ground.user)
+        self._profile = profile
+        self._scratch = Scratch("run", profile.user)
         self._tmp = self._scratch.path
         self._ruleset = self._rules(network)
         families = seccomp.INTERNET if network else ()
-        self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(ground), shared=True)
-        self._env = ground.environment(self._tmp, self._tmp)
-        if ground.git_config:
+        self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(profile), shared=True)
+        self._env = profile.environment(self._tmp, self._tmp)
+        if profile.git_config:
             path = os.path.join(self._tmp, ".gitconfig")
             with open(path, "wb") as file:
-                file.write(ground.git_config)
-            if ground.user:
-                os.chown(path, *ground.user)
+                file.write(profile.git_config)
+            if profile.user:
+                os.chown(path, *profile.user)
 
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
         del cwd
-        plan = self._ground.plan()
+        plan = self._profile.plan()
         plan |= {"seccomp": self._seccomp, "ruleset": 4}
         return Launch(argv, self._env, plan, [os.dup(self._ruleset)])
 
@@ -89,30 +90,18 @@ class LandlockLevel:
         self._scratch.close()
 
     def _rules(self, network: bool) -> int:
-        ground = self._ground
+        profile = self._profile
         read_only = syscalls.READ_ONLY | syscalls.FS_EXECUTE
         read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
-        wanted: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *ground.read_only)]
-        wanted += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
-        wanted += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
-        wanted += [(path, read_write) for path in _DEVICES]
-        wanted.append(("/dev/tty", read_write | syscalls.FS_IOCTL_DEV))  # whatever terminal a program has; mostly none
-        wanted += [(path, syscalls.EVERYTHING) for path in (self._tmp, *ground.writable)]
-        rules = [(root.fd, syscalls.EVERYTHING, True) for root in ground.roots]
-        opened: list[int] = []
-        try:
-            for path, rights in wanted:
-                try:
-                    fd = os.open(path, syscalls.O_PATH | os.O_CLOEXEC)
-                except OSError:
-                    continue  # not every system has all of them
-                opened.append(fd)
-                rules.append((fd, rights, stat_bits.S_ISDIR(os.fstat(fd).st_mode)))
-            return syscalls.landlock_ruleset(rules, network=network)
-        finally:
-            for fd in opened:
-                os.close(fd)
+        allowed: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only)]
+        allowed += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
+        allowed += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
+        allowed += [(path, read_write) for path in _DEVICES]
+        allowed.append(("/dev/tty", read_write | syscalls.FS_IOCTL_DEV))  # whatever terminal a program has, if any
+        allowed += [(path, syscalls.EVERYTHING) for path in (self._tmp, *profile.writable)]
+        roots = [(root.fd, syscalls.EVERYTHING, True) for root in profile.roots]
+        return landlock.ruleset(((os.fsencode(path), rights) for path, rights in allowed), roots, network=network)
 
 
 def _need_filter() -> None:
@@ -120,9 +109,9 @@ def _need_filter() -> None:
         raise FeatureUnavailable(f"there is no seccomp filter for {os.uname().machine} yet")
 
 
-def _set_ids(ground: Profile) -> int:
+def _set_ids(profile: Profile) -> int:
     """Bits of a mode that commands can't set. A folder's group may be inherited, but not where the group is root's."""
-    return seccomp.SET_USER_ID | (seccomp.SET_GROUP_ID if ground.uid == 0 else 0)
+    return seccomp.SET_USER_ID | (seccomp.SET_GROUP_ID if profile.uid == 0 else 0)
 
 
 # --- bubblewrap --------------------------------------------------------------------------------------
@@ -133,28 +122,28 @@ class WorkspaceLevel:
 
     name = "workspace"
 
-    def __init__(self, ground: Profile) -> None:
+    def __init__(self, profile: Profile) -> None:
         self.binary = find_bubblewrap()
         _need_filter()
-        self.blocks_network = not ground.settings.network
-        self._ground = ground
+        self.blocks_network = not profile.settings.network
+        self._profile = profile
         self._scope = syscalls.landlock_scope()
         families = (*seccomp.INTERNET, seccomp.LOCAL)
-        filter_program = seccomp.command_filter(families=families, set_ids=_set_ids(ground), shared=False)
-        inside = _NOBODY_INSIDE if ground.uid == 0 else ground.uid
+        filter_program = seccomp.command_filter(families=families, set_ids=_set_ids(profile), shared=False)
+        inside = _NOBODY_INSIDE if profile.uid == 0 else profile.uid
         self._files = {
             "seccomp": _in_memory(filter_program),
-            "/etc/passwd": _in_memory(_passwd(ground, inside)),
+            "/etc/passwd": _in_memory(_passwd(profile, inside)),
             "/etc/group": _in_memory(f"root:x:0:\nllmc:x:{inside}:\nnogroup:x:65534:\n".encode()),
             "/etc/hosts": _in_memory(b"127.0.0.1 localhost\n::1 localhost\n"),
         }
-        if ground.git_config:
-            self._files[f"{_HOME_INSIDE}/.gitconfig"] = _in_memory(ground.git_config)
+        if profile.git_config:
+            self._files[f"{_HOME_INSIDE}/.gitconfig"] = _in_memory(profile.git_config)
         self._status_fd = 3 + len(self._files)
         self.free_fd = self._status_fd + 1
-        self._env = ground.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
-        self._places = _places_to_cover(ground)
-        self._options = [*_namespaces(ground, inside), *_mounts(ground)]
+        self._env = profile.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
+        self._places = _places_to_cover(profile)
+        self._options = [*_namespaces(profile, inside), *_mounts(profile)]
 
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
         for path, place in self._places.items():
@@ -176,7 +165,7 @@ class WorkspaceLevel:
         fds = [os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC) for fd in self._files.values()]
         status = ExecStatus()
         fds.append(status.writing_end())
-        plan = self._ground.plan()
+        plan = self._profile.plan()
         plan |= {"wrapped": True, "keep": list(range(4, 4 + len(fds)))}
         if self._scope is not None:
             plan["ruleset"] = 4 + len(fds)
@@ -206,23 +195,23 @@ def _in_memory(content: bytes) -> int:
     return fd
 
 
-def _passwd(ground: Profile, inside: int) -> bytes:
-    user = "llmc" if ground.uid == 0 else user_name(ground.uid)
+def _passwd(profile: Profile, inside: int) -> bytes:
+    user = "llmc" if profile.uid == 0 else user_name(profile.uid)
     return (
         f"root:x:0:0::/nonexistent:/usr/sbin/nologin\n{user}:x:{inside}:{inside}::/tmp/home:/bin/bash\n"
         "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"
     ).encode()
 
 
-def _namespaces(ground: Profile, inside: int) -> list[str]:
+def _namespaces(profile: Profile, inside: int) -> list[str]:
     options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if not ground.settings.network:
+    if not profile.settings.network:
         options.append("--unshare-net")
     return [*options, "--uid", str(inside), "--gid", str(inside), "--hostname", "sandbox", "--die-with-parent",
             "--new-session", "--cap-drop", "ALL"]  # fmt: skip
 
 
-def _mounts(ground: Profile) -> list[str]:
+def _mounts(profile: Profile) -> list[str]:
     """The file system, outermost folders first.
 
     Below a folder that commands can change, bubblewrap before 0.12 follows a symbolic link to wherever it leads, and
@@ -232,34 +221,34 @@ def _mounts(ground: Profile) -> list[str]:
     options: list[str] = []
     for path in SYSTEM_FOLDERS:
         options += _same_as_outside(path)
-    for name in (*_ETC, *(_ETC_FOR_NETWORK if ground.settings.network else ())):
+    for name in (*_ETC, *(_ETC_FOR_NETWORK if profile.settings.network else ())):
         options += _same_as_outside(f"/etc/{name}")
     options += ["--proc", "/proc", "--dev", "/dev"]
-    if ground.uid == 0:
+    if profile.uid == 0:
         options += _proc_for_root()
-    size = str(ground.settings.bounds.tmp_mb << 20)
+    size = str(profile.settings.bounds.tmp_mb << 20)
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
     options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
-    writable = outermost(ground.changeable)
-    readable = [path for path in outermost(ground.read_only) if not _covered(path, writable)]
+    writable = outermost(profile.changeable)
+    readable = [path for path in outermost(profile.read_only) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]
     for path, how in sorted(binds):
         options += [how, path, path]
-    for path, read_only in pinned(ground).items():
+    for path, read_only in pinned(profile).items():
         options += ["--ro-bind" if read_only else "--bind", path, path]
-    for path in ground.hidden:
+    for path in profile.hidden:
         options += ["--size", "65536", "--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
-    for root in ground.roots:
+    for root in profile.roots:
         if root.path != root.real and not _covered(os.fsdecode(root.path), [path for path, _ in binds]):
             options += ["--symlink", os.fsdecode(root.real), os.fsdecode(root.path)]
     return options
 
 
-def _places_to_cover(ground: Profile) -> dict[str, object]:
+def _places_to_cover(profile: Profile) -> dict[str, object]:
     """What is mounted on inside the roots, and what is there now: each start looks whether it still is."""
     places: dict[str, object] = {}
-    for path in (*ground.hidden, *pinned(ground)):
+    for path in (*profile.hidden, *pinned(profile)):
         place = place_of(path)
         if place is None or stat_bits.S_ISLNK(place[2]):
             raise FeatureUnavailable(f"{path} is being replaced while the sandbox is set up", hint="Try again.")
@@ -286,7 +275,7 @@ def _proc_for_root() -> list[str]:
 
 
 def _covered(path: str, folders: list[str]) -> bool:
-    return any(is_below(path, folder) for folder in (*folders, "/usr"))
+    return is_below_any(path, (*folders, "/usr"))
 
 
 # --- off ---------------------------------------------------------------------------------------------
@@ -299,20 +288,20 @@ class OffLevel:
     free_fd = 3
     blocks_network = False
 
-    def __init__(self, ground: Profile) -> None:
-        self._ground = ground
-        self._env = ground.environment(os.path.expanduser("~"), tempfile.gettempdir())
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._env = profile.environment(os.path.expanduser("~"), tempfile.gettempdir())
 
     def launch(self, argv: list[bytes], cwd: int) -> Launch:
         del cwd
-        return Launch(argv, self._env, self._ground.plan(), [])
+        return Launch(argv, self._env, self._profile.plan(), [])
 
     def close(self) -> None:
         """It holds nothing."""
 
 
-def make_level(name: str, ground: Profile) -> Level:
+def make_level(name: str, profile: Profile) -> Level:
     """A level by its name."""
     if name == "workspace":
-        return WorkspaceLevel(ground)
-    return LandlockLevel(ground) if name == "landlock" else OffLevel(ground)
+        return WorkspaceLevel(profile)
+    return LandlockLevel(profile) if name == "landlock" else OffLevel(profile)

@@ -1,4 +1,4 @@
-"""What a sandbox stands on: the operator's settings, and the folders, users and limits they mean on this machine."""
+"""What a sandbox is built from: the operator's settings, and the folders, users and limits they mean here."""
 
 import os
 import pwd
@@ -10,10 +10,11 @@ from .. import PACKAGE_HOME
 from ..config.schema import Config
 from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
-from ..files.off_limits import homes, is_below, is_below_any, outermost, own_code, secrets, trail
+from ..files.off_limits import homes, outermost, own_code, secrets, trail
 from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
+from ..policy import is_below, is_below_any
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -55,7 +56,7 @@ def settings_from(config: Config) -> SandboxSettings:
 
 
 class Launch(NamedTuple):
-    """A command as the launcher takes it. `fds` and `status` are made for this one start; who starts it closes them."""
+    """A command as the launcher takes it. `fds` and `status` are made for this one start; the caller closes them."""
 
     argv: list[bytes]
     env: dict[bytes, bytes]
@@ -130,7 +131,7 @@ class Profile(NamedTuple):
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
 
-def make_ground(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> Profile:
+def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> Profile:
     """Look at the machine and the settings; raises where the two do not go together."""
     user = _run_as(settings.run_as)
     uid = user[0] if user else os.getuid()
@@ -145,47 +146,47 @@ def make_ground(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: st
     folders = [*(os.fsdecode(root.real) for root in roots), *writable] if settings.level != "off" else []
     hidden = _hidden_inside(settings, folders, data_dir, uid)
     path = search_path(settings)
-    ground = Profile(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
+    profile = Profile(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
     if settings.level != "off":
-        _refuse_loose_code(ground)
-    return ground
+        _refuse_loose_code(profile)
+    return profile
 
 
-def _refuse_loose_code(ground: Profile) -> None:
+def _refuse_loose_code(profile: Profile) -> None:
     """Raise where a command could have the server run other code, however that code itself is covered."""
-    own = ground.own_inside()
-    for path in ground.own_code:
+    own = profile.own_inside()
+    for path in profile.own_code:
         *links, real = trail(path)
-        for folder in ground.changeable:
+        for folder in profile.changeable:
             if is_below(folder, real):
                 raise FeatureUnavailable(
                     f"commands can't run: they may change {folder}, which the server runs its own code from",
                     hint="Serve another folder, or install the server in an environment of its own.",
                 )
         for link in links:
-            if is_below_any(link, ground.changeable) and not is_below_any(link, own):
+            if is_below_any(link, profile.changeable) and not is_below_any(link, own):
                 raise FeatureUnavailable(
                     f"commands can't run: they could replace {link}, a link on the way to the server's own code",
                     hint="Start the server by its real path, or serve a folder without the link.",
                 )
 
 
-def pinned(ground: Profile) -> dict[str, bool]:
+def pinned(profile: Profile) -> dict[str, bool]:
     """How the server's code inside the roots is kept: each path to mount on itself, and whether it is read-only.
 
     The folders on the way to it stay writable, but are mount points as well: what is one can't be renamed, so no
     command can put a link in the place of any of them for the next start to follow.
     """
     pins: dict[str, bool] = {}
-    for own in ground.own_inside():
-        if is_below_any(own, ground.hidden):
+    for own in profile.own_inside():
+        if is_below_any(own, profile.hidden):
             continue  # nothing of it is to be seen
-        folder = min((folder for folder in ground.changeable if is_below(own, folder)), key=len)
+        folder = min((folder for folder in profile.changeable if is_below(own, folder)), key=len)
         path = folder
         for part in own[len(folder) :].strip("/").split("/"):
             path = os.path.join(path, part)
-            # Where the user of commands has no way into, he needs none: the whole of it is kept.
-            pins[path] = pins.get(path, False) or path == own or not reachable(path, ground.user)
+            # A folder that the user of commands can't enter is kept as a whole.
+            pins[path] = pins.get(path, False) or path == own or not reachable(path, profile.user)
             if pins[path]:
                 break
     return dict(sorted(pins.items()))
@@ -284,10 +285,10 @@ def covered_now(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: st
     if settings.level in ("off", "read_only"):
         return None
     try:
-        ground = make_ground(settings, roots, data_dir)
+        profile = make_profile(settings, roots, data_dir)
     except (FeatureUnavailable, InvalidArgument) as exc:
         return exc.message
-    return [(path, place_of(path)) for path in (*ground.hidden, *pinned(ground))]
+    return [(path, place_of(path)) for path in (*profile.hidden, *pinned(profile))]
 
 
 def place_of(path: str) -> tuple[int, int, int] | None:

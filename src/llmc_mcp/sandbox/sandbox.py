@@ -6,7 +6,7 @@ their names can still be seen and their modes changed. `off` is for an operator 
 No level is taken on trust: each passes a self-test here, on this machine, before the first command (`selftest`).
 
 `auto` chooses once. What was seen to hold is never exchanged for less until the machine is started again: whoever
-could make the stronger level fail, or its test take too long, would choose his own walls.
+could make the stronger level fail, or its test take too long, would choose their own walls.
 """
 
 import os
@@ -22,7 +22,7 @@ from ..kernel.limits import ControlGroup
 from . import selftest
 from .git_identity import identity_file
 from .levels import find_bubblewrap, make_level
-from .profile import LEVELS, Level, Profile, SandboxSettings, covered_now, make_ground
+from .profile import LEVELS, Level, Profile, SandboxSettings, covered_now, make_profile
 
 _NOTHING_WEAKER = (
     "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
@@ -51,7 +51,7 @@ class Sandbox:
         self._launcher = self._own_launcher or launcher
         self._lock = threading.Lock()
         self._level: Level | None = None
-        self._ground: Profile | None = None
+        self._profile: Profile | None = None
         self._stamp: object = None
         self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
@@ -71,14 +71,16 @@ class Sandbox:
         self,
         argv: list[bytes],
         cwd: int,
+        *,
+        level: Level | None = None,
         stdin: bytes | None = None,
         keep: tuple[int, ...] = (),
         env: Mapping[bytes, bytes] | None = None,
-        level: Level | None = None,
     ) -> Child:
-        """Start a command in the directory `cwd`; `keep` stay open in it, from the level's `free_fd` on.
+        """Start a command in the directory `cwd`, at the level in force or another one of this sandbox.
 
-        `env` comes on top of the environment that every command gets; `level` is one from `another`.
+        The descriptors in `keep` stay open in it, numbered from the level's `free_fd`; `env` is added to the
+        environment that every command gets.
         """
         launch = (level or self.level()).launch(argv, cwd)
         plan = launch.plan
@@ -103,22 +105,22 @@ class Sandbox:
                 os.close(fd)
 
     def another(self, *, read_only: bool = False) -> Level:
-        """A level like the one in force, with a temporary folder of its own; who asks for it closes it.
+        """A level like the one in force, with a temporary folder of its own; the caller closes it.
 
         With `read_only` nothing outside of that folder can be changed, and there is no network.
         """
-        name, ground = self.level().name, self._made_ground()
-        return make_level(name, _without_writing(ground) if read_only else ground)
+        name, profile = self.level().name, self._require_profile()
+        return make_level(name, _without_writing(profile) if read_only else profile)
 
     @property
     def user(self) -> tuple[int, int] | None:
         """Whom commands run as, if not as the server."""
-        return self._made_ground().user
+        return self._require_profile().user
 
-    def _made_ground(self) -> Profile:
-        if self._ground is None:
+    def _require_profile(self) -> Profile:
+        if self._profile is None:
             raise self._unavailable()
-        return self._ground
+        return self._profile
 
     @property
     def launcher(self) -> Launcher:
@@ -135,11 +137,11 @@ class Sandbox:
             hint="llmc doctor tells what is missing.",
         )
 
-    def not_executed(self, word: str, said: bytes) -> LlmcError:
-        """Why a command never ran; `said` is bubblewrap's, since nobody else was there to print anything."""
-        message = said.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
+    def not_executed(self, program: str, stderr: bytes) -> LlmcError:
+        """Why a command never ran; `stderr` is bubblewrap's own, since nothing else ran."""
+        message = stderr.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
         if message.startswith("execvp"):
-            return NotFound(f"{word}: can't be executed ({message.rpartition(': ')[2]})")
+            return NotFound(f"{program}: can't be executed ({message.rpartition(': ')[2]})")
         if message.startswith("Can't chdir"):
             return NotFound("the working directory is gone")
         return self.broke(message)
@@ -150,7 +152,7 @@ class Sandbox:
         return bool(self._held)
 
     def report(self) -> SandboxReport:
-        """What `llmc doctor` and `health` tell."""
+        """What `llmc doctor` and `health` report."""
         with self._lock:
             if self._report is None or self._untested is not None:
                 self._choose()
@@ -179,24 +181,24 @@ class Sandbox:
         self._level = self._report = self._untested = None
 
     def _choose(self) -> None:
-        wanted = self._settings.level
+        setting = self._settings.level
         report = SandboxReport("", {}, {}, {})
         self._untested = None
-        if wanted == "read_only":
+        if setting == "read_only":
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
         self._stamp = self._now()
         try:
-            ground = make_ground(self._settings, self._roots, self._data_dir)
+            profile = make_profile(self._settings, self._roots, self._data_dir)
             if self._roots:  # without them there is nothing to commit
-                ground = ground._replace(git_config=identity_file(self._launcher, ground))
-            self._ground = ground
+                profile = profile._replace(git_config=identity_file(self._launcher, profile))
+            self._profile = profile
         except LlmcError as exc:
             report.reasons["every level"] = _why(exc)
             self._report = report
             return
-        for name in self._order(ground):
+        for name in self._order(profile):
             try:
-                self._level = self._verified(name, ground, report)
+                self._level = self._verified(name, profile, report)
             except ResourceBusy as exc:  # it may hold, so nothing weaker is tried
                 self._untested = exc
                 report.reasons[name] = _why(exc)
@@ -211,36 +213,36 @@ class Sandbox:
             break
         self._report = report
 
-    def _order(self, ground: Profile) -> tuple[str, ...]:
+    def _order(self, profile: Profile) -> tuple[str, ...]:
         """The levels to try, the strongest first."""
-        wanted = self._settings.level
-        if wanted != "auto":
-            return () if wanted == "read_only" else (wanted,)
-        if not self._held and selftest.held_before("workspace", ground, self._data_dir):
+        setting = self._settings.level
+        if setting != "auto":
+            return () if setting == "read_only" else (setting,)
+        if not self._held and selftest.held_before("workspace", profile, self._data_dir):
             self._held = "workspace"
         return (self._held,) if self._held else ("workspace", "landlock")
 
-    def _verified(self, name: str, ground: Profile, report: SandboxReport) -> Level:
+    def _verified(self, name: str, profile: Profile, report: SandboxReport) -> Level:
         if name != "off":
-            outcome = selftest.run(self._launcher, name, ground, self._data_dir)
+            outcome = selftest.run(self._launcher, name, profile, self._data_dir)
             report.held[name], report.not_held[name] = outcome.held, outcome.not_held
             if broken := outcome.broken(name, network=self._settings.network):
                 raise FeatureUnavailable(f"its self-test failed: {', '.join(broken)}")
-        return make_level(name, ground)
+        return make_level(name, profile)
 
     def _unavailable(self) -> FeatureUnavailable:
         reasons = self._report.reasons if self._report else {}
-        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         return FeatureUnavailable(
-            f"commands are not available, because nothing would confine them. {told}",
+            f"commands are not available, because nothing would confine them. {why}",
             hint="llmc doctor tells what is missing and how to get it.",
         )
 
 
-def _without_writing(ground: Profile) -> Profile:
-    readable = (*ground.read_only, *ground.writable, *(os.fsdecode(root.real) for root in ground.roots))
-    settings = ground.settings._replace(network=False)
-    return ground._replace(settings=settings, roots=(), writable=(), read_only=readable)
+def _without_writing(profile: Profile) -> Profile:
+    readable = (*profile.read_only, *profile.writable, *(os.fsdecode(root.real) for root in profile.roots))
+    settings = profile.settings._replace(network=False)
+    return profile._replace(settings=settings, roots=(), writable=(), read_only=readable)
 
 
 def _why(exc: LlmcError) -> str:

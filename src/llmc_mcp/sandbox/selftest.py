@@ -47,18 +47,18 @@ class ProbeOutcome(NamedTuple):
         return [name for name in self.not_held if name not in excused]
 
 
-def run(launcher: Launcher, name: str, ground: "Profile", data_dir: str) -> ProbeOutcome:
+def run(launcher: Launcher, name: str, profile: "Profile", data_dir: str) -> ProbeOutcome:
     """The outcome for a level, from the cache or from a run of the probe."""
-    key = _key(name, ground)
+    key = _key(name, profile)
     known = _cached(data_dir).get(key)
     if known is not None:
         return ProbeOutcome(*known)
     scratch = Scratch("selftest")
     try:
-        outcome = _try(launcher, name, ground, scratch.path)
+        outcome = _try(launcher, name, profile, scratch.path)
     finally:
         scratch.close()
-    if not outcome.broken(name, network=ground.settings.network):
+    if not outcome.broken(name, network=profile.settings.network):
         _remember(data_dir, key, outcome)
     return outcome
 
@@ -76,19 +76,19 @@ def forget(data_dir: str) -> None:
         _write(data_dir, dict.fromkeys(known))
 
 
-def held_before(name: str, ground: "Profile", data_dir: str) -> bool:
+def held_before(name: str, profile: "Profile", data_dir: str) -> bool:
     """Whether a level has held since this machine was started, for the same users inside the same walls."""
-    wanted = [name, _boot(), _surroundings(ground)]
+    wanted = [name, _boot(), _surroundings(profile)]
     return any(json.loads(key)[1:4] == wanted for key in _cached(data_dir))
 
 
 # --- the test ----------------------------------------------------------------------------------------
 
 
-def _try(launcher: Launcher, name: str, ground: "Profile", base: str) -> ProbeOutcome:
+def _try(launcher: Launcher, name: str, profile: "Profile", base: str) -> ProbeOutcome:
     from .levels import make_level
 
-    facts = _lay_out(base, ground)
+    facts = _lay_out(base, profile)
     root = os.fsencode(facts["root"])
     root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     listeners = {
@@ -102,10 +102,10 @@ def _try(launcher: Launcher, name: str, ground: "Profile", base: str) -> ProbeOu
         "udp": listeners["send_udp"].getsockname()[1],
     }
     try:
-        level = make_level(name, ground._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
+        level = make_level(name, profile._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
         try:
-            told = {**facts, **ports, **_who_we_are()}
-            succeeded = _inside(launcher, level.launch, interpreter(ground.user), told, root_fd)
+            facts_inside = {**facts, **ports, **_who_we_are()}
+            succeeded = _inside(launcher, level.launch, interpreter(profile.user), facts_inside, root_fd)
         finally:
             level.close()
         # Inside a network namespace a message may be sent and go nowhere: only what arrives here has got out.
@@ -117,7 +117,7 @@ def _try(launcher: Launcher, name: str, ground: "Profile", base: str) -> ProbeOu
     return _judge(succeeded, facts["outside"])
 
 
-def _lay_out(base: str, ground: "Profile") -> dict[str, str]:
+def _lay_out(base: str, profile: "Profile") -> dict[str, str]:
     """A root, and outside of it things that are the user's own, so that only the sandbox stands before them."""
     root, outside = os.path.join(base, "root"), os.path.join(base, "outside")
     for folder in (root, outside):
@@ -126,10 +126,10 @@ def _lay_out(base: str, ground: "Profile") -> dict[str, str]:
         with open(os.path.join(outside, name), "w") as file:
             file.write("secret")
     os.chmod(os.path.join(outside, "mode"), 0o640)
-    if ground.user is not None:
-        os.chmod(base, 0o711)  # noqa: S103 - the other user has to get to his own folders below
+    if profile.user is not None:
+        os.chmod(base, 0o711)  # noqa: S103 - the other user has to reach the folders below
         for path in (root, outside, os.path.join(outside, "secret"), os.path.join(outside, "mode")):
-            os.chown(path, *ground.user)
+            os.chown(path, *profile.user)
     return {"root": root, "outside": outside, "abstract": f"llmc-selftest-{os.urandom(8).hex()}"}
 
 
@@ -253,13 +253,13 @@ def _judge(succeeded: set[str], outside: str) -> ProbeOutcome:
 # --- the cache ---------------------------------------------------------------------------------------
 
 
-def _key(name: str, ground: "Profile") -> str:
+def _key(name: str, profile: "Profile") -> str:
     from .levels import find_bubblewrap
 
     tested = identity(find_bubblewrap()) if name == "workspace" else []
     uname = os.uname()
-    what = [uname.release, uname.version, tested, ground.settings.network, identity(sys.executable)]
-    return json.dumps([__version__, name, _boot(), _surroundings(ground), what])
+    what = [uname.release, uname.version, tested, profile.settings.network, identity(sys.executable)]
+    return json.dumps([__version__, name, _boot(), _surroundings(profile), what])
 
 
 def _boot() -> str:
@@ -267,15 +267,15 @@ def _boot() -> str:
         return file.read().strip()
 
 
-def _surroundings(ground: "Profile") -> list[object]:
-    return [os.getuid(), ground.uid, walls()]
+def _surroundings(profile: "Profile") -> list[object]:
+    return [os.getuid(), profile.uid, walls()]
 
 
 def walls() -> list[str]:
     """What a container or a service manager has put around this process, and may put up differently next time."""
-    told = ("NoNewPrivs:", "Seccomp:", "Seccomp_filters:", "CapBnd:", "CapEff:")
+    fields = ("NoNewPrivs:", "Seccomp:", "Seccomp_filters:", "CapBnd:", "CapEff:")
     with open("/proc/self/status") as file:
-        found = [line.split()[1] for line in file if line.startswith(told)]
+        found = [line.split()[1] for line in file if line.startswith(fields)]
     with open("/proc/self/mountinfo") as file:
         points = [line.split()[4] for line in file]
     return [*found, *sorted(point for point in points if point.startswith("/proc/"))]

@@ -73,7 +73,9 @@ def folder_of(key: str) -> str:
 
 
 def _within(path: str, roots: Iterable[str]) -> bool:
-    return any(f"{path.rstrip('/')}/".startswith(f"{root.rstrip('/')}/") for root in roots)
+    from ..policy import is_below_any  # here, because `te` starts without what it imports
+
+    return is_below_any(path, roots)
 
 
 def _quoted(text: str) -> str:

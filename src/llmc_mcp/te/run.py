@@ -15,7 +15,7 @@ from .folder import root_set
 
 if TYPE_CHECKING:
     from ..config.schema import Config
-    from ..envelope.families import Sink
+    from ..files.handles import Sink
 
 _OUT, _ERR = "stdout", "stderr"
 _STDERR_KEPT = 16_000

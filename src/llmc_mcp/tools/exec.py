@@ -11,7 +11,8 @@ from ..errors import FeatureUnavailable
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
-    from ..commands.runner import CommandCall, CommandResult, Sink
+    from ..commands.runner import CommandCall, CommandResult
+    from ..files.handles import Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -140,7 +141,9 @@ def _answer(done: "CommandResult") -> CommandOutput:
     meta = CommandMeta(
         done.duration_ms, done.truncated, done.handle, done.sandbox, done.signal, list(done.warnings) or None
     )
-    return CommandOutput(Streams(done.stdout, done.stderr, done.exit_code), meta)
+    streams = Streams(done.stdout, done.stderr, done.exit_code)
+    streams.gaps = done.gaps
+    return CommandOutput(streams, meta)
 
 
 def _limit_time(ctx: Context, seconds: float) -> float:

@@ -12,9 +12,10 @@ from ..tool import COMMANDS, tool
 
 if TYPE_CHECKING:
     from ..commands.runner import CommandCall
-    from ..envelope.families import CondensedOutput, Sink
+    from ..envelope.families import CondensedOutput
     from ..envelope.family import Budget, FamilyPlan
     from ..envelope.records import Identity
+    from ..files.handles import Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 

@@ -253,7 +253,7 @@ def linux_proc_start(
         argv,
         cwd=cwd,
         env=env or {},
-        told=ctx.session.environment(),
+        server_env=ctx.session.environment(),
         columns=cols,
         wait_s=seconds,
         check=ctx.check,
