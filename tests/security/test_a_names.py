@@ -117,3 +117,17 @@ def test_a38_the_neighbours_of_protected_files_can_be_changed(workspace: Workspa
     for path in (".claude/commands/review.md", ".github/workflows/ci.yml", ".gitignore", "big.git/main/src/config"):
         done(server.call("linux_fs_write", path=path, content="x", create_parents=True))
         assert Path(workspace.root / path).read_text() == "x"
+
+
+@pytest.mark.parametrize("folder", [".claude", ".gemini", "mirror.git", ".config/nvim"])
+def test_a38_an_undo_gives_no_folder_back_its_name_with_other_files_in_it(
+    workspace: Workspace, server: Client, folder: str
+) -> None:
+    """What a folder may not get under its own name, it must not bring along when its move is taken back."""
+    obeyed = {".config/nvim": "init.lua", "mirror.git": "hooks/post-update"}.get(folder, "settings.json")
+    done(server.call("linux_fs_mkdirs", path=folder))
+    move = done(server.call("linux_fs_move", source=folder, target="away"))["undo_id"]
+    done(server.call("linux_fs_write", path=f"away/{obeyed}", content="evil", create_parents=True))
+    for force in (False, True):
+        assert "PERMISSION_DENIED" in server.call("linux_fs_undo", undo_id=move, force=force).text
+    assert not (workspace.root / folder).exists()
