@@ -208,10 +208,13 @@ class Mutations:
                 raise refuse_secret(end.asked)
         if source.kind == "symlink" and self._files.holds_protected(target.path):
             raise refuse_protected(target.asked)
-        if source.kind != "dir":
-            return
-        for entry in self._inside(source, check):
-            self._refuse_moved(source.path, target.path, entry)
+        self.refuse_tree(source, target.path, check)
+
+    def refuse_tree(self, source: Target, target: str, check: Callable[[], None]) -> None:
+        """Raise for a folder that holds what must not come to lie below another path."""
+        if source.kind == "dir":
+            for entry in self._inside(source, check):
+                self._refuse_moved(source.path, target, entry)
 
     def _refuse_moved(self, source: str, target: str, entry: Entry) -> None:
         """Of a tree, what is protected by its path inside of it moves along: a project with its .git."""

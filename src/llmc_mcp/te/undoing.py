@@ -60,7 +60,7 @@ class Undoing:
         def plan(draft: Draft) -> None:
             draft.undoes = change.id
             for record in reversed(change.effects):
-                self._take_back(draft, record, force)
+                self._take_back(draft, record, force, check)
             if not draft.steps:
                 raise Stale(f"{change.id}: nothing of it is left to undo")
 
@@ -78,11 +78,11 @@ class Undoing:
                 done.append(Undone(change, failure=exc))
         return done
 
-    def _take_back(self, draft: Draft, record: Record, force: bool) -> None:
+    def _take_back(self, draft: Draft, record: Record, force: bool, check: Callable[[], None]) -> None:
         if isinstance(record, PutRecord):
             self._take_back_put(draft, record, force)
         elif isinstance(record, MoveRecord):
-            self._take_back_move(draft, record, force)
+            self._take_back_move(draft, record, force, check)
         elif isinstance(record, MakeRecord):
             self._take_back_folder(draft, record, force)
         elif isinstance(record, SortRecord):
@@ -122,8 +122,10 @@ class Undoing:
         mode = record.before.mode if record.mode is not None or target.info is None else None
         self._mutations.put(draft, target, data, mode=mode)
 
-    def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool) -> None:
+    def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool, check: Callable[[], None]) -> None:
         source = draft.hold(self._spot(draft, record.target, force))
+        if source.target is not None:  # a folder may have got other files since it was moved
+            self._mutations.refuse_tree(source.target, record.path, check)
         if source.stat() is None or (record.looks and source.looks() != record.looks and not force):
             raise _changed(record.target)
         target = draft.hold(self._spot(draft, record.path, force))
