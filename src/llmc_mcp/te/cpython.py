@@ -241,9 +241,11 @@ def _hint_for(reason: str) -> str | None:
 
 
 def _explain(told: RunError, functions: Functions) -> Failure:
-    message = f"{told.kind}: {told.message}" if told.message else told.kind
+    # Cut before anything looks into it: it is the code's own word, of any length.
+    kind, said = told.kind[:_SHOWN_MESSAGE], told.message[:_SHOWN_MESSAGE]
+    message = (f"{kind}: {said}" if said else kind)[:_SHOWN_MESSAGE]
     hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
-    return Failure(message[:_SHOWN_MESSAGE], told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
+    return Failure(message, told.line, told.source[:_SHOWN_SOURCE] if told.source else None, hint)
 
 
 def _died(child: Child) -> Failure:
