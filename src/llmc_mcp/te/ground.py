@@ -143,11 +143,25 @@ def make_ground(settings: Settings, roots: tuple[Root, ...], data_dir: str) -> G
     writable = tuple(dict.fromkeys(map(_real, settings.extra_write)))
     folders = [*(os.fsdecode(root.real) for root in roots), *writable] if settings.level != "off" else []
     hidden = _hidden_inside(settings, folders, data_dir, uid)
+    _make_places_for_code(folders)
     path = search_path(settings)
     ground = Ground(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
     if settings.level != "off":
         _refuse_loose_code(ground)
     return ground
+
+
+def _make_places_for_code(folders: list[str]) -> None:
+    """Make what the next start imports from and nobody has made yet: what is not there can't be covered."""
+    for path in outermost(map(os.path.realpath, own_code())):
+        if is_below_any(path, folders) and not os.path.exists(path):
+            try:
+                os.makedirs(path, exist_ok=True)
+            except OSError as exc:
+                raise FeatureUnavailable(
+                    f"commands can't run: they could make {path}, which the server imports from ({exc.strerror})",
+                    hint="Make the folder, or serve a folder without it.",
+                ) from None
 
 
 def _refuse_loose_code(ground: Ground) -> None:
