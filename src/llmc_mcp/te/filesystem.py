@@ -22,7 +22,7 @@ from ..errors import (
     PermissionDenied,
     from_oserror,
 )
-from ..policy import NameRules, folders_above, name_rules, refuse_protected, refuse_secret
+from ..policy import GIT_FILES, GIT_FOLDERS, NameRules, folders_above, name_rules, refuse_protected, refuse_secret
 from . import kept, kernel, names
 from .kept import is_below
 
@@ -418,6 +418,8 @@ class Filesystem:
             raise _refuse_kept_secret(place.asked)
         if self.is_protected(real) or (place.absolute != real and self.is_protected(place.absolute)):
             raise refuse_protected(place.asked)
+        if "HEAD" in self.access.protected_names and _is_obeyed_by_git(place):
+            raise refuse_protected(place.asked)
         stay = self._named if tree else ()
         if any(is_below(path, real) for path in (*stay, *((self._hidden,) if self._hidden else ()))):
             raise PermissionDenied(f"{place.asked}: holds an allowed root or the server's own data; it stays")
@@ -524,6 +526,19 @@ def _entry(prefix: bytes, found: DirEntry, with_stat: bool) -> Entry:
     except OSError:  # it vanished while we looked
         kind = "other"
     return Entry(path, kind, 0)
+
+
+def _is_obeyed_by_git(place: Place) -> bool:
+    """Whether a path is the configuration or a hook of a repository; its folder has a HEAD, which no tool moves."""
+    parts = place.below.split(b"/")
+    for depth, part in enumerate(parts):
+        if part in (GIT_FILES if depth == len(parts) - 1 else GIT_FOLDERS):
+            try:
+                os.lstat(b"/".join([*parts[:depth], b"HEAD"]), dir_fd=place.root.fd)
+            except OSError:
+                continue
+            return True
+    return False
 
 
 def _real_path(fd: int) -> str:
