@@ -154,20 +154,23 @@ class Filesystem:
     def _hidden_below_a_root(self) -> str | None:
         if self.access.hidden_dir is None:
             return None
-        hidden = os.path.realpath(self.access.hidden_dir)
-        return hidden if any(is_below(hidden, os.fsdecode(root.real)) for root in self.roots) else None
+        folders = [os.fsdecode(root.real) for root in self.roots]
+        places = kept.seen_from(os.path.realpath(self.access.hidden_dir), folders)
+        return next((hidden for hidden in places if kept.is_below_any(hidden, folders)), None)
 
     def _below_roots(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The real places, and the links that lead there: who could replace one would be rid of the rule."""
         folders = [os.fsdecode(root.real) for root in self.roots]
-        real = dict.fromkeys(place for path in paths for place in kept.trail(path))
+        trails = (place for path in paths for place in kept.trail(path))
+        real = dict.fromkeys(name for place in trails for name in kept.seen_from(place, folders))
         return tuple(kept.outermost(place for place in real if any(is_below(place, folder) for folder in folders)))
 
     def _own_code(self) -> tuple[str, ...]:
         """Where the server's code lies below the roots; a root that lies in it could only be served by halves."""
+        folders = [os.fsdecode(root.real) for root in self.roots]
         for path in map(os.path.realpath, self.access.own_code):
             for root in self.roots:
-                if is_below(os.fsdecode(root.real), path):
+                if kept.is_below_any(os.fsdecode(root.real), kept.seen_from(path, folders)):
                     raise PermissionDenied(
                         f"root {root.shown}: lies in {path}, which the server runs its own code from",
                         hint="Serve another folder, or install the server in an environment of its own.",

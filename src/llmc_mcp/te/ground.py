@@ -1,5 +1,6 @@
 """What a sandbox stands on: the operator's settings, and the folders, users and limits they mean on this machine."""
 
+import itertools
 import os
 import pwd
 import stat as stat_bits
@@ -11,7 +12,7 @@ from ..errors import FeatureUnavailable, InvalidArgument
 from .bounds import Bounds, Counter, resource_limits
 from .exec_status import ExecStatus
 from .filesystem import Root
-from .kept import homes, is_below, is_below_any, outermost, own_code, package_home, secrets, trail
+from .kept import homes, is_below, is_below_any, outermost, own_code, package_home, secrets, seen_from, trail
 from .launcher import Plan
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
@@ -98,7 +99,8 @@ class Ground(NamedTuple):
     def own_inside(self) -> list[str]:
         """What of the server's code lies in a folder that commands may change: real paths, the outermost."""
         inside = [path for path in map(os.path.realpath, self.own_code) if os.path.exists(path)]
-        return outermost(path for path in inside if is_below_any(path, self.changeable))
+        seen = (name for path in inside for name in seen_from(path, self.changeable))
+        return outermost(path for path in seen if is_below_any(path, self.changeable))
 
     def plan(self) -> Plan:
         """What does not depend on the level."""
@@ -170,7 +172,7 @@ def _refuse_loose_code(ground: Ground) -> None:
     for path in ground.own_code:
         *links, real = trail(path)
         for folder in ground.changeable:
-            if is_below(folder, real):
+            if is_below_any(folder, seen_from(real, ground.changeable)):
                 raise FeatureUnavailable(
                     f"commands can't run: they may change {folder}, which the server runs its own code from",
                     hint="Serve another folder, or install the server in an environment of its own.",
@@ -272,8 +274,9 @@ def _hidden_inside(settings: Settings, folders: list[str], data_dir: str, uid: i
         os.makedirs(data_dir, mode=0o700, exist_ok=True)  # what is not there can't be covered
     hidden: dict[str, None] = {}
     for path in (data_dir, *secrets(settings.deny_read, homes(uid))):
-        *links, secret = trail(path)
-        if not os.path.exists(secret) or not is_below_any(secret, folders):
+        *links, real = trail(path)
+        inside = [name for name in seen_from(real, folders) if is_below_any(name, folders)]
+        if not os.path.exists(real) or not inside:
             continue
         for link in links:
             if is_below_any(link, folders):
@@ -281,7 +284,7 @@ def _hidden_inside(settings: Settings, folders: list[str], data_dir: str, uid: i
                     f"commands can't run: the link {link} leads to what they must not see, and they could replace it",
                     hint="Choose a narrower root, or put the real folder in the place of the link.",
                 )
-        for folder in folders:
+        for secret, folder in itertools.product(inside, folders):
             if secret == folder or (folder == "/" and is_below(secret, folder)):
                 raise FeatureUnavailable(
                     f"commands can't run: the root {folder} contains {secret}, which they must not see",
