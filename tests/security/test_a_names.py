@@ -167,3 +167,16 @@ def test_a38_a_repository_is_obeyed_as_it_was_whatever_its_name(workspace: Works
     assert [reply.code for reply in replies] == ["PERMISSION_DENIED"] * len(replies)
     assert (workspace.root / "srv/config").read_text() == before
     done(server.call("linux_fs_write", path="srv/description", content="mine\n"))
+
+
+def test_a38_nothing_is_put_into_a_folder_between_the_look_into_it_and_its_move(
+    workspace: Workspace, server: Client
+) -> None:
+    """Looking into a large folder takes a while, and other calls go on meanwhile."""
+    for number in range(3_000):
+        workspace.file(f"new/many/{number % 30}/{number}")
+    calls = [("linux_fs_move", {"source": "new", "target": ".claude"})]
+    calls += [("linux_fs_write", {"path": f"new/{name}", "content": "evil"}) for name in ("settings.json", "a", "b")]
+    for started in [server.start_call(tool, arguments) for tool, arguments in calls]:
+        server.wait(started)
+    assert not (workspace.root / ".claude/settings.json").exists()
