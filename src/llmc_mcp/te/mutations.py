@@ -6,6 +6,7 @@ changes anything.
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from . import edit, text, writing
 from .changes import Changes, Done, Draft
 from .diff import count_changes
 from .filesystem import Entry, Filesystem, kind_of
-from .steps import TRASH, Image, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Spot
+from .steps import TRASH, Image, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Refusal, Spot
 from .writing import Target
 
 ABSENT = "absent"
@@ -189,7 +190,8 @@ class Mutations:
             self._refuse_move(found, there, overwrite, check)
             if there.info is not None:
                 self.trash(draft, draft.hold(writing.find_entry(self._files, target)))
-            self.rename(draft, Spot.of(found), Spot.of(there), source)
+            refuse = partial(self.refuse_tree, found, there.path)
+            self.rename(draft, Spot.of(found), Spot.of(there), source, refuse)
 
         return self._changes.make(who, "move", plan, check)
 
@@ -245,7 +247,7 @@ class Mutations:
                     f"{path}: {size:,} bytes is more than the trash holds ({limit:,})",
                     hint="allow_unjournaled=true deletes it for good; setting: mcp.limits.trash_max_total_bytes.",
                 )
-            self.trash(draft, target, size)
+            self.trash(draft, target, size, partial(self._weigh, target))
 
         return self._changes.make(who, "delete", plan, check)
 
@@ -267,13 +269,13 @@ class Mutations:
                 check()
             yield entry
 
-    def trash(self, draft: Draft, target: Target, size: int = 0) -> None:
+    def trash(self, draft: Draft, target: Target, size: int = 0, refuse: Refusal | None = None) -> None:
         """Plan the move of an entry into the trash."""
         entry = self._changes.shop.entry(f"{TRASH}{draft.id}-{len(draft.steps)}")
-        record = self.rename(draft, Spot.of(target), draft.hold(entry), target.asked)
+        record = self.rename(draft, Spot.of(target), draft.hold(entry), target.asked, refuse)
         record.bytes = size or (target.found().st_size if target.kind == "file" else 0)
 
-    def rename(self, draft: Draft, source: Spot, target: Spot, asked: str) -> MoveRecord:
+    def rename(self, draft: Draft, source: Spot, target: Spot, asked: str, refuse: Refusal | None = None) -> MoveRecord:
         """Plan a move between two spots, a copy where they lie on different file systems."""
         info = source.stat()
         if info is None:
@@ -281,7 +283,7 @@ class Mutations:
         copied = os.fstat(source.dir_fd).st_dev != os.fstat(target.dir_fd).st_dev
         looks = "" if target.path.startswith(TRASH) else source.looks()
         record = MoveRecord(source.path, target.path, kind_of(info.st_mode), source.inode(), looks, copied=copied)
-        draft.steps.append(Move(source, target, record, asked))
+        draft.steps.append(Move(source, target, record, asked, refuse))
         return record
 
     def mkdirs(self, who: Session, path: str, exist_ok: bool, check: Callable[[], None]) -> Done | None:

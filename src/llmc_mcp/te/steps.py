@@ -28,6 +28,7 @@ TRASH = "trash:"  # stands before the name of an entry of the trash, where a pat
 
 
 _HASHED_BYTES = 64 << 20
+Refusal = Callable[[Callable[[], None]], object]  # looks into a folder, raises for what must stay where it is
 
 
 class Image(msgspec.Struct, omit_defaults=True):
@@ -271,12 +272,16 @@ class Put(_Phases):
 class Move(_Phases):
     """Another name for an entry; across file systems a copy, and the original leaves under a temporary name."""
 
-    def __init__(self, source: Spot, target: Spot, record: MoveRecord, asked: str) -> None:
+    def __init__(
+        self, source: Spot, target: Spot, record: MoveRecord, asked: str, refuse: Refusal | None = None
+    ) -> None:
         super().__init__(asked)
-        self._source, self._target, self.record = source, target, record
+        self._source, self._target, self.record, self._refuse = source, target, record, refuse
 
     def prepare(self, tick: Callable[[], None], /) -> None:
         source, target = self._source, self._target
+        if self._refuse is not None:
+            self._refuse(tick)  # once more: until its lease was taken, others could put files into a folder
         if target.target is not None:
             target.target.enter()
             target.dir_fd = target.target.dir_fd

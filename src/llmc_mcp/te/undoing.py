@@ -6,6 +6,7 @@ inverse steps in reverse order, and refused as STALE where somebody changed the 
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ..errors import InvalidPath, LlmcError, NotADirectory, NotFound, Stale
@@ -124,8 +125,10 @@ class Undoing:
 
     def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool, check: Callable[[], None]) -> None:
         source = draft.hold(self._spot(draft, record.target, force))
+        refuse = None
         if source.target is not None:  # a folder may have got other files since it was moved
-            self._mutations.refuse_tree(source.target, record.path, check)
+            refuse = partial(self._mutations.refuse_tree, source.target, record.path)
+            refuse(check)
         if source.stat() is None or (record.looks and source.looks() != record.looks and not force):
             raise _changed(record.target)
         target = draft.hold(self._spot(draft, record.path, force))
@@ -134,7 +137,7 @@ class Undoing:
             if not force:
                 raise Stale(f"{record.path}: something else is there by now", hint="force=true moves it to the trash.")
             self._mutations.trash(draft, draft.hold(writing.reopen(self._files, record.path)))
-        self._mutations.rename(draft, source, target, record.target).bytes = record.bytes
+        self._mutations.rename(draft, source, target, record.target, refuse).bytes = record.bytes
 
     def _spot(self, draft: Draft, path: str, force: bool) -> Spot:
         return self._changes.shop.entry(path) if path.startswith(TRASH) else Spot.of(self._open(draft, path, force))
