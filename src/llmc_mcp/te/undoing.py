@@ -199,9 +199,22 @@ class Undoing:
             if after is not None:
                 yield record.path, before, after
 
-    def diff(self, changes: Sequence[Change]) -> str:
-        """What became of every file that these changes (newest first) touched: then against now."""
-        return "".join(self._diffs(changes))
+    def diff(
+        self, changes: Sequence[Change], check: Callable[[], None] = lambda: None, most: float = float("inf")
+    ) -> str:
+        """What became of every file that these changes (newest first) touched: then against now.
+
+        Once there are more than `most` characters, no further file is shown.
+        """
+        shown: list[str] = []
+        for piece in self._diffs(changes):
+            check()
+            if most < 0:
+                shown.append("# more files were changed than are shown at once\n")
+                break
+            shown.append(piece)
+            most -= len(piece)
+        return "".join(shown)
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
         first: dict[str, PutRecord | MoveRecord] = {}
