@@ -180,3 +180,16 @@ def test_a38_nothing_is_put_into_a_folder_between_the_look_into_it_and_its_move(
     for started in [server.start_call(tool, arguments) for tool, arguments in calls]:
         server.wait(started)
     assert not (workspace.root / ".claude/settings.json").exists()
+
+
+def test_a38_no_undo_takes_a_repository_away_with_the_folder_that_it_came_into(
+    workspace: Workspace, server: Client
+) -> None:
+    made = done(server.call("linux_fs_mkdirs", path="made"))["undo_id"]
+    (workspace.root / "back").mkdir()
+    done(server.call("linux_fs_delete", path="back", recursive=True))
+    redo = undo(server)[0]["redo_id"]
+    for folder, change in (("made", made), ("back", redo)):
+        workspace.file(f"{folder}/.git/config", "")
+        assert "PERMISSION_DENIED" in server.call("linux_fs_undo", undo_id=change, force=True).text
+        assert (workspace.root / folder / ".git/config").exists()
