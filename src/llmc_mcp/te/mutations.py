@@ -241,17 +241,17 @@ class Mutations:
             target.found()
             if target.kind == "dir" and not recursive:
                 raise IsDirectory(f"{path}: is a directory", hint="recursive=true deletes it with all it holds.")
-            size = self._weigh(target, check)
+            size = self.weigh(target, check)
             if size > limit and not unjournaled:
                 raise OutputTooLarge(
                     f"{path}: {size:,} bytes is more than the trash holds ({limit:,})",
                     hint="allow_unjournaled=true deletes it for good; setting: mcp.limits.trash_max_total_bytes.",
                 )
-            self.trash(draft, target, size, partial(self._weigh, target))
+            self.trash(draft, target, size, partial(self.weigh, target))
 
         return self._changes.make(who, "delete", plan, check)
 
-    def _weigh(self, target: Target, check: Callable[[], None]) -> int:
+    def weigh(self, target: Target, check: Callable[[], None]) -> int:
         """The bytes of a tree; refuses one that holds something protected."""
         total = target.found().st_size if target.kind == "file" else 0
         if target.kind == "dir":

@@ -85,7 +85,7 @@ class Undoing:
         elif isinstance(record, MoveRecord):
             self._take_back_move(draft, record, force, check)
         elif isinstance(record, MakeRecord):
-            self._take_back_folder(draft, record, force)
+            self._take_back_folder(draft, record, force, check)
         elif isinstance(record, SortRecord):
             self._take_back_sort(draft, record, force)
         else:
@@ -128,6 +128,8 @@ class Undoing:
         refuse = None
         if source.target is not None:  # a folder may have got other files since it was moved
             refuse = partial(self._mutations.refuse_tree, source.target, record.path)
+            if record.path.startswith(TRASH):
+                refuse = partial(self._mutations.weigh, source.target)
             refuse(check)
         if source.stat() is None or (record.looks and source.looks() != record.looks and not force):
             raise _changed(record.target)
@@ -142,7 +144,7 @@ class Undoing:
     def _spot(self, draft: Draft, path: str, force: bool) -> Spot:
         return self._changes.shop.entry(path) if path.startswith(TRASH) else Spot.of(self._open(draft, path, force))
 
-    def _take_back_folder(self, draft: Draft, record: MakeRecord, force: bool) -> None:
+    def _take_back_folder(self, draft: Draft, record: MakeRecord, force: bool, check: Callable[[], None]) -> None:
         target = self._open(draft, record.path, force)
         if target.kind != "dir" or target.info is None:
             if not force:
@@ -159,7 +161,8 @@ class Undoing:
         if staying and not force:
             raise Stale(f"{record.path}: no longer empty", hint="force=true moves it to the trash.")
         if staying:
-            self._mutations.trash(draft, target)
+            weigh = partial(self._mutations.weigh, target)
+            self._mutations.trash(draft, target, weigh(check), weigh)
         else:
             draft.steps.append(Remove(target, RemoveRecord(record.path, target.info.st_mode & 0o777)))
 
