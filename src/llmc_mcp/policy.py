@@ -22,10 +22,10 @@ CLIENT_FILES = {
     "zed": ".zed/settings.json",
 }
 # Files that make another program run something. A folder that is protected as a whole is listed itself too: otherwise
-# a link could take its place.
+# a link could take its place. HEAD is what makes a folder a repository, whatever the folder's name.
 PROTECTED_NAMES = (
     *(".git", ".git/*", "*.git/config", "*.git/commondir", "*.git/hooks", "*.git/hooks/*"),  # x.git: a bare repository
-    *(".gitmodules", ".gitconfig", ".config/git/config"),
+    *("HEAD", ".gitmodules", ".gitconfig", ".config/git/config"),
     *("llmc.toml", *CLIENT_FILES.values()),
     *(".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/hooks/*"),
     *(".gemini/settings.json", ".roo/mcp.json", ".kilocode/mcp.json", ".amazonq/mcp.json", "opencode.json"),
@@ -43,6 +43,9 @@ _GIT_FOLDER = ".git/*"
 # The files in it that configure git; the rest changes with every commit.
 _GIT_OBEYS = (".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks")
 _GIT_HOOKS = ".git/hooks"
+# The same of a folder with a HEAD in it that is not called .git: a bare repository, or one kept apart from its files.
+GIT_FILES = frozenset((b"config", b"config.worktree", b"commondir", b"hooks"))
+GIT_FOLDERS = frozenset((b"hooks", b"modules", b"worktrees"))
 _WILD = frozenset("*?[")
 
 _END = re.compile(r"\)\\[zZ]\Z")  # how fnmatch ends a pattern: by \Z, since Python 3.14 by \z

@@ -1,6 +1,7 @@
 """Files that make another program run something are not the file tools' to change."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,78 @@ def test_a38_the_neighbours_of_protected_files_can_be_changed(workspace: Workspa
     for path in (".claude/commands/review.md", ".github/workflows/ci.yml", ".gitignore", "big.git/main/src/config"):
         done(server.call("linux_fs_write", path=path, content="x", create_parents=True))
         assert Path(workspace.root / path).read_text() == "x"
+
+
+@pytest.mark.parametrize("folder", [".claude", ".gemini", "mirror.git", ".config/nvim"])
+def test_a38_an_undo_gives_no_folder_back_its_name_with_other_files_in_it(
+    workspace: Workspace, server: Client, folder: str
+) -> None:
+    """What a folder may not get under its own name, it must not bring along when its move is taken back."""
+    obeyed = {".config/nvim": "init.lua", "mirror.git": "hooks/post-update"}.get(folder, "settings.json")
+    done(server.call("linux_fs_mkdirs", path=folder))
+    move = done(server.call("linux_fs_move", source=folder, target="away"))["undo_id"]
+    done(server.call("linux_fs_write", path=f"away/{obeyed}", content="evil", create_parents=True))
+    for force in (False, True):
+        assert "PERMISSION_DENIED" in server.call("linux_fs_undo", undo_id=move, force=force).text
+    assert not (workspace.root / folder).exists()
+
+
+def test_a38_no_folder_becomes_a_repository_under_another_name(workspace: Workspace, server: Client) -> None:
+    """Whoever runs git in a folder with HEAD, objects and refs has it obey the configuration beside them."""
+    ran = workspace.outside / "ran"
+    config = (
+        f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = "touch {ran}; false"\n'
+    )
+    server.call("linux_fs_write", path="lib/config", content=config, create_parents=True)
+    for folder in ("lib/objects", "lib/refs"):
+        server.call("linux_fs_mkdirs", path=folder)
+    server.call("linux_fs_write", path="lib/HEAD", content="ref: refs/heads/main\n")
+    server.call("linux_fs_write", path="head", content="ref: refs/heads/main\n")
+    server.call("linux_fs_move", source="head", target="lib/HEAD")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(workspace.outside)}
+    subprocess.run(["git", "status"], cwd=workspace.root / "lib", env=environment, capture_output=True, check=False)
+    assert not ran.exists()
+
+
+def test_a38_a_repository_is_obeyed_as_it_was_whatever_its_name(workspace: Workspace, server: Client) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", str(workspace.root / "srv")], check=True)
+    before = (workspace.root / "srv/config").read_text()
+    workspace.file("evil/post-update", "#!/bin/sh\n")
+    server.call("linux_fs_move", source="srv/refs", target="refs")  # so that git itself would not know it for one
+    replies = [
+        server.call("linux_fs_write", path="srv/config", content="evil"),
+        server.call("linux_fs_write", path="srv/hooks/post-update", content="evil"),
+        server.call("linux_fs_write", path="srv/commondir", content="../evil"),
+        server.call("linux_fs_move", source="evil", target="srv/hooks/deep"),
+        server.call("linux_fs_move", source="srv/HEAD", target="head"),
+        server.call("linux_fs_delete", path="srv/hooks", recursive=True),
+    ]
+    assert [reply.code for reply in replies] == ["PERMISSION_DENIED"] * len(replies)
+    assert (workspace.root / "srv/config").read_text() == before
+    done(server.call("linux_fs_write", path="srv/description", content="mine\n"))
+
+
+def test_a38_nothing_is_put_into_a_folder_between_the_look_into_it_and_its_move(
+    workspace: Workspace, server: Client
+) -> None:
+    """Looking into a large folder takes a while, and other calls go on meanwhile."""
+    for number in range(3_000):
+        workspace.file(f"new/many/{number % 30}/{number}")
+    calls = [("linux_fs_move", {"source": "new", "target": ".claude"})]
+    calls += [("linux_fs_write", {"path": f"new/{name}", "content": "evil"}) for name in ("settings.json", "a", "b")]
+    for started in [server.start_call(tool, arguments) for tool, arguments in calls]:
+        server.wait(started)
+    assert not (workspace.root / ".claude/settings.json").exists()
+
+
+def test_a38_no_undo_takes_a_repository_away_with_the_folder_that_it_came_into(
+    workspace: Workspace, server: Client
+) -> None:
+    made = done(server.call("linux_fs_mkdirs", path="made"))["undo_id"]
+    (workspace.root / "back").mkdir()
+    done(server.call("linux_fs_delete", path="back", recursive=True))
+    redo = undo(server)[0]["redo_id"]
+    for folder, change in (("made", made), ("back", redo)):
+        workspace.file(f"{folder}/.git/config", "")
+        assert "PERMISSION_DENIED" in server.call("linux_fs_undo", undo_id=change, force=True).text
+        assert (workspace.root / folder / ".git/config").exists()

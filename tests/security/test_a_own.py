@@ -11,7 +11,7 @@ import pytest
 
 from ..support.changes import done
 from ..support.client import Client
-from ..support.workspace import SECRET, Workspace
+from ..support.workspace import SECRET, Workspace, require
 from .arena import put_code_into
 
 DIFF = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-# of the server\n+# of another\n"
@@ -107,6 +107,30 @@ def test_a37_a_link_on_the_way_to_own_code_stays(tmp_path: Path) -> None:
         assert client.call("linux_fs_move", source="venv", target="x").code == "PERMISSION_DENIED"
         assert "link on the way" in client.call("run_cmd", command="true").text
     assert (workspace.root / "venv").is_symlink()
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """Where a folder with the server's code and the data of servers is shown once more."""
+    require(os.getuid() == 0, "a test run as root")
+    there, shown = tmp_path / "there", tmp_path / "shown"
+    for folder in (there, shown):
+        folder.mkdir()
+    subprocess.run(["mount", "--bind", str(there), str(shown)], check=True)
+    yield shown
+    subprocess.run(["umount", str(shown)], check=True)
+
+
+def test_a37_b24_own_code_stays_as_it_is_under_the_name_of_another_mount(mounted: Path, tmp_path: Path) -> None:
+    env = {"PYTHONPATH": put_code_into(tmp_path / "there"), "LLMC_DATA_DIR": str(tmp_path / "there/data")}
+    with Client("--root", str(mounted), "--mode", "classic", env=env) as client:
+        assert client.call("linux_fs_write", path="app/lib/late.py", content="evil").code == "PERMISSION_DENIED"
+        assert client.call("linux_fs_move", source="app", target="away").code == "PERMISSION_DENIED"
+        for path in ("app/lib/late.py", "data/evil"):
+            client.call("run_cmd", command=["bash", "-c", f"echo evil >> {mounted}/{path}"])
+        assert client.call("list_dir", path="data").is_error
+    assert (mounted / "app/lib/late.py").read_text() == "# of the server\n"
+    assert not (mounted / "data/evil").exists()
 
 
 # Modules of the standard library that some tool needs, and a start does not.

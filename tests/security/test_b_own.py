@@ -191,3 +191,26 @@ def test_b32_a_socket_inside_a_root_is_reached_only_where_it_is_said(level: str)
             ["python3", "-c", f"import socket, sys{CONNECT}".replace("succeeded.append", "print"), str(path)]
         )
         assert reached(listener) == (done["exit_code"] == 0) == (level == "workspace"), done
+
+
+def test_b24_a_command_can_not_be_first_to_make_the_folder_of_the_users_packages() -> None:
+    """Python imports `usercustomize` from there at every start, should it exist."""
+    with Arena("workspace", "user", home_is_root=True) as arena:
+        script = """
+            import pathlib
+            folder = pathlib.Path(sys.argv[1], ".local/lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+            attempt("make", lambda: folder.mkdir(parents=True))
+            attempt("write", lambda: (folder / "usercustomize.py").write_text("# of another"))
+            attempt("move", lambda: os.rename(pathlib.Path(sys.argv[1], ".local"), pathlib.Path(sys.argv[1], "away")))
+        """
+        assert arena.python(script, str(arena.root)) == []
+
+
+@pytest.mark.xfail(strict=True, reason="a name of the same file elsewhere in a root is not looked for")
+def test_b24_another_name_of_a_file_of_own_code_does_not_change_it() -> None:
+    """As an installer leaves them that links files from its cache, where a root holds that cache too."""
+    with Arena("workspace", "user", code="app/lib") as arena:
+        own = arena.root / "app/lib/late.py"
+        (arena.root / "cache.py").hardlink_to(own)
+        arena.run(["bash", "-c", f"echo '# of another' >> {arena.root}/cache.py"])
+        assert own.read_text() == "# of the server\n"

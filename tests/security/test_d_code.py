@@ -210,6 +210,17 @@ def test_d12_prints_and_errors_are_bounded(engines: dict[str, Client], engine: s
     assert status_kb(server.process.pid, "VmHWM") - before < SPARE_KB
 
 
+def test_d12_a_diff_of_many_files_is_bounded(server: Client) -> None:
+    """Of files that code writes anew, far less is sent than the server would hold."""
+    for lines in ("a", "b"):
+        text = "".join(f"{lines}{number:08}\\n" for number in range(30_000))
+        code = f"for n in range(40): linux_fs_write('%d.txt' % n, '{text}')"
+        assert server.call("execute_code", code=code).meta["tool_calls"] == 40
+    before = status_kb(server.process.pid, "VmHWM")
+    assert not server.call("linux_fs_changes", diff=True).is_error
+    assert status_kb(server.process.pid, "VmHWM") - before < SPARE_KB
+
+
 def test_d13_a_busy_interpreter_does_not_outlive_a_killed_server(workspace: Workspace) -> None:
     code = "linux_fs_write('begun', '')\nwhile True: pass"
     with Client("--root", str(workspace.root), "--set", "code_execution.timeout=600") as server:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -341,6 +342,20 @@ def test_d12_a_forged_list_of_files_is_not_decoded_without_bounds(run: Runs) -> 
     code = f"{LINE}send({{'type': 'end', 'secret': secret, 'files': ['ab'] * 1_000_000, 'value': 1}})\n"
     outcome = run(code, {"call": lambda: None})
     assert (outcome.value, outcome.files) == (1, ())
+    still_works(run)
+
+
+def test_d12_the_words_of_a_forged_failure_are_cut_before_anything_is_looked_for_in_them(run: Runs) -> None:
+    message = "\"name '\" + 'a' * 4_000_000 + \"' is not defined\""
+    failure = f"{{'kind': 'NameError', 'message': {message}, 'line': 1, 'source': None}}"
+    tracemalloc.start()
+    try:
+        told = run.message(f"{LINE}send({{'type': 'end', 'secret': secret, 'failure': {failure}}})", {"call": int})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert told.startswith("NameError: name 'aaa")
+    assert peak < 50 << 20
     still_works(run)
 
 

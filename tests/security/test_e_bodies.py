@@ -112,3 +112,22 @@ def test_e21_a_sign_in_has_room_for_a_token_and_calls_for_what_they_need(served:
         connection.sendall(head("POST /tool", token, "Content-Type: application/json", f"Content-Length: {len(call)}"))
         connection.sendall(call)
         assert answer(connection)[0] == 200
+
+
+def test_e21_requests_that_nobody_waits_for_are_not_kept(served: HttpServer) -> None:
+    """Each that waits behind another is far larger in memory than on the wire, and none of them has a token."""
+    with connect(served) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n" * 3_000)
+        said, piece = b"", b"-"
+        while piece and said.count(b"HTTP/1.1 ") < 100:
+            try:
+                piece = connection.recv(1 << 20)
+            except ConnectionError:  # closed before it had read all
+                piece = b""
+            said += piece
+    assert said.count(b"HTTP/1.1 ") < 100
+    with connect(served) as connection:
+        connection.sendall(head("GET /health") * 8)
+        said = b""
+        while said.count(b"HTTP/1.1 200") < 8:
+            said += connection.recv(1 << 20)

@@ -6,6 +6,7 @@ changes nothing.
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from ..policy import refuse_protected, refuse_secret
 from ..session import Session
 from . import edit, targets
 from .diff import count_changes
-from .steps import TRASH, ContentImage, Location, Make, MakeRecord, Move, MoveRecord, Put, PutRecord
+from .steps import TRASH, ContentImage, Location, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Refusal
 from .targets import Target
 from .transaction import Changes, Done, Draft
 
@@ -192,7 +193,8 @@ class Operations:
             self._refuse_move(found, there, overwrite, check)
             if there.info is not None:
                 self.trash(draft, draft.hold(targets.find_entry(self._files, target)))
-            self.rename(draft, Location.of(found), Location.of(there), source)
+            refuse = partial(self.refuse_tree, found, there.path)
+            self.rename(draft, Location.of(found), Location.of(there), source, refuse)
 
         return self._changes.make(who, "move", plan, check)
 
@@ -211,10 +213,13 @@ class Operations:
                 raise refuse_secret(end.label)
         if source.kind == "symlink" and self._files.holds_protected(target.path):
             raise refuse_protected(target.label)
-        if source.kind != "dir":
-            return
-        for entry in self._inside(source, check):
-            self._refuse_moved(source.path, target.path, entry)
+        self.refuse_tree(source, target.path, check)
+
+    def refuse_tree(self, source: Target, target: str, check: Callable[[], None]) -> None:
+        """Raise for a folder that holds what must not come to lie below another path."""
+        if source.kind == "dir":
+            for entry in self._inside(source, check):
+                self._refuse_moved(source.path, target, entry)
 
     def _refuse_moved(self, source: str, target: str, entry: Entry) -> None:
         """Refuse an entry whose protection the move would change; what is protected inside the tree moves along."""
@@ -239,17 +244,17 @@ class Operations:
             target.existing()
             if target.kind == "dir" and not recursive:
                 raise IsDirectory(f"{path}: is a directory", hint="recursive=true deletes it with all it holds.")
-            size = self._weigh(target, check)
+            size = self.weigh(target, check)
             if size > limit and not unjournaled:
                 raise OutputTooLarge(
                     f"{path}: {size:,} bytes is more than the trash holds ({limit:,})",
                     hint="allow_unjournaled=true deletes it for good; setting: mcp.limits.trash_max_total_bytes.",
                 )
-            self.trash(draft, target, size)
+            self.trash(draft, target, size, partial(self.weigh, target))
 
         return self._changes.make(who, "delete", plan, check)
 
-    def _weigh(self, target: Target, check: Callable[[], None]) -> int:
+    def weigh(self, target: Target, check: Callable[[], None]) -> int:
         """The size of a tree; refuses one that contains something protected."""
         total = target.existing().st_size if target.kind == "file" else 0
         if target.kind == "dir":
@@ -267,13 +272,15 @@ class Operations:
                 check()
             yield entry
 
-    def trash(self, draft: Draft, target: Target, size: int = 0) -> None:
+    def trash(self, draft: Draft, target: Target, size: int = 0, refuse: Refusal | None = None) -> None:
         """Plan the move of an entry into the trash."""
         entry = self._changes.context.entry(f"{TRASH}{draft.id}-{len(draft.steps)}")
-        record = self.rename(draft, Location.of(target), draft.hold(entry), target.label)
+        record = self.rename(draft, Location.of(target), draft.hold(entry), target.label, refuse)
         record.bytes = size or (target.existing().st_size if target.kind == "file" else 0)
 
-    def rename(self, draft: Draft, source: Location, target: Location, label: str) -> MoveRecord:
+    def rename(
+        self, draft: Draft, source: Location, target: Location, label: str, refuse: Refusal | None = None
+    ) -> MoveRecord:
         """Plan a move between two locations: a rename, or a copy if they are on different mounts."""
         info = source.stat()
         if info is None:
@@ -281,7 +288,7 @@ class Operations:
         copied = targets.mount_of(source.dir_fd) != targets.mount_of(target.dir_fd)
         looks = "" if target.path.startswith(TRASH) else source.fingerprint()
         record = MoveRecord(source.path, target.path, kind_of(info.st_mode), source.inode(), looks, copied=copied)
-        draft.steps.append(Move(source, target, record, label))
+        draft.steps.append(Move(source, target, record, label, refuse))
         return record
 
     def mkdirs(self, who: Session, path: str, exist_ok: bool, check: Callable[[], None]) -> Done | None:

@@ -30,6 +30,7 @@ TRASH = "trash:"  # prefix of a path that names an entry of the trash
 
 
 _HASHED_BYTES = 64 << 20
+Refusal = Callable[[Callable[[], None]], object]  # looks into a folder, raises for what must stay where it is
 
 
 class ContentImage(msgspec.Struct, omit_defaults=True):
@@ -273,12 +274,16 @@ class Put(_Phased):
 class Move(_Phased):
     """Another name for an entry; across mounts it is copied, and the original is renamed away, then removed."""
 
-    def __init__(self, source: Location, target: Location, record: MoveRecord, label: str) -> None:
+    def __init__(
+        self, source: Location, target: Location, record: MoveRecord, label: str, refuse: Refusal | None = None
+    ) -> None:
         super().__init__(label)
-        self._source, self._target, self.record = source, target, record
+        self._source, self._target, self.record, self._refuse = source, target, record, refuse
 
     def prepare(self, tick: Callable[[], None], /) -> None:
         source, target = self._source, self._target
+        if self._refuse is not None:
+            self._refuse(tick)  # once more: until its lease was taken, others could put files into a folder
         if target.target is not None:
             target.target.enter()
             target.dir_fd = target.target.dir_fd

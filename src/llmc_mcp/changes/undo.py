@@ -6,6 +6,7 @@ inverse steps in reverse order, and is refused as STALE where a file has changed
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ..errors import InvalidPath, LlmcError, NotADirectory, NotFound, Stale
@@ -61,7 +62,7 @@ class Undoer:
         def plan(draft: Draft) -> None:
             draft.undoes = change.id
             for record in reversed(change.effects):
-                self._take_back(draft, record, force)
+                self._take_back(draft, record, force, check)
             if not draft.steps:
                 raise Stale(f"{change.id}: nothing of it is left to undo")
 
@@ -79,13 +80,13 @@ class Undoer:
                 done.append(Undone(change, failure=exc))
         return done
 
-    def _take_back(self, draft: Draft, record: Record, force: bool) -> None:
+    def _take_back(self, draft: Draft, record: Record, force: bool, check: Callable[[], None]) -> None:
         if isinstance(record, PutRecord):
             self._take_back_put(draft, record, force)
         elif isinstance(record, MoveRecord):
-            self._take_back_move(draft, record, force)
+            self._take_back_move(draft, record, force, check)
         elif isinstance(record, MakeRecord):
-            self._take_back_folder(draft, record, force)
+            self._take_back_folder(draft, record, force, check)
         elif isinstance(record, SortRecord):
             self._take_back_sort(draft, record, force)
         else:
@@ -123,8 +124,14 @@ class Undoer:
         mode = record.before.mode if record.mode is not None or target.info is None else None
         self._mutations.put(draft, target, data, mode=mode)
 
-    def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool) -> None:
+    def _take_back_move(self, draft: Draft, record: MoveRecord, force: bool, check: Callable[[], None]) -> None:
         source = draft.hold(self._location(draft, record.target, force))
+        refuse = None
+        if source.target is not None:  # a folder may have got other files since it was moved
+            refuse = partial(self._mutations.refuse_tree, source.target, record.path)
+            if record.path.startswith(TRASH):
+                refuse = partial(self._mutations.weigh, source.target)
+            refuse(check)
         if source.stat() is None or (record.looks and source.fingerprint() != record.looks and not force):
             raise _changed(record.target)
         target = draft.hold(self._location(draft, record.path, force))
@@ -133,14 +140,14 @@ class Undoer:
             if not force:
                 raise Stale(f"{record.path}: something else is there by now", hint="force=true moves it to the trash.")
             self._mutations.trash(draft, draft.hold(targets.reopen(self._files, record.path)))
-        self._mutations.rename(draft, source, target, record.target).bytes = record.bytes
+        self._mutations.rename(draft, source, target, record.target, refuse).bytes = record.bytes
 
     def _location(self, draft: Draft, path: str, force: bool) -> Location:
         return (
             self._changes.context.entry(path) if path.startswith(TRASH) else Location.of(self._open(draft, path, force))
         )
 
-    def _take_back_folder(self, draft: Draft, record: MakeRecord, force: bool) -> None:
+    def _take_back_folder(self, draft: Draft, record: MakeRecord, force: bool, check: Callable[[], None]) -> None:
         target = self._open(draft, record.path, force)
         if target.kind != "dir" or target.info is None:
             if not force:
@@ -157,7 +164,8 @@ class Undoer:
         if staying and not force:
             raise Stale(f"{record.path}: no longer empty", hint="force=true moves it to the trash.")
         if staying:
-            self._mutations.trash(draft, target)
+            weigh = partial(self._mutations.weigh, target)
+            self._mutations.trash(draft, target, weigh(check), weigh)
         else:
             draft.steps.append(Remove(target, RemoveRecord(record.path, target.info.st_mode & 0o777)))
 
@@ -197,9 +205,22 @@ class Undoer:
             if after is not None:
                 yield record.path, before, after
 
-    def diff(self, changes: Sequence[Change]) -> str:
-        """A diff of every file that these changes (newest first) touched: before the first against now."""
-        return "".join(self._diffs(changes))
+    def diff(
+        self, changes: Sequence[Change], check: Callable[[], None] = lambda: None, most: float = float("inf")
+    ) -> str:
+        """A diff of every file that these changes (newest first) touched: before the first against now.
+
+        Once there are more than `most` characters, no further file is shown.
+        """
+        shown: list[str] = []
+        for piece in self._diffs(changes):
+            check()
+            if most < 0:
+                shown.append("# more files were changed than are shown at once\n")
+                break
+            shown.append(piece)
+            most -= len(piece)
+        return "".join(shown)
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
         first: dict[str, PutRecord | MoveRecord] = {}

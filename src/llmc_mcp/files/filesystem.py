@@ -23,7 +23,17 @@ from ..errors import (
     from_oserror,
 )
 from ..kernel import syscalls
-from ..policy import NameRules, folders_above, is_below, name_rules, refuse_protected, refuse_secret
+from ..policy import (
+    GIT_FILES,
+    GIT_FOLDERS,
+    NameRules,
+    folders_above,
+    is_below,
+    is_below_any,
+    name_rules,
+    refuse_protected,
+    refuse_secret,
+)
 from . import names, off_limits
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS
@@ -154,22 +164,23 @@ class Filesystem:
     def _hidden_below_a_root(self) -> str | None:
         if self.access.hidden_dir is None:
             return None
-        hidden = os.path.realpath(self.access.hidden_dir)
-        return hidden if any(is_below(hidden, os.fsdecode(root.real)) for root in self.roots) else None
+        folders = [os.fsdecode(root.real) for root in self.roots]
+        places = off_limits.seen_from(os.path.realpath(self.access.hidden_dir), folders)
+        return next((hidden for hidden in places if is_below_any(hidden, folders)), None)
 
     def _below_roots(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The real paths, and the links that lead to them: replacing such a link would circumvent the rule."""
         folders = [os.fsdecode(root.real) for root in self.roots]
-        real = dict.fromkeys(place for path in paths for place in off_limits.trail(path))
-        return tuple(
-            off_limits.outermost(place for place in real if any(is_below(place, folder) for folder in folders))
-        )
+        trails = (place for path in paths for place in off_limits.trail(path))
+        real = dict.fromkeys(name for place in trails for name in off_limits.seen_from(place, folders))
+        return tuple(off_limits.outermost(place for place in real if is_below_any(place, folders)))
 
     def _own_code(self) -> tuple[str, ...]:
         """The server's own code below the roots; a root inside that code is refused."""
+        folders = [os.fsdecode(root.real) for root in self.roots]
         for path in map(os.path.realpath, self.access.own_code):
             for root in self.roots:
-                if is_below(os.fsdecode(root.real), path):
+                if is_below_any(os.fsdecode(root.real), off_limits.seen_from(path, folders)):
                     raise PermissionDenied(
                         f"root {root.shown}: lies in {path}, which the server runs its own code from",
                         hint="Serve another folder, or install the server in an environment of its own.",
@@ -422,6 +433,8 @@ class Filesystem:
             raise _refuse_kept_secret(place.label)
         if self.is_protected(real) or (place.absolute != real and self.is_protected(place.absolute)):
             raise refuse_protected(place.label)
+        if "HEAD" in self.access.protected_names and _is_obeyed_by_git(place):
+            raise refuse_protected(place.label)
         stay = self._named if tree else ()
         if any(is_below(path, real) for path in (*stay, *((self._hidden,) if self._hidden else ()))):
             raise PermissionDenied(f"{place.label}: holds an allowed root or the server's own data; it stays")
@@ -528,6 +541,19 @@ def _entry(prefix: bytes, found: DirEntry, with_stat: bool) -> Entry:
     except OSError:  # it vanished meanwhile
         kind = "other"
     return Entry(path, kind, 0)
+
+
+def _is_obeyed_by_git(place: Place) -> bool:
+    """Whether a path is the configuration or a hook of a repository; its folder has a HEAD, which no tool moves."""
+    parts = place.below.split(b"/")
+    for depth, part in enumerate(parts):
+        if part in (GIT_FILES if depth == len(parts) - 1 else GIT_FOLDERS):
+            try:
+                os.lstat(b"/".join([*parts[:depth], b"HEAD"]), dir_fd=place.root.fd)
+            except OSError:
+                continue
+            return True
+    return False
 
 
 def _real_path(fd: int) -> str:

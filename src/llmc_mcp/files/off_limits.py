@@ -91,6 +91,27 @@ def trail(path: str) -> list[str]:
     return [*links, done]
 
 
+def seen_from(path: str, folders: Iterable[str]) -> list[str]:
+    """A real path, and its other names where a bind mount shows in one of the folders what holds it."""
+    ids = {folder: _entry_id(folder) for folder in folders}
+    names, above, rest = [path], path, ""
+    while True:
+        here = _entry_id(above)
+        names += [os.path.join(folder, rest).rstrip("/") for folder, one in ids.items() if one and one == here]
+        if above == "/":
+            return list(dict.fromkeys(names))
+        above, last = os.path.split(above)
+        rest = os.path.join(last, rest)
+
+
+def _entry_id(path: str) -> tuple[int, int] | None:
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
+
+
 def outermost(paths: Iterable[str]) -> list[str]:
     """The paths that are not inside another one."""
     paths = list(dict.fromkeys(paths))

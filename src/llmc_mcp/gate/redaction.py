@@ -13,8 +13,8 @@ _LOOKED_AT = 512  # characters of a text that a summary can be made from
 _CUT = " …"
 
 _NAMES = (
-    r"(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|token|passw(?:or)?d|passphrase|credentials?"
-    r"|[_-]key|[_-]pass|[_-]pat|pwd(?=[=:][^/]))(?:[_-](?:value|b64|base64|\d{1,4}))?"
+    r"(?:api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key|sharedaccess(?:key|signature)|secret|token|passw(?:or)?d|passphrase|credentials?"
+    r"|[_-]key|(?<![a-z])pass|[_-]pat|pwd(?=[=:][^/]))(?:[_-](?:value|b64|base64|\d{1,4}))?"
 )
 _VALUE = r"""(?:"(?:[^"\\]|\\[\s\S])*"?\S*|'(?:[^'\\]|\\[\s\S])*'?\S*|\S+)"""
 _NEXT_WORD = r"""['"]?,?\s{1,4}"""  # of a command line, or of a list of words as Python shows it
@@ -26,12 +26,14 @@ _CREDENTIAL = re.compile(
             r"""(?:(?i:bearer|basic|digest|token|negotiate|aws4-hmac-sha256)\s{1,4})?)[^'"\r\n]+""",
             r"""((?i:cookie)['"]?\s{0,4}:\s{0,4}['"]?)[^'"\r\n]+""",
             rf"""((?i:{_NAMES})['"]?\s{{0,4}}(?:=|:(?!//))\s{{0,4}}){_VALUE}""",
-            rf"(--(?:[a-z]{{1,20}}-)?(?:password|passwd|pass|passphrase|token|secret|api-?key){_NEXT_WORD}){_VALUE}",
-            r"""((?<![\w-])(?:-u|--user)['"]?,?[\s=]{1,4}['"]?[^\s:'"]{1,128}:)[^\s'"]+""",
+            rf"(--(?:[a-z]{{1,20}}-){{0,3}}(?:password|passwd|pass|passphrase|token|secret|api-?key){_NEXT_WORD}){_VALUE}",
+            rf"((?<![\w-])-pass(?:in|out)?{_NEXT_WORD}['\"]?pass:){_VALUE}",
+            r"""((?<![\w-])(?:-u|--user)['"]?,?[\s=]{0,4}['"]?[^\s:'"]{1,128}:)[^\s'"]+""",
             r"""((?<=://)[^\s/:@'"]{0,256}:)[^\s/'"]{1,1024}(?=@)""",
             r"""(?<=://)[^\s/:@'"]{20,256}(?=@)""",
             r"((?i:\bbearer)\s{1,4})[\w.~+/=-]{8,}",
-            r"\b(?:gh[opusr]_|github_pat_|glpat-|sk-|[sr]k_live_|xox[abeprs]-|AKIA|ASIA|ya29\.|npm_|pypi-|hf_|AIza)"
+            r"\b(?:gh[opusr]_|github_pat_|glpat-|sk-|[sr]k_live_|xox[abeprs]-|AKIA|ASIA|ya29\.|npm_|pypi-|hf_|AIza"
+            r"|hv[sb]\.|dop_v1_|SG\.|whsec_)"
             r"[\w./+=-]{8,}",
             r"\beyJ[\w.-]{16,}",
         )
@@ -39,7 +41,7 @@ _CREDENTIAL = re.compile(
 )
 # Programs whose -p is a password; of others it may be a port, a path or a prefix.
 _PASSWORD_PROGRAM = re.compile(
-    r"""\b(?:sshpass|mysql\w{0,10}|mariadb[\w-]{0,10}|(?:docker|podman)['"]?,?\s{1,4}['"]?login)\b"""
+    r"""\b(?:sshpass|mysql\w{0,10}|mariadb[\w-]{0,10}|mongo\w{0,10}|(?:docker|podman)['"]?,?\s{1,4}['"]?login)\b"""
 )
 _PASSWORD_FLAG = re.compile(rf"""((?<=[\s'"])-p(?:{_NEXT_WORD})?){_VALUE}""")
 _SECRET_NAME = re.compile(rf"(?i)(?:[\w-]{{0,80}}?)(?:{_NAMES}|key|pass|authorization|cookie)")

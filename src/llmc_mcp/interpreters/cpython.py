@@ -244,11 +244,11 @@ def _hint_for(reason: str) -> str | None:
 
 
 def _explain(error: RunError, functions: Functions) -> RunFailure:
-    message = f"{error.kind}: {error.message}" if error.message else error.kind
-    hint = next((words for sign, words in _HINTS if sign in message), None) or nearest(message, functions)
-    return RunFailure(
-        message[:_SHOWN_MESSAGE], error.line, error.source[:_SHOWN_SOURCE] if error.source else None, hint
-    )
+    # Cut before anything looks into it: it is the code's own word, of any length.
+    kind, words = error.kind[:_SHOWN_MESSAGE], error.message[:_SHOWN_MESSAGE]
+    message = (f"{kind}: {words}" if words else kind)[:_SHOWN_MESSAGE]
+    hint = next((hint for sign, hint in _HINTS if sign in message), None) or nearest(message, functions)
+    return RunFailure(message, error.line, error.source[:_SHOWN_SOURCE] if error.source else None, hint)
 
 
 def _died(child: Child) -> RunFailure:

@@ -1,5 +1,6 @@
 """What a sandbox is built from: the operator's settings, and the folders, users and limits they mean here."""
 
+import itertools
 import os
 import pwd
 import stat as stat_bits
@@ -10,7 +11,7 @@ from .. import PACKAGE_HOME
 from ..config.schema import Config
 from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
-from ..files.off_limits import homes, outermost, own_code, secrets, trail
+from ..files.off_limits import homes, outermost, own_code, secrets, seen_from, trail
 from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
@@ -100,7 +101,8 @@ class Profile(NamedTuple):
     def own_inside(self) -> list[str]:
         """What of the server's code lies in a folder that commands may change: real paths, the outermost."""
         inside = [path for path in map(os.path.realpath, self.own_code) if os.path.exists(path)]
-        return outermost(path for path in inside if is_below_any(path, self.changeable))
+        seen = (name for path in inside for name in seen_from(path, self.changeable))
+        return outermost(path for path in seen if is_below_any(path, self.changeable))
 
     def plan(self) -> ChildPlan:
         """What does not depend on the level."""
@@ -145,11 +147,25 @@ def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: s
     writable = tuple(dict.fromkeys(map(_real, settings.extra_write)))
     folders = [*(os.fsdecode(root.real) for root in roots), *writable] if settings.level != "off" else []
     hidden = _hidden_inside(settings, folders, data_dir, uid)
+    _make_places_for_code(folders)
     path = search_path(settings)
     profile = Profile(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
     if settings.level != "off":
         _refuse_loose_code(profile)
     return profile
+
+
+def _make_places_for_code(folders: list[str]) -> None:
+    """Make what the next start imports from and nobody has made yet: what is not there can't be covered."""
+    for path in outermost(map(os.path.realpath, own_code())):
+        if is_below_any(path, folders) and not os.path.exists(path):
+            try:
+                os.makedirs(path, exist_ok=True)
+            except OSError as exc:
+                raise FeatureUnavailable(
+                    f"commands can't run: they could make {path}, which the server imports from ({exc.strerror})",
+                    hint="Make the folder, or serve a folder without it.",
+                ) from None
 
 
 def _refuse_loose_code(profile: Profile) -> None:
@@ -158,7 +174,7 @@ def _refuse_loose_code(profile: Profile) -> None:
     for path in profile.own_code:
         *links, real = trail(path)
         for folder in profile.changeable:
-            if is_below(folder, real):
+            if is_below_any(folder, seen_from(real, profile.changeable)):
                 raise FeatureUnavailable(
                     f"commands can't run: they may change {folder}, which the server runs its own code from",
                     hint="Serve another folder, or install the server in an environment of its own.",
@@ -260,8 +276,9 @@ def _hidden_inside(settings: SandboxSettings, folders: list[str], data_dir: str,
         os.makedirs(data_dir, mode=0o700, exist_ok=True)  # what is not there can't be covered
     hidden: dict[str, None] = {}
     for path in (data_dir, *secrets(settings.deny_read, homes(uid))):
-        *links, secret = trail(path)
-        if not os.path.exists(secret) or not is_below_any(secret, folders):
+        *links, real = trail(path)
+        inside = [name for name in seen_from(real, folders) if is_below_any(name, folders)]
+        if not os.path.exists(real) or not inside:
             continue
         for link in links:
             if is_below_any(link, folders):
@@ -269,7 +286,7 @@ def _hidden_inside(settings: SandboxSettings, folders: list[str], data_dir: str,
                     f"commands can't run: the link {link} leads to what they must not see, and they could replace it",
                     hint="Choose a narrower root, or put the real folder in the place of the link.",
                 )
-        for folder in folders:
+        for secret, folder in itertools.product(inside, folders):
             if secret == folder or (folder == "/" and is_below(secret, folder)):
                 raise FeatureUnavailable(
                     f"commands can't run: the root {folder} contains {secret}, which they must not see",

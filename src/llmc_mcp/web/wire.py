@@ -16,6 +16,7 @@ from ..errors import LlmcError, RateLimited, Timeout, TooLarge
 from ..gate.log import correlation_id
 from .replies import error_reply, refusal
 
+_PIPELINED = 16  # requests that may wait behind the one under way
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 413: b"Content Too Large", 429: b"Too Many Requests"}
 
 
@@ -77,6 +78,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._disarm()
+        if len(self.pipeline) >= _PIPELINED:
+            # Each is a hundred times the size of what was sent for it, and no token was asked for yet. There is no
+            # answer: it would be taken for that of the request under way.
+            self.transport.close()
+            raise httptools.HttpParserError("refused")
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self._patience.header_bytes:
             self._refuse(self._long_headers())

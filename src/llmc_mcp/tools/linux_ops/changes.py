@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ...changes.undo import Undone
 
 _LISTED = 500
+_DIFF_MOST = 4 << 20  # characters of a diff, after which no further file is shown
 _CURRENT, _ALL = "current", "all"
 
 
@@ -167,7 +168,7 @@ def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = Fals
     session_id = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
     found = ctx.app.changes.journal.history(ctx.session.principal, session_id, _LISTED + 1)
     if diff:
-        text = ctx.app.undoing.diff(found[:_LISTED])
+        text = ctx.app.undoing.diff(found[:_LISTED], ctx.check, _DIFF_MOST)
         reply = ChangeDiff(text.count("\n+++ ") + text.startswith("+++ "), text)
         if len(found) > _LISTED:
             reply.truncated, reply.note = True, f"Only the newest {_LISTED} changes: then is before the first of them."
