@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.app import App, Engine, Problems, closing_order
+from llmc_mcp.app import App, EngineProperty, Problems, closing_order
 from llmc_mcp.config.schema import Config
 
 
@@ -69,7 +69,7 @@ def test_engines_that_nobody_used_are_not_made_to_be_closed(app: App) -> None:
 def test_engines_close_before_those_that_must_outlive_them() -> None:
     order = closing_order()
     for name, declared in vars(App).items():
-        if isinstance(declared, Engine):
+        if isinstance(declared, EngineProperty):
             assert all(order.index(name) < order.index(later) for later in declared.closes_before), name
     closed = [name for name in order if name in ("repls", "code", "rag", "checker", "launcher", "sandbox", "store")]
     assert set(closed[:4]) == {"repls", "code", "rag", "checker"}  # each ends its children itself,

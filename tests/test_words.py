@@ -11,7 +11,7 @@ TOP = Path(__file__).parents[1]
 SOURCES = ("src", "tests", "benchmarks", "scripts", "deploy")
 
 # Classes of one name in several modules. Private parsers of two formats may both be readers.
-SHARED_NAMES = {"Sink", "Watch", "_Reader"}
+SHARED_NAMES = {"_Reader"}
 REASONED = re.compile(r"# noqa: [A-Z]+\d+(, [A-Z]+\d+)* - \S")
 
 

@@ -50,7 +50,7 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-class Engine(Generic[Made]):
+class EngineProperty(Generic[Made]):
     """A part of the app, made on first use and then kept; `closes_before` names the engines that must outlive it."""
 
     def __init__(self, make: "Callable[[App], Made]", closes_before: tuple[str, ...]) -> None:
@@ -70,9 +70,9 @@ class Engine(Generic[Made]):
         return self if app is None else app.engine_of(self.name, self._make)
 
 
-def engine(*, closes_before: tuple[str, ...] = ()) -> "Callable[[Callable[[App], Made]], Engine[Made]]":
+def engine(*, closes_before: tuple[str, ...] = ()) -> "Callable[[Callable[[App], Made]], EngineProperty[Made]]":
     """Declare an engine by the method that makes it."""
-    return lambda make: Engine(make, closes_before)
+    return lambda make: EngineProperty(make, closes_before)
 
 
 class Problems:
@@ -328,7 +328,7 @@ class App:
 def closing_order() -> list[str]:
     """The engines in the order in which they close: each before those that must outlive it."""
     closes_before: dict[str, tuple[str, ...]] = {
-        name: declared.closes_before for name, declared in vars(App).items() if isinstance(declared, Engine)
+        name: declared.closes_before for name, declared in vars(App).items() if isinstance(declared, EngineProperty)
     }
     order: list[str] = []
 

@@ -72,7 +72,7 @@ def test_after_a_reboot_or_restart_a_half_done_change_is_taken_back_before_the_f
 ) -> None:
     pretend(half_done, process, expired=True)
     app = app_on(workspace, tmp_path)
-    app.reader  # noqa: B018  # whoever reads first settles first
+    app.reader  # noqa: B018 - whoever reads first settles first
     assert files_in(workspace.root) == crashes.BEFORE
     assert litter(workspace.root) == []
     assert app.changes.journal.pending() == []

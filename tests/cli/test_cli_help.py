@@ -50,7 +50,7 @@ def test_the_overview_imports_no_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith("llmc_mcp")}
-    assert loaded == {"llmc_mcp", "llmc_mcp.cli", "llmc_mcp.cli.main", "llmc_mcp.errors", "llmc_mcp.visible"}
+    assert loaded == {"llmc_mcp", "llmc_mcp.cli", "llmc_mcp.cli.main", "llmc_mcp.errors"}
     assert not {"msgspec", "argparse", "sqlite3", "asyncio"} & set(done.stdout.split())
 
 

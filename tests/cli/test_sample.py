@@ -8,7 +8,7 @@ from llmc_mcp.cli import sample
 
 from ..support.workspace import require
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 
 
 def make(*arguments: str, **environment: str) -> str:

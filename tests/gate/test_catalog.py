@@ -23,6 +23,7 @@ TOKENS_PER_TOOL = 85
 # Who may name a tool without being one: defaults and contracts that are spelled by name, and words that mean
 # something else there (a command of `llmc`, a program on the allowlist).
 NAMES_ELSEWHERE: Mapping[str, set[str]] = {
+    "cli/graph.py": {"inspect", "rag_where_used"},
     "cli/main.py": {"inspect"},
     "cli/onboard.py": {"linux_mcp_run_onboarding"},
     "cli/smoke.py": {"health", "list_dir", "read_file"},

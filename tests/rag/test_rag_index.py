@@ -215,7 +215,7 @@ def test_whatever_goes_wrong_at_the_start_is_said_and_the_next_call_tries_again(
         broken.setattr(keeper_client, "unpack", torn)
         with pytest.raises(FeatureUnavailable, match="unexpected end of data"):
             library.ask("zebra")
-    other = confine.command("llmc_mcp.rag.parse.lines")  # it ends before it reads anything
+    other = confine.command("llmc_mcp.rag.parse.columns")  # it ends before it reads anything
 
     def start_other(_: str) -> list[bytes]:
         return other

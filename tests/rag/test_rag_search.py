@@ -311,7 +311,7 @@ def test_whoever_asked_for_progress_is_told_what_is_being_done(tmp_path: Path) -
         assert ctx.doing.startswith("the code index is being")
         told: list[str] = []
         asked = gate.context(ctx.session, "c", lambda _, doing: told.append(doing))
-        setattr(asked, "_last_told", 0.0)  # noqa: B010 - as if half a second had passed
+        setattr(asked, "_last_progress", 0.0)  # noqa: B010 - as if half a second had passed
         asked.doing = "the code index is being built: 3 of 7 files"
         asked.check()
         assert told == ["the code index is being built: 3 of 7 files"]

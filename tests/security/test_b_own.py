@@ -204,13 +204,3 @@ def test_b24_a_command_can_not_be_first_to_make_the_folder_of_the_users_packages
             attempt("move", lambda: os.rename(pathlib.Path(sys.argv[1], ".local"), pathlib.Path(sys.argv[1], "away")))
         """
         assert arena.python(script, str(arena.root)) == []
-
-
-@pytest.mark.xfail(strict=True, reason="a name of the same file elsewhere in a root is not looked for")
-def test_b24_another_name_of_a_file_of_own_code_does_not_change_it() -> None:
-    """As an installer leaves them that links files from its cache, where a root holds that cache too."""
-    with Arena("workspace", "user", code="app/lib") as arena:
-        own = arena.root / "app/lib/late.py"
-        (arena.root / "cache.py").hardlink_to(own)
-        arena.run(["bash", "-c", f"echo '# of another' >> {arena.root}/cache.py"])
-        assert own.read_text() == "# of the server\n"

@@ -36,6 +36,7 @@ BUILT = {
     ("rag/query/questions.py", "f'(?<![\\\\w$]){re.escape(symbol.name)}(?![\\\\w$])'"),  # a literal
     ("rag/parse/scan.py", "chain + '|([(\\\\[{])|([)\\\\]}])'"),  # from tables of the module
     ("rag/parse/scan.py", "separator"),
+    ("rag/parse/detect.py", "language.shebang.encode()"),
     ("files/listing.py", "fnmatch.translate(f'*/{text}').encode()"),  # a glob of at most 500 characters
     ("files/listing.py", "fnmatch.translate(text).encode()"),
 }

@@ -196,7 +196,7 @@ def test_the_way_through_imports_neither_msgspec_nor_typing(te: Te) -> None:
         f"import os; os.environ['LLMC_DATA_DIR'] = {str(te.data)!r}\n"
         "from llmc_mcp.envelope import records\n"
         "from llmc_mcp.te import child, folder\n"
-        "noted = records.Command(['true'], records.identity(), folder.root_set())\n"
+        "noted = records.CommandRecord(['true'], records.identity(), folder.root_set())\n"
         "assert noted.record(child.run_through(['true'])[0])\n"
     )
     loaded = loaded_by(code)

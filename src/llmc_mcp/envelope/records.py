@@ -36,7 +36,7 @@ def identity() -> Identity:
     return Identity(*(value[:_LONGEST_NAME].encode("utf-8", "replace").decode() for value in given))
 
 
-class Command:
+class CommandRecord:
     """The measurements of one command, for its row."""
 
     def __init__(self, argv: list[str], who: Identity, roots: RootSet, source: str = "te") -> None:

@@ -32,7 +32,7 @@ _SHORT_KINDS = {"file_content": "file", "fs_list": "list", "search_hits": "srch"
 _COLUMNS = ("id", "kind", "created_at", "meta", "payload", "bytes", "lines", "line_index", "roots")  # of a Handle
 _FIELDS = ", ".join(_COLUMNS)
 _INSERT = insert_into("handles", (*_COLUMNS, "principal"))
-_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 -- built from constants
+_FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 - built from constants
 _LIST = (
     f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608 - own names
     f" AND {VISIBLE.format(parameter='?3')} ORDER BY created_at DESC"

@@ -23,7 +23,7 @@ _BY_TOOL = f"""
            max(CASE WHEN rank = (total * 95 + 99) / 100 THEN duration_ms END),
            sum(tokens_in), sum(tokens_out), sum(tokens_saved)
     FROM ranked GROUP BY tool ORDER BY count(*) DESC, tool
-"""  # noqa: S608 -- built from constants
+"""  # noqa: S608 - built from constants
 
 
 class ToolTotals(NamedTuple):
@@ -58,7 +58,7 @@ _NEWEST_CALLS = f"""
     SELECT {", ".join(PastCall._fields)} FROM calls
     WHERE (?1 IS NULL OR principal = ?1) AND (?2 IS NULL OR tool = ?2) AND {VISIBLE.format(parameter="?4")}
     ORDER BY id DESC LIMIT ?3
-"""  # noqa: S608 -- built from constants
+"""  # noqa: S608 - built from constants
 
 
 def by_tool(

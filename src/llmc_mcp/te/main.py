@@ -77,7 +77,7 @@ def pass_through(command: list[str], mode: str) -> None:
     from ..envelope import records
     from . import child, folder
 
-    noted = records.Command(command, records.identity(), folder.root_set())
+    noted = records.CommandRecord(command, records.identity(), folder.root_set())
     noted.mode = mode
     try:
         code, printed = child.run_through(command, counted=mode != "raw")

@@ -12,7 +12,7 @@ from ..command_line import Command as CommandLine
 from ..config.load import load
 from ..envelope.families import share_of
 from ..envelope.family import Budget, Room, clip, lines_of
-from ..envelope.records import Command, identity, tokens_used
+from ..envelope.records import CommandRecord, identity, tokens_used
 from ..errors import LlmcError
 from ..files.handles import Handle, Handles, policy_from
 from ..printing import print_line, print_lines
@@ -198,7 +198,7 @@ def _print_lines(handle: Handle, counts: dict[str, int], lines: list[bytes], mor
     meta = {"v": 1, "handle": handle.id, **counts, "body_lines": len(lines), "tokens_estimate": estimate(body)}
     crumbs = "".join(f"# TE: {crumb}\n" for crumb in more)
     sys.stdout.flush()
-    noted = Command(["te --handle"], identity(), root_set())
+    noted = CommandRecord(["te --handle"], identity(), root_set())
     noted.mode, noted.bytes_out, noted.tokens_out = "enriched", len(body), estimate(body)
     noted.record(0)
     header = f"# TE_BEGIN_META\n{json.dumps(meta, separators=(',', ':'))}\n# TE_END_META\n"

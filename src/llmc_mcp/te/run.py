@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..envelope.families import CondensedOutput, Envelope, recognise, share_of
 from ..envelope.family import Budget, FamilyPlan
-from ..envelope.records import Command, identity, tokens_used
+from ..envelope.records import CommandRecord, identity, tokens_used
 from . import child
 from .folder import root_set
 
@@ -40,7 +40,7 @@ class _Run:
 
     def __init__(self, command: list[str], plan: FamilyPlan, config: "Config | None") -> None:
         self._command, self._plan = command, plan
-        self._noted = Command(command, identity(), root_set())
+        self._noted = CommandRecord(command, identity(), root_set())
         self._stderr = b""
         self._config = config
 

@@ -46,12 +46,12 @@ class _WrappedCommand:
 
     def __init__(self, ctx: Context, argv: list[str]) -> None:
         from ..envelope.families import Envelope
-        from ..envelope.records import Command
+        from ..envelope.records import CommandRecord
 
         self._ctx, self._argv = ctx, argv
         self._plan, self._mode = _plan(ctx, argv)
         self._envelope = Envelope(self._plan, self._open_sink)
-        self._noted = Command(argv, _who(ctx), ctx.app.root_set, source="te_run")
+        self._noted = CommandRecord(argv, _who(ctx), ctx.app.root_set, source="te_run")
 
     def run(self, cwd: str | None, seconds: float) -> TeOutput:
         try:
