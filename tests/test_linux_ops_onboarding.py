@@ -112,7 +112,7 @@ def test_what_somebody_may_still_need_stays_and_the_plan_says_why(downloads: Pat
         "folder: 1 entry (holiday)",
         "project folder: 1 entry (project)",
         "link: 1 entry (link.pdf)",
-        "no regular file: 1 entry (pipe.pdf)",
+        "not a regular file: 1 entry (pipe.pdf)",
     ):
         assert line in stays
 
@@ -371,7 +371,7 @@ def test_a_python_project_is_explained_from_what_its_files_say(workspace: Worksp
     assert "make run" in said(report, "Run it")
     assert said(report, "Test it") == "\n- make test\n- python -m pytest"
     unusual = said(report, "Unusual")
-    assert all(line in unusual for line in ("no README", "others' code in vendor/", "no CI", "no license"))
+    assert all(line in unusual for line in ("no README", "third-party files in vendor/", "no CI", "no license"))
     assert said(report, "Read first") == "AGENTS.md"
 
 

@@ -1,8 +1,8 @@
-"""Who last changed a file: one run of git, with fixed arguments, in a sandbox in which nothing can be changed.
+"""The last commit of a file: one run of git, with fixed arguments, in a sandbox that allows no changes.
 
-A repository's own configuration can name programs that git starts: for a signature, a hook, a page, a difference, and
-for an object that is missing where the repository calls itself a part of another. Reading must not start any of them,
-so each is switched off; what would be started all the same could read the roots and change nothing.
+A repository's own configuration can name programs that git starts: to verify a signature, to run a hook, to page, to
+compute a diff, and to fetch a missing object in a partial clone. Reading must not start any of them, so each is
+disabled; one that started nevertheless could read the roots and change nothing.
 """
 
 import os
@@ -14,8 +14,8 @@ from ..files.filesystem import Root
 from ..sandbox.sandbox import Sandbox
 from .allowlist import Programs
 
-_PATIENCE_S = 3.0
-_MOST = 2_000  # bytes of the answer
+_TIMEOUT_S = 3.0
+_MAX_OUTPUT = 2_000  # bytes
 _QUIET = (
     b"core.fsmonitor=false",
     b"core.hooksPath=/dev/null",
@@ -36,7 +36,7 @@ _ARGUMENTS = (
     b"--format=%h %as %an: %s",
 )
 _ENVIRONMENT = {
-    b"GIT_ALLOW_PROTOCOL": b"none",  # unlike protocol.allow, nothing in a repository is above it
+    b"GIT_ALLOW_PROTOCOL": b"none",  # unlike protocol.allow, a repository can't override it
     b"GIT_NO_LAZY_FETCH": b"1",
     b"GIT_OPTIONAL_LOCKS": b"0",
     b"GIT_LITERAL_PATHSPECS": b"1",
@@ -44,19 +44,19 @@ _ENVIRONMENT = {
 
 
 def last_commit(sandbox: Sandbox, programs: Programs, root: Root, path: bytes, check: Callable[[], None]) -> str | None:
-    """The newest commit of a file: its id, day, author and subject; None where there is none to tell of."""
-    settings = [part for one in _QUIET for part in (b"-c", one)]
+    """Return a file's last commit as id, date, author and subject; None if there is none to report."""
+    settings = [part for setting in _QUIET for part in (b"-c", setting)]
     argv = [b"--no-pager", *settings, b"log", *_ARGUMENTS, b"--", path]
-    until = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
 
-    def in_time() -> None:
+    def check_deadline() -> None:
         check()
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise _TooLate
 
     try:
         git = os.fsencode(programs.locate("git", "/"))
-        return _run_git(sandbox, [git, *argv], root, in_time)
+        return _run_git(sandbox, [git, *argv], root, check_deadline)
     except (Cancelled, Timeout):
         raise  # the call is over, not only this run
     except (LlmcError, OSError, _TooLate):
@@ -64,16 +64,16 @@ def last_commit(sandbox: Sandbox, programs: Programs, root: Root, path: bytes, c
 
 
 def _run_git(sandbox: Sandbox, argv: list[bytes], root: Root, check: Callable[[], None]) -> str | None:
-    said = b""
+    printed = b""
     level = sandbox.another(read_only=True)
     try:
         with sandbox.start(argv, root.fd, env=_ENVIRONMENT, level=level) as child:
             for piece in child.output(check):
-                said = (said + piece)[:_MOST]
+                printed = (printed + piece)[:_MAX_OUTPUT]
             done = child.exit_code == 0
     finally:
         level.close()
-    return said.decode("utf-8", "replace").strip() or None if done else None
+    return printed.decode("utf-8", "replace").strip() or None if done else None
 
 
 class _TooLate(Exception):

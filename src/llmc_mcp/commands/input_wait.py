@@ -1,9 +1,10 @@
-"""Whether a program waits for input, by the kernel's word: one of the foreground processes of its terminal is
-blocked in a system call that reads from that terminal, or that waits until it can be read.
+"""Detect from kernel state whether a program waits for input: whether one of the foreground processes of its terminal
+is blocked in a system call that reads from that terminal, or that waits until it is readable.
 
-No prompt is ever looked at: any program can print one. /proc tells which call a thread is blocked in and with which
-arguments; the descriptors that a call waits for are read from where the arguments point. Where /proc does not tell
-(a hardened kernel), a foreground that sleeps and does not run again is taken for one that waits, and said to be so.
+Prompts are ignored: any program can print one. /proc shows which system call a thread is blocked in and with which
+arguments; the descriptors that a call waits for are read from the memory that the arguments point to. Where /proc does
+not show the call (a hardened kernel), a foreground process that sleeps and does not run again is assumed to wait, and
+reported as "idle".
 """
 
 import fcntl
@@ -20,7 +21,7 @@ _MAX_DESCRIPTORS = 1024
 _TFD = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
 _POLL = struct.Struct("ihh")
 
-# The number of each call, by kind of processor.
+# System call numbers by architecture.
 _READS = {"x86_64": {0, 19}, "aarch64": {63, 65}}  # read, readv
 _POLLS = {"x86_64": {7, 271}, "aarch64": {73}}  # poll, ppoll
 _SELECTS = {"x86_64": {23, 270}, "aarch64": {72}}  # select, pselect6
@@ -29,9 +30,9 @@ _MACHINE = os.uname().machine
 
 
 class BlockedThread(NamedTuple):
-    """A thread that waits for the terminal: which, how that is known, and how long it has run so far.
+    """A thread that waits for the terminal: its id, how that is known, and its CPU time so far.
 
-    Two looks that give the same value saw it blocked all the time between them.
+    Two equal values mean that the thread stayed blocked in between.
     """
 
     thread: int
@@ -40,28 +41,28 @@ class BlockedThread(NamedTuple):
 
 
 class Terminal(NamedTuple):
-    """A terminal by its two ends; both are ours."""
+    """A terminal, as the fds of both ends; the server holds both."""
 
     master: int
     slave: int
 
     def foreground(self) -> int:
-        """The process group that the keyboard talks to; 0 while there is none."""
-        return self._ask(_TIOCGPGRP)
+        """Return the foreground process group; 0 while there is none."""
+        return self._ioctl(_TIOCGPGRP)
 
     def leader(self) -> int:
-        """The process that the terminal was started for; 0 while there is none."""
-        return self._ask(_TIOCGSID)
+        """Return the session leader, the process that the terminal was opened for; 0 while there is none."""
+        return self._ioctl(_TIOCGSID)
 
-    def _ask(self, question: int) -> int:
+    def _ioctl(self, request: int) -> int:
         try:
-            return struct.unpack("i", fcntl.ioctl(self.master, question, bytes(4)))[0]
+            return struct.unpack("i", fcntl.ioctl(self.master, request, bytes(4)))[0]
         except OSError:
             return 0
 
 
 def blocked_reader(terminal: Terminal, top: int) -> BlockedThread | None:
-    """Who of the foreground waits for the terminal; `top` is the process above everything that runs on it."""
+    """Return the foreground thread that waits for the terminal; `top` is the ancestor of all that runs on it."""
     group = terminal.foreground()
     if group <= 0:
         return None
@@ -78,7 +79,7 @@ def blocked_reader(terminal: Terminal, top: int) -> BlockedThread | None:
 
 
 def _members(group: int, top: int) -> Iterator[int]:
-    """The processes of a group, its leader first; the rest are found below `top`."""
+    """Yield the processes of a group, its leader first; the others are searched below `top`."""
     yield group
     for pid in _below(top):
         if pid != group and _group_of(pid) == group:
@@ -91,9 +92,9 @@ def _below(top: int) -> Iterator[int]:
         pid = todo.pop()
         for thread in _threads(pid):
             words = _read(f"/proc/{pid}/task/{thread}/children") or b""
-            found = [int(word) for word in words.split()]
-            yield from found
-            todo += found
+            children = [int(word) for word in words.split()]
+            yield from children
+            todo += children
 
 
 def _threads(pid: int) -> list[int]:
@@ -109,7 +110,7 @@ def _group_of(pid: int) -> int:
 
 
 def _waits(pid: int, call: list[bytes], identity: tuple[int, int]) -> str:
-    """The name of the call if it waits for the terminal; a thread that runs has no call."""
+    """Return the name of the system call if it waits for the terminal; a running thread is in none."""
     if len(call) < 7:
         return ""
     number, arguments = int(call[0]), [int(word, 16) for word in call[1:7]]
@@ -168,14 +169,14 @@ def _memory(pid: int, address: int, size: int) -> bytes:
 
 
 def _sleeping(pid: int, thread: int) -> BlockedThread | None:
-    """The second best: a first thread that sleeps, where its call is not told."""
+    """Fall back, where the system call is not shown, to a main thread that sleeps."""
     fields = (_read(f"/proc/{pid}/task/{thread}/stat") or b"").rpartition(b")")[2].split()
     asleep = thread == pid and bool(fields) and fields[0] == b"S"
     return BlockedThread(thread, "idle", _ran(pid, thread)) if asleep else None
 
 
 def _ran(pid: int, thread: int) -> str:
-    """How much CPU time a thread has had, to the nanosecond: it changes whenever the thread runs."""
+    """Return a thread's CPU time in nanoseconds; it changes whenever the thread runs."""
     return (_read(f"/proc/{pid}/task/{thread}/schedstat") or b"").decode()
 
 
@@ -193,7 +194,7 @@ def _read(path: str) -> bytes | None:
 
 
 def is_python_prompt(pid: int) -> bool:
-    """Whether a process is Python in its interactive mode: its program is Python, and it was given none to run."""
+    """Whether a process is Python in interactive mode: it runs Python, and was given nothing else to run."""
     words = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")[:-1]
     try:
         program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
@@ -210,7 +211,7 @@ def is_python_prompt(pid: int) -> bool:
                 return True
             if option in "cm":
                 return False
-            if option in "WX":  # what follows is its value
+            if option in "WX":  # the rest is the option's value
                 if word.endswith(option.encode()):
                     next(rest, b"")
                 break
@@ -218,6 +219,6 @@ def is_python_prompt(pid: int) -> bool:
 
 
 def ignores(pid: int, number: int) -> bool:
-    """Whether a process ignores a signal, as an interactive shell does with most that would end it."""
-    found = re.search(rb"^SigIgn:\s*([0-9a-f]+)", _read(f"/proc/{pid}/status") or b"", re.MULTILINE)
-    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+    """Whether a process ignores a signal, as interactive shells do with most signals that would end them."""
+    match = re.search(rb"^SigIgn:\s*([0-9a-f]+)", _read(f"/proc/{pid}/status") or b"", re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) >> (number - 1) & 1)

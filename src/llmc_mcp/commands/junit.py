@@ -1,7 +1,7 @@
-"""Reading pytest's report (JUnit XML), in a process of its own: the tests that wrote it may be hostile.
+"""Parse pytest's report (JUnit XML) in a separate process: the tests that wrote it may be hostile.
 
-The report is stdin, what was found in it is JSON on stdout, both bounded. A report of pytest declares no document type,
-so one that does is refused before an entity can grow.
+The report is read from stdin and the results are written to stdout as JSON, both bounded. pytest's reports declare no
+document type, so a report that does is rejected before an entity can expand.
 """
 
 import json
@@ -19,8 +19,8 @@ _MAX_ELEMENTS = 400_000
 _COUNT = 10**9
 _NAME = 500
 _MESSAGE = 300
-_TEXT = 1 << 16  # of a traceback, its end
-_READ = 4 << 20  # expat looks anew at an unfinished tag with every piece
+_TEXT = 1 << 16  # kept from the end of a traceback
+_READ = 4 << 20  # expat rescans an unfinished tag with every chunk
 _FAILED_AT = re.compile(r"^(\S.*?):(\d{1,9}): ", re.MULTILINE)
 
 
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class Report:
-    """What the elements of a report add up to."""
+    """The totals and failures of a report, collected element by element."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
@@ -41,7 +41,7 @@ class Report:
         self._text = ""
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
+        """Handle the start of an element."""
         self._depth += 1
         self._elements += 1
         if self._elements > _MAX_ELEMENTS:
@@ -58,12 +58,12 @@ class Report:
             self._problem, self._text = attributes, ""
 
     def text(self, data: str) -> None:
-        """Text inside an element."""
+        """Handle text inside an element."""
         if self._problem is not None:
             self._text = (self._text + data)[-_TEXT:]
 
     def end(self, name: str) -> None:
-        """An element ends."""
+        """Handle the end of an element."""
         self._depth -= 1
         if name in ("failure", "error") and self._problem is not None:
             self._add(self._problem)
@@ -71,17 +71,17 @@ class Report:
 
     def _add(self, problem: dict[str, str]) -> None:
         if len(self.failures) >= _MAX_FAILURES:
-            return  # the counts tell how many there are
+            return  # the counts still include it
         file, name = self._case.get("file", ""), self._case.get("name", "")
-        # The last place named in the traceback that lies in the test's own file is where it went wrong.
-        places = [int(number) for where, number in _FAILED_AT.findall(self._text) if where == file]
-        line = places[-1] if places else _number(self._case.get("line"), -1) + 1
+        # The test failed at the last line of the traceback that is in the test's own file.
+        lines = [int(number) for path, number in _FAILED_AT.findall(self._text) if path == file]
+        line = lines[-1] if lines else _number(self._case.get("line"), -1) + 1
         message = problem.get("message", "").strip()[:_MESSAGE]
         self.failures.append((f"{file}::{name}" if file else name, file, line, message))
 
 
-def _number(text: str | None, other: int = 0) -> int:
-    return min(int(text), _COUNT) if text and re.fullmatch(r"\d{1,18}", text, re.ASCII) else other
+def _number(text: str | None, default: int = 0) -> int:
+    return min(int(text), _COUNT) if text and re.fullmatch(r"\d{1,18}", text, re.ASCII) else default
 
 
 def _seconds(text: str | None) -> float:
@@ -93,7 +93,7 @@ def _seconds(text: str | None) -> float:
 
 
 def read(source: int) -> Report:
-    """The report in an open file; ExpatError where that is none, Refused where it is not pytest's."""
+    """Parse the report in an open file; raise ExpatError if it is not XML, Refused if pytest would not write it."""
     report, parser = Report(), expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = report.start, report.end
@@ -110,7 +110,7 @@ def _refuse_document_type(*_: Any) -> None:
 
 
 def main() -> None:
-    """Read stdin, answer on stdout."""
+    """Read the report from stdin and write the results to stdout."""
     os.lseek(0, 0, os.SEEK_SET)
     try:
         report = read(0)

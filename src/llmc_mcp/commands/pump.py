@@ -1,4 +1,4 @@
-"""One thread for all terminals: it collects what programs print, types what had to wait, and notices when they end."""
+"""One thread for all terminals: it collects output, writes pending input, and notices when programs end."""
 
 import os
 import select
@@ -7,41 +7,41 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-_FLOOD_BYTES = 1 << 20  # what one program may print …
-_FLOOD_S = 0.1  # … in this time, before it has to wait for the rest of it
+_FLOOD_BYTES = 1 << 20  # a program that prints more than this …
+_FLOOD_S = 0.1  # … within this time is not read until the time is over
 _LONGEST_WAIT_S = 30.0
 
 
 class PumpedProgram(Protocol):
-    """Something that prints, and can be typed to."""
+    """A program whose output is read and whose input is written."""
 
     master: int
-    ended_fd: int  # readable once the program is gone
+    ended_fd: int  # readable once the program has ended
 
     def readable(self) -> int:
-        """Read what is there; how much it was."""
+        """Read the output that is available; return the number of bytes."""
         ...
 
     def writable(self) -> bool:
-        """Type on; whether there is more to type."""
+        """Write pending input; return whether there is more."""
         ...
 
     def ended(self) -> None:
-        """The program is gone, and all it printed has been received."""
+        """Handle the end of the program and of everything that it started."""
         ...
 
 
 class Pump:
-    """The thread, made with the first terminal; `tidy` is called now and then and says when it wants to be again."""
+    """The thread, started with the first terminal; it calls `tidy`, which returns the seconds until it is due again."""
 
     def __init__(self, tidy: Callable[[], float]) -> None:
         self._tidy = tidy
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._sources: dict[int, PumpedProgram] = {}  # by either of its fds
-        self._taken: dict[int, tuple[float, int]] = {}  # by master: since when, how much
-        self._resting: dict[int, float] = {}  # floods: until when they are not read
+        self._sources: dict[int, PumpedProgram] = {}  # by either fd
+        self._read_rates: dict[int, tuple[float, int]] = {}  # by master: the start of the interval, bytes read in it
+        self._paused: dict[int, float] = {}  # by master: when reading resumes
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="terminals", daemon=True)
@@ -56,13 +56,13 @@ class Pump:
         self.nudge()
 
     def wants_to_write(self, source: PumpedProgram) -> None:
-        """Call `writable` as soon as the terminal takes more."""
+        """Call `writable` as soon as the terminal accepts more."""
         with self._lock:
             if source.master in self._sources:
                 self._epoll.modify(source.master, self._events(source.master) | select.EPOLLOUT)
 
     def nudge(self) -> None:
-        """Tidy up soon."""
+        """Wake the thread, so that it tidies up soon."""
         os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Pump:
 
     def _run(self) -> None:
         while not self._closed:
-            wait = min(self._tidy(), self._awake_in(), _LONGEST_WAIT_S)
+            wait = min(self._tidy(), self._resume(), _LONGEST_WAIT_S)
             for fd, events in self._epoll.poll(max(wait, 0.0)):
                 if fd == self._wake:
                     os.eventfd_read(fd)
@@ -86,18 +86,18 @@ class Pump:
                     else:
                         self._serve(source, events)
 
-    def _awake_in(self) -> float:
-        """Let floods that have rested flow again; returns when the next one may."""
+    def _resume(self) -> float:
+        """Resume reading programs whose pause is over; return the seconds until the next pause ends."""
         now = time.monotonic()
-        for fd in [fd for fd, until in self._resting.items() if until <= now]:
-            del self._resting[fd]
+        for fd in [fd for fd, until in self._paused.items() if until <= now]:
+            del self._paused[fd]
             with self._lock:
                 if fd in self._sources:
                     self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
-        return min(self._resting.values(), default=now + _LONGEST_WAIT_S) - now
+        return min(self._paused.values(), default=now + _LONGEST_WAIT_S) - now
 
     def _events(self, master: int) -> int:
-        return 0 if master in self._resting else select.EPOLLIN
+        return 0 if master in self._paused else select.EPOLLIN
 
     def _serve(self, source: PumpedProgram, events: int) -> None:
         fd = source.master
@@ -106,28 +106,28 @@ class Pump:
         if events & select.EPOLLOUT and not source.writable():
             with self._lock:
                 self._epoll.modify(fd, self._events(fd))
-            if source.writable():  # somebody typed between the two lines above
+            if source.writable():  # input was added between the two calls above
                 self.wants_to_write(source)
 
     def _count(self, fd: int, size: int) -> None:
-        """A program that prints without end must not keep this thread, and so the server, from everything else."""
+        """Pause a program that prints without end: it must not monopolize this thread and thereby the server."""
         now = time.monotonic()
-        since, taken = self._taken.get(fd, (now, 0))
+        since, count = self._read_rates.get(fd, (now, 0))
         if now - since > _FLOOD_S:
-            since, taken = now, 0
-        self._taken[fd] = since, taken + size
-        if taken + size > _FLOOD_BYTES:
-            self._resting[fd] = since + _FLOOD_S
+            since, count = now, 0
+        self._read_rates[fd] = since, count + size
+        if count + size > _FLOOD_BYTES:
+            self._paused[fd] = since + _FLOOD_S
             with self._lock:
                 self._epoll.modify(fd, 0)
 
     def _finish(self, source: PumpedProgram) -> None:
         if not select.select([source.ended_fd], [], [], 0)[0]:
-            return  # the event was meant for a program whose fd this one got
+            return  # a stale event of an earlier program that had the same fd
         with self._lock:
             for fd in (source.master, source.ended_fd):
                 self._sources.pop(fd, None)
                 self._epoll.unregister(fd)
-            self._taken.pop(source.master, None)
-            self._resting.pop(source.master, None)
+            self._read_rates.pop(source.master, None)
+            self._paused.pop(source.master, None)
         source.ended()

@@ -1,4 +1,4 @@
-"""The project's tests by pytest, read from pytest's own report (JUnit XML), which it writes to a file in memory."""
+"""Run the project's tests with pytest and read its report (JUnit XML), which it writes to a file in memory."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ from .runner import CommandCall, CommandResult, CommandRunner
 
 _SHOWN = 600
 _READER_BYTES = 256 << 20
-_READER_SECONDS = 10  # of the processor's time
+_READER_SECONDS = 10  # of CPU time
 _VENVS = (".venv", "venv")
 
 
@@ -33,7 +33,7 @@ class FailedTest(NamedTuple):
 
 
 class _Answer(msgspec.Struct):
-    """What the process that reads a report tells of it."""
+    """What the process that parses a report returns."""
 
     tests: int = 0
     failures: int = 0
@@ -46,7 +46,7 @@ class _Answer(msgspec.Struct):
 
 
 class PytestOutcome(NamedTuple):
-    """What pytest counted."""
+    """The results of a pytest run."""
 
     passed: int
     failed: int
@@ -77,13 +77,13 @@ class PytestRunner:
             )
             size = os.fstat(report).st_size
             if size > MAX_REPORT:
-                raise OutputTooLarge(f"pytest's report has {size:,} bytes; {_said(done)}", hint=_where(done))
+                raise OutputTooLarge(f"pytest's report has {size:,} bytes; {_last_output(done)}", hint=_where(done))
             return _outcome(self._read(report, call.check), done)
         finally:
             os.close(report)
 
     def _read(self, report: int, check: Callable[[], None]) -> _Answer:
-        """Have a confined process read what the tests wrote; it sees that and nothing else."""
+        """Parse the report in a confined process, which can access the report and nothing else."""
         limits = [(resource.RLIMIT_AS, _READER_BYTES), (resource.RLIMIT_CPU, _READER_SECONDS)]
         opened = [os.open("/", os.O_PATH | os.O_CLOEXEC)]
         try:
@@ -125,7 +125,7 @@ def _answer(child: Child, check: Callable[[], None]) -> _Answer:
     for piece in child.output(check):
         answer += piece
         if len(answer) > MAX_ANSWER:
-            return _Answer(refused="there is too much in it")
+            return _Answer(refused="it contains too much")
     try:
         return msgspec.json.decode(answer, type=_Answer)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -137,7 +137,7 @@ def _outcome(report: _Answer, done: CommandResult) -> PytestOutcome:
         raise _no_report(done)
     if report.refused:
         raise InvalidArgument(
-            f"pytest's report was not read: {report.refused}; exit code {done.exit_code}; {_said(done)}",
+            f"pytest's report was not read: {report.refused}; exit code {done.exit_code}; {_last_output(done)}",
             hint=_where(done),
         )
     failed = report.failures + report.errors + report.skipped
@@ -154,21 +154,21 @@ def _outcome(report: _Answer, done: CommandResult) -> PytestOutcome:
 
 
 def _no_report(done: CommandResult) -> LlmcError:
-    said = _said(done)
-    if "No module named pytest" in said:
+    output = _last_output(done)
+    if "No module named pytest" in output:
         return FeatureUnavailable(
             "pytest is not installed for the project's Python",
             hint="Install it into .venv in the first root, or into the system's Python.",
         )
     return InvalidArgument(
-        f"pytest ended with exit code {done.exit_code} and no report: {said}", hint=" ".join(done.warnings) or None
+        f"pytest ended with exit code {done.exit_code} and no report: {output}", hint=" ".join(done.warnings) or None
     )
 
 
-def _said(done: CommandResult) -> str:
+def _last_output(done: CommandResult) -> str:
     return (done.stderr.strip() or done.stdout.strip())[-_SHOWN:]
 
 
 def _where(done: CommandResult) -> str:
-    whole = f"All that the tests printed: linux_handle_read(handle={done.handle!r}). " if done.handle else ""
+    whole = f"Full output: linux_handle_read(handle={done.handle!r}). " if done.handle else ""
     return " ".join([f"{whole}Run fewer tests at a time.", *done.warnings])

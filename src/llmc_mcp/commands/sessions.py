@@ -1,4 +1,4 @@
-"""Programs to talk to: started on a terminal in the sandbox, owned by a session, ended when nobody needs them."""
+"""Interactive programs: started on a terminal in the sandbox, owned by a session, ended when idle for too long."""
 
 import os
 import secrets
@@ -33,13 +33,13 @@ from .pump import Pump
 from .runner import encoded
 
 _ROWS = 40
-_EXITED_KEPT = 16  # of one session, for what they printed last
-_SIGNAL_S, _HANGUP_S, _KILL_S = 0.3, 2.0, 10.0  # how long an end may take after each
+_EXITED_KEPT = 16  # exited programs kept per session, for their last output
+_SIGNAL_S, _HANGUP_S, _KILL_S = 0.3, 2.0, 10.0  # how long to wait for the end after each signal
 
-# A program that has its own line editor is told that the terminal is too simple for it: what it prints is then text.
+# Present a terminal that is too simple for line editors, so that programs print plain text.
 _ENVIRONMENT = {
     "TERM": "dumb",
-    "EMACS": "t",  # bash: read lines as they are; a tab is a tab
+    "EMACS": "t",  # bash: no line editing, so that a tab is a tab
     "PYTHON_BASIC_REPL": "1",
     "NODE_NO_READLINE": "1",
     "NO_COLOR": "1",
@@ -48,7 +48,7 @@ _ENVIRONMENT = {
     "PS1": "$ ",
 }
 
-# Inside of bubblewrap a program starts in a session of bubblewrap's: it has to claim the terminal by itself.
+# Inside bubblewrap a program starts in bubblewrap's session: it has to claim the terminal itself.
 _CLAIM = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.argv[1], sys.argv[1:])"
@@ -56,7 +56,7 @@ _CLAIM = (
 
 
 class SessionLimits(NamedTuple):
-    """How many programs there may be, for how long, and which variables they may be given."""
+    """How many programs may run, how long they may be idle, and which variables callers may set."""
 
     per_session: int
     total: int
@@ -65,18 +65,18 @@ class SessionLimits(NamedTuple):
 
 
 def limits_from(config: Config) -> SessionLimits:
-    """The operator's choices, from the configuration."""
-    chosen = config.linux_ops.process_limits
+    """Read the operator's limits from the configuration."""
+    configured = config.linux_ops.process_limits
     return SessionLimits(
-        chosen.max_procs_per_session,
-        chosen.max_procs_total,
-        chosen.idle_reap_sec,
+        configured.max_procs_per_session,
+        configured.max_procs_total,
+        configured.idle_reap_sec,
         config.linux_ops.commands.allowed_env,
     )
 
 
 class Owner(NamedTuple):
-    """Whose a program is."""
+    """The owner of a program."""
 
     principal: str
     session_id: str
@@ -105,7 +105,7 @@ class _Entry:
         self.watch: ProtectedFileWatch | None = None
 
     def report(self, turn: Turn) -> Turn:
-        """A turn with what changed since the last one."""
+        """Return the turn with warnings about what changed since the last one."""
         return turn._replace(warnings=self.changes())
 
     def changes(self) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class _Entry:
 
 
 class TerminalSessions:
-    """Starts programs and knows them; made once per server."""
+    """Starts programs and keeps track of them; one instance per server."""
 
     def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: SessionLimits) -> None:
         self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
@@ -142,7 +142,7 @@ class TerminalSessions:
     ) -> tuple[str, int, Turn]:
         """Start a program and wait for its first turn; returns its id, its pid and what it printed.
 
-        `env` is what the caller asks for, `server_env` what the server itself adds.
+        `env` comes from the caller, `server_env` from the server itself.
         """
         self._refuse_variables(env)
         entry = self._reserve(owner, " ".join(argv))
@@ -156,7 +156,7 @@ class TerminalSessions:
                 if status is not None and not status.executed(turn.exit_code):
                     raise self._sandbox.not_executed(argv[0], turn.output.encode())
         except BaseException:
-            self._discard(entry)  # nobody will ever know its id
+            self._discard(entry)  # the caller never learns its id
             raise
         self._release(entry)
         return entry.proc_id, entry.pid, entry.report(turn)
@@ -208,9 +208,9 @@ class TerminalSessions:
         finally:
             os.close(directory)
         try:
-            conversation = Conversation(launcher, child, terminal, _ended_fd(child), self._type_on)
-            self._served().add(conversation)
-        except OSError as exc:  # out of descriptors
+            conversation = Conversation(launcher, child, terminal, _ended_fd(child), self._request_write)
+            self._started_pump().add(conversation)
+        except OSError as exc:  # out of file descriptors
             launcher.signal(child, signal.SIGKILL)
             os.close(terminal.master)
             os.close(terminal.slave)
@@ -243,23 +243,23 @@ class TerminalSessions:
             for fd in launch.fds:
                 os.close(fd)
 
-    # --- talking ---------------------------------------------------------------------------------
+    # --- input and output ------------------------------------------------------------------------
 
     def send(self, owner: Owner, proc_id: str, text: str, read_s: float, check: Check) -> Turn | None:
-        """Type something and, if there is time for it, wait for the answer."""
+        """Type `text` and, if there is time for it, wait for the answer."""
         with self._using(owner, proc_id) as (entry, conversation):
             conversation.send(text, check)
             return entry.report(conversation.turn(read_s, check, for_output=False)) if read_s else None
 
     def read(self, owner: Owner, proc_id: str, seconds: float, check: Check) -> Turn:
-        """What was printed since the last time."""
+        """Return what was printed since the last time."""
         with self._using(owner, proc_id) as (entry, conversation):
             return entry.report(conversation.turn(seconds, check, for_output=True))
 
     def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> tuple[int, str, tuple[str, ...]]:
         """End a program and forget it: by the given signal, then SIGHUP, then SIGKILL.
 
-        Returns the exit code, the last output and what to warn of.
+        Returns the exit code, the last output, and warnings.
         """
         with self._using(owner, proc_id) as (entry, conversation):
             for signal_number, seconds in (
@@ -269,15 +269,15 @@ class TerminalSessions:
             ):
                 if conversation.exit_code is None and conversation.signal(signal_number):
                     conversation.ends_within(seconds, check)
-            code, said = conversation.exit_code, conversation.left()
+            code, output = conversation.exit_code, conversation.left()
         if code is None:
             raise ResourceBusy("the process does not end; it may be stuck in the kernel", hint="Try again later.")
         with self._lock:
             self._entries.pop(proc_id, None)
-        return code, said, entry.changes()
+        return code, output, entry.changes()
 
     def running(self, owner: Owner) -> list[RunningProgram]:
-        """What a session has, oldest first."""
+        """List the programs of a session, oldest first."""
         now = time.monotonic()
         with self._lock:
             mine = [entry for entry in self._entries.values() if entry.owner == owner]
@@ -294,7 +294,7 @@ class TerminalSessions:
         ]
 
     def close(self) -> None:
-        """Let go of everything; the launcher ends the programs."""
+        """Release everything; the launcher ends the programs."""
         with self._lock:
             entries, self._entries = self._entries, {}
             pump, self._pump = self._pump, None
@@ -306,7 +306,7 @@ class TerminalSessions:
 
     @contextmanager
     def _using(self, owner: Owner, proc_id: str) -> Generator[tuple[_Entry, Conversation]]:
-        """A program of this owner, not to be tidied away meanwhile; to others it does not exist."""
+        """Yield a program of this owner, and keep it from being reaped; for others it does not exist."""
         with self._lock:
             entry = self._entries.get(proc_id)
             if entry is None or entry.owner != owner or entry.conversation is None:
@@ -333,7 +333,7 @@ class TerminalSessions:
             entry.conversation.signal(signal.SIGKILL)
 
     def _tidy(self) -> float:
-        """End and forget programs that have been idle for too long; returns how many seconds that can wait."""
+        """End and forget programs that have been idle for too long; return the seconds until the next one is due."""
         now = time.monotonic()
         with self._lock:
             idle = {entry: now - entry.used_at for entry in self._entries.values() if not entry.busy}
@@ -343,19 +343,19 @@ class TerminalSessions:
         left = [self._limits.idle_s - seconds for entry, seconds in idle.items() if entry not in over]
         return min(left, default=self._limits.idle_s)
 
-    def _served(self) -> Pump:
+    def _started_pump(self) -> Pump:
         with self._lock:
             if self._pump is None:
                 self._pump = Pump(self._tidy)
             return self._pump
 
-    def _type_on(self, conversation: Conversation) -> None:
+    def _request_write(self, conversation: Conversation) -> None:
         if self._pump is not None:
             self._pump.wants_to_write(conversation)
 
 
 def _ended_fd(child: RunningChild) -> int:
-    """Readable when the program's supervisor, and with it everything of the program, is gone."""
+    """Return an fd that is readable once the program's supervisor, and with it the whole process tree, has ended."""
     try:
         return os.pidfd_open(child.pid)
     except ProcessLookupError:

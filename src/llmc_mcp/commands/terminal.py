@@ -1,20 +1,20 @@
-"""A terminal's two directions as text: what a program prints, without what only a screen needs; what is typed.
+"""Convert between a terminal's byte streams and text: strip from output what only a screen needs, and encode input.
 
-Nothing here knows a program by its prompt. Output is filtered as a stream: a character or an escape sequence that
-is only half there stays behind until the rest comes.
+No program is recognized by its prompt. Output is filtered as a stream: an incomplete character or escape sequence is
+held back until the rest arrives.
 """
 
 import ast
 import codecs
 import re
 
-_LONGEST_SEQUENCE = 4096  # characters; an escape sequence that has not ended by then is none
+_LONGEST_SEQUENCE = 4096  # characters; anything longer is not an escape sequence
 _SEQUENCE = re.compile(
     r"""\x1b(?:
         \[ [0-?]*+ [ -/]*+ [@-~]  # CSI: colours, cursor, modes
       | [\]PX^_]                  # OSC, DCS, SOS, PM, APC begin a string: titles, clipboard, queries
       | [ -/]++ [0-~]             # character sets
-      | [0-Z\\`-~]                # single functions; the end of a string is one
+      | [0-Z\\`-~]                # single functions, such as the end of a string
     )""",
     re.VERBOSE,
 )
@@ -24,7 +24,7 @@ _CURSOR_TO = re.compile(r"\x1b\[[\d;]*[Hf]\Z")
 _CURSOR_RIGHT = re.compile(r"\x1b\[(\d*)C\Z")
 _CURSOR_DOWN = re.compile(r"\x1b\[\d*[BE]\Z")
 _WIDEST_GAP = 80
-# What is text, how often it is struck over, ends of lines, and what has no place in a text.
+# Text, backspaces, carriage returns, a newline, and control characters to drop.
 _PIECE = re.compile(
     "([^\x00-\x08\x0a-\x1f\x7f-\x9f]+)|(\x08+)|(\r+)|(\n)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]+"
 )
@@ -33,32 +33,32 @@ CONTROL_NAMES = {f"^{letter}": chr(ord(letter) & 0x1F) for letter in "CDZ\\"}
 
 
 class Screen:
-    """What a program prints, as plain text.
+    """Converts what a program prints to plain text.
 
-    Each character is looked at once, whatever it is; what is remembered between two pieces is bounded. Where a program
-    goes back in its line, what it writes then replaces what was there, unless that was given out already.
+    Every character is processed once, and the state between calls is bounded. Where a program moves back in its line,
+    what it writes next replaces what was there, unless that has already been returned.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._lines: list[str] = []
-        self._line: list[str] = []  # its characters
+        self._line: list[str] = []  # characters of the current line
         self._restart()
 
     def _restart(self) -> None:
-        self._held = ""  # a sequence that is half there
-        self._string: int | None = None  # inside a string: how much of it went by
-        self._returned = False  # to the start of the line; half of a line's end, or what follows replaces the line
+        self._held = ""  # an incomplete escape sequence
+        self._string: int | None = None  # inside a string: characters skipped so far
+        self._returned = False  # a carriage return came: a newline completes it, other text replaces the line
 
     def take(self, data: bytes, *, final: bool = False) -> str:
-        """The text that these bytes complete."""
+        """Return the text that these bytes complete."""
         self.feed(data, final=final)
         text = "".join((*self._lines, *self._line))
         self._lines, self._line = [], []
         return text
 
     def feed(self, data: bytes, *, final: bool = False) -> None:
-        """Look at some bytes, and keep their text for `take`."""
+        """Process bytes, and keep their text for `take`."""
         text = self._held + self._decoder.decode(data, final)
         self._held = ""
         at = 0
@@ -71,18 +71,18 @@ class Screen:
                 at = self._write(text, at)
 
     def lost(self) -> None:
-        """Bytes are missing here: what was half there will never be whole."""
+        """Discard incomplete characters and sequences: the bytes that would complete them are lost."""
         self._decoder.reset()
         self._restart()
 
     def _write(self, text: str, at: int) -> int:
         found = _PIECE.match(text, at)
-        assert found is not None  # noqa: S101 - the pieces and the escape character are all characters there are
-        letters, struck, returned, ended = found.groups()
+        assert found is not None  # noqa: S101 - the pieces and the escape character cover all characters
+        letters, backspaces, returned, ended = found.groups()
         if letters:
             self._put(letters)
-        elif struck and not self._returned:
-            del self._line[max(len(self._line) - len(struck), 0) :]
+        elif backspaces and not self._returned:
+            del self._line[max(len(self._line) - len(backspaces), 0) :]
         elif returned:
             self._returned = True
         elif ended:
@@ -99,7 +99,7 @@ class Screen:
         self._line, self._returned = [], False
 
     def _escape(self, text: str, at: int, final: bool) -> int:
-        """A whole sequence leaves nothing, unless it moves the cursor: that keeps words apart."""
+        """Drop a complete sequence; one that moves the cursor becomes a newline or spaces, to keep words apart."""
         found = _SEQUENCE.match(text, at)
         if found is None or found.end() - at > _LONGEST_SEQUENCE:
             if not final and len(text) - at <= _LONGEST_SEQUENCE and _UNFINISHED.match(text, at):
@@ -116,7 +116,7 @@ class Screen:
         return found.end()
 
     def _in_string(self, text: str, at: int, passed: int) -> int:
-        """Drop a string up to its end; one that grows too long may be none, and ends with its line."""
+        """Skip a string up to its terminator; one that grows too long may not be a string, and ends with its line."""
         found = _END_OF_STRING.search(text, at)
         end = found.start() if found else len(text)
         too_long = at + max(_LONGEST_SEQUENCE - passed, 0)
@@ -131,7 +131,7 @@ class Screen:
 
 
 def keystrokes(text: str) -> str:
-    """What is typed for an input: a line ends with a newline, a control character is itself (`^C` stands for one)."""
+    """Return what to type: a line ends with a newline, a control character stays as it is (`^C` stands for one)."""
     if text in CONTROL_NAMES:
         return CONTROL_NAMES[text]
     if text.startswith("\x1b") or (text and all(ord(letter) < 0x20 or letter == "\x7f" for letter in text)):
@@ -140,8 +140,11 @@ def keystrokes(text: str) -> str:
 
 
 def python_block(text: str) -> str:
-    """Lines as Python's interactive mode takes them: an empty line ends a block, so there is one after each block
-    and none inside; and a tab would ask for completions, so that spaces indent."""
+    """Format lines for Python's interactive mode.
+
+    An empty line ends a block there, so each block is followed by one and contains none. A tab would trigger
+    completion, so spaces indent.
+    """
     try:
         statements = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -182,19 +185,19 @@ def _extent(statement: ast.stmt) -> tuple[int, int]:
 
 
 def _lines_in_strings(statements: list[ast.stmt]) -> set[int]:
-    """Lines that begin inside a string: an empty one there belongs to it."""
-    found: set[int] = set()
+    """Return the lines that begin inside a string, where an empty line is part of the string."""
+    lines: set[int] = set()
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Constant | ast.JoinedStr):
-                found.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
-    return found
+                lines.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+    return lines
 
 
 def _closed(text: str) -> str:
-    """Not Python that this version knows: typed as it is, and a block that it leaves open is ended.
+    """Return text that this version of Python can't parse as it is, but end a block that it leaves open.
 
-    A single line may be one of a block that is typed line by line; that one its user ends.
+    A single line may be part of a block that is typed line by line; the user ends that one.
     """
     *others, last = text.rstrip("\n").split("\n")
     if not others or not last[:1].isspace() or text.endswith("\n\n"):

@@ -1,4 +1,4 @@
-"""A child process with its output drained as it comes: bounded memory, cancellable, never left behind."""
+"""A child process whose output is drained as it arrives: bounded memory, cancellable, never left behind."""
 
 import fcntl
 import os
@@ -17,24 +17,24 @@ OUT, ERR, BESIDE = "stdout", "stderr", "beside"
 _READ = 1 << 18
 _PIPE_SIZE = 1 << 20
 _POLL_S = 0.05  # how often cancellation is checked while the child is silent
-_DRAIN_S = 1.0  # how long output may still come once the child has ended: somebody else may hold the pipe
+_DRAIN_S = 1.0  # how long output may still arrive after the child has ended: another process may hold the pipe
 _STDERR_KEPT = 8192
 
 
 class Beside(Protocol):
-    """Something else that a child talks through, served along with its output."""
+    """Another channel of a child, served along with its output."""
 
     def fileno(self) -> int: ...
 
     def serve(self) -> bool:
-        """It is readable; False when it need not be looked at any more."""
+        """Handle that it is readable; return False when it need not be watched any more."""
         ...
 
 
 class Child:
     """One child of the launcher, for the length of a `with` block; leaving the block early kills it."""
 
-    def __init__(  # noqa: PLR0913 - what a child is made of, all but two by keyword
+    def __init__(  # noqa: PLR0913 - everything a child needs, all but two by keyword
         self,
         launcher: Launcher,
         argv: list[bytes],
@@ -52,7 +52,7 @@ class Child:
         `status` is closed with the child.
         """
         self._launcher, self._status = launcher, status
-        self.executed = True  # known in the end; without a wrapper, what can't be executed does not start
+        self.executed = True  # final once closed; without a wrapper, start fails for what can't be executed
         self.exit_code: int | None = None
         self.stderr = b""
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
@@ -76,7 +76,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the child or, where it is supervised, of its supervisor."""
+        """The pid of the child or, if it is supervised, of its supervisor."""
         return self._child.pid
 
     def __enter__(self) -> "Child":
@@ -89,7 +89,7 @@ class Child:
         self._close()
 
     def output(self, check: Callable[[], None]) -> Iterator[bytes]:
-        """What the child prints, piece by piece, until it ends; the start of its stderr is kept aside."""
+        """Yield the child's stdout in pieces until it ends; keep the start of its stderr in `stderr`."""
         for stream, piece in self.streams(check):
             if stream == OUT:
                 yield piece
@@ -97,9 +97,9 @@ class Child:
                 self.stderr = (self.stderr + piece)[:_STDERR_KEPT]
 
     def streams(self, check: Callable[[], None], beside: Beside | None = None) -> Iterator[tuple[str, bytes]]:
-        """Both outputs, piece by piece as (stream, bytes), until the child ends; `check` may raise to give up.
+        """Yield both outputs in pieces, as (stream, bytes), until the child ends; `check` may raise to cancel.
 
-        Each time `beside` was served, an empty piece says so.
+        Yield an empty piece each time `beside` was served.
         """
         poll = select.poll()
         names = {self._out: OUT, self._err: ERR}
@@ -129,26 +129,26 @@ class Child:
             check()
 
     def terminate(self, grace_s: float) -> None:
-        """Ask the whole tree to end, and make it end when the grace is over."""
+        """Send SIGTERM to the whole tree, and kill it if it has not ended after the grace period."""
         self._launcher.signal(self._child, signal.SIGTERM)
         if not self._ended(grace_s):
             self.kill()
 
     def kill(self) -> None:
-        """End the whole tree now."""
+        """Kill the whole tree."""
         if self.exit_code is None:
             self._launcher.signal(self._child, signal.SIGKILL)
             self.exit_code = self._launcher.wait(self._child)
 
     def abandon(self) -> None:
-        """End the whole tree without waiting until it has: for a child that can do no harm in the meantime."""
+        """Kill the whole tree without waiting for its end: for a child that can do no harm in the meantime."""
         if self.exit_code is None:
             self._launcher.signal(self._child, signal.SIGKILL)
             self._launcher.forget(self._child)
             self.exit_code = -signal.SIGKILL
 
     def left_over(self) -> Iterator[tuple[str, bytes]]:
-        """What an ended child had printed but nobody read, without waiting for more."""
+        """Yield the unread output of an ended child, without waiting for more."""
         for fd, name in ((self._out, OUT), (self._err, ERR)):
             os.set_blocking(fd, False)
             try:
@@ -171,7 +171,7 @@ class Child:
 
 
 def _source(stdin: bytes | int | None) -> int:
-    """What the child reads: nothing, an open file, or data as a file in memory: nobody has to feed a pipe."""
+    """Open the child's stdin: nothing, an open file, or data as a file in memory, so that no pipe has to be fed."""
     if stdin is None:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if isinstance(stdin, int):

@@ -1,4 +1,4 @@
-"""How much memory a tree of processes has together: closely where there are few, roughly where there are many."""
+"""The memory that a process tree uses: exact for a few processes, estimated for many."""
 
 import os
 import re
@@ -6,26 +6,26 @@ import re
 from .launcher import descendants
 
 _FEW = 16
-_LENIENCE = 4  # a rough figure counts what forks share once for each of them
+_TOLERANCE = 4  # the estimate counts what forks share once per process
 _SHARE = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def over(top: int, most: int) -> str | None:
-    """Whether the processes below `top` have more memory than `most` bytes together, and if so, how much."""
+    """Return a message if the processes below `top` together use more than `most` bytes, else None."""
     below = descendants(top)
-    used = sum(map(_rough, below))
+    used = sum(map(_estimate, below))
     if used <= most:
         return None
     if len(below) <= _FEW:
-        used = sum(map(_close, below))
-    elif used <= most * _LENIENCE:
+        used = sum(map(_exact, below))
+    elif used <= most * _TOLERANCE:
         return None
     return f"{len(below)} processes had {used >> 20:,} MB together" if used > most else None
 
 
-def _rough(pid: int) -> int:
-    """What is no file's. The kernel keeps count of it, so the process need not stand still to be asked."""
+def _estimate(pid: int) -> int:
+    """Return the memory that is not file-backed; the kernel keeps counters, so reading does not stall the process."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             resident, shared = file.read().split()[1:3]
@@ -34,11 +34,11 @@ def _rough(pid: int) -> int:
     return (int(resident) - int(shared)) * _PAGE
 
 
-def _close(pid: int) -> int:
-    """Its share of every page: one that two processes have counts by halves. This waits while it forks or maps."""
+def _exact(pid: int) -> int:
+    """Return the proportional set size: a page of two processes counts half. Blocks while the process forks or maps."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            found = _SHARE.search(file.read())
+            match = _SHARE.search(file.read())
     except OSError:
         return 0  # it ended
-    return int(found[1]) << 10 if found else 0
+    return int(match[1]) << 10 if match else 0

@@ -1,7 +1,8 @@
-"""Folders for the time of a server or a run, and their removal: strangers work in them, and servers get killed.
+"""Temporary folders for the lifetime of a server or a run, and their removal.
 
-A folder lies in one that is the server's own and is locked as long as the server lives, by the kernel. So whoever finds
-one that nobody holds knows that its server is dead, and removes it.
+Untrusted programs work in these folders, and servers get killed. So each folder lies in a parent folder that belongs to
+the server and that the server keeps locked while it lives; the kernel releases the lock when it dies. A parent folder
+that is not locked belongs to a dead server and can be removed.
 """
 
 import fcntl
@@ -18,14 +19,14 @@ _OURS = re.compile(r"llmc-(?:run|code|selftest)-[a-z0-9_]{8}")
 
 
 class Scratch:
-    """A new folder, at `path`, until it is closed; `user` (uid and gid) owns it where that is not the server's."""
+    """A new folder at `path`, until it is closed; `user` (uid and gid) owns it if not the server's user."""
 
     def __init__(self, kind: str, user: tuple[int, int] | None = None) -> None:
         fresh = tempfile.mkdtemp(prefix=f".llmc-{kind}-")
         self._held = os.open(fresh, _OPEN)
         fcntl.flock(self._held, fcntl.LOCK_EX)
-        os.fchmod(self._held, 0o711)  # the user inside passes through, and can neither list nor lock it
-        # It gets the name that is looked for only now that it is held.
+        os.fchmod(self._held, 0o711)  # `user` can pass through it, but neither list nor lock it
+        # Only a locked folder may have the name that `remove_leftovers` looks for.
         self._outer = os.path.join(os.path.dirname(fresh), os.path.basename(fresh).removeprefix("."))
         os.rename(fresh, self._outer)
         os.mkdir(_INNER, mode=0o700, dir_fd=self._held)
@@ -34,7 +35,7 @@ class Scratch:
         self.path = os.path.join(self._outer, _INNER)
 
     def close(self) -> None:
-        """Remove it, whatever was left in it."""
+        """Remove the folder and everything in it."""
         remove_tree(self._outer)
         os.close(self._held)
 
@@ -51,21 +52,21 @@ def _remove_if_dead(path: str) -> None:
     try:
         folder = os.open(path, _OPEN)
     except OSError:
-        return  # another user's, or no folder
+        return  # another user's, or not a folder
     try:
         if os.fstat(folder).st_uid == os.geteuid():
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(path)
     except BlockingIOError:
-        pass  # its server lives
+        pass  # its server is alive
     finally:
         os.close(folder)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder that nobody uses any more; what can't be removed stays.
+    """Remove a folder that is no longer used; what can't be removed stays.
 
-    Folders inside folders are moved up first: no path gets longer than two names, and no recursion deeper than none.
+    Nested folders are moved up first, so that no path is longer than two names and no recursion is needed.
     """
     try:
         top = _opened(path)
@@ -78,13 +79,13 @@ def remove_tree(path: str) -> None:
                 _dissolve(name, top, fresh)
         os.rmdir(path)
     except OSError:
-        pass  # what is left belongs to somebody else
+        pass  # what is left belongs to another user
     finally:
         os.close(top)
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Remove anything but a folder; whether it was such a thing."""
+    """Remove anything but a folder; return whether it was removed."""
     if stat_bits.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         return False
     os.unlink(name, dir_fd=folder)
@@ -92,12 +93,12 @@ def _unlinked(name: str, folder: int) -> bool:
 
 
 def _dissolve(name: str, top: int, fresh: Iterator[str]) -> None:
-    """Remove a folder right below `top`; the folders in it come to lie beside it."""
+    """Remove a folder directly below `top`, after moving the folders in it up to `top`."""
     fd = _opened(name, top)
     try:
         for inner in os.listdir(fd):
             if not _unlinked(inner, fd):
-                os.close(_opened(inner, fd))  # a folder that can't be written to can't be moved
+                os.close(_opened(inner, fd))  # makes it writable: otherwise it can't be moved
                 os.rename(inner, next(fresh), src_dir_fd=fd, dst_dir_fd=top)
     finally:
         os.close(fd)
@@ -105,7 +106,7 @@ def _dissolve(name: str, top: int, fresh: Iterator[str]) -> None:
 
 
 def _opened(name: str, folder: int | None = None) -> int:
-    """Open a folder that may be closed to us; a link in its place is neither followed nor changed."""
+    """Open a folder even if its mode forbids it; a link in its place is neither followed nor changed."""
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.chmod(f"/proc/self/fd/{place}", 0o700)

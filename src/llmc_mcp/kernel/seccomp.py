@@ -1,9 +1,9 @@
-"""The system calls that no command needs and that would help it out of its sandbox, as a seccomp filter.
+"""A seccomp filter against the system calls that no command needs and that would help it escape its sandbox.
 
-A filter sees numbers, not paths. So it takes away whole doors: namespaces and mounts, other processes' memory,
-kernel interfaces with a history of holes, socket families that no namespace holds, modes that make a program run as
-its owner, and, where Landlock is all there is, what Landlock does not know and no namespace keeps apart: sockets,
-System V and POSIX queues, inotify, extended attributes by path, the scheduling of other processes.
+A filter sees numbers, not paths. So it denies whole interfaces: namespaces and mounts, other processes' memory, kernel
+interfaces with a history of vulnerabilities, socket families that no namespace isolates, set-ID modes, and, where
+Landlock is the only confinement, what neither Landlock nor a namespace covers: sockets, System V and POSIX queues,
+inotify, extended attributes by path, the scheduling of other processes.
 """
 
 import os
@@ -25,16 +25,16 @@ _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x05, 0x15, 0x35, 0x45
 _RETURN = 0x06
 
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone takes
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both type into the terminal on the user's behalf
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # both inject input into the terminal
 LOCAL = 1  # AF_UNIX
-INTERNET = (2, 10, 16)  # AF_INET, AF_INET6, and AF_NETLINK, by which libc asks for addresses
+INTERNET = (2, 10, 16)  # AF_INET, AF_INET6, and AF_NETLINK, which libc uses to look up addresses
 
 SET_USER_ID, SET_GROUP_ID = 0o4000, 0o2000
-_CREATING = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them open takes no mode
+_CREATING = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them open ignores the mode
 
 _X32_BIT = 0x40000000
 
-# Newer than the common table: the same number on both architectures.
+# Newer than the unified table: the same number on both architectures.
 _COMMON = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
@@ -74,8 +74,8 @@ _AARCH64 = {
 }  # fmt: skip
 
 
-# Refused where a command shares its namespaces with everybody; see `command_filter`. A program takes ENOSYS for a
-# kernel that was built without it, and EOPNOTSUPP for a file system that has no attributes.
+# Denied where a command shares the host's namespaces; see `command_filter`. To a program, ENOSYS means a kernel built
+# without the call, and EOPNOTSUPP a file system without attributes.
 _SHARED_X86_64 = {
     "shmget": 29, "shmat": 30, "shmctl": 31, "semget": 64, "semop": 65, "semctl": 66, "shmdt": 67, "msgget": 68,
     "msgsnd": 69, "msgrcv": 70, "msgctl": 71, "semtimedop": 220, "mq_open": 240, "mq_unlink": 241,
@@ -90,7 +90,7 @@ _ATTRIBUTES_COMMON = {
     "setxattrat": 463, "getxattrat": 464, "listxattrat": 465, "removexattrat": 466,
     "file_getattr": 468, "file_setattr": 469,
 }  # fmt: skip
-# By path only: a descriptor was opened, and so Landlock has agreed.
+# By path only: for a descriptor, Landlock decided when it was opened.
 _ATTRIBUTES_X86_64 = {
     "setxattr": 188, "lsetxattr": 189, "getxattr": 191, "lgetxattr": 192, "listxattr": 194, "llistxattr": 195,
     "removexattr": 197, "lremovexattr": 198,
@@ -101,11 +101,11 @@ _ATTRIBUTES_AARCH64 = {
 }  # fmt: skip
 
 
-class _AboutOthers(NamedTuple):
-    """A call that can be about another process."""
+class _TargetedCall(NamedTuple):
+    """A call that can affect another process."""
 
     number: int
-    who: int  # the argument that says whom; 0 is the caller itself
+    target: int  # the argument that selects the process; 0 is the caller itself
     every: int | None = None  # the value of the first argument that means all processes of a user
 
 
@@ -118,15 +118,15 @@ class _Machine(NamedTuple):
     clone3: int
     ioctl: int
     socket: int
-    about_others: tuple[_AboutOthers, ...]
-    scheduling: tuple[_AboutOthers, ...]  # in the same process namespace this reaches all of the user's processes
-    modes: tuple[tuple[int, int], ...]  # call and argument: the mode that a file gets
+    targeted: tuple[_TargetedCall, ...]
+    scheduling: tuple[_TargetedCall, ...]  # in a shared pid namespace these reach all of the user's processes
+    modes: tuple[tuple[int, int], ...]  # call, argument that holds the file's mode
     opens: tuple[tuple[int, int, int], ...]  # call, flags, mode
 
 
-# about_others: prlimit64, setpriority, ioprio_set. scheduling: sched_setparam, sched_setscheduler, sched_setaffinity,
-# sched_setattr. modes: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; mkdir takes no such bits. openat2
-# has its mode in memory, where no filter sees it; but the file that it makes is empty, and writing takes the bits away.
+# targeted: prlimit64, setpriority, ioprio_set. scheduling: sched_setparam, sched_setscheduler, sched_setaffinity,
+# sched_setattr. modes: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; mkdir ignores these bits. openat2
+# passes its mode in memory, which no filter sees; but the file that it creates is empty, and writing clears the bits.
 _MACHINES = {
     "x86_64": _Machine(
         0xC000003E,
@@ -137,8 +137,8 @@ _MACHINES = {
         clone3=435,
         ioctl=16,
         socket=41,
-        about_others=(_AboutOthers(302, _ARG0), _AboutOthers(141, _ARG1, every=2), _AboutOthers(251, _ARG1, every=3)),
-        scheduling=tuple(_AboutOthers(number, _ARG0) for number in (142, 144, 203, 314)),
+        targeted=(_TargetedCall(302, _ARG0), _TargetedCall(141, _ARG1, every=2), _TargetedCall(251, _ARG1, every=3)),
+        scheduling=tuple(_TargetedCall(number, _ARG0) for number in (142, 144, 203, 314)),
         modes=((90, _ARG1), (91, _ARG1), (268, _ARG2), (452, _ARG2), (85, _ARG1), (133, _ARG1), (259, _ARG2)),
         opens=((2, _ARG1, _ARG2), (257, _ARG2, _ARG3)),
     ),
@@ -151,8 +151,8 @@ _MACHINES = {
         clone3=435,
         ioctl=29,
         socket=198,
-        about_others=(_AboutOthers(261, _ARG0), _AboutOthers(140, _ARG1, every=2), _AboutOthers(30, _ARG1, every=3)),
-        scheduling=tuple(_AboutOthers(number, _ARG0) for number in (118, 119, 122, 274)),
+        targeted=(_TargetedCall(261, _ARG0), _TargetedCall(140, _ARG1, every=2), _TargetedCall(30, _ARG1, every=3)),
+        scheduling=tuple(_TargetedCall(number, _ARG0) for number in (118, 119, 122, 274)),
         modes=((52, _ARG1), (53, _ARG2), (452, _ARG2), (33, _ARG2)),
         opens=((56, _ARG2, _ARG3),),
     ),
@@ -160,7 +160,7 @@ _MACHINES = {
 
 
 def supported(machine: str | None = None) -> bool:
-    """Whether there is a filter for this kind of processor."""
+    """Whether there is a filter for this architecture."""
     return (machine or os.uname().machine) in _MACHINES
 
 
@@ -172,23 +172,23 @@ def command_filter(
     inotify: bool = False,
     machine: str | None = None,
 ) -> bytes:
-    """The filter for commands; a socket may only be of one of `families`.
+    """Build the filter for commands; a socket may only be of one of `families`.
 
-    `set_ids` are the bits that no file can be given: a program that runs as its owner works for whoever starts it.
-    `shared`: the command is in the same namespaces as everybody, so that what they would keep apart is refused here,
-    but for `inotify` where it is the process's task to follow changes.
+    `set_ids` are the mode bits that no file can be given: a set-ID program has its owner's rights, whoever starts it.
+    `shared` means that the command runs in the host's namespaces, so the filter denies what namespaces would isolate,
+    except `inotify` for a process whose task is to follow changes.
     """
     kind = _MACHINES[machine or os.uname().machine]
     steps: list[Step] = [
         (_LOAD, 0, 0, _ARCH),
         (_JUMP_EQUAL, 1, 0, kind.arch),
-        (_RETURN, 0, 0, _KILL),  # 32-bit calls on a 64-bit kernel have other numbers: none of this would hold
+        (_RETURN, 0, 0, _KILL),  # 32-bit calls on a 64-bit kernel have other numbers, which this filter does not cover
         (_LOAD, 0, 0, _NUMBER),
     ]
     if kind is _MACHINES["x86_64"]:
-        steps += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), _answer(_ENOSYS)]
-    # libc falls back to clone, whose flags can be seen; those of clone3 are behind a pointer.
-    steps += [(_JUMP_EQUAL, 0, 1, kind.clone3), _answer(_ENOSYS)]
+        steps += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), _fail(_ENOSYS)]
+    # The flags of clone3 are behind a pointer; libc falls back to clone, whose flags the filter sees.
+    steps += [(_JUMP_EQUAL, 0, 1, kind.clone3), _fail(_ENOSYS)]
     steps += _on(kind.clone, _refuse_bits(_ARG0, _NEW_NAMESPACES))
     steps += _on(kind.ioctl, _refuse_values(_ARG1, (_TIOCSTI, _TIOCLINUX)))
     steps += _on(kind.socket, _only_values(_ARG0, tuple(families)))
@@ -197,12 +197,12 @@ def command_filter(
     for number, flags, mode in kind.opens:
         refused = _refuse_bits(mode, set_ids)
         steps += _on(number, [(_LOAD, 0, 0, flags), (_JUMP_ANY_BIT, 0, len(refused), _CREATING), *refused])
-    for number, who, every in (*kind.about_others, *(kind.scheduling if shared else ())):
-        steps += _on(number, [*([] if every is None else _refuse_values(_ARG0, (every,))), *_only_oneself(who)])
+    for number, target, every in (*kind.targeted, *(kind.scheduling if shared else ())):
+        steps += _on(number, [*([] if every is None else _refuse_values(_ARG0, (every,))), *_only_self(target)])
     steps += _refuse_calls(kind.denied, _EPERM)
     if shared:
-        apart = {name: number for name, number in kind.shared.items() if not (inotify and name.startswith("inotify"))}
-        steps += _refuse_calls(apart, _ENOSYS)
+        absent = {name: number for name, number in kind.shared.items() if not (inotify and name.startswith("inotify"))}
+        steps += _refuse_calls(absent, _ENOSYS)
         steps += _refuse_calls(kind.attributes, _EOPNOTSUPP)
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *step) for step in steps)
@@ -211,34 +211,34 @@ def command_filter(
 Step = tuple[int, int, int, int]
 
 
-def _answer(number: int) -> Step:
+def _fail(number: int) -> Step:
     return (_RETURN, 0, 0, _ERRNO | number)
 
 
 def _on(number: int, steps: list[Step]) -> list[Step]:
-    """`steps` for one system call only; what they let through is allowed."""
+    """Apply `steps` to one system call only, and allow what they don't deny."""
     return [(_JUMP_EQUAL, 0, len(steps) + 1, number), *steps, (_RETURN, 0, 0, _ALLOW)]
 
 
-def _refuse_calls(calls: dict[str, int], answer: int) -> list[Step]:
+def _refuse_calls(calls: dict[str, int], error: int) -> list[Step]:
     numbers = sorted(calls.values())
     jumps = [(_JUMP_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)]
-    return [*jumps, (_JUMP, 0, 0, 1), _answer(answer)]
+    return [*jumps, (_JUMP, 0, 0, 1), _fail(error)]
 
 
 def _refuse_bits(argument: int, bits: int) -> list[Step]:
-    return [(_LOAD, 0, 0, argument), (_JUMP_ANY_BIT, 0, 1, bits), _answer(_EPERM)]
+    return [(_LOAD, 0, 0, argument), (_JUMP_ANY_BIT, 0, 1, bits), _fail(_EPERM)]
 
 
-def _only_oneself(argument: int) -> list[Step]:
-    return [(_LOAD, 0, 0, argument), (_JUMP_EQUAL, 1, 0, 0), _answer(_EPERM)]
+def _only_self(argument: int) -> list[Step]:
+    return [(_LOAD, 0, 0, argument), (_JUMP_EQUAL, 1, 0, 0), _fail(_EPERM)]
 
 
 def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Step]:
-    refused = [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _answer(_EPERM))]
+    refused = [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _fail(_EPERM))]
     return [(_LOAD, 0, 0, argument), *refused]
 
 
 def _only_values(argument: int, values: tuple[int, ...]) -> list[Step]:
     allowed = [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
-    return [(_LOAD, 0, 0, argument), *allowed, _answer(_EAFNOSUPPORT)]
+    return [(_LOAD, 0, 0, argument), *allowed, _fail(_EAFNOSUPPORT)]

@@ -1,4 +1,4 @@
-"""The system calls that Python has no name for; every use of ctypes in the project is here.
+"""The system calls that Python does not wrap; every use of ctypes in the project is here.
 
 Standard library only: the launcher, which must start fast and stay small, imports this file too.
 """
@@ -13,7 +13,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
 
-# These numbers are the same on every architecture: the calls are newer than the common table (424).
+# These numbers are the same on every architecture: the calls are newer than the unified table (424).
 _NR_OPENAT2 = 437
 _NR_LANDLOCK_CREATE_RULESET = 444
 _NR_LANDLOCK_ADD_RULE = 445
@@ -36,7 +36,7 @@ RESOLVE_BENEATH = 0x08
 
 O_PATH = 0o10000000  # os.O_PATH is missing from some builds of Python
 
-_EAGAIN_RETRIES = 128  # the kernel answers EAGAIN while a rename races with "..": it means "ask again"
+_EAGAIN_RETRIES = 128  # the kernel returns EAGAIN while a rename races with "..": it means "retry"
 
 
 class _OpenHow(ctypes.Structure):
@@ -44,7 +44,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def openat2(dir_fd: int, path: bytes, flags: int, resolve: int, mode: int = 0) -> int:
-    """Open `path` below `dir_fd`, with the kernel deciding what the path may lead to."""
+    """Open `path` below `dir_fd`; the kernel enforces `resolve`, which limits where the path may lead."""
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
     for _ in range(_EAGAIN_RETRIES):
         fd: int = _syscall(_NR_OPENAT2, dir_fd, path, ctypes.byref(how), ctypes.sizeof(how))
@@ -57,7 +57,7 @@ def openat2(dir_fd: int, path: bytes, flags: int, resolve: int, mode: int = 0) -
 
 
 def missing_openat2() -> str | None:
-    """Why file access can't be confined here, or None where it can."""
+    """Return why file access can't be confined here, or None if it can."""
     try:
         os.close(openat2(-100, b"/", O_PATH, RESOLVE_NO_MAGICLINKS))
     except OSError as exc:
@@ -73,13 +73,13 @@ _RENAME_NOREPLACE = 1
 
 
 def rename_no_replace(from_fd: int, name: bytes, to_fd: int, new_name: bytes) -> None:
-    """Rename by directory fds; EEXIST where something bears the new name already."""
+    """Rename by directory fds; raise EEXIST if the new name exists."""
     if _libc.renameat2(from_fd, name, to_fd, new_name, _RENAME_NOREPLACE) == 0:
         return
     number = ctypes.get_errno()
     if number not in (errno.EINVAL, errno.ENOSYS):
         raise OSError(number, os.strerror(number))
-    # Some network file systems know no such flag: looking first is the best that can be had there.
+    # Some network file systems don't support the flag: checking first is the best that is possible there.
     try:
         os.lstat(new_name, dir_fd=to_fd)
     except FileNotFoundError:
@@ -118,20 +118,20 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants become children of this process instead of pid 1's."""
+    """Make orphaned descendants children of this process instead of pid 1."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def no_new_privileges() -> None:
-    """From here on exec never raises privileges; Landlock and seccomp ask for it."""
+    """Keep exec from raising privileges from here on; Landlock and seccomp require it."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good: uid 0 keeps the files it owns and nothing more. Needs CAP_SETPCAP."""
+    """Give up every capability for good: uid 0 keeps the rights of a file owner and nothing more. Needs CAP_SETPCAP."""
     for capability in range(64):
         if _raw_prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            if ctypes.get_errno() == errno.EINVAL:  # past the last one this kernel knows
+            if ctypes.get_errno() == errno.EINVAL:  # past the last capability of this kernel
                 break
             _check(-1)
     _prctl(_PR_SET_SECUREBITS, _SECUREBITS_ROOT_IS_NOBODY)
@@ -146,7 +146,7 @@ class _SockFprog(ctypes.Structure):
 
 
 def seccomp_filter(program: bytes) -> None:
-    """Let the kernel judge every system call by `program` (classic BPF) from here on."""
+    """Filter every system call with `program` (classic BPF) from here on."""
     prog = _SockFprog(len(program) // 8, program)
     _check(_raw_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(prog), 0, 0))
 
@@ -168,7 +168,7 @@ EXECUTABLE = FS_READ_FILE | FS_EXECUTE
 EVERYTHING = ((1 << 16) - 1) & ~(_FS_MAKE_CHAR | _FS_MAKE_BLOCK | FS_IOCTL_DEV)  # all but what devices need
 
 _FS_TRUNCATE = 1 << 14
-# The rights that may be granted on a plain file.
+# The rights that may be granted on a file that is not a directory.
 _ON_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | _FS_TRUNCATE | FS_IOCTL_DEV
 _FS_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_RIGHTS = 0b11  # bind and connect, TCP
@@ -192,19 +192,19 @@ class _PathBeneathAttr(ctypes.Structure):
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that the running kernel offers; 0 where there is none."""
+    """Return the Landlock ABI version of the running kernel; 0 if it has none."""
     abi: int = _syscall(_NR_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION)
     return max(abi, 0)
 
 
 def landlock_ruleset(allowed: Iterable[tuple[int, int, bool]], *, network: bool = False) -> int:
-    """A rule set (as an fd) that denies everything but `(fd, rights, is_directory)` in `allowed`.
+    """Create a rule set (as an fd) that denies everything but the `(fd, rights, is_directory)` in `allowed`.
 
-    `network` leaves TCP alone; abstract unix sockets and signals to the outside are denied either way.
+    `network` leaves TCP unrestricted; abstract unix sockets and signals to the outside are denied either way.
     """
     abi = landlock_abi()
     if abi == 0:
-        raise OSError(errno.ENOSYS, "the kernel offers no Landlock")
+        raise OSError(errno.ENOSYS, "the kernel does not support Landlock")
     fs_rights = _FS_RIGHTS[max(version for version in _FS_RIGHTS if version <= abi)]
     attr = _RulesetAttr(fs_rights, _NET_RIGHTS if abi >= 4 and not network else 0, _SCOPES if abi >= 6 else 0)
     ruleset = _create_ruleset(attr, abi)
@@ -219,7 +219,7 @@ def landlock_ruleset(allowed: Iterable[tuple[int, int, bool]], *, network: bool 
 
 
 def landlock_scope() -> int | None:
-    """A rule set that leaves files alone but cuts off abstract sockets and signals; None before Linux 6.12."""
+    """Create a rule set that restricts abstract sockets and signals, but no files; None before Linux 6.12."""
     abi = landlock_abi()
     return _create_ruleset(_RulesetAttr(0, 0, _SCOPES), abi) if abi >= 6 else None
 
@@ -230,7 +230,7 @@ def _create_ruleset(attr: _RulesetAttr, abi: int) -> int:
 
 
 def landlock_restrict_self(ruleset: int) -> None:
-    """Confine this thread, and all it will start, to `ruleset`; there is no way back."""
+    """Confine this thread and all it will start to `ruleset`, irreversibly."""
     _check(_syscall(_NR_LANDLOCK_RESTRICT_SELF, ruleset, 0))
 
 
@@ -240,24 +240,23 @@ IN_ISDIR = 0x40000000
 IN_Q_OVERFLOW = 0x4000
 IN_IGNORED = 0x8000
 
-# closed after writing, moved here or away, created, deleted; folders only, and never through a link
-_IN_CHANGES = 0x8 | 0x40 | 0x80 | 0x100 | 0x200
-_IN_HOW = 0x01000000 | 0x02000000 | 0x04000000
+_IN_CHANGES = 0x8 | 0x40 | 0x80 | 0x100 | 0x200  # closed after writing, moved away or here, created, deleted
+_IN_HOW = 0x01000000 | 0x02000000 | 0x04000000  # folders only, links not followed, no events of unlinked files
 _IN_HEAD = 16
 
 
 def inotify() -> int:
-    """A descriptor that tells of changes in the folders that it watches."""
+    """Open a descriptor that reports changes in the folders that it watches."""
     return _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
 
 def inotify_watch(fd: int, folder: bytes) -> int:
-    """Watch a folder (not what lies below it); returns the number that its events bear."""
+    """Watch a folder (not its subfolders); return the watch number that its events carry."""
     return _check(_libc.inotify_add_watch(fd, folder, ctypes.c_uint32(_IN_CHANGES | _IN_HOW)))
 
 
 def inotify_events(data: bytes) -> list[tuple[int, int, bytes]]:
-    """What was read from the descriptor: watch, what happened, and the name in the watched folder."""
+    """Parse data read from the descriptor into (watch, mask, name in the watched folder)."""
     events: list[tuple[int, int, bytes]] = []
     at = 0
     while at + _IN_HEAD <= len(data):

@@ -1,5 +1,5 @@
-"""The machine and what lies on it: processes, load, services, logs, and the onboarding flows' knowledge.
+"""The machine: processes, load, services, logs, and the analyses behind the onboarding flows.
 
-`processes` lists and signals; `sysinfo` samples load, disks, services and logs; `health` says what is unusual;
-`downloads` sorts a folder of downloads; `repository` explains a repository from its files.
+`processes` lists and signals processes; `sysinfo` samples load, disks, services and logs; `health` reports what is
+unusual; `downloads` sorts a folder of downloads; `repository` summarizes a repository from its files.
 """

@@ -1,7 +1,7 @@
-"""Tidying a folder of downloads: files go into folders by what they are, large groups by year as well.
+"""Sort a folder of downloads: move files into folders by type, and split large groups by year.
 
-Planning changes nothing. Making a plan true is one change of the journal: all of it or nothing, and undone as one.
-What a person may still work with stays where it is: folders, links, hidden files, downloads under way.
+Planning changes nothing. Applying a plan is one change in the journal: all or nothing, and undone as one.
+Entries that may still be in use stay in place: folders, links, hidden files, unfinished downloads.
 """
 
 import os
@@ -37,11 +37,11 @@ _UNFINISHED = re.compile(
     rb"\.(?:part|partial|crdownload|download|opdownload|aria2|!ut|!qb|ytdl|tmp|temp)$", re.IGNORECASE
 )
 _PROJECT = (".git", ".hg", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml")
-_BY_YEAR_FROM = 60  # files of a kind from which on they are split by year
-_MOST_MOVES = 20_000  # of one change; the journal holds them in one row
-_TRIES = 4  # how often a plan is made anew because the folder changes while it is carried out
+_BY_YEAR_FROM = 60  # a kind with at least this many files is split by year
+_MOST_MOVES = 20_000  # per change; the journal stores them in one row
+_TRIES = 4  # attempts to apply a plan while the folder keeps changing
 _EXAMPLES = 3
-_LOOKED_INTO = 200  # folders that are asked whether they are projects
+_MAX_PROJECT_CHECKS = 200  # folders that are checked for project markers
 
 
 class Group(NamedTuple):
@@ -55,7 +55,7 @@ class Group(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """Entries that stay, and why."""
+    """Entries that are left in place, and why."""
 
     reason: str
     entries: int
@@ -63,23 +63,23 @@ class Stay(NamedTuple):
 
 
 class SortingPlan(NamedTuple):
-    """What would be done; `moves` are (old name, new name, identity), as seen from the folder."""
+    """The planned changes; `moves` holds (old name, new name, identity), relative to the folder."""
 
     folder: Place
     groups: list[Group]
     stays: list[Stay]
     moves: list[tuple[str, str, str]]
-    renamed: list[tuple[str, str]]  # those that get another last name, because theirs is taken
+    renamed: list[tuple[str, str]]  # files that get another name because theirs is taken
 
 
 class DownloadSorter:
-    """Plans, and has plans carried out."""
+    """Plans how to sort a folder, and applies plans."""
 
     def __init__(self, files: Filesystem, changes: Callable[[], Changes], mutations: Callable[[], Operations]) -> None:
         self._files, self._changes, self._mutations = files, changes, mutations
 
     def find(self, path: str | None) -> Place:
-        """The folder that is meant: the one that was named, else the first that is one for downloads."""
+        """Return the folder at `path`; without one, the first downloads folder that exists."""
         if path is not None:
             place = self._files.locate(path)
             os.close(self._files.open_dir(place))
@@ -96,12 +96,12 @@ class DownloadSorter:
                 continue
             return place
         raise NotFound(
-            f"there is no folder Downloads in {first.shown} nor in your home folder, as far as the roots reach",
+            f"there is no folder Downloads in {first.shown}, nor one in your home folder within the roots",
             hint="Name the folder: path='…'.",
         )
 
     def plan(self, place: Place, check: Callable[[], None]) -> SortingPlan:
-        """What would go where."""
+        """Plan which file goes where."""
         top = self._files.open_dir(place)
         try:
             real = self._files.where(top, place.label)
@@ -111,7 +111,7 @@ class DownloadSorter:
             os.close(top)
 
     def apply(self, who: Session, place: Place, check: Callable[[], None]) -> tuple[SortingPlan, str | None]:
-        """Carry out what `plan` says at this moment; the plan, and the id that takes it back."""
+        """Make a new plan and apply it; return the plan, and the id with which to undo it."""
         plan = self.plan(place, check)
 
         def plan_it(draft: Draft) -> None:
@@ -125,7 +125,7 @@ class DownloadSorter:
             try:
                 done = self._changes().make(who, "organize", plan_it, check)
                 return plan, done.id
-            except (Stale, NotFound, Conflict) as exc:  # a file went, or a name was taken, since the plan was made
+            except (Stale, NotFound, Conflict) as exc:  # since planning, a file disappeared or a name was taken
                 if not left or isinstance(exc, ResourceBusy):
                     raise
         return plan, None
@@ -151,10 +151,10 @@ class _Download(NamedTuple):
 
 
 class _FolderSurvey:
-    """One look at a folder."""
+    """One scan of a folder."""
 
-    def __init__(self, files: Filesystem, top: int, real: Place, asked: Place, check: Callable[[], None]) -> None:
-        self._files, self._top, self._real, self._asked, self._check = files, top, real, asked, check
+    def __init__(self, files: Filesystem, top: int, real: Place, place: Place, check: Callable[[], None]) -> None:
+        self._files, self._top, self._real, self._place, self._check = files, top, real, place, check
         self._device = os.fstat(top).st_dev
         self._stays: dict[str, list[bytes]] = {}
         self._taken: dict[str, set[bytes]] = {}
@@ -178,15 +178,15 @@ class _FolderSurvey:
                 if name != file.name:
                     renamed.append((shown, target))
         stays = [
-            Stay(reason, len(found), [names.show(name) for name in sorted(found)[:_EXAMPLES]])
-            for reason, found in sorted(self._stays.items(), key=lambda row: -len(row[1]))
+            Stay(reason, len(entries), [names.show(name) for name in sorted(entries)[:_EXAMPLES]])
+            for reason, entries in sorted(self._stays.items(), key=lambda row: -len(row[1]))
         ]
-        return SortingPlan(self._asked, groups, stays, moves, renamed)
+        return SortingPlan(self._place, groups, stays, moves, renamed)
 
     def _scan(self) -> dict[bytes, os.stat_result]:
         present: dict[bytes, os.stat_result] = {}
-        with os.scandir(self._top) as found:
-            for number, entry in enumerate(found):
+        with os.scandir(self._top) as entries:
+            for number, entry in enumerate(entries):
                 if not number % 512:
                     self._check()
                 try:
@@ -195,22 +195,22 @@ class _FolderSurvey:
                     continue
         if any(os.fsencode(marker) in present for marker in _PROJECT):
             raise InvalidArgument(
-                f"{self._asked.label}: looks like a project, whose files belong together",
+                f"{self._place.label}: looks like a project, whose files belong together",
                 hint="Name a folder of loose files.",
             )
         return present
 
     def _movable(self, present: dict[bytes, os.stat_result]) -> Iterator[_Download]:
-        """Files in the order of their names; what stays is noted with its reason."""
-        count = asked = 0
+        """Yield the files in name order; record why anything else stays."""
+        count = checked = 0
         for name in sorted(present):
             info = present[name]
             reason = self._reason(name, info, present)
-            if reason == "folder" and asked < _LOOKED_INTO:
-                asked += 1
+            if reason == "folder" and checked < _MAX_PROJECT_CHECKS:
+                checked += 1
                 reason = "project folder" if self._is_project(name) else reason
             if reason is None and count >= _MOST_MOVES:
-                reason = f"beyond {_MOST_MOVES:,} files, the most for one change: run it again"
+                reason = f"beyond {_MOST_MOVES:,} files, the limit for one change: run it again"
             if reason is not None:
                 self._stays.setdefault(reason, []).append(name)
                 continue
@@ -222,7 +222,7 @@ class _FolderSurvey:
         if name.startswith(b"."):
             return "hidden"
         if kind != "file":
-            return {"dir": "folder", "symlink": "link"}.get(kind, "no regular file")
+            return {"dir": "folder", "symlink": "link"}.get(kind, "not a regular file")
         if _UNFINISHED.search(name) or any(
             name + ending in present for ending in (b".part", b".aria2", b".crdownload")
         ):
@@ -244,7 +244,7 @@ class _FolderSurvey:
         return False
 
     def _folder(self, wanted: str) -> tuple[str, bool]:
-        """A folder to use as `wanted`, and whether it must be made: `Images-2` where `Images` is a file."""
+        """Return the folder to use for `wanted`, and whether it is new: `Images-2` where `Images` is a file."""
         if wanted in self._folders:
             return self._folders[wanted]
         above, slash, last = wanted.rpartition("/")
@@ -259,7 +259,7 @@ class _FolderSurvey:
             number += 1
 
     def _usable(self, name: str) -> bool | None:
-        """True for a name that is free, False for a folder that is there, None for anything else."""
+        """Return True for a free name, False for an existing folder that can be used, None for anything else."""
         try:
             info = os.stat(name, dir_fd=self._top, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -269,7 +269,7 @@ class _FolderSurvey:
         return False if os.access(name, os.W_OK | os.X_OK, dir_fd=self._top, follow_symlinks=False) else None
 
     def _free_name(self, folder: str, name: bytes) -> bytes:
-        """The name, or `name (2).ext` where it is taken in the folder already or by another file of this plan."""
+        """Return the name, or `name (2).ext` if the folder or another file of this plan already has that name."""
         if folder not in self._taken:
             self._taken[folder] = self._names_in(folder)
         taken = self._taken[folder]
@@ -295,16 +295,16 @@ class _FolderSurvey:
 
 
 def downloads_folder() -> str:
-    """Where the user's downloads are: as his desktop says in its own language, else ~/Downloads."""
+    """Return the user's downloads folder: the desktop's own setting, which may be localized, else ~/Downloads."""
     settings = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     try:
         with open(os.path.join(settings, "user-dirs.dirs"), encoding="utf-8", errors="replace") as file:
-            found = re.search(r'^XDG_DOWNLOAD_DIR="(\$HOME/|/)([^"\n]+)"', file.read(1 << 16), re.MULTILINE)
+            match = re.search(r'^XDG_DOWNLOAD_DIR="(\$HOME/|/)([^"\n]+)"', file.read(1 << 16), re.MULTILINE)
     except OSError:
-        found = None
-    if found is None:
+        match = None
+    if match is None:
         return os.path.expanduser("~/Downloads")
-    return os.path.join(os.path.expanduser("~") if found[1] != "/" else "/", found[2])
+    return os.path.join(os.path.expanduser("~") if match[1] != "/" else "/", match[2])
 
 
 def _split_by_year(by_kind: dict[str, list[_Download]]) -> Iterator[tuple[str, list[_Download]]]:
@@ -324,7 +324,7 @@ def _ending(name: bytes) -> bytes:
 
 
 def _parts(name: bytes) -> tuple[bytes, bytes]:
-    """A name without its ending, and the ending; `.tar.gz` is one."""
+    """Split a name into stem and extension; `.tar.gz` is one extension."""
     stem, ending = os.path.splitext(name)
     if stem.lower().endswith(b".tar"):
         return stem[:-4], stem[-4:] + ending

@@ -1,7 +1,7 @@
-"""What is out of the ordinary on this machine, and why it matters: the questions an administrator asks first.
+"""Report what is unusual on this machine and why it matters: the checks that an administrator runs first.
 
-Each look gives findings, worst first; a machine that does well has none. What can't be seen from here (another
-user's processes, a container's host) is not guessed.
+Findings are sorted, worst first; a healthy machine has none. What can't be seen from here (another user's processes, a
+container's host) is not guessed.
 """
 
 import os
@@ -19,7 +19,7 @@ _BUSY_PERCENT = 20.0
 _FULL, _VERY_FULL = 90.0, 97.0
 _BUSY_PER_CORE = 1.5
 _LITTLE_MEMORY = 0.10
-_STALLED = 10.0  # percent of the last minute in which somebody waited for memory or the disk
+_STALLED = 10.0  # percent of the last minute in which some process waited for memory or the disk
 _MANY_ZOMBIES = 5
 _TOP = 3
 _OOM = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
@@ -28,7 +28,7 @@ SEVERITIES = ("critical", "warning", "note")
 
 
 class HealthFinding(NamedTuple):
-    """Something out of the ordinary: what, why it matters, what to do."""
+    """Something unusual: what it is, why it matters, what to do."""
 
     severity: str
     what: str
@@ -37,22 +37,22 @@ class HealthFinding(NamedTuple):
 
 
 class HealthCheck:
-    """Looks at the machine; `at` is where the system's own folders begin."""
+    """Checks the machine; `at` is a prefix for the paths of system files."""
 
     def __init__(self, system: SystemInfo, processes: Processes, at: str = "") -> None:
         self._system, self._processes, self._at = system, processes, at
 
     def findings(self, state: Snapshot, check: Callable[[], None]) -> list[HealthFinding]:
-        """Everything out of the ordinary, worst first."""
-        found: list[HealthFinding] = []
-        for look in (self._disks, self._inodes, self._load, self._memory, self._pressure, self._kills, self._zombies):
+        """Return everything unusual, worst first."""
+        findings: list[HealthFinding] = []
+        for probe in (self._disks, self._inodes, self._load, self._memory, self._pressure, self._kills, self._zombies):
             check()
-            found += look(state)
-        found += self._units(check)
-        return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
+            findings += probe(state)
+        findings += self._units(check)
+        return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
     def consumers(self, check: Callable[[], None]) -> list[str]:
-        """The processes that use the most CPU, then those that use the most memory, a few words each."""
+        """Describe the processes that use the most CPU, then those that use the most memory."""
         rows = self._processes.rows(user=None, name=None, sort="cpu", check=check)
         busy = [row for row in rows[:_TOP] if row.cpu_percent >= _BUSY_PERCENT]
         large = [row for row in sorted(rows, key=lambda row: -row.mem_percent)[:_TOP] if row.mem_percent >= 1]
@@ -62,7 +62,7 @@ class HealthCheck:
             for row in dict.fromkeys([*busy, *large])
         ]
 
-    # --- looks -----------------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def _disks(self, state: Snapshot) -> Iterator[HealthFinding]:
         for disk in state.disks:
@@ -81,7 +81,7 @@ class HealthCheck:
                 continue
             if info.f_files and (used := 100 * (1 - info.f_favail / info.f_files)) >= _FULL:
                 what = f"{disk.mount} has used {used:.0f} % of its inodes"
-                why = "no new file can be made although there is room: usually a cache of very many small files"
+                why = "no new file can be created although there is space: usually a cache of very many small files"
                 yield HealthFinding("warning", what, why, f"du --inodes -x --max-depth=2 {disk.mount} | sort -n | tail")
 
     def _load(self, state: Snapshot) -> Iterator[HealthFinding]:
@@ -105,34 +105,34 @@ class HealthCheck:
         if memory.available < memory.total * _LITTLE_MEMORY:
             what = f"{_size(memory.available)} of {_size(memory.total)} memory available"
             yield HealthFinding(
-                "critical", what, "the next large allocation may get a process killed", "end what uses the most"
+                "critical", what, "the next large allocation may get a process killed", "stop what uses the most"
             )
         if swap and swap[0] > swap[1] // 2:
             what = f"{_size(swap[0])} of {_size(swap[1])} swap in use"
             yield HealthFinding(
                 "warning",
                 what,
-                "memory was short at some time; what was swapped out is slow",
-                "vmstat 1 shows whether it goes on",
+                "memory was short at some point; swapped-out pages are slow to access",
+                "vmstat 1 shows whether swapping continues",
             )
 
     def _pressure(self, state: Snapshot) -> Iterator[HealthFinding]:
-        """The kernel's own measure of time lost to waiting; `some avg60` is a percentage of the last minute."""
+        """Read the kernel's pressure stall information; `some avg60` is a percentage of the last minute."""
         del state
         for name, thing in (("memory", "memory"), ("io", "the disk")):
-            found = re.search(r"^some .*\bavg60=([\d.]+)", self._text(f"/proc/pressure/{name}"), re.MULTILINE)
-            if found and float(found[1]) >= _STALLED:
-                what = f"processes waited for {thing} {float(found[1]):.0f} % of the last minute"
+            match = re.search(r"^some .*\bavg60=([\d.]+)", self._text(f"/proc/pressure/{name}"), re.MULTILINE)
+            if match and float(match[1]) >= _STALLED:
+                what = f"processes waited for {thing} {float(match[1]):.0f} % of the last minute"
                 yield HealthFinding(
                     "warning", what, f"{thing} is what slows this machine down", "see what uses the most, below"
                 )
 
     def _kills(self, state: Snapshot) -> Iterator[HealthFinding]:
         del state
-        found = _OOM.search(self._text("/sys/fs/cgroup/memory.events")) or _OOM.search(self._text("/proc/vmstat"))
-        if found and (count := int(found[1])):
-            what = f"the kernel killed {count} process{'es' * (count > 1)} for want of memory since it started"
-            why = "whatever was killed vanished without an error of its own"
+        match = _OOM.search(self._text("/sys/fs/cgroup/memory.events")) or _OOM.search(self._text("/proc/vmstat"))
+        if match and (count := int(match[1])):
+            what = f"the kernel killed {count} process{'es' * (count > 1)} for lack of memory since boot"
+            why = "a killed process disappears without an error message of its own"
             yield HealthFinding("warning", what, why, "journalctl -k -g 'Out of memory' names them")
 
     def _zombies(self, state: Snapshot) -> Iterator[HealthFinding]:
@@ -143,7 +143,7 @@ class HealthCheck:
             what = (
                 f"{count} zombie process{'es' * (count > 1)}, {parents.count((pid, name))} left by {name} (pid {pid})"
             )
-            why = "each holds a process number until its parent collects it; the parent has a bug"
+            why = "each occupies a pid until its parent reaps it; the parent has a bug"
             yield HealthFinding(
                 "warning" if count >= _MANY_ZOMBIES else "note", what, why, f"restart {name} (pid {pid})"
             )
@@ -153,7 +153,7 @@ class HealthCheck:
         if units:
             shown = ", ".join(units[:5]) + (f" and {len(units) - 5} more" if len(units) > 5 else "")
             what = f"{len(units)} failed unit{'s' * (len(units) > 1)}: {shown}"
-            yield HealthFinding("warning", what, "a service that should run does not", f"systemctl status {units[0]}")
+            yield HealthFinding("warning", what, "a service that should run is down", f"systemctl status {units[0]}")
 
     def _text(self, path: str) -> str:
         try:
@@ -166,7 +166,7 @@ class HealthCheck:
 def _swap() -> tuple[int, int] | None:
     try:
         swap = psutil.swap_memory()
-    except (OSError, RuntimeError):  # a container may hide it
+    except (OSError, RuntimeError):  # a container may hide swap
         return None
     return (swap.used, swap.total) if swap.total else None
 
@@ -180,5 +180,5 @@ def _size(count: float) -> str:
 
 
 def uptime_s() -> float:
-    """Seconds since the machine started."""
+    """Return the seconds since boot."""
     return time.time() - psutil.boot_time()

@@ -1,8 +1,8 @@
-"""The machine's processes: who runs, what they use, and signals to those that may get one.
+"""The machine's processes: list them, show what they use, and signal those that may be signalled.
 
-Whose processes are seen, and may be signalled, is the operator's choice: those of the server's own user, unless the
-configuration says otherwise. A signal goes through a pidfd that was opened before anything was checked, so it
-reaches the process that was checked or none: a number that was given away again meanwhile is never hit.
+The operator chooses whose processes are visible and may be signalled: by default those of the server's own user. A
+signal is sent through a pidfd that is opened before any check, so it reaches the process that was checked or none:
+never another process that got the same pid in the meantime.
 """
 
 import os
@@ -22,16 +22,16 @@ from ..errors import FeatureUnavailable, InvalidArgument, KillForbidden, Permiss
 Sort = Literal["cpu", "mem", "pid"]
 SignalName = Literal["TERM", "KILL", "INT", "HUP"]
 
-_SAMPLE_S = 0.04  # the shortest time over which CPU use is measured; the kernel counts in steps of 10 ms
-_SAMPLE_AGE_S = 30.0  # an earlier look this old says nothing about now
-_SETTLE_S = 0.2  # how long a signalled process is watched, to tell whether it ended
+_SAMPLE_S = 0.04  # the shortest interval over which CPU use is measured; the kernel counts in ticks of 10 ms
+_SAMPLE_AGE_S = 30.0  # a sample older than this says nothing about current use
+_SETTLE_S = 0.2  # how long to wait for a signalled process to end
 _COMMAND_CHARS = 200
 _TICKS = os.sysconf("SC_CLK_TCK")
-_KERNEL_THREADS = 2  # kthreadd: the parent of every thread of the kernel
+_KERNEL_THREADS = 2  # kthreadd: the parent of every kernel thread
 
 
 class Visible(NamedTuple):
-    """Whose processes are seen and signalled; `users` are the own ones."""
+    """Whose processes may be listed and signalled; `users` are those that count as the server's own."""
 
     users: frozenset[int]
     list_others: bool
@@ -39,13 +39,13 @@ class Visible(NamedTuple):
 
 
 def visible_from(config: Config) -> Visible:
-    """The operator's choice. Commands may run as another user: then what they start is our own too."""
+    """Read the operator's choice; the user that commands run as counts as the server's own."""
     users = {os.getuid()}
     if name := config.sandbox.run_as:
         try:
             users.add(int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid)
         except KeyError:
-            pass  # the sandbox refuses to start anything as him
+            pass  # the sandbox refuses to start anything as an unknown user
     limits = config.linux_ops.process_limits
     return Visible(
         frozenset(users), limits.list_all_users or limits.allow_kill_other_users, limits.allow_kill_other_users
@@ -53,7 +53,7 @@ def visible_from(config: Config) -> Visible:
 
 
 class ProcessRow(NamedTuple):
-    """A process as `ps` would show it; CPU is of one core, so a busy pool of threads has more than 100."""
+    """A process as `ps` shows it; CPU is relative to one core, so a busy thread pool exceeds 100."""
 
     pid: int
     user: str
@@ -63,7 +63,7 @@ class ProcessRow(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A process in the tree."""
+    """A process in the process tree."""
 
     pid: int
     parent: int
@@ -78,7 +78,7 @@ class _CpuSample(NamedTuple):
 
 
 class Processes:
-    """Lists and signals; made once per server, because CPU use is what changed since the last look."""
+    """Lists and signals processes; one instance per server, because CPU use is measured since the last sample."""
 
     def __init__(self, visible: Visible) -> None:
         self._visible = visible
@@ -91,14 +91,14 @@ class Processes:
         except OSError as exc:
             raise FeatureUnavailable(f"/proc can't be read here ({exc.strerror})") from None
 
-    # --- looking ---------------------------------------------------------------------------------
+    # --- listing ---------------------------------------------------------------------------------
 
     def rows(self, *, user: str | None, name: str | None, sort: Sort, check: Callable[[], None]) -> list[ProcessRow]:
-        """Every visible process that fits, in order."""
-        wanted = self._wanted(user)
+        """Return every visible process that matches, sorted."""
+        users = self._listed_users(user)
         with self._lock:
             before, began = self._recent_sample()
-            seen = list(self._look(wanted, name))  # takes as long as half of the sample
+            samples = list(self._matching(users, name))  # takes about half of the interval
             check()
             time.sleep(max(_SAMPLE_S - (time.monotonic() - began), 0.0))
             used = self._sample = _cpu_ticks()
@@ -106,18 +106,18 @@ class Processes:
             elapsed = self._sampled_at - began
         shares = {pid: (ticks - before.get((pid, born), 0)) / _TICKS / elapsed for (pid, born), ticks in used.items()}
         rows: list[ProcessRow] = []
-        for process, uid, rss, command in seen:
+        for process, uid, rss, command in samples:
             cpu, memory = round(shares.get(process.pid, 0.0) * 100, 1), round(rss / self._memory * 100, 1)
             rows.append(ProcessRow(process.pid, self._user_name(uid), cpu, memory, _cut(command)))
         return sorted(rows, key=_order(sort))
 
-    def _wanted(self, user: str | None) -> frozenset[int] | None:
-        """The users whose processes are listed; None for all."""
+    def _listed_users(self, user: str | None) -> frozenset[int] | None:
+        """Return the users whose processes are listed; None means all."""
         if user is None:
             return None if self._visible.list_others else self._visible.users
         try:
             uid = int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
-        except (KeyError, ValueError):  # nobody, or no name at all: a NUL, a lone surrogate
+        except (KeyError, ValueError):  # unknown, or not a possible name: a NUL, a lone surrogate
             raise InvalidArgument(f"there is no user {user!r}") from None
         if uid not in self._visible.users and not self._visible.list_others:
             raise PermissionDenied(
@@ -126,13 +126,13 @@ class Processes:
         return frozenset({uid})
 
     def _recent_sample(self) -> tuple[dict[tuple[int, int], int], float]:
-        """CPU use is a difference: what it was a moment ago, or what it is now, if nobody has looked."""
+        """Return the sample to compare with and its time: the last one if it is recent, else a new one."""
         if time.monotonic() - self._sampled_at > _SAMPLE_AGE_S:
             self._sample, self._sampled_at = _cpu_ticks(), time.monotonic()
         return self._sample, self._sampled_at
 
-    def _look(self, users: frozenset[int] | None, name: str | None) -> Iterator[_CpuSample]:
-        """The processes that are asked for; whether one is takes less than what it uses, so that comes first."""
+    def _matching(self, users: frozenset[int] | None, name: str | None) -> Iterator[_CpuSample]:
+        """Yield the processes that match; filter first, because reading what a process uses costs more."""
         for process in psutil.process_iter():
             try:
                 with process.oneshot():
@@ -153,8 +153,8 @@ class Processes:
         return self._names[uid]
 
     def tree(self, top: int | None) -> list[Branch]:
-        """The visible processes, parents before children; with `top`, that one and what is below it."""
-        found: dict[int, Branch] = {}
+        """Return the visible processes, parents before children; with `top`, that process and its descendants."""
+        branches: dict[int, Branch] = {}
         for process in psutil.process_iter():
             try:
                 with process.oneshot():
@@ -165,14 +165,14 @@ class Processes:
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
             if command is not None:
-                found[process.pid] = Branch(process.pid, parent, _cut(command))
+                branches[process.pid] = Branch(process.pid, parent, _cut(command))
         if top is None:
-            return list(found.values())
-        if top not in found:
+            return list(branches.values())
+        if top not in branches:
             raise ProcessNotFound(f"there is no process {top}, or it is not shown")
-        below, todo = [found[top]._replace(parent=0)], [top]
+        below, todo = [branches[top]._replace(parent=0)], [top]
         children: dict[int, list[Branch]] = {}
-        for branch in found.values():
+        for branch in branches.values():
             children.setdefault(branch.parent, []).append(branch)
         while todo:
             mine = children.get(todo.pop(), [])
@@ -181,16 +181,16 @@ class Processes:
         return below
 
     def zombies(self) -> list[tuple[int, str]]:
-        """The parent, by number and name, of every visible process that ended and was not collected."""
-        found: list[tuple[int, str]] = []
+        """Return the pid and name of the parent of every visible zombie."""
+        parents: list[tuple[int, str]] = []
         for process in psutil.process_iter():
             try:
                 if process.status() == psutil.STATUS_ZOMBIE and self._may_see(process.uids().real):
                     parent = process.parent()
-                    found.append((parent.pid, parent.name()) if parent else (0, "gone"))
+                    parents.append((parent.pid, parent.name()) if parent else (0, "gone"))
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
-        return found
+        return parents
 
     def _may_see(self, uid: int) -> bool:
         return self._visible.list_others or uid in self._visible.users
@@ -198,13 +198,13 @@ class Processes:
     # --- signalling ------------------------------------------------------------------------------
 
     def kill(self, pid: int, name: SignalName, check: Callable[[], None]) -> str:
-        """Send a signal; returns what came of it in a sentence."""
+        """Send a signal; return a sentence that describes the result."""
         self._refuse_untouchable(pid)
         try:
             handle = os.pidfd_open(pid)
         except (ProcessLookupError, OverflowError):
             raise ProcessNotFound(f"there is no process {pid}") from None
-        except OSError as exc:  # EINVAL: the number of a thread
+        except OSError as exc:  # EINVAL: the id of a thread
             raise ProcessNotFound(f"{pid} is not a process ({exc.strerror})") from None
         try:
             self._refuse_foreign(pid)
@@ -221,7 +221,7 @@ class Processes:
         if pid == os.getpid():
             raise KillForbidden("that is this server")
         if pid in _ancestors():
-            raise KillForbidden(f"process {pid} is an ancestor of this server and would take it along")
+            raise KillForbidden(f"process {pid} is an ancestor of this server, which would end with it")
 
     def _refuse_foreign(self, pid: int) -> None:
         try:
@@ -229,7 +229,7 @@ class Processes:
         except psutil.NoSuchProcess:
             raise ProcessNotFound(f"there is no process {pid}") from None
         except psutil.AccessDenied:
-            raise PermissionDenied(f"process {pid} belongs to somebody else") from None
+            raise PermissionDenied(f"process {pid} belongs to another user") from None
         if {uids.real, uids.effective} <= self._visible.users or self._visible.kill_others:
             return
         raise PermissionDenied(
@@ -238,7 +238,7 @@ class Processes:
         )
 
     def _refuse_machinery(self, pid: int) -> None:
-        """A direct child of the server starts and confines all others; a thread of the kernel takes no signal."""
+        """Refuse a direct child, which starts and confines all others, and a kernel thread, which takes no signals."""
         try:
             parent = psutil.Process(pid).ppid()
         except psutil.NoSuchProcess:
@@ -253,7 +253,7 @@ def _signal(handle: int, pid: int, name: SignalName, check: Callable[[], None]) 
     number = signal.Signals[f"SIG{name}"]
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    if poll.poll(0):  # it ended before or while it was checked
+    if poll.poll(0):  # it ended before or during the checks
         raise ProcessNotFound(f"process {pid} has ended already")
     try:
         signal.pidfd_send_signal(handle, number)
@@ -271,18 +271,21 @@ def _ancestors() -> set[int]:
 
 
 def _cpu_ticks() -> dict[tuple[int, int], int]:
-    """CPU time of every process by pid and start, in ticks. Not by psutil: two looks have to fit in one call."""
-    found: dict[tuple[int, int], int] = {}
+    """Return the CPU time of every process in ticks, by pid and start time.
+
+    It reads /proc itself: psutil is too slow for the two samples that one call may need.
+    """
+    ticks: dict[tuple[int, int], int] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
-                fields = file.read().rpartition(b")")[2].split()  # the name before it may hold anything
+                fields = file.read().rpartition(b")")[2].split()  # the name before it may contain anything
         except OSError:
             continue  # it ended
-        found[int(name), int(fields[19])] = int(fields[11]) + int(fields[12])
-    return found
+        ticks[int(name), int(fields[19])] = int(fields[11]) + int(fields[12])
+    return ticks
 
 
 def _order(sort: Sort) -> Callable[[ProcessRow], tuple[float, float, int]]:
@@ -294,7 +297,7 @@ def _order(sort: Sort) -> Callable[[ProcessRow], tuple[float, float, int]]:
 
 
 def _command(process: psutil.Process) -> str | None:
-    """The command line without the folder of its program, which says little and costs much; None if it ended."""
+    """Return the command line without the program's directory, which is long and says little; None if it ended."""
     try:
         words = process.cmdline()
         if not words:

@@ -1,7 +1,7 @@
-"""What the files of a repository say about it: what it is, where it starts, how it is run and tested, what is unusual.
+"""Summarize a repository from its files: what it is, where it starts, how to run and test it, what is unusual.
 
-Everything here is read, nothing is run: names of files as ripgrep lists them, and the few files that projects declare
-themselves in. What they don't say is left out. The commands are those that the project's own files suggest.
+Files are only read, nothing is run: the names that ripgrep lists, and the few files in which projects declare
+themselves. What they don't say is left out. The commands are those that the project's own files suggest.
 """
 
 import os
@@ -54,7 +54,7 @@ _CI = (".github/workflows/", ".gitlab-ci.yml", ".circleci/config.yml", "azure-pi
 
 
 class RepositoryFacts(NamedTuple):
-    """What was found out, as short lines."""
+    """The summary of a repository, as short lines."""
 
     name: str
     about: str
@@ -69,33 +69,33 @@ class RepositoryFacts(NamedTuple):
 
 
 class RepositoryOverview:
-    """Looks at repositories; made once per server."""
+    """Summarizes repositories; one instance per server."""
 
     def __init__(self, files: Filesystem, search: Callable[[], Search], reader: Callable[[], Reader]) -> None:
         self._files, self._search, self._reader = files, search, reader
 
     def facts(self, place: Place, check: Callable[[], None]) -> RepositoryFacts:
-        """All of it."""
+        """Collect all facts about the repository at `place`."""
         listed = self._search().paths(place, include_hidden=True, include_ignored=False, check=check)
         paths = sorted(names.show(path[2:]) for path in listed.split(b"\0")[:-1])
         check()
-        return _Look(paths, lambda path: self._text(place, path), place.absolute).facts()
+        return _RepositorySurvey(paths, lambda path: self._text(place, path), place.absolute).facts()
 
     def _text(self, place: Place, path: str) -> str:
-        """A file's text; empty where there is none, or none that may be read."""
+        """Return a file's text; empty if it is missing or may not be read."""
         try:
-            found = self._reader().whole(self._files.below(place, path), _READ_BYTES)
+            content = self._reader().whole(self._files.below(place, path), _READ_BYTES)
         except LlmcError:
             return ""
-        return "" if found is None else found[0].decode("utf-8", "replace")
+        return "" if content is None else content[0].decode("utf-8", "replace")
 
 
-class _Look:
-    """One repository, its files and what they declare."""
+class _RepositorySurvey:
+    """One repository: its files, and what they declare."""
 
     def __init__(self, paths: list[str], text: Callable[[str], str], root: str) -> None:
         self._paths, self._text, self._root = paths, text, root
-        self._there = frozenset(paths)
+        self._present = frozenset(paths)
         self._pyproject = _toml(self._read("pyproject.toml"))
         self._package = _json(self._read("package.json"))
         self._cargo = _toml(self._read("Cargo.toml"))
@@ -104,10 +104,10 @@ class _Look:
         self._tests = [path for path in paths if _TEST_FILE.search(path)]
 
     def _read(self, path: str) -> str:
-        return self._text(path) if path in self._there else ""
+        return self._text(path) if path in self._present else ""
 
     def _dist_info(self) -> dict[str, str]:
-        """What an installed or unpacked Python package says: its metadata, and its commands as one text."""
+        """Return the metadata of an installed or unpacked Python package, and its commands as one text."""
         folders = {path.partition("/")[0] for path in self._paths if path.endswith(".dist-info/METADATA")}
         if len(folders) != 1:
             return {}  # none, or a folder of many packages
@@ -128,7 +128,7 @@ class _Look:
             _first(self._run(), 5),
             _first(self._test(), 5),
             _first(self._unusual(), 8),
-            [path for path in _NOTES if path in self._there],
+            [path for path in _NOTES if path in self._present],
         )
 
     # --- what it is ------------------------------------------------------------------------------
@@ -141,20 +141,20 @@ class _Look:
         return os.path.basename(self._root) or self._root
 
     def _go_module(self) -> str:
-        found = re.search(r"^module\s+(\S+)", self._read("go.mod"), re.MULTILINE)
-        return found[1] if found else ""
+        match = re.search(r"^module\s+(\S+)", self._read("go.mod"), re.MULTILINE)
+        return match[1] if match else ""
 
     def _about(self) -> str:
-        said = (_at(self._pyproject, "project", "description"), self._package.get("description"))
-        said = (*said, _at(self._cargo, "package", "description"), self._installed.get("Summary"))
-        for text in (*said, _first_paragraph(self._readme())):
+        candidates = (_at(self._pyproject, "project", "description"), self._package.get("description"))
+        candidates = (*candidates, _at(self._cargo, "package", "description"), self._installed.get("Summary"))
+        for text in (*candidates, _first_paragraph(self._readme())):
             if isinstance(text, str) and text.strip():
                 return _cut(" ".join(text.split()), 220)
         return ""
 
     def _readme(self) -> str:
-        found = next((path for path in self._paths if re.fullmatch(r"(?i)readme(\.(md|rst|txt))?", path)), None)
-        return self._text(found) if found else ""
+        readme = next((path for path in self._paths if re.fullmatch(r"(?i)readme(\.(md|rst|txt))?", path)), None)
+        return self._text(readme) if readme else ""
 
     def _size(self) -> str:
         counts = _languages(self._paths)
@@ -162,7 +162,7 @@ class _Look:
         return f"{len(self._paths):,} files" + (f": {shown}" if shown else "")
 
     def _layout(self) -> list[str]:
-        """The folders that hold the most, each with what it is made of."""
+        """Return the folders with the most files, each with its main language."""
         below: dict[str, list[str]] = {}
         for path in self._paths:
             folder, slash, _ = path.partition("/")
@@ -186,7 +186,7 @@ class _Look:
         if isinstance(main := self._package.get("main"), str):
             yield f"import of the package → {main}"
         for path in ("manage.py", "src/main.rs", "src/lib.rs", "main.go", "index.js", "server.js", "app.py", "main.py"):
-            if path in self._there:
+            if path in self._present:
                 yield path
         yield from (path for path in self._paths if re.fullmatch(r"cmd/[^/]+/main\.go|src/bin/[^/]+\.rs", path))
         modules = (path for path in self._paths if path.endswith("/__main__.py") and not _TEST_FILE.search(path))
@@ -196,7 +196,7 @@ class _Look:
         yield from (f"Dockerfile: {line}" for line in _docker_command(self._read("Dockerfile")))
 
     def _needs(self) -> Iterator[str]:
-        """What must be there before it runs, as far as it is declared."""
+        """Yield the declared requirements for running it."""
         if isinstance(python := _at(self._pyproject, "project", "requires-python"), str):
             yield f"Python {python}"
         if isinstance(packages := _at(self._pyproject, "project", "dependencies"), list):
@@ -207,8 +207,8 @@ class _Look:
             yield f"{len(cast(dict[str, object], modules))} npm packages"
         if isinstance(rust := _at(self._cargo, "package", "rust-version"), str):
             yield f"Rust {rust}"
-        if found := re.search(r"^go (\d[\d.]*)", self._read("go.mod"), re.MULTILINE):
-            yield f"Go {found[1]}"
+        if match := re.search(r"^go (\d[\d.]*)", self._read("go.mod"), re.MULTILINE):
+            yield f"Go {match[1]}"
 
     def _run(self) -> Iterator[str]:
         yield from (f"make {name}" for name in ("run", "start", "serve", "dev") if name in self._targets)
@@ -216,22 +216,22 @@ class _Look:
         yield from (f"{self._node()} run {name}" for name in ("start", "dev", "serve") if name in scripts)
         if self._package and not scripts.keys() & {"start", "dev", "serve"}:
             yield f"{self._node()} install"
-        if self._pyproject or "setup.py" in self._there:
+        if self._pyproject or "setup.py" in self._present:
             command = next(iter(dict(_items(_at(self._pyproject, "project", "scripts")))), "")
             yield "pip install -e ." + (f", then {command}" if command else "")
-        if "manage.py" in self._there:
+        if "manage.py" in self._present:
             yield "python manage.py runserver"
         if self._cargo:
-            yield "cargo run" if "src/main.rs" in self._there else "cargo build"
-        if "go.mod" in self._there:
+            yield "cargo run" if "src/main.rs" in self._present else "cargo build"
+        if "go.mod" in self._present:
             main = next((path for path in self._paths if path.endswith("main.go")), "")
             yield f"go run ./{os.path.dirname(main)}" if main else "go build ./..."
-        if any(name in self._there for name in ("docker-compose.yml", "compose.yaml", "docker-compose.yaml")):
+        if any(name in self._present for name in ("docker-compose.yml", "compose.yaml", "docker-compose.yaml")):
             yield "docker compose up"
 
     def _node(self) -> str:
         by_lock = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lockb": "bun"}
-        return next((tool for lock, tool in by_lock.items() if lock in self._there), "npm")
+        return next((tool for lock, tool in by_lock.items() if lock in self._present), "npm")
 
     def _test(self) -> Iterator[str]:
         yield from (f"make {name}" for name in ("test", "tests", "check") if name in self._targets)
@@ -243,20 +243,20 @@ class _Look:
             yield f"{_in_folder(runner)} (its own runner)"
         elif self._uses_pytest():
             yield "python -m pytest"
-        if "manage.py" in self._there:
+        if "manage.py" in self._present:
             yield "python manage.py test"
-        if "tox.ini" in self._there or _at(self._pyproject, "tool", "tox"):
+        if "tox.ini" in self._present or _at(self._pyproject, "tool", "tox"):
             yield "tox"
-        if "noxfile.py" in self._there:
+        if "noxfile.py" in self._present:
             yield "nox"
         if self._cargo:
             yield "cargo test"
-        if "go.mod" in self._there:
+        if "go.mod" in self._present:
             yield "go test ./..."
 
     def _uses_pytest(self) -> bool:
-        configured = _at(self._pyproject, "tool", "pytest") or {"pytest.ini", "conftest.py"} & self._there
-        in_tests = "tests/conftest.py" in self._there or "[tool:pytest]" in self._read("setup.cfg")
+        configured = _at(self._pyproject, "tool", "pytest") or {"pytest.ini", "conftest.py"} & self._present
+        in_tests = "tests/conftest.py" in self._present or "[tool:pytest]" in self._read("setup.cfg")
         return bool(configured) or in_tests or any(os.path.basename(path).startswith("test_") for path in self._tests)
 
     # --- what is unusual -------------------------------------------------------------------------
@@ -265,20 +265,20 @@ class _Look:
         if self._paths and not self._readme():
             yield "no README"
         if not self._tests and _languages(self._paths):
-            yield "no test files found by their names"
+            yield "no files named like tests"
         elif self._tests:
             yield from self._scattered_tests()
         runner = next((path for path in self._paths if re.search(r"(?:^|/)runtests\.py$", path)), "")
         if runner:
-            yield f"tests have a runner of their own ({runner}); plain pytest or unittest will not do"
+            yield f"tests have a runner of their own ({runner}); plain pytest or unittest will not work"
         projects = [path for path in self._paths if path.count("/") and os.path.basename(path) in _BUILT_BY]
         projects = [path for path in projects if not _is_test_folder(path) and not _VENDORED.match(path)]
         if len(projects) >= 2:
             yield f"{len(projects)} projects inside this one: {_some(os.path.dirname(path) for path in projects)}"
-        if ".gitmodules" in self._there:
+        if ".gitmodules" in self._present:
             yield "git submodules: a plain clone is not complete"
         yield from self._foreign_code()
-        locks = [name for name in _LOCKS if name in self._there and not name.endswith((".lock", "Pipfile.lock"))]
+        locks = [name for name in _LOCKS if name in self._present and not name.endswith((".lock", "Pipfile.lock"))]
         if len(locks) > 1:
             yield f"several package managers at once: {', '.join(locks)}"
         if self._cargo and (self._pyproject or self._package):
@@ -295,24 +295,24 @@ class _Look:
             yield f"tests lie beside the code ({_some(inside)}), not in one folder"
 
     def _foreign_code(self) -> Iterator[str]:
-        vendored = Counter(found[1] for path in self._paths if (found := _VENDORED.match(path)))
+        vendored = Counter(match[1] for path in self._paths if (match := _VENDORED.match(path)))
         for folder, count in vendored.most_common(2):
-            yield f"{count:,} files of others' code in {folder}/: don't edit those"
+            yield f"{count:,} third-party files in {folder}/: don't edit them"
         generated = [path for path in self._paths if _GENERATED.search(path)]
         if generated:
             yield f"{len(generated):,} generated files are checked in, such as {generated[0]}"
 
 
-# --- small things --------------------------------------------------------------------------------------------------
+# --- helpers -------------------------------------------------------------------------------------------------------
 
 
 def _languages(paths: Iterable[str]) -> Counter[str]:
     endings = Counter(os.path.splitext(path)[1][1:].lower() for path in paths)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for ending, count in endings.items():
         if ending in _LANGUAGE_OF:
-            found[_LANGUAGE_OF[ending]] += count
-    return found
+            counts[_LANGUAGE_OF[ending]] += count
+    return counts
 
 
 def _made_of(paths: list[str]) -> str:
@@ -338,7 +338,7 @@ def _docker_command(text: str) -> list[str]:
 
 
 def _first_paragraph(text: str) -> str:
-    """The first paragraph of a README that is prose: no heading, no badge, no list."""
+    """Return the first paragraph of a README that is prose: not a heading, a badge or a list."""
     for paragraph in re.split(r"\n\s*\n", text):
         lines = [line.strip() for line in paragraph.strip().splitlines()]
         lines = [line for line in lines if line and not re.match(r"[#=\-*~<!\[|`.:>+]|\S+://", line)]
@@ -354,23 +354,23 @@ def _toml(text: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError):  # also numbers of thousands of digits
+    except (ValueError, RecursionError):  # ValueError: also an integer with thousands of digits
         return {}
 
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        found: object = msgspec.json.decode(text) if text else {}
+        value: object = msgspec.json.decode(text) if text else {}
     except msgspec.DecodeError:
         return {}
-    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
 def _at(table: Mapping[str, Any], *keys: str) -> Any:
-    found: Any = table
+    value: Any = table
     for key in keys:
-        found = cast(dict[str, Any], found).get(key) if isinstance(found, dict) else None
-    return found
+        value = cast(dict[str, Any], value).get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _items(table: object) -> list[tuple[str, str]]:
@@ -378,15 +378,15 @@ def _items(table: object) -> list[tuple[str, str]]:
     return [(str(name), value) for name, value in rows if isinstance(value, str)]
 
 
-def _first(lines: Iterable[str], most: int) -> list[str]:
-    found = [_cut(line, 160) for line in dict.fromkeys(lines)]
-    return found if len(found) <= most else [*found[: most - 1], f"and {len(found) - most + 1} more"]
+def _first(lines: Iterable[str], limit: int) -> list[str]:
+    unique = [_cut(line, 160) for line in dict.fromkeys(lines)]
+    return unique if len(unique) <= limit else [*unique[: limit - 1], f"and {len(unique) - limit + 1} more"]
 
 
 def _some(items: Iterable[str]) -> str:
-    found = list(dict.fromkeys(items))
-    return ", ".join(found[:4]) + (", …" if len(found) > 4 else "")
+    unique = list(dict.fromkeys(items))
+    return ", ".join(unique[:4]) + (", …" if len(unique) > 4 else "")
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"

@@ -1,7 +1,7 @@
-"""What runs inside a sandbox to find out whether it holds: things that must fail, and one that must work.
+"""The program that tests a sandbox from inside: attempts that must fail, and one that must succeed.
 
-The text of this file is handed to a bare interpreter inside, so it imports nothing of ours. Every attempt is
-harmless if it succeeds: files and listeners are the self-test's own, nothing is written to the system.
+The source of this file is passed to a bare interpreter inside, so it imports nothing from this package. Every attempt
+is harmless if it succeeds: files and listeners are the self-test's own, nothing is written to the system.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ NAMES = (
 
 
 def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
-    """Name → a function that must raise an OSError inside a sandbox."""
+    """Map each name to a function that must raise OSError inside a sandbox."""
     outside: str = facts["outside"]
     return {
         "write_outside": lambda: os.open(f"{outside}/marker", os.O_WRONLY | os.O_CREAT, 0o600),
@@ -47,7 +47,7 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "connect_abstract": lambda: _connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + facts["abstract"]),
         "read_server_environment": lambda: _read_environment(facts["server"], facts["environment"]),
         "signal_server": lambda: _signal(facts["server"], facts["pid_namespace"]),
-        "enter_other_namespace": lambda: _pull("unshare", "--user", "true"),
+        "enter_other_namespace": lambda: _run("unshare", "--user", "true"),
         "write_kernel_settings": lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "read_shadow": lambda: _read("/etc/shadow"),
     }
@@ -59,7 +59,7 @@ def _set_user_id(path: str) -> None:
 
 
 def _connect_unix(folder: str) -> None:
-    """By a short name: an address holds 107 bytes, and the folder may lie anywhere."""
+    """Connect by a relative name: an address holds 107 bytes, and the folder's path may be longer."""
     here = os.open(".", os.O_PATH)
     os.chdir(folder)
     try:
@@ -82,7 +82,7 @@ def _read(path: str) -> bytes:
 
 
 def _read_environment(pid: int, digest: str) -> None:
-    """The number may be another process's here, as it is where the server is the first one of a container."""
+    """Compare digests: the pid may be another process's here, as it is where the server is pid 1 of a container."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         if hashlib.sha256(file.read()).hexdigest() != digest:
             raise ProcessLookupError(pid)
@@ -92,13 +92,13 @@ def _signal(pid: int, namespace: int) -> None:
     try:
         same = os.stat("/proc/self/ns/pid").st_ino == namespace
     except OSError:
-        same = True  # not known to be another one
+        same = True  # not known to be a different one
     if not same:
         raise ProcessLookupError(pid)
     os.kill(pid, 0)
 
 
-def _pull(*command: str) -> None:
+def _run(*command: str) -> None:
     """Run a program that must fail."""
     pid = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_CLOSE, 2)])
     if os.waitpid(pid, 0)[1] != 0:
@@ -106,7 +106,7 @@ def _pull(*command: str) -> None:
 
 
 def main() -> None:
-    """Print, as JSON, which attempts succeeded; ordinary work leaves a file in the root."""
+    """Print the attempts that succeeded as JSON; write a file in the root, as ordinary work would."""
     facts = json.loads(sys.argv[1])
     succeeded: list[str] = []
     for name, attempt in attempts(facts).items():

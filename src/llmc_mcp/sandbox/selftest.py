@@ -1,9 +1,9 @@
-"""Whether a level of confinement holds on this machine: tried, not assumed.
+"""Test whether a level of confinement holds on this machine, instead of assuming it.
 
-A small program (probe.py) runs inside the very level that commands would get and tries to get out, at
-files and listeners that are the test's own. What it managed is the outcome. A good outcome is remembered for this
-boot, kernel, bubblewrap, user, version of ours, and what confines the server itself; a bad one is found anew at
-every start. A test that could not be finished, for want of time or memory, has no outcome at all.
+A small program (probe.py) runs inside the very level that commands would get and tries to escape, using files and
+listeners that belong to the test. The outcome is what it managed to do. A good outcome is cached for this boot, kernel,
+bubblewrap, user, version of this package, and confinement of the server itself; a bad one is tested again at every
+start. A test that could not finish, for lack of time or memory, has no outcome.
 """
 
 import errno
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 _CACHE = "sandbox.json"
 _PATIENCE_S = 20.0
 _SYSTEM_PYTHON = "/usr/bin/python3"
-# The machine's state, not the sandbox's: under load they come and go.
+# Temporary shortages under load, which say nothing about the sandbox.
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 NETWORK = ("connect_tcp", "send_udp")
-# Landlock knows neither modes nor, before Linux 6.12, signals: it does not claim them.
+# Landlock restricts neither modes nor, before Linux 6.12, signals: the level does not claim them.
 NOT_CLAIMED = {"landlock": ("change_mode_outside", "signal_server"), "workspace": ()}
 
 
 class ProbeOutcome(NamedTuple):
-    """The names of the attempts that failed, as they should, and of those that did not."""
+    """The names of the attempts that failed, as they should, and of those that succeeded."""
 
     held: list[str]
     not_held: list[str]
 
     def broken(self, level: str, *, network: bool) -> list[str]:
-        """What the level claims to prevent and does not."""
+        """Return the attempts that the level claims to prevent and does not."""
         excused = {*NOT_CLAIMED[level], *(NETWORK if network else ())}
         return [name for name in self.not_held if name not in excused]
 
 
 def run(launcher: Launcher, name: str, profile: "Profile", data_dir: str) -> ProbeOutcome:
-    """The outcome for a level, from the cache or from a run of the probe."""
+    """Return the outcome for a level, from the cache or from a run of the probe."""
     key = _key(name, profile)
-    known = _cached(data_dir).get(key)
-    if known is not None:
-        return ProbeOutcome(*known)
+    cached = _cached(data_dir).get(key)
+    if cached is not None:
+        return ProbeOutcome(*cached)
     scratch = Scratch("selftest")
     try:
         outcome = _try(launcher, name, profile, scratch.path)
@@ -64,20 +64,20 @@ def run(launcher: Launcher, name: str, profile: "Profile", data_dir: str) -> Pro
 
 
 def identity(path: str) -> list[int]:
-    """Of a program: another file or another content gives another one."""
+    """Return the identity of a program, which differs for another file or other content."""
     info = os.stat(path)
     return [info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size]
 
 
 def forget(data_dir: str) -> None:
-    """Test anew the next time; that a level has held is not forgotten."""
-    known = _cached(data_dir)
-    if known:
-        _write(data_dir, dict.fromkeys(known))
+    """Test again the next time, but remember that a level has held."""
+    outcomes = _cached(data_dir)
+    if outcomes:
+        _write(data_dir, dict.fromkeys(outcomes))
 
 
 def held_before(name: str, profile: "Profile", data_dir: str) -> bool:
-    """Whether a level has held since this machine was started, for the same users inside the same walls."""
+    """Whether a level has held since boot, for the same users and the same confinement of the server."""
     wanted = [name, _boot(), _surroundings(profile)]
     return any(json.loads(key)[1:4] == wanted for key in _cached(data_dir))
 
@@ -104,11 +104,11 @@ def _try(launcher: Launcher, name: str, profile: "Profile", base: str) -> ProbeO
     try:
         level = make_level(name, profile._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
         try:
-            facts_inside = {**facts, **ports, **_who_we_are()}
+            facts_inside = {**facts, **ports, **_server_identity()}
             succeeded = _inside(launcher, level.launch, interpreter(profile.user), facts_inside, root_fd)
         finally:
             level.close()
-        # Inside a network namespace a message may be sent and go nowhere: only what arrives here has got out.
+        # Inside a network namespace a message may be sent and go nowhere: only what arrives here has escaped.
         succeeded = (succeeded - listeners.keys()) | {name for name, end in listeners.items() if _was_reached(end)}
     finally:
         os.close(root_fd)
@@ -118,7 +118,7 @@ def _try(launcher: Launcher, name: str, profile: "Profile", base: str) -> ProbeO
 
 
 def _lay_out(base: str, profile: "Profile") -> dict[str, str]:
-    """A root, and outside of it things that are the user's own, so that only the sandbox stands before them."""
+    """Create a root, and outside it files that the user owns, so that only the sandbox protects them."""
     root, outside = os.path.join(base, "root"), os.path.join(base, "outside")
     for folder in (root, outside):
         os.mkdir(folder)
@@ -127,14 +127,14 @@ def _lay_out(base: str, profile: "Profile") -> dict[str, str]:
             file.write("secret")
     os.chmod(os.path.join(outside, "mode"), 0o640)
     if profile.user is not None:
-        os.chmod(base, 0o711)  # noqa: S103 - the other user has to reach the folders below
+        os.chmod(base, 0o711)  # noqa: S103 - the other user must reach the folders below
         for path in (root, outside, os.path.join(outside, "secret"), os.path.join(outside, "mode")):
             os.chown(path, *profile.user)
     return {"root": root, "outside": outside, "abstract": f"llmc-selftest-{os.urandom(8).hex()}"}
 
 
-def _who_we_are() -> dict[str, object]:
-    """By what the probe knows this process; a number alone means somebody else in another namespace."""
+def _server_identity() -> dict[str, object]:
+    """Return what identifies this process to the probe; a pid alone is ambiguous across namespaces."""
     import hashlib
 
     with open("/proc/self/environ", "rb") as file:
@@ -143,7 +143,7 @@ def _who_we_are() -> dict[str, object]:
 
 
 def _unix_listener(folder: str) -> socket.socket:
-    """In a folder whose path may be longer than an address can be."""
+    """Listen in a folder whose path may be longer than a socket address."""
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return _listener(socket.AF_UNIX, socket.SOCK_STREAM, f"/proc/self/fd/{fd}/socket")
@@ -153,7 +153,7 @@ def _unix_listener(folder: str) -> socket.socket:
 
 def _listener(family: int, kind: int, address: object) -> socket.socket:
     listener = socket.socket(family, kind)
-    listener.bind(address)  # pyright: ignore[reportArgumentType] - what fits the family
+    listener.bind(address)  # pyright: ignore[reportArgumentType] - an address of the family
     if kind == socket.SOCK_STREAM:
         listener.listen(8)
     return listener
@@ -205,10 +205,10 @@ def _inside(
     try:
         return set(json.loads(b"".join(printed)))
     except ValueError:
-        said = child.stderr.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
+        error = child.stderr.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
         code = child.exit_code or 0
-        message = f"a test command failed inside (exit {code}): {said[:200]}"
-        if code < 0 or code > 128 or any(os.strerror(number) in said for number in _SHORTAGES):
+        message = f"a test command failed inside (exit {code}): {error[:200]}"
+        if code < 0 or code > 128 or any(os.strerror(number) in error for number in _SHORTAGES):
             raise _not_now(message) from None
         raise FeatureUnavailable(message) from None
 
@@ -216,29 +216,29 @@ def _inside(
 def _not_now(reason: str) -> ResourceBusy:
     return ResourceBusy(
         f"whether commands can be confined could not be tested now: {reason}",
-        hint="Try again; the machine may be busy. llmc doctor tells more.",
+        hint="Try again; the machine may be busy. llmc doctor shows details.",
     )
 
 
 def interpreter(user: tuple[int, int] | None) -> str:
-    """Our own Python or, where another user runs the commands and can't get to it, the system's."""
+    """Return this Python or, if the user that runs commands can't reach it, the system's."""
     from .profile import reachable
 
     return sys.executable if reachable(os.path.realpath(sys.executable), user) else _SYSTEM_PYTHON
 
 
 def _deadline() -> Callable[[], None]:
-    ends = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _PATIENCE_S
 
     def check() -> None:
-        if time.monotonic() > ends:
+        if time.monotonic() > deadline:
             raise _not_now(f"a test command did not end within {_PATIENCE_S:g} s")
 
     return check
 
 
 def _judge(succeeded: set[str], outside: str) -> ProbeOutcome:
-    """The probe's word counts for its successes; what can be seen from here is looked at as well."""
+    """Count what the probe reports as succeeded, and also check what is visible from here."""
     from .probe import NAMES
 
     if os.path.exists(os.path.join(outside, "marker")):
@@ -272,17 +272,17 @@ def _surroundings(profile: "Profile") -> list[object]:
 
 
 def walls() -> list[str]:
-    """What a container or a service manager has put around this process, and may put up differently next time."""
+    """Return how a container or a service manager confines this process, which may differ next time."""
     fields = ("NoNewPrivs:", "Seccomp:", "Seccomp_filters:", "CapBnd:", "CapEff:")
     with open("/proc/self/status") as file:
-        found = [line.split()[1] for line in file if line.startswith(fields)]
+        values = [line.split()[1] for line in file if line.startswith(fields)]
     with open("/proc/self/mountinfo") as file:
-        points = [line.split()[4] for line in file]
-    return [*found, *sorted(point for point in points if point.startswith("/proc/"))]
+        mounts = [line.split()[4] for line in file]
+    return [*values, *sorted(mount for mount in mounts if mount.startswith("/proc/"))]
 
 
 def _cached(data_dir: str) -> dict[str, list[list[str]] | None]:
-    """Outcomes by what they depend on; None is one that has to be seen again."""
+    """Return outcomes by what they depend on; None is one that must be tested again."""
     try:
         with open(os.path.join(data_dir, _CACHE)) as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
@@ -293,18 +293,18 @@ def _cached(data_dir: str) -> dict[str, list[list[str]] | None]:
 
 
 def _remember(data_dir: str, key: str, outcome: ProbeOutcome) -> None:
-    known = {**_cached(data_dir), key: [outcome.held, outcome.not_held]}
+    outcomes = {**_cached(data_dir), key: [outcome.held, outcome.not_held]}
     boot = json.loads(key)[2]
-    _write(data_dir, {other: value for other, value in known.items() if json.loads(other)[2] == boot})
+    _write(data_dir, {other: value for other, value in outcomes.items() if json.loads(other)[2] == boot})
 
 
-def _write(data_dir: str, known: Mapping[str, list[list[str]] | None]) -> None:
+def _write(data_dir: str, outcomes: Mapping[str, list[list[str]] | None]) -> None:
     path = os.path.join(data_dir, _CACHE)
     temporary = f"{path}.{os.getpid()}"
     try:
         os.makedirs(data_dir, mode=0o700, exist_ok=True)
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-            json.dump(known, file)
+            json.dump(outcomes, file)
         os.rename(temporary, path)
     except OSError:
-        pass  # it is only tested again
+        pass  # the next start tests again
