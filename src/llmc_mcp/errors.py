@@ -1,4 +1,4 @@
-"""Every way a call can fail, as one tree.
+"""All errors of calls, as one tree.
 
 LlmcError                    code                   HTTP  when
 ├── AuthFailed               AUTH_FAILED            401   no token, or a wrong one
@@ -35,13 +35,13 @@ LlmcError                    code                   HTTP  when
 ├── Timeout                  TIMEOUT                504   took longer than allowed; what was printed is in the reply
 └── Cancelled                CANCELLED              499   the caller took the call back; never on the wire
 
-Raise them; never return an error string. `hint` tells the agent what to do next.
+Raise these; never return an error string. `hint` suggests to the agent what to do next.
 """
 
 import errno
 import os
 
-_MAX_MESSAGE = 1_200  # characters: an argument is quoted back, but not by the megabyte
+_MAX_MESSAGE = 1_200  # characters; a message may quote an argument of any length
 
 
 class LlmcError(Exception):
@@ -58,7 +58,7 @@ class LlmcError(Exception):
         self.hint = hint
 
     def envelope(self, correlation_id: str) -> dict[str, str]:
-        """The one shape in which an error leaves the server."""
+        """The representation of an error in every reply."""
         body = {"code": self.code, "message": self.message}
         if self.hint:
             body["hint"] = self.hint
@@ -226,7 +226,7 @@ _BY_ERRNO: dict[int, tuple[type[LlmcError], str]] = {
 
 
 def from_oserror(exc: OSError, shown_path: str) -> LlmcError:
-    """The error of a failed system call; `shown_path` is the path as the caller wrote it."""
+    """Translate the error of a system call; `shown_path` is the path as the caller wrote it."""
     number = exc.errno or 0
     kind, words = _BY_ERRNO.get(number, (Internal, os.strerror(number).lower()))
     return kind(f"{shown_path}: {words}")

@@ -1,8 +1,8 @@
-"""How many tokens a text costs a model, closely enough and in microseconds.
+"""A fast estimate of the number of tokens of a text.
 
-A real tokenizer needs megabytes of vocabulary and milliseconds per reply. This counts which kinds of bytes follow
-each other and weighs the counts; the weights were fitted to o200k on replies of this server's tools
-(`python -m benchmarks estimate` measures the error).
+A real tokenizer needs megabytes of vocabulary and milliseconds per reply; this estimate takes microseconds. It counts
+classes of bytes and sequences of them, and sums the weighted counts. The weights were fitted to o200k on replies of
+this server's tools (`python -m benchmarks estimate` measures the error).
 """
 
 from typing import NamedTuple
@@ -20,15 +20,15 @@ for _byte in range(256):
     elif _byte in (0x0A, 0x0D):
         _CLASSES[_byte] = 0x6E  # n: new line
     elif _byte >= 0xC0:
-        _CLASSES[_byte] = 0x78  # x: the first byte of a character beyond ASCII
+        _CLASSES[_byte] = 0x78  # x: the first byte of a non-ASCII character
     elif _byte >= 0x80:
-        _CLASSES[_byte] = 0x79  # y: one of its others
+        _CLASSES[_byte] = 0x79  # y: a continuation byte
 _TABLE = bytes(_CLASSES)
 
-_MOST_BYTES = 16  # of one token, on average; no text is cheaper, whatever the weights make of it
-_SAMPLE = 256  # bytes that are looked at in each of four places of a long text
+_MOST_BYTES = 16  # average bytes per token; a lower bound for the estimate, because weights can be negative
+_SAMPLE = 256  # bytes read at each of four places of a long text
 
-# Kind of byte, or several kinds in a row → tokens that each occurrence adds.
+# Class of a byte, or a sequence of classes → tokens that each occurrence adds.
 # fmt: off
 WEIGHTS: dict[bytes, float] = {
     b"l": -0.087, b"U": 0.394, b"d": 2.055, b"s": -0.103, b"n": 0.173, b"p": -0.024, b"x": 1.151, b"y": 0.616,
@@ -42,14 +42,14 @@ WEIGHTS: dict[bytes, float] = {
 
 
 class Sample(NamedTuple):
-    """Enough of a text to tell what it costs, and how long it is."""
+    """Bytes that represent a text, and the size of the whole text in bytes."""
 
     data: bytes
     size: int
 
 
 def sample(text: str | bytes) -> Sample:
-    """Four places of a long text, all of a short one."""
+    """Sample a long text in four places; a short one is used as a whole."""
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
     size = len(data)
     if size > 4 * _SAMPLE:
@@ -59,7 +59,7 @@ def sample(text: str | bytes) -> Sample:
 
 
 def weigh(taken: Sample) -> int:
-    """Tokens of the text that a sample was taken of, by o200k's measure; DOCS/observability.md says how far off."""
+    """Estimate the tokens of a sampled text, as o200k would count them; DOCS/observability.md gives the error."""
     data, size = taken
     if not data:
         return 0
@@ -69,5 +69,5 @@ def weigh(taken: Sample) -> int:
 
 
 def estimate(text: str | bytes) -> int:
-    """Tokens of a text."""
+    """Estimate the tokens of a text."""
     return weigh(sample(text))

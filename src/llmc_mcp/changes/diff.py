@@ -1,10 +1,10 @@
-"""Applying diffs as GNU patch does, and making them.
+"""Apply diffs as GNU patch does, and create them.
 
-A hunk is looked for at its line, shifted by what earlier hunks were shifted, then ever farther away, later lines
-first; then with one, then with two lines of context left out at each end (fuzz). A hunk with less context at one end
-than at the other stands at the start or the end of the file, unless fuzz gives that up. Where patch would ask
-whether the diff was applied before, it fails here. One thing is added: when nothing fits, line ends (LF or CRLF) and
-a byte order mark are ignored, and the file's own are kept.
+A hunk is tried at its line plus the offset of the hunk before it, then at increasing distances, later lines first; then
+again with one and with two lines of context ignored at each end (fuzz). A hunk with less context at one end than at the
+other must match at the start or the end of the file, unless fuzz drops the difference. Where patch would ask whether
+the diff was applied already, this fails. There is one addition: if nothing matches, line ends (LF or CRLF) and a byte
+order mark are ignored in comparisons, and those of the file are kept.
 """
 
 import re
@@ -26,7 +26,7 @@ _SHOWN_WIDTH = 120
 
 
 def apply(patch: FilePatch, data: bytes | None) -> bytes | None:
-    """The file after the patch; `data` is None when there is no file, and so is the result when it is deleted."""
+    """The content of the file after the patch. None stands for no file, before (`data`) and after."""
     _check_existence(patch, data)
     document = codec.decode(data) if data else codec.Document("", b"", "utf-8")
     before = _MARK * bool(document.mark) + document.text
@@ -35,7 +35,7 @@ def apply(patch: FilePatch, data: bytes | None) -> bytes | None:
         if after:
             raise errors.PatchFailed(
                 f"{patch.path}: not deleted, because it has lines that the diff does not have",
-                hint="Make the diff anew from the file as it is.",
+                hint="Create the diff again from the current file.",
             )
         return None
     if after == before:
@@ -50,13 +50,15 @@ def _check_existence(patch: FilePatch, data: bytes | None) -> None:
     if data and patch.kind == "create":
         new = "".join(line for hunk in patch.hunks for line in hunk.new)
         same = codec.decode(data).text.replace("\r\n", "\n") == new.replace("\r\n", "\n")
-        raise errors.PatchFailed(f"{patch.path}: the diff makes a new file, but it exists already", hint=_applied(same))
+        raise errors.PatchFailed(
+            f"{patch.path}: the diff creates a new file, but it exists already", hint=_applied(same)
+        )
 
 
 def _applied(already: bool) -> str:
     if already:
         return "The file already has the new lines: the diff was applied before."
-    return "Read the file again and make the diff from it as it is; nothing changed."
+    return "Read the file again and create the diff from its current content; nothing changed."
 
 
 def _patched(patch: FilePatch, before: str) -> str:
@@ -75,14 +77,14 @@ def _patched(patch: FilePatch, before: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their newline; the last one may have none."""
+    """Split into lines with their newlines; the last line may have none."""
     lines = [f"{line}\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
 class _Misfit(Exception):
-    """A hunk that fits nowhere."""
+    """A hunk does not match anywhere."""
 
     def __init__(self, hunk: Hunk, guess: int, reversed_fits: bool) -> None:
         super().__init__(hunk.number)
@@ -90,7 +92,7 @@ class _Misfit(Exception):
 
 
 class _Span(NamedTuple):
-    """The lines at which a hunk may stand, and how much of its context counts."""
+    """The range of lines at which a hunk may match, and how much of its context is ignored."""
 
     low: int
     high: int
@@ -99,13 +101,13 @@ class _Span(NamedTuple):
 
 
 class _Target:
-    """The lines of a file, and how far patching them has got. Lines count from 1, as in hunks."""
+    """The lines of a file being patched. Line numbers start at 1, as in hunks."""
 
     def __init__(self, lines: list[str], *, tolerant: bool) -> None:
         self.lines, self.tolerant = lines, tolerant
         self.keys = [_key(line) for line in lines] if tolerant else lines
-        self.done = 0  # lines that are copied or removed
-        self.shift = 0  # by how much the last hunk was moved
+        self.done = 0  # number of lines copied or removed so far
+        self.shift = 0  # offset of the last hunk from the line in its header
         self.output: list[str] = []
         self._places: dict[str, list[int]] = {}
 
@@ -119,20 +121,20 @@ class _Target:
         return text
 
     def _locate(self, hunk: Hunk) -> int:
-        """The line that a hunk stands at."""
+        """The line at which a hunk matches."""
         guess = hunk.first + self.shift
         for fuzz in range(min(_MAX_FUZZ, max(hunk.context)) + 1):
             where = self._find(hunk, hunk.old, guess, hunk.first, fuzz)
             if where is not None:
                 self.shift = where - hunk.first
                 return where
-            # As patch does: before a first hunk is bent to fit, see whether it was applied already.
+            # Like patch: before applying the first hunk with more fuzz, check whether it was applied already.
             if hunk.number == 1 and self._find(hunk, hunk.new, hunk.new_first, hunk.new_first, fuzz) is not None:
                 raise _Misfit(hunk, guess, reversed_fits=bool(hunk.new))
         raise _Misfit(hunk, guess, reversed_fits=False)
 
     def _find(self, hunk: Hunk, wanted: list[str], guess: int, first: int, fuzz: int) -> int | None:
-        if not wanted:  # nothing to look for: it belongs where it says, if there is such a line
+        if not wanted:  # nothing to compare: use the line in the header, if it exists
             return guess if self.done < guess <= len(self.lines) + 1 else None
         if self.tolerant:
             wanted = [_key(line) for line in wanted]
@@ -144,15 +146,15 @@ class _Target:
         head, tail = hunk.context
         skip_head, skip_tail = fuzz + head - max(head, tail), fuzz + tail - max(head, tail)
         low = self.done + 1
-        if skip_tail < 0:  # less context behind than before: the hunk ends the file
+        if skip_tail < 0:  # less context after than before: the hunk ends the file
             at_end = len(self.lines) - size + 1
             return _Span(max(at_end, low), at_end, max(skip_head, 0), 0)
-        if skip_head < 0 and first <= 1:  # less context before than behind: the hunk begins the file
+        if skip_head < 0 and first <= 1:  # less context before than after: the hunk begins the file
             return _Span(low, 1, 0, skip_tail)
         return _Span(low, len(self.lines) - size + skip_tail + 1, max(skip_head, 0), skip_tail)
 
     def _candidates(self, wanted: list[str], guess: int, span: _Span) -> Iterator[int]:
-        """Lines to try, the nearest first, of two equally near the later."""
+        """Line numbers to try, the nearest first; at equal distance the later one."""
         if span.low <= guess <= span.high:
             yield guess
         if not wanted:  # fuzz left nothing to compare
@@ -171,7 +173,7 @@ class _Target:
         end = begin + len(wanted)
         if not span.low <= at <= span.high or end > len(self.keys):
             return False
-        # Compare the last line first: that avoids most slices of a long stretch.
+        # Compare the last line first: that avoids most slices of long hunks.
         return not wanted or (self.keys[end - 1] == wanted[-1] and self.keys[begin:end] == wanted)
 
     def holds(self, lines: list[str]) -> bool:
@@ -181,13 +183,13 @@ class _Target:
         return bool(wanted) and any(self._fits(wanted, at, span) for at in self._candidates(wanted, 1, span))
 
     def _change(self, hunk: Hunk, where: int) -> None:
-        """Context stays as the file has it: with fuzz it may differ from the hunk's."""
+        """Apply a hunk. Context is copied from the file: with fuzz it may differ from that of the hunk."""
         at = where - 1
         for mark, line in hunk.lines:
             if mark == "+":
                 self._copy_until(at)
                 if at < where - 1 + len(hunk.old) and self.output and not self.output[-1].endswith("\n"):
-                    raise _Misfit(hunk, where, reversed_fits=False)  # patch would glue two lines together here
+                    raise _Misfit(hunk, where, reversed_fits=False)  # patch would join two lines here
                 self._put(self._with_end(line, at) if self.tolerant else line)
                 continue
             if mark == "-":
@@ -196,7 +198,7 @@ class _Target:
             at += 1
 
     def _with_end(self, line: str, at: int) -> str:
-        """An added line with the line end of its neighbour."""
+        """Give an added line the line end of its neighbour."""
         if not line.endswith("\n"):
             return line
         neighbours = [*self.lines[max(at - 1, 0) : at], *self.lines[at : at + 1]]
@@ -216,12 +218,12 @@ class _Target:
 
 
 def _key(line: str) -> str:
-    """A line without what agents often don't see: CR and byte order mark."""
+    """A line without CR and byte order mark, which agents often don't see."""
     line = line.removeprefix(_MARK)
     return f"{line[:-2]}\n" if line.endswith("\r\n") else line
 
 
-# What went wrong
+# Error messages
 
 
 def _failure(patch: FilePatch, misfit: _Misfit, target: _Target) -> errors.PatchFailed:
@@ -241,7 +243,7 @@ def _failure(patch: FilePatch, misfit: _Misfit, target: _Target) -> errors.Patch
 
 
 def _closest(hunk: Hunk, target: _Target, guess: int) -> int:
-    """The line at which most of the hunk's lines are in place."""
+    """The line at which most of the lines of a hunk match."""
     numbers: dict[str, list[int]] = defaultdict(list)
     wanted = {_key(line) for line in hunk.old if line.strip()}
     for number, line in enumerate(target.lines, 1):
@@ -258,7 +260,7 @@ def _closest(hunk: Hunk, target: _Target, guess: int) -> int:
 
 
 def _first_difference(wanted: list[str], target: _Target, where: int) -> tuple[list[str], list[str]]:
-    """A few lines from the first that differs, as the diff and as the file has them."""
+    """A few lines from the first difference on, in the diff and in the file."""
     found = [_key(line) for line in target.lines[where - 1 : where - 1 + len(wanted)]]
     pairs = list(zip(wanted, found, strict=False))
     at = next((i for i, (one, other) in enumerate(pairs) if one != other), len(pairs))
@@ -281,18 +283,18 @@ def _shown(line: str) -> str:
     return (body + blanks)[:_SHOWN_WIDTH] + end
 
 
-# Making a diff
+# Creating diffs
 
 
 def unified(old: bytes | None, new: bytes | None, path: str, context: int = 3) -> str:
-    """A unified diff that `apply` and patch accept; "" when nothing changed. None means no file."""
+    """A unified diff that `apply` and patch accept; "" if nothing changed. None stands for no file."""
     if old == new:
         return ""
     before, after = _shown_name(f"a/{path}", old), _shown_name(f"b/{path}", new)
     texts = _texts(old or b"", new or b"")
     if texts is None:
         return f"Binary files {before.rstrip()} and {after.rstrip()} differ\n"
-    if texts[0] == texts[1]:  # an empty file is created or deleted: only git's format can say so
+    if texts[0] == texts[1]:  # an empty file is created or deleted: only git's format can express that
         word = "new" if old is None else "deleted"
         names = f"{_shown_name(f'a/{path}', b'')} {_shown_name(f'b/{path}', b'')}".replace("\t", "")
         return f"diff --git {names}\n{word} file mode 100644\n"
@@ -320,17 +322,17 @@ class _Change(NamedTuple):
 
 
 def _changes(a: list[str], b: list[str]) -> list[_Change]:
-    found: list[_Change] = []
+    changes: list[_Change] = []
     i = j = 0
     for old, new, size in [*blocks(a, b), (len(a), len(b), 0)]:
         if old > i or new > j:
-            found.append(_Change(i, old, j, new))
+            changes.append(_Change(i, old, j, new))
         i, j = old + size, new + size
-    return found
+    return changes
 
 
 def _groups(changes: list[_Change], total: int, context: int) -> Iterator[list[_Change]]:
-    """Changes so near to one another that they share context, with that context around them."""
+    """Group changes that are close enough to share context, and add that context."""
     group: list[_Change] = []
     for change in changes:
         if group and change.old_start - group[-1].old_end > 2 * context:
@@ -342,7 +344,7 @@ def _groups(changes: list[_Change], total: int, context: int) -> Iterator[list[_
 
 
 def _padded(group: list[_Change], total: int, context: int) -> list[_Change]:
-    """An empty change before and after: where the hunk begins and ends."""
+    """Add empty changes before and after, which mark the start and the end of the hunk."""
     first, last = group[0], group[-1]
     lead, trail = min(context, first.old_start), min(context, total - last.old_end)
     start = _Change(*[first.old_start - lead] * 2, *[first.new_start - lead] * 2)
@@ -372,7 +374,7 @@ def _range(start: int, end: int) -> str:
 
 
 def _texts(old: bytes, new: bytes) -> tuple[str, str] | None:
-    """Both as text, in one encoding where one of them is ASCII; None when one is binary."""
+    """Both versions as text; None if one is binary. ASCII content takes the encoding of the other version."""
     try:
         one, other = codec.decode(old), codec.decode(new)
     except errors.InvalidArgument:
@@ -384,7 +386,7 @@ def _texts(old: bytes, new: bytes) -> tuple[str, str] | None:
 
 
 def _shown_name(name: str, data: bytes | None) -> str:
-    """A name as git writes it: quoted where it has to be, a tab after one with spaces."""
+    """A name as git writes it: quoted if necessary, followed by a tab if it contains spaces."""
     if data is None:
         return "/dev/null"
     if re.search(r'[\x00-\x1f\x7f"\\]|[\ud800-\udfff]', name):

@@ -1,32 +1,32 @@
-"""Matching the lines of two texts: patience diff first, then Myers on the stretches between."""
+"""Match the lines of two texts: patience diff first, then Myers on the ranges between its anchors."""
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-_MOST_CHANGES = 300  # in one stretch without a unique line; more than that is shown as replaced
-_MOST_STEPS = 1_000_000  # in all such stretches
+_MOST_CHANGES = 300  # in one range without a unique line; beyond, the whole range counts as replaced
+_MOST_STEPS = 1_000_000  # of the Myers search, in all ranges together
 
 Block = tuple[int, int, int]  # (start in a, start in b, lines)
 
 
 def blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
-    """Stretches of equal lines, in order."""
-    found: list[Block] = []
+    """Blocks of equal lines, in order."""
+    matched: list[Block] = []
     budget = [_MOST_STEPS]
     todo = [(0, len(a), 0, len(b))]
     while todo:
         a_low, a_high, b_low, b_high = todo.pop()
         head = _equal(a, b, a_low, a_high, b_low, b_high)
         if head:
-            found.append((a_low, b_low, head))
+            matched.append((a_low, b_low, head))
             a_low, b_low = a_low + head, b_low + head
         tail = 0
         while a_low < a_high - tail and b_low < b_high - tail and a[a_high - tail - 1] == b[b_high - tail - 1]:
             tail += 1
         a_high, b_high = a_high - tail, b_high - tail
         if tail:
-            found.append((a_high, b_high, tail))
+            matched.append((a_high, b_high, tail))
         if a_low == a_high or b_low == b_high:
             continue
         anchors = _anchors(a, b, a_low, a_high, b_low, b_high)
@@ -34,8 +34,8 @@ def blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
             todo += _between(anchors, a_low, a_high, b_low, b_high)
         else:
             pairs = _myers(a[a_low:a_high], b[b_low:b_high], budget)
-            found += [(a_low + i, b_low + j, 1) for i, j in pairs]
-    return sorted(found)
+            matched += [(a_low + i, b_low + j, 1) for i, j in pairs]
+    return sorted(matched)
 
 
 def _equal(a: Sequence[str], b: Sequence[str], a_low: int, a_high: int, b_low: int, b_high: int) -> int:
@@ -46,7 +46,7 @@ def _equal(a: Sequence[str], b: Sequence[str], a_low: int, a_high: int, b_low: i
 def _between(
     anchors: list[tuple[int, int]], a_low: int, a_high: int, b_low: int, b_high: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """The stretches that begin with an anchor, and the one before the first."""
+    """The ranges that begin with an anchor, and the one before the first anchor."""
     for i, j in anchors:
         yield a_low, i, b_low, j
         a_low, b_low = i, j
@@ -56,13 +56,13 @@ def _between(
 def _anchors(
     a: Sequence[str], b: Sequence[str], a_low: int, a_high: int, b_low: int, b_high: int
 ) -> list[tuple[int, int]]:
-    """Lines that occur once on each side, as many of them as are in the same order on both."""
+    """The longest sequence of lines that occur once on each side, in the same order on both."""
     once_in_a = {line for line, times in Counter(a[a_low:a_high]).items() if times == 1}
     once_in_b = {line for line, times in Counter(b[b_low:b_high]).items() if times == 1}
     where = {b[j]: j for j in range(b_low, b_high) if b[j] in once_in_b}
     pairs = [(i, where[a[i]]) for i in range(a_low, a_high) if a[i] in once_in_a and a[i] in where]
-    ends: list[int] = []  # the smallest j that a rising sequence of each length can end with
-    rising: list[int] = []  # the pair that has it
+    ends: list[int] = []  # for each length, the smallest j in which a rising sequence can end
+    rising: list[int] = []  # the index of the pair with that j
     before: list[int] = []
     for number, (_, j) in enumerate(pairs):
         length = bisect_left(ends, j)
@@ -78,7 +78,7 @@ def _anchors(
 
 
 def _myers(a: Sequence[str], b: Sequence[str], budget: list[int]) -> list[tuple[int, int]]:
-    """Pairs of equal lines of a shortest edit script from a to b; none when the search gets too long."""
+    """The pairs of equal lines in a shortest edit script; none if the search exceeds its budget."""
     reach = {1: 0}
     trace: list[dict[int, int]] = []
     for changes in range(min(len(a) + len(b), _MOST_CHANGES) + 1):

@@ -1,9 +1,9 @@
-"""Unified diffs, plain and git's, as data.
+"""Parse unified diffs, plain ones and those of git.
 
-What names a file: in a git diff the first component (`a/`, `b/`, …) is dropped, unless both names of the
-`diff --git` line are the same (`--no-prefix`). In a plain diff a name is taken as it stands, except that `a/` and
-`b/` are dropped, and so is the first component when the two names differ in nothing else (`diff -r old new`). Two
-names that differ otherwise (`x.orig`, `x`) mean the one with fewer components, then the shorter one, as for patch.
+File names: in a git diff the first component (`a/`, `b/`, …) is dropped, unless both names of the `diff --git` line are
+the same (`--no-prefix`). In a plain diff a name is used as it is, except that `a/` and `b/` are dropped, and so is the
+first component if it is the only difference between the two names (`diff -r old new`). Of two names that differ in any
+other way (`x.orig`, `x`), the one with fewer components is used, then the shorter one, as in patch.
 """
 
 import re
@@ -25,20 +25,20 @@ Kind = Literal["modify", "create", "delete", "rename"]
 
 
 class Hunk(NamedTuple):
-    """Some lines and what becomes of them. Lines have their newline, but for a last one that has none."""
+    """A hunk. Lines include their newline, except for a last line without one."""
 
-    number: int  # from 1, in its file
+    number: int  # within its file, from 1
     header: str
-    first: int  # the line that the hunk begins at, from 1; where it removes nothing, the one it is put before
+    first: int  # the line at which the hunk begins, from 1; without old lines, the line before which it inserts
     new_first: int
     lines: tuple[tuple[str, str], ...]  # (" ", "-" or "+", the line)
     old: list[str]
     new: list[str]
-    context: tuple[int, int]  # unchanged lines before the first change and after the last
+    context: tuple[int, int]  # number of unchanged lines before the first change and after the last
 
 
 class FilePatch(NamedTuple):
-    """What a diff says about one file. Modes are permission bits, where the diff names them."""
+    """The part of a diff about one file. Modes are permission bits, or None if the diff has none."""
 
     old_path: str | None
     new_path: str | None
@@ -49,28 +49,28 @@ class FilePatch(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The name to use in messages."""
+        """The path to show in messages."""
         return self.new_path or self.old_path or _DEV_NULL
 
     @property
     def may_create(self) -> bool:
-        """The diff fits a file that does not exist: it says so, or it begins with nothing (`@@ -0,0 …`)."""
+        """Whether the file may be missing: the diff creates it, or its only hunk has no old lines (`@@ -0,0 …`)."""
         empty = len(self.hunks) == 1 and not self.hunks[0].old and self.hunks[0].first <= 1
         return self.kind == "create" or (self.kind == "modify" and empty)
 
 
 def parse(text: str) -> list[FilePatch]:
-    """All files of a diff; what stands before, between and after them is skipped."""
+    """Parse all files of a diff; text before, between and after them is skipped."""
     codec.refuse_surrogates("the diff", text)
     reader = _Reader(text)
     patches = list(_files(reader))
     if not patches:
-        raise errors.InvalidArgument("there is no diff in this text: no line begins a file", hint=_NOTHING_FOUND)
+        raise errors.InvalidArgument("there is no diff in this text: no line starts a file", hint=_NOTHING_FOUND)
     return patches
 
 
 class _Reader:
-    """Lines of a diff, with one line of lookahead and a number for messages."""
+    """The lines of a diff, with lookahead and line numbers for messages."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
@@ -104,7 +104,7 @@ def _files(reader: _Reader) -> Iterator[FilePatch]:
         elif line.startswith("@@ -"):
             reader.fail("a hunk without a file", "Put `--- a/FILE` and `+++ b/FILE` before the first hunk.")
         elif line.startswith(("*** Begin Patch", "*** Update File:")):
-            reader.fail("this is no unified diff", _NOTHING_FOUND)
+            reader.fail("this is not a unified diff", _NOTHING_FOUND)
         elif line.startswith("***************"):
             reader.fail("context diffs are not supported", "Make the diff with `diff -u` or `git diff`.")
         else:
@@ -136,7 +136,7 @@ def _plain_file(reader: _Reader) -> FilePatch:
     path = _plain_path(old, new)
     if path is None:
         reader.fail("both names are /dev/null", line=at)
-    # `diff -N` writes the name of a file that is missing, with the epoch as its time.
+    # `diff -N` writes the name of a missing file with the epoch as its time.
     if old is None or (old_gone and not any(hunk.old for hunk in hunks)):
         return FilePatch(None, path, "create", None, None, hunks)
     if new is None or (new_gone and not any(hunk.new for hunk in hunks)):
@@ -158,7 +158,7 @@ def _plain_path(old: str | None, new: str | None) -> str | None:
 
 
 def _name(reader: _Reader, mark: str) -> tuple[str | None, bool]:
-    """The name behind `--- ` or `+++ ` (None for /dev/null), and whether its time says that there is no such file."""
+    """The name after `--- ` or `+++ ` (None for /dev/null), and whether its timestamp marks a missing file."""
     rest = reader.peek()[len(mark) :].rstrip("\r")
     if rest.startswith('"') and (quoted := _QUOTED.match(rest)):
         name, rest = _unquoted(quoted[1]), rest[quoted.end() :]
@@ -183,7 +183,7 @@ def _is_epoch(rest: str) -> bool:
 
 
 def _unquoted(inner: str) -> str:
-    """A name as git quotes it: backslash escapes, bytes in octal."""
+    """Decode a name quoted by git: backslash escapes, bytes in octal."""
 
     def byte(escape: re.Match[bytes]) -> bytes:
         value = escape[1]
@@ -196,16 +196,16 @@ def _unquoted(inner: str) -> str:
 
 
 class _Header(NamedTuple):
-    """The lines between `diff --git` and the names."""
+    """The extended header: the lines between `diff --git` and `---`."""
 
     fields: dict[str, str]
-    line: int  # of the diff
+    line: int  # number of the `diff --git` line
 
     def mode(self, key: str) -> int | None:
         return int(self.fields[key], 8) & 0o7777 if key in self.fields else None
 
     def renamed(self, key: str) -> str | None:
-        """A name of a `rename` line, which is quoted where it has to be, and never prefixed."""
+        """The name in a `rename` line: quoted if necessary, never prefixed."""
         name = self.fields.get(key)
         quoted = _QUOTED.fullmatch(name) if name else None
         return _unquoted(quoted[1]) if quoted else name
@@ -260,7 +260,7 @@ def _git_header(reader: _Reader) -> _Header:
             reader.fail("copies are not supported", "Write the new file as one: `--- /dev/null`, all lines added.")
         mode = value.rpartition(" ")[2] if key == "index" and " " in value else value if "mode" in key else "100644"
         if not re.fullmatch("[0-7]{6}", mode):
-            reader.fail(f"{mode!r} is no mode")
+            reader.fail(f"{mode!r} is not a file mode")
         if not mode.startswith("100"):
             what = {"120000": "symbolic links", "160000": "submodules"}.get(mode, f"files of mode {mode}")
             reader.fail(f"{what} are not supported", "Leave that file out of the diff.")
@@ -276,7 +276,7 @@ def _same_halves(names: str) -> bool:
 
 
 def _git_names(names: str, reader: _Reader, line: int) -> tuple[str, str]:
-    """Both names of `diff --git A B`, where only their being equal but for the prefix tells where B begins."""
+    """Both names of `diff --git A B`. Names may contain spaces: B begins where both are equal but for the prefix."""
     if _same_halves(names):
         name = names[: len(names) // 2]
         quoted = _QUOTED.fullmatch(name)
@@ -292,7 +292,7 @@ def _git_names(names: str, reader: _Reader, line: int) -> tuple[str, str]:
             second = names.find("/", middle + 1) + 1
         if not first or not second:
             break
-        # Further right the old name gets longer and the new one shorter: only once are they of one length.
+        # Moving right, the old name grows and the new one shrinks: their lengths are equal at most once.
         if middle - first == len(names) - second > 0 and names[first:middle] == names[second:]:
             return names[first:middle], names[second:]
     return ("", "") if " " in names else reader.fail("`diff --git` needs two names", line=line)
@@ -334,7 +334,7 @@ def _skip_to_hunk(reader: _Reader) -> bool:
 
 
 def _refuse_leftovers(reader: _Reader, number: int) -> None:
-    """Lines right after a hunk that look like its own: patch drops them, but then the header's counts are wrong."""
+    """Refuse extra lines after a hunk: patch ignores them, but they mean that the counts in the header are wrong."""
     line = reader.peek().rstrip("\r")
     if line[:1] not in ("+", "-", " ", "\\") or line in ("--", "-- ") or _at_names(reader):
         return
@@ -342,7 +342,7 @@ def _refuse_leftovers(reader: _Reader, number: int) -> None:
 
 
 def _hunk(reader: _Reader, number: int, crlf: bool) -> tuple[Hunk, bool]:
-    """One hunk, and whether both its sides end in a newline."""
+    """Parse a hunk; also return whether both sides end in a newline."""
     line = reader.at + 1
     header = reader.take().rstrip("\r")
     match = _HUNK.match(header)
@@ -372,14 +372,16 @@ def _hunk(reader: _Reader, number: int, crlf: bool) -> tuple[Hunk, bool]:
 
 
 def _body(reader: _Reader, number: int, header: str, left: list[int], crlf: bool) -> list[tuple[str, str]]:
-    """As many lines as the header counts: `left` old and new ones."""
+    """Parse as many lines as the header announces; `left` holds the remaining old and new ones."""
     lines: list[tuple[str, str]] = []
     while left[0] or left[1]:
-        if reader.ended and left[0] == left[1] <= 3 and lines:  # empty lines at the end get lost, as patch knows
+        if (
+            reader.ended and left[0] == left[1] <= 3 and lines
+        ):  # trailing empty lines are often lost; patch accepts that, too
             return [*lines, *[(" ", "\n")] * left[0]]
         line = reader.peek()
         line = line.removesuffix("\r") if crlf else line
-        if line[:1] in ("", "\t", "\r") and not reader.ended:  # the space in front got lost
+        if line[:1] in ("", "\t", "\r") and not reader.ended:  # the leading space was stripped
             line = f" {line}"
         mark = line[:1]
         sides = {" ": (0, 1), "-": (0,), "+": (1,)}.get(mark)
@@ -391,7 +393,7 @@ def _body(reader: _Reader, number: int, header: str, left: list[int], crlf: bool
         newline = "\n"
         if reader.peek().startswith("\\"):
             if any(left[side] for side in sides):
-                reader.fail(f"hunk {number} goes on after the end of the file")
+                reader.fail(f"hunk {number} continues after the end of the file")
             reader.take()
             newline = ""
         lines.append((mark, line[1:] + newline))
@@ -401,7 +403,7 @@ def _body(reader: _Reader, number: int, header: str, left: list[int], crlf: bool
 def _miscounted(reader: _Reader, number: int, header: str, lines: list[tuple[str, str]]) -> NoReturn:
     old = sum(mark != "+" for mark, _ in lines)
     new = sum(mark != "-" for mark, _ in lines)
-    what = "the diff ends" if reader.ended else f"{reader.peek()[:40]!r} is none of its lines"
+    what = "the diff ends" if reader.ended else f"{reader.peek()[:40]!r} is not one of its lines"
     reader.fail(
         f"hunk {number} ({header}) is not complete: after {old} old and {new} new lines {what}",
         "Every line of a hunk begins with a space, - or +; the header counts them: @@ -START,OLD +START,NEW @@.",

@@ -1,7 +1,7 @@
-"""Replacing exact text in a file: encoding, byte order mark, line ends and final newline stay as they are.
+"""Replace exact text in a file and keep its encoding, byte order mark, line ends and final newline.
 
-Callers send LF; a line end in `old` matches LF and CRLF alike, and what is inserted takes the line ends of what it
-replaces. Nothing else is fuzzy: text that is not there is never replaced, but the error shows what comes closest.
+Callers send LF: a line end in `old` matches both LF and CRLF, and inserted text takes the line ends of the text it
+replaces. Nothing else is fuzzy: if the text does not occur, nothing is replaced, and the error shows the closest match.
 """
 
 import re
@@ -16,11 +16,11 @@ from ..files import codec
 _SHOWN_MATCHES = 20
 _CONTEXT_LINES = 2
 _SNIPPET_LINES = 12
-_SNIPPET_WIDTH = 160  # characters of a line, and of context before a match in a line that is longer
+_SNIPPET_WIDTH = 160  # characters of context before a match in an overlong line; half the length at which a line is cut
 
 
 class EditedText(NamedTuple):
-    """A file after an edit; the snippets show the first replacement."""
+    """The result of an edit; the snippets show the first replacement."""
 
     data: bytes
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # tuple.count is not used on an edit
@@ -30,7 +30,7 @@ class EditedText(NamedTuple):
 
 
 class _Occurrence(NamedTuple):
-    """Where a text occurs in a file, and the file with it replaced."""
+    """The occurrences of a text in a file, and the file with them replaced."""
 
     times: int
     starts: Callable[[], Iterator[int]]
@@ -40,10 +40,10 @@ class _Occurrence(NamedTuple):
 
 
 def apply(data: bytes, old: str, new: str, expected: int) -> EditedText:
-    """Replace `old`, which must occur exactly `expected` times, by `new`."""
+    """Replace `old`, which must occur exactly `expected` times, with `new`."""
     _check(old, new, expected)
     document = codec.decode(data)
-    if document.mark:  # the mark is not part of the text, though some clients send it
+    if document.mark:  # not part of the text, but some clients send it
         old, new = old.removeprefix("\ufeff"), new.removeprefix("\ufeff")
     text, old, new = document.text, _with_lf(old), _with_lf(new)
     if not old or old == new:
@@ -98,9 +98,11 @@ def _find(text: str, old: str, new: str) -> _Occurrence:
 
 
 def _find_in_mixed(text: str, old: str, new: str) -> _Occurrence:
-    """Search a file with mixed line ends: LF matches either kind, and each line keeps its own."""
+    """Search a file with mixed line ends: LF matches both kinds, and each line keeps its own."""
     plain = _with_lf(text)
-    dropped = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))]  # in `plain`: where a CR was
+    dropped = [
+        found.start() - nth for nth, found in enumerate(re.finditer("\r\n", text))
+    ]  # positions of removed CRs in `plain`
     spans: list[tuple[int, int]] = []
     start = plain.find(old)
     while start >= 0:
@@ -123,7 +125,7 @@ def _find_in_mixed(text: str, old: str, new: str) -> _Occurrence:
 
 
 class _Ends:
-    """Chooses line ends for text inserted into a file with mixed ones."""
+    """Chooses the line ends of text inserted into a file with mixed line ends."""
 
     def __init__(self, text: str, old: str, new: str) -> None:
         self.text = text
@@ -135,21 +137,21 @@ class _Ends:
         self.tail = next((i - 1 for i in back if self.old_lines[-i] != self.new_lines[-i]), len(back))
 
     def insertion(self, start: int, end: int) -> str:
-        """Lines that old and new share keep their ends; the others take that of the line they replace."""
+        """The text to insert. Lines in both old and new keep their ends; others take that of the line they replace."""
         had = re.findall(r"\r?\n", self.text[start:end]) or [self._around(start, end)]
         kept = self.new_ends - self.tail
         ends = [had[min(i, len(had) - 1)] for i in range(kept)] + had[len(had) - self.tail :] * bool(self.tail)
         return "".join(line + end for line, end in zip(self.new_lines, [*ends, ""], strict=True))
 
     def _around(self, start: int, end: int) -> str:
-        """The line end of the line that contains a match, or at the end of the file of the line before."""
+        """The line end of the line that contains a match; on the last line, that of the line before."""
         at = self.text.find("\n", end)
         at = at if at >= 0 else self.text.rfind("\n", 0, start)
         return "\r\n" if self.text[max(at - 1, 0) : at + 1] == "\r\n" else "\n"
 
 
 def _not_found(text: str, old: str) -> errors.PatchCountMismatch:
-    from . import near_miss  # most edits match
+    from . import near_miss  # imported late: most edits match
 
     message, hint = near_miss.explain(text, old)
     return errors.PatchCountMismatch(message, hint=hint)
@@ -175,7 +177,7 @@ def _other_count(text: str, found: _Occurrence, expected: int) -> errors.PatchCo
 
 
 def _snippet(text: str, start: int, end: int) -> str:
-    """Some lines around text[start:end], LF only, cut where they are many or long."""
+    """The lines around text[start:end], with LF; shortened if they are many or long."""
     first = start
     for _ in range(_CONTEXT_LINES + 1):
         first = text.rfind("\n", 0, first)
@@ -185,7 +187,7 @@ def _snippet(text: str, start: int, end: int) -> str:
     for _ in range(_CONTEXT_LINES):
         last = text.find("\n", last + 1) if last >= 0 else last
     last = last if last >= 0 else len(text)
-    if start - first > 3 * _SNIPPET_WIDTH:  # a line too long to show: keep what is right before the match
+    if start - first > 3 * _SNIPPET_WIDTH:  # a line too long to show: keep the text right before the match
         first = start - _SNIPPET_WIDTH
     lines = _with_lf(text[first + 1 : min(last, end + 50 * _SNIPPET_WIDTH)]).split("\n")
     if len(lines) > _SNIPPET_LINES:

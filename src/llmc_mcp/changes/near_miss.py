@@ -1,8 +1,8 @@
-"""Why a text was not found in a file: the place that comes closest, and the first character that differs.
+"""Explain why a text was not found in a file: the most similar place, and the first character that differs.
 
-Cheap and telling answers are tried first: text that was escaped or copied together with line numbers, text that is
-there but for white space or look-alike characters. Then pieces of the wanted text vote for the places where they
-occur, and only the best few places are compared. All searching is `str.find`, so that megabytes take milliseconds.
+Cheap and specific explanations are tried first: the text was escaped, was copied with line numbers, or differs only in
+white space or look-alike characters. Otherwise pieces of the text vote for the places where they occur, and only the
+best few places are compared. All searching is done by `str.find`, so that megabytes take milliseconds.
 """
 
 import re
@@ -15,11 +15,11 @@ from math import inf
 from time import thread_time
 from typing import NamedTuple
 
-_SHOWN_WIDTH = 100  # characters of a line that are shown, around the difference
+_SHOWN_WIDTH = 100  # characters of a line to show around the difference
 _SHOWN_PAIRS = 3
 _CHUNK = 4096
-_LONG = 300_000  # characters of wanted text; beyond, only the surroundings of the first difference are compared
-_SEARCH_SECONDS = 0.06  # for pieces of the wanted text: they are found at once, except in texts of very few letters
+_LONG = 300_000  # characters; of a longer text only the surroundings of the first difference are compared
+_SEARCH_SECONDS = 0.06  # for searching pieces; enough except for texts with a tiny alphabet, where str.find is slow
 _RE_READ = "Copy the text from the file as it is now (read these lines again); nothing changed."
 
 _LOOK_ALIKES = {
@@ -31,14 +31,14 @@ _LOOK_ALIKES = {
 
 
 class _Stretch(NamedTuple):
-    """A stretch of the file that is compared with the wanted text."""
+    """A part of the file that is compared with the wanted text."""
 
     start: int
     text: str
 
 
 def explain(text: str, old: str) -> tuple[str, str]:
-    """A message and a hint on why `old` (with LF line ends) does not occur in `text`."""
+    """A message and a hint that explain why `old` (with LF line ends) does not occur in `text`."""
     text = text.replace("\r\n", "\n")
     if not text.strip():
         what = "has only white space" if text else "is empty"
@@ -50,7 +50,7 @@ def explain(text: str, old: str) -> tuple[str, str]:
 
 
 def _unescaped(old: str) -> str:
-    """What a caller meant who escaped the text once too often."""
+    """The text without one level of escaping: callers sometimes escape it twice."""
     escapes = {"\\n": "\n", "\\t": "\t", "\\r": "", '\\"': '"', "\\'": "'", "\\\\": "\\"}
     return re.sub(r"\\[ntr\"'\\]", lambda match: escapes[match.group()], old)
 
@@ -66,7 +66,7 @@ def _with_entities(old: str) -> str:
 
 
 def _without_numbers(old: str) -> str:
-    """Lines as a pager or a tool shows them, without the number in front."""
+    """The text without line numbers, as pagers and tools put in front of lines."""
     return re.sub(r"(?m)^ *\d+(?:\t|: ?| ?\| ?|→)", "", old)
 
 
@@ -101,11 +101,11 @@ def _miswritten(text: str, old: str) -> tuple[str, str] | None:
     return None
 
 
-# Text that is there but for white space and look-alikes
+# Text that differs only in white space and look-alike characters
 
 
 def _alikes(old: str) -> list[tuple[str, str]]:
-    """Look-alikes and their plain forms, as far as they could decide whether `old` occurs."""
+    """Look-alikes and their plain forms, limited to those that can matter for `old`."""
     return [
         (alike, plain)
         for plain, alikes in _LOOK_ALIKES.items()
@@ -115,7 +115,7 @@ def _alikes(old: str) -> list[tuple[str, str]]:
 
 
 def _folded(piece: str, alikes: Sequence[tuple[str, str]]) -> str:
-    """Without white space, and with the plain form of every look-alike; character by character, so cut anywhere."""
+    """Remove white space and replace look-alikes. Works per character, so that a text can be folded in chunks."""
     if not piece.isascii():
         for alike, plain in alikes:
             piece = piece.replace(alike, plain)
@@ -133,7 +133,7 @@ def _but_for_blanks(text: str, old: str) -> tuple[str, str] | None:
     ends = list(accumulate(map(len, chunks)))
 
     def unfolded(position: int) -> int:
-        """Where the character stands that folds to the one at `position`."""
+        """The position in `text` of the character that folds to the one at `position`."""
         chunk = bisect_right(ends, position)
         left = position - (ends[chunk - 1] if chunk else 0)
         at = chunk * _CHUNK
@@ -155,7 +155,7 @@ def _but_for_blanks(text: str, old: str) -> tuple[str, str] | None:
 
 
 def _with_blanks_of(text: str, start: int, end: int, old: str) -> _Stretch:
-    """Blanks around a place belong to it as far as the wanted text begins or ends with blanks, too."""
+    """Extend a place by the blanks around it if the wanted text begins or ends with blanks."""
     lead, trail = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
     if lead:
         breaks = lead.count("\n")
@@ -171,7 +171,7 @@ def _with_blanks_of(text: str, start: int, end: int, old: str) -> _Stretch:
     return _Stretch(start, text[start:end])
 
 
-# Text that is not there: the most similar place
+# Text that does not occur: the most similar place
 
 
 class _Anchor(NamedTuple):
@@ -212,7 +212,7 @@ def _nearest(text: str, old: str, place: _Stretch) -> tuple[str, str]:
 
 
 def _anchors(text: str, old: str) -> Iterator[_Anchor]:
-    """The longest start and end of `old` that occur, then pieces of it, long ones first."""
+    """The longest prefix and suffix of `old` that occur, then pieces of it, long ones first."""
     until = thread_time() + _SEARCH_SECONDS
     head = _longest(len(old), lambda size: old[:size] in text, until)
     tail = _longest(len(old), lambda size: old[len(old) - size :] in text, until)
@@ -233,7 +233,7 @@ def _anchors(text: str, old: str) -> Iterator[_Anchor]:
 
 
 def _longest(limit: int, occurs: Callable[[int], bool], until: float = inf) -> int:
-    """The largest size for which `occurs`; whatever occurs, occurs in part, too."""
+    """The largest size for which `occurs` is true, by bisection: if a piece occurs, so do its parts."""
     low, high = 0, limit
     while low < high and thread_time() < until:
         middle = (low + high + 1) // 2
@@ -242,18 +242,18 @@ def _longest(limit: int, occurs: Callable[[int], bool], until: float = inf) -> i
 
 
 def _spread(old: str, size: int) -> list[int]:
-    """Some places in `old`, evenly spread, that do not begin with blanks."""
+    """Evenly spread offsets into `old` that do not point at blanks."""
     last = len(old) - size
     offsets = {round(i * last / 15) for i in range(16)} if last > 0 else {0} if last == 0 else set[int]()
-    found: set[int] = set()
+    starts: set[int] = set()
     for offset in offsets:
         blanks = re.compile(r"\s*").match(old, offset, max(last, offset))
-        found.add(blanks.end() if blanks else offset)
-    return sorted(found)
+        starts.add(blanks.end() if blanks else offset)
+    return sorted(starts)
 
 
 def _occurrences(text: str, piece: str, offset: int) -> Iterator[_Anchor]:
-    """The first few places of a piece; one that is everywhere says little about where the text belongs."""
+    """The first few occurrences of a piece; the more frequent a piece, the lower its weight."""
     positions: list[int] = []
     position = text.find(piece)
     while position >= 0 and len(positions) < 8:
@@ -264,7 +264,7 @@ def _occurrences(text: str, piece: str, offset: int) -> Iterator[_Anchor]:
 
 
 def _place(text: str, old: str, anchor: _Anchor) -> _Stretch:
-    """As many lines as the wanted text has, so placed that the anchor is in the same line of both."""
+    """As many lines as the wanted text has, aligned so that the anchor is on the same line in both."""
     lines_before = old.count("\n", 0, anchor.offset)
     first = text.rfind("\n", 0, anchor.position) + 1
     for _ in range(lines_before):
@@ -281,12 +281,12 @@ def _place(text: str, old: str, anchor: _Anchor) -> _Stretch:
 
 
 def _best_start(text: str, old: str, first: int, guess: int) -> int:
-    """The column at which most of the first line agrees: a few characters more or less shift the anchor's guess."""
+    """The start at which most of the first line agrees: inserted or missing characters shift the anchor's guess."""
     head = old.partition("\n")[0][:200]
     line_end = text.find("\n", first)
     line_end = line_end if line_end >= 0 else len(text)
     starts = range(max(first, guess - 32), min(line_end, guess + 33))
-    if guess == first and not head[:1].isspace():  # whole lines: an indentation may be missing
+    if guess == first and not head[:1].isspace():  # whole lines: the wanted text may lack the indentation
         indented = text[first:line_end]
         guess = first + len(indented) - len(indented.lstrip())
     best = max(starts, key=lambda at: (_common(head, text[at : at + len(head)]), -abs(at - guess)), default=guess)
@@ -294,12 +294,12 @@ def _best_start(text: str, old: str, first: int, guess: int) -> int:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+    """The length of the common prefix of two texts."""
     return _longest(min(len(one), len(other)), lambda size: one.startswith(other[:size]))
 
 
 def _likeness(old: str, found: str) -> float:
-    """0 to 1: by lines for a long text, by pairs of characters for a short one."""
+    """Similarity from 0 to 1: by lines for a long text, by pairs of characters for a short one."""
     if len(old) > 4000:
         pairs = list(zip(_stripped(old), _stripped(found), strict=False))
         equal = sum(len(one) + 1 for one, other in pairs if one == other)
@@ -317,11 +317,11 @@ def _pairs(text: str) -> Counter[str]:
     return Counter(map("".join, pairwise(dense)))
 
 
-# Showing the difference
+# Rendering the difference
 
 
 def _compare(text: str, old: str, place: _Stretch) -> str:
-    """The first difference in words, then the lines that differ, one above the other."""
+    """Describe the first difference, then show the lines that differ, one above the other."""
     at = _common(old, place.text)
     line = _line_of(text, place.start + at)
     column = place.start + at - text.rfind("\n", 0, place.start + at)
@@ -343,7 +343,7 @@ def _compare(text: str, old: str, place: _Stretch) -> str:
 
 
 def _difference(ours: str, theirs: str, at: int, at_end: bool) -> str:
-    """What stands on either side of the first difference."""
+    """Describe the first difference: what each side has at that position."""
     one, other = ours[at : at + 1], theirs[at : at + 1]
     if not (one + other).isascii():
         return f"old_text has {_named(one)}, the file {_named(other)}"
@@ -363,13 +363,13 @@ def _blank(character: str) -> bool:
 
 
 def _run(rest: str) -> str:
-    """Blanks up to the next character; a line break ends them."""
+    """The leading blanks, up to and including a line break."""
     found = re.match(r"[ \t\r]*\n?", rest)
     return found.group() if found else ""
 
 
 def _count(run: str, nothing: str) -> str:
-    """'4 spaces', 'a tab and a line break'."""
+    """Describe white space: '4 spaces', 'a tab and a line break'."""
     words: list[str] = []
     for match in re.finditer(r" +|\t+|\r+|\n", run):
         name = {" ": "space", "\t": "tab", "\r": "carriage return (CR)", "\n": "line break"}[match.group()[0]]
@@ -414,7 +414,7 @@ def _outer_blanks(line: str) -> tuple[str, str]:
 
 
 def _visible(line: str, blanks: bool) -> str:
-    """A line with its invisible characters shown; spaces at its ends too, where they matter."""
+    """A line with invisible characters made visible; with `blanks`, also spaces at its ends and runs of spaces."""
     lead, trail = _outer_blanks(line)
     middle = line[len(lead) : len(line) - len(trail)] if line.strip() else ""
     if blanks:
@@ -426,7 +426,7 @@ def _visible(line: str, blanks: bool) -> str:
 
 
 def _legend(rows: Sequence[str]) -> str:
-    """What the signs mean, for those that occur."""
+    """Explain the symbols that occur."""
     shown = "".join(row.partition(": ")[2] for row in rows)
     signs = {"→": "tab", "·": "space", "␍": "CR"}
     used = [f"{sign} {name}" for sign, name in signs.items() if sign in shown]

@@ -1,6 +1,6 @@
-"""A small project to try the server on; `make run` and `make smoke` serve it where no folder is named.
+"""A sample project for trying out the server; `make run` and `make smoke` serve it unless ROOT is given.
 
-python -P -m llmc_mcp.sample FOLDER
+python -P -m llmc_mcp.cli.sample FOLDER
 """
 
 import os
@@ -10,7 +10,7 @@ _FILES = {
     "README.md": """\
 # Shop
 
-A small project to try things on. Nothing here matters: change what you like, and take it back with `llmc undo`.
+A small project to try things on. Nothing here matters: change what you like, and revert it with `llmc undo`.
 
 Ask your agent, for example:
 
@@ -19,9 +19,9 @@ Ask your agent, for example:
 - Rename `total` to `amount_due` everywhere.
 - What did you change? Undo all of it.
 """,
-    "shop/__init__.py": '"""Carts and what they cost."""\n',
+    "shop/__init__.py": '"""Carts and their prices."""\n',
     "shop/cart.py": '''\
-"""A cart: what is in it, and what it costs in cents."""
+"""Carts: items and their prices in cents."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Item:
 
 
 def total(cart: list[Item], discount: int = 0) -> int:
-    """What a cart costs, less a discount in per cent; halves of a cent are the customer's."""
+    """The price of a cart, less a discount in per cent; fractions of a cent are rounded down."""
     full = sum(item.price * item.count for item in cart)
     return full * (100 - discount) // 100
 
@@ -70,7 +70,7 @@ def test_a_receipt_ends_with_the_sum() -> None:
 
 
 def make(folder: str) -> bool:
-    """Put the project into a folder that is not there yet or empty; False, and nothing done, for any other."""
+    """Create the project in a new or empty folder. Return False and change nothing if the folder has entries."""
     os.makedirs(folder, exist_ok=True)
     if os.listdir(folder):
         return False
@@ -84,4 +84,4 @@ def make(folder: str) -> bool:
 
 if __name__ == "__main__":
     if make(sys.argv[1]):
-        print(f"made {sys.argv[1]}, a small project to try things on", file=sys.stderr)
+        print(f"created {sys.argv[1]}, a small project to try things on", file=sys.stderr)

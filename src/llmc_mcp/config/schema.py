@@ -1,10 +1,10 @@
-"""Every setting, typed, with its default, its meaning and who may change it; one tree for the whole server.
+"""All settings: type, default, description, and who may change them.
 
-To add a setting, add a field: `key` says in one line what it does and what a configuration file that came with
-somebody's repository may do to it. Loading, `llmc config show` and DOCS/configuration.md follow by themselves.
+To add a setting, add a field. `key` describes it in one line and states how an untrusted configuration file, one that
+came with a repository, may change it. Loading, `llmc config show` and DOCS/configuration.md need no further change.
 """
 
-from __future__ import annotations  # what stands beside a key is evaluated when first asked for, not at every start
+from __future__ import annotations  # the annotations are evaluated on first use, not at every start
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -15,7 +15,7 @@ import msgspec
 from ..policy import PROTECTED_NAMES
 from ..store.data_dir import data_directory as data_directory
 
-# What a workspace's own file, which nobody vouched for, may do to a setting. It may only tighten.
+# How an untrusted file, the workspace's own, may change a setting: it may only tighten.
 Rule = Literal["free", "smaller", "off", "on", "fewer", "more", "beneath", "stricter", "operator"]
 RULES: dict[Rule, str] = {
     "free": "set it",
@@ -35,25 +35,25 @@ Names = tuple[str, ...]
 def key(
     doc: str, rule: Rule, *, ge: float | None = None, le: float | None = None, secret: bool = False
 ) -> msgspec.Meta:
-    """What stands beside a setting's type; a `secret` value may hold a password and is never shown whole."""
+    """The metadata of a setting; a `secret` value may contain a password and is never shown in full."""
     return msgspec.Meta(ge=ge, le=le, description=doc, extra={"rule": rule, "secret": secret})
 
 
 def amount(doc: str, rule: Rule = "smaller") -> msgspec.Meta:
-    """A number above zero, and small enough for any clock or buffer."""
+    """The metadata of a positive number, small enough for any clock or buffer."""
     return msgspec.Meta(gt=0, le=1 << 53, description=doc, extra={"rule": rule})
 
 
 def one_of(doc: str, rule: Rule, *choices: str) -> msgspec.Meta:
-    """One of a few words; for the rule `stricter` they are written strictest first."""
+    """The metadata of a choice between words; for the rule `stricter`, list the strictest first."""
     return msgspec.Meta(description=doc, extra={"rule": rule, "choices": choices})
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True):
-    """A table of the configuration; the first line of its docstring is its name."""
+    """A table of the configuration; its docstring is its header in TOML."""
 
 
-# The sandbox is the boundary, not this list: it keeps an agent to the tools of a developer's day.
+# Everyday developer tools. The sandbox is the security boundary, not this list.
 DEVELOPERS_DAY: Names = (
     *("bash", "sh", "dash", "zsh"),
     *("awk", "gawk", "mawk", "grep", "egrep", "fgrep", "rg", "find", "fd", "sed", "jq", "xargs", "tree", "which"),
@@ -74,31 +74,31 @@ class Server(Section):
     """[mcp.server]"""
 
     transport: Annotated[str, one_of("how clients reach the server", "operator", "stdio", "http")] = "stdio"
-    host: Annotated[str, key("address that HTTP listens on", "operator")] = "127.0.0.1"
-    port: Annotated[int, key("port that HTTP listens on", "operator", ge=0, le=65535)] = 8080
-    allowed_hosts: Annotated[Names, key("more names that clients may call the server by", "operator")] = ()
-    allowed_origins: Annotated[Names, key("web pages that may use the server, as scheme://host", "operator")] = ()
-    tls_enabled: Annotated[bool, key("refused when true: let a reverse proxy do TLS", "operator")] = False
+    host: Annotated[str, key("address to listen on for HTTP", "operator")] = "127.0.0.1"
+    port: Annotated[int, key("port to listen on for HTTP; 0: any free port", "operator", ge=0, le=65535)] = 8080
+    allowed_hosts: Annotated[Names, key("additional names accepted in the Host header", "operator")] = ()
+    allowed_origins: Annotated[Names, key("origins of allowed web pages, as scheme://host", "operator")] = ()
+    tls_enabled: Annotated[bool, key("must be false: terminate TLS in a reverse proxy", "operator")] = False
     result_format: Annotated[
-        str, one_of("how replies look; auto: json in classic mode, else lean text", "free", "auto", "json", "lean")
+        str, one_of("format of replies; auto: json in classic mode, else lean text", "free", "auto", "json", "lean")
     ] = "auto"
 
 
 class Auth(Section):
     """[mcp.auth]"""
 
-    mode: Annotated[str, one_of("how HTTP clients prove who they are", "operator", "token")] = "token"
+    mode: Annotated[str, one_of("how HTTP clients authenticate", "operator", "token")] = "token"
     header: Annotated[str, key("request header that carries the token", "operator")] = "X-LLMC-Token"
-    token_env: Annotated[str, key("environment variable that holds the token", "operator")] = "LLMC_MCP_TOKEN"  # noqa: S105 - a variable, no token
+    token_env: Annotated[str, key("environment variable that holds the token", "operator")] = "LLMC_MCP_TOKEN"  # noqa: S105 - the name of a variable, not a token
     allow_unauthenticated: Annotated[bool, key("serve HTTP without a token", "off")] = False
 
 
 class Tools(Section):
     """[mcp.tools]"""
 
-    allowed_roots: Annotated[Names, key("folders the tools may reach; none: the working directory", "beneath")] = ()
-    read_timeout: Annotated[float, amount("seconds for one call of a file or search tool")] = 10.0
-    exec_timeout: Annotated[float, amount("seconds for one run_cmd")] = 30.0
+    allowed_roots: Annotated[Names, key("folders the tools may access; empty: the working directory", "beneath")] = ()
+    read_timeout: Annotated[float, amount("time limit of a call of a file or search tool, in seconds")] = 10.0
+    exec_timeout: Annotated[float, amount("time limit of run_cmd, in seconds")] = 30.0
     idle_timeout: Annotated[float, amount("seconds before an idle HTTP connection is closed")] = 60.0
     enable_run_cmd: Annotated[bool, key("offer run_cmd", "off")] = True
     run_cmd_allowlist: Annotated[Names, key("binaries that commands may start", "fewer")] = DEVELOPERS_DAY
@@ -115,7 +115,7 @@ class SandboxSection(Section):
     level: Annotated[
         str,
         one_of(
-            "how commands are confined; auto: the strongest that works here",
+            "how commands are confined; auto: the strongest level that works on this machine",
             "stricter",
             "read_only",
             "workspace",
@@ -128,128 +128,128 @@ class SandboxSection(Section):
     extra_write: Annotated[Names, key("paths outside the roots that commands may write", "fewer")] = ()
     deny_read: Annotated[Names, key("paths that neither commands nor file tools may read", "more")] = ()
     run_as: Annotated[str, key("user that commands run as when the server is root", "operator")] = ""
-    max_processes: Annotated[int, amount("processes that commands may run together")] = 1_024
-    max_memory_mb: Annotated[int, amount("private memory of one process of a command, in MB")] = 8_192
-    max_file_mb: Annotated[int, amount("size of one file that a command writes, in MB")] = 4_096
+    max_processes: Annotated[int, amount("maximum number of processes of all commands together")] = 1_024
+    max_memory_mb: Annotated[int, amount("maximum private memory of one process of a command, in MB")] = 8_192
+    max_file_mb: Annotated[int, amount("maximum size of a file that a command writes, in MB")] = 4_096
     max_tmp_mb: Annotated[int, amount("size of a command's private /tmp, in MB")] = 1_024
 
 
 class Policy(Section):
     """[mcp.policy]"""
 
-    secret_names: Annotated[Names, key("files that no file or search tool reads", "more")] = (
+    secret_names: Annotated[Names, key("files that file and search tools refuse to read", "more")] = (
         *(".env", ".env.*", "*.pem", "id_*", ".netrc", ".pgpass", ".git-credentials"),
         *(".aws/credentials", ".ssh/*", ".kube/config", ".docker/config.json"),
     )
-    secret_exceptions: Annotated[Names, key("files that secret_names does not mean", "fewer")] = (
+    secret_exceptions: Annotated[Names, key("exceptions to secret_names", "fewer")] = (
         *("*.pub", ".env.example", ".env.sample", ".env.template", ".env.dist"),
         *("id_*.py", "id_*.js", "id_*.ts", "id_*.tsx", "id_*.go", "id_*.rs", "id_*.java", "id_*.c", "id_*.h"),
         *("id_*.cpp", "id_*.rb", "id_*.php", "id_*.sql", "id_*.md", "id_*.html", "id_*.css", "id_*.json"),
         *(".ssh/known_hosts", ".ssh/config"),
     )
     protected_names: Annotated[
-        Names, key("files that no file tool writes, and whose change by a command is reported", "more")
+        Names, key("files that file tools refuse to write; commands that change one are reported", "more")
     ] = PROTECTED_NAMES
     hard_links: Annotated[
-        str, one_of("files with several names that another user owns", "stricter", "refuse_foreign", "allow")
+        str, one_of("hard links to files that another user owns", "stricter", "refuse_foreign", "allow")
     ] = "refuse_foreign"
-    cross_mounts: Annotated[bool, key("follow mount points below a root", "off")] = True
+    cross_mounts: Annotated[bool, key("access file systems mounted below a root", "off")] = True
 
 
 class Hybrid(Section):
     """[mcp.hybrid]"""
 
-    promoted_tools: Annotated[Names, key("tools that hybrid mode lists beside read_file and list_dir", "free")] = (
+    promoted_tools: Annotated[Names, key("tools that hybrid mode lists besides read_file and list_dir", "free")] = (
         "linux_fs_write",
         "linux_fs_edit",
         "run_cmd",
     )
     include_execute_code: Annotated[bool, key("list execute_code in hybrid mode", "off")] = True
-    bootstrap_budget_warning: Annotated[int, amount("characters of tools/list that bring a warning", "free")] = 15_000
+    bootstrap_budget_warning: Annotated[int, amount("characters of tools/list that cause a warning", "free")] = 15_000
 
 
 class CodeExecution(Section):
     """[mcp.code_execution]"""
 
-    enabled: Annotated[bool, key("a file without a mode means code_execution mode, not classic", "off")] = False
+    enabled: Annotated[bool, key("if a file sets no mode: code_execution instead of classic", "off")] = False
     engine: Annotated[
-        str, one_of("what runs the code: Monty, or CPython in the sandbox", "stricter", "monty", "python")
+        str, one_of("interpreter that runs the code: Monty, or CPython in the sandbox", "stricter", "monty", "python")
     ] = "monty"
-    timeout: Annotated[float, amount("seconds for one execute_code")] = 30.0
-    max_memory_mb: Annotated[int, amount("memory of one execute_code, in MB")] = 256
-    max_output_bytes: Annotated[int, amount("bytes of what one execute_code prints that are kept")] = 1 << 20
+    timeout: Annotated[float, amount("time limit of execute_code, in seconds")] = 30.0
+    max_memory_mb: Annotated[int, amount("memory limit of execute_code, in MB")] = 256
+    max_output_bytes: Annotated[int, amount("maximum output of execute_code that is kept, in bytes")] = 1 << 20
 
 
 class RagSection(Section):
     """[mcp.rag]"""
 
     jit_context_enabled: Annotated[bool, key("index and search code", "off")] = True
-    default_scope: Annotated[str, one_of("what a search covers", "free", "repo", "docs", "both")] = "repo"
-    top_k: Annotated[int, amount("snippets of one search")] = 3
-    token_budget: Annotated[int, amount("tokens of one search")] = 600
-    max_k: Annotated[int, amount("most snippets that a call may ask for")] = 20
-    max_token_budget: Annotated[int, amount("most tokens that a call may ask for")] = 4_000
-    max_file_bytes: Annotated[int, amount("size of a file up to which it is indexed")] = 1 << 20
-    max_files: Annotated[int, amount("most files of a root that are indexed")] = 200_000
-    embedding: Annotated[str, key("embedding model; auto, none, or a name", "operator")] = "auto"
+    default_scope: Annotated[str, one_of("default scope of a search", "free", "repo", "docs", "both")] = "repo"
+    top_k: Annotated[int, amount("snippets that a search returns by default")] = 3
+    token_budget: Annotated[int, amount("tokens that a search returns by default")] = 600
+    max_k: Annotated[int, amount("maximum number of snippets that a call may request")] = 20
+    max_token_budget: Annotated[int, amount("maximum number of tokens that a call may request")] = 4_000
+    max_file_bytes: Annotated[int, amount("largest file that is indexed, in bytes")] = 1 << 20
+    max_files: Annotated[int, amount("maximum number of files indexed per root")] = 200_000
+    embedding: Annotated[str, key("embedding model: auto, none, or a name", "operator")] = "auto"
 
 
 class Limits(Section):
     """[mcp.limits]"""
 
-    max_reply_bytes: Annotated[int, amount("bytes of one reply")] = 10_000
-    max_reply_bytes_cap: Annotated[int, amount("most bytes of a reply that a call may ask for")] = 200_000
-    max_line_bytes: Annotated[int, amount("bytes of one line before it is cut")] = 4_000
-    max_slice_bytes: Annotated[int, amount("bytes that one read of a file holds in memory")] = 1 << 20
-    count_lines_max_bytes: Annotated[int, amount("size of a file up to which its lines are counted")] = 256 << 20
-    hash_max_bytes: Annotated[int, amount("size of a file up to which its sha256 is computed")] = 16 << 20
-    max_image_bytes: Annotated[int, amount("size of an image up to which it is sent")] = 1 << 20
-    max_request_bytes: Annotated[int, amount("bytes of one request")] = 16 << 20
-    max_header_bytes: Annotated[int, amount("bytes of an HTTP request's headers")] = 16_384
-    receive_timeout: Annotated[float, amount("seconds for an HTTP client to send its headers, or its body")] = 15.0
-    drain_timeout: Annotated[float, amount("seconds for HTTP calls under way when the server is told to stop")] = 20.0
-    max_connections: Annotated[int, amount("HTTP connections at the same time")] = 4_096
-    max_tree_entries: Annotated[int, amount("entries of a tree that a reply shows at most")] = 500
-    max_list_entries: Annotated[int, amount("entries that one listing looks at")] = 2_000
-    list_count_cap: Annotated[int, amount("entries up to which a listing looks")] = 100_000
-    search_count_cap: Annotated[int, amount("hits up to which a search counts")] = 10_000
-    # Every server of a user shares the store: a repository's file must not empty it.
-    handle_max_bytes: Annotated[int, amount("size of a file up to which a handle keeps a copy")] = 2 << 20
-    handles_max_total_bytes: Annotated[int, amount("bytes of all handles together", "operator")] = 512 << 20
+    max_reply_bytes: Annotated[int, amount("maximum size of a reply, in bytes")] = 10_000
+    max_reply_bytes_cap: Annotated[int, amount("maximum reply size that a call may request, in bytes")] = 200_000
+    max_line_bytes: Annotated[int, amount("length at which a line is cut, in bytes")] = 4_000
+    max_slice_bytes: Annotated[int, amount("maximum part of a file that one read holds in memory, in bytes")] = 1 << 20
+    count_lines_max_bytes: Annotated[int, amount("largest file whose lines are counted, in bytes")] = 256 << 20
+    hash_max_bytes: Annotated[int, amount("largest file whose sha256 is computed, in bytes")] = 16 << 20
+    max_image_bytes: Annotated[int, amount("largest image that is sent, in bytes")] = 1 << 20
+    max_request_bytes: Annotated[int, amount("maximum size of a request, in bytes")] = 16 << 20
+    max_header_bytes: Annotated[int, amount("maximum size of the headers of an HTTP request, in bytes")] = 16_384
+    receive_timeout: Annotated[float, amount("seconds to receive an HTTP request's headers, or its body")] = 15.0
+    drain_timeout: Annotated[float, amount("seconds for running HTTP calls to finish when the server stops")] = 20.0
+    max_connections: Annotated[int, amount("maximum number of concurrent HTTP connections")] = 4_096
+    max_tree_entries: Annotated[int, amount("maximum number of entries that linux_fs_list shows")] = 500
+    max_list_entries: Annotated[int, amount("maximum number of entries that list_dir shows")] = 2_000
+    list_count_cap: Annotated[int, amount("maximum number of entries that a listing visits")] = 100_000
+    search_count_cap: Annotated[int, amount("number of hits at which a search stops counting")] = 10_000
+    # All servers of a user share the store: a repository's file must not be able to empty it.
+    handle_max_bytes: Annotated[int, amount("largest file that a handle keeps a copy of, in bytes")] = 2 << 20
+    handles_max_total_bytes: Annotated[int, amount("maximum total size of handles, in bytes", "operator")] = 512 << 20
     handle_ttl_hours: Annotated[float, amount("hours before a handle expires", "operator")] = 24.0
-    journal_max_bytes: Annotated[int, amount("bytes of a file that one change may replace with undo")] = 64 << 20
-    journal_max_total_bytes: Annotated[int, amount("bytes that the journal keeps for undo", "operator")] = 1 << 30
-    trash_max_total_bytes: Annotated[int, amount("bytes that the trash keeps", "operator")] = 4 << 30
-    lease_ttl_sec: Annotated[float, amount("seconds before a change under way may be taken over", "operator")] = 30.0
-    spool_max_bytes: Annotated[int, amount("bytes of one command's output that a handle keeps")] = 64 << 20
-    code_max_calls: Annotated[int, amount("tool calls that one execute_code may make")] = 1_000
-    code_result_bytes: Annotated[int, amount("bytes of one tool's result inside execute_code")] = 1 << 20
-    edit_max_bytes: Annotated[int, amount("size of a file up to which it is edited or patched")] = 2 << 20
-    lease_wait_sec: Annotated[float, amount("seconds that a change waits for another of the same file")] = 5.0
-    workers: Annotated[int, amount("calls that run at the same time")] = 8
-    max_queued_calls: Annotated[int, amount("calls under way before more are refused")] = 1_000
-    rate_limit_rps: Annotated[float, amount("HTTP calls a second and token")] = 10.0
-    rate_limit_burst: Annotated[int, amount("HTTP calls at once before the rate limit bites")] = 20
-    concurrency_per_token: Annotated[int, amount("HTTP calls under way per token")] = 8
+    journal_max_bytes: Annotated[int, amount("largest file that a change may replace with undo, in bytes")] = 64 << 20
+    journal_max_total_bytes: Annotated[int, amount("maximum size of the undo journal, in bytes", "operator")] = 1 << 30
+    trash_max_total_bytes: Annotated[int, amount("maximum size of the trash, in bytes", "operator")] = 4 << 30
+    lease_ttl_sec: Annotated[float, amount("seconds before the lease of a change expires", "operator")] = 30.0
+    spool_max_bytes: Annotated[int, amount("maximum output of a command that a handle keeps, in bytes")] = 64 << 20
+    code_max_calls: Annotated[int, amount("maximum number of tool calls of one execute_code")] = 1_000
+    code_result_bytes: Annotated[int, amount("maximum size of a tool's result inside execute_code, in bytes")] = 1 << 20
+    edit_max_bytes: Annotated[int, amount("largest file that is edited or patched, in bytes")] = 2 << 20
+    lease_wait_sec: Annotated[float, amount("seconds that a change waits for another change of the same file")] = 5.0
+    workers: Annotated[int, amount("maximum number of calls that run concurrently")] = 8
+    max_queued_calls: Annotated[int, amount("maximum number of running and queued calls")] = 1_000
+    rate_limit_rps: Annotated[float, amount("HTTP calls per second and token")] = 10.0
+    rate_limit_burst: Annotated[int, amount("HTTP calls that a token may make in one burst")] = 20
+    concurrency_per_token: Annotated[int, amount("maximum number of concurrent HTTP calls per token")] = 8
 
 
 class Observability(Section):
     """[mcp.observability]"""
 
-    enabled: Annotated[bool, key("write a log to stderr, and keep statistics and audits of calls", "on")] = True
-    log_format: Annotated[str, one_of("how a log line looks", "free", "json", "text")] = "json"
-    log_level: Annotated[str, one_of("the least that is logged", "free", "debug", "info", "warning", "error")] = "info"
-    include_correlation_id: Annotated[bool, key("correlation ids in the log", "on")] = True
+    enabled: Annotated[bool, key("log to stderr, and record statistics and audits of calls", "on")] = True
+    log_format: Annotated[str, one_of("format of a log line", "free", "json", "text")] = "json"
+    log_level: Annotated[str, one_of("minimum log level", "free", "debug", "info", "warning", "error")] = "info"
+    include_correlation_id: Annotated[bool, key("include correlation ids in the log", "on")] = True
     metrics_enabled: Annotated[bool, key("collect metrics", "free")] = True
     metrics_prometheus_enabled: Annotated[bool, key("serve metrics over HTTP", "off")] = True
-    metrics_path: Annotated[str, key("where metrics are served", "operator")] = "/metrics"
+    metrics_path: Annotated[str, key("path at which metrics are served", "operator")] = "/metrics"
     csv_token_audit_enabled: Annotated[bool, key("write a row per call to csv_path", "operator")] = False
     csv_path: Annotated[
-        str, key("file for the token audit; a relative one starts at the data directory", "operator")
+        str, key("file for the token audit; a relative path starts at the data directory", "operator")
     ] = "./artifacts/token_audit.csv"
-    audit_enabled: Annotated[bool, key("write every call that may change something to the audit", "on")] = True
-    retention_days: Annotated[int, key("days that records are kept; 0: for ever", "operator", ge=0)] = 0
-    otel_enabled: Annotated[bool, key("send a span per call by OpenTelemetry, where the extra is there", "off")] = True
+    audit_enabled: Annotated[bool, key("record every call that may change something in the audit log", "on")] = True
+    retention_days: Annotated[int, key("days that records are kept; 0: forever", "operator", ge=0)] = 0
+    otel_enabled: Annotated[bool, key("send an OpenTelemetry span per call, if the extra is installed", "off")] = True
 
 
 class SessionDefaults(Section):
@@ -263,18 +263,18 @@ class SessionDefaults(Section):
 class Te(Section):
     """[mcp.te]"""
 
-    enabled: Annotated[bool, key("enrich what te and te_run show; false: they run commands as they are", "off")] = True
-    script_path: Annotated[str, key("no longer has a meaning: te is part of this package", "operator")] = ""
-    json_mode: Annotated[bool, key("te_run answers as JSON; false: as the text that te prints", "free")] = True
-    timeout: Annotated[float, amount("seconds for one te_run")] = 30.0
+    enabled: Annotated[bool, key("condense the output of te and te_run; false: leave it as it is", "off")] = True
+    script_path: Annotated[str, key("no effect: te is part of this package", "operator")] = ""
+    json_mode: Annotated[bool, key("te_run returns JSON; false: the text that te prints", "free")] = True
+    timeout: Annotated[float, amount("time limit of te_run, in seconds")] = 30.0
     passthrough_on_failure: Annotated[
-        bool, key("output that cannot be enriched is given as it is; false: that is an error", "off")
+        bool, key("pass output that cannot be condensed through unchanged; false: report an error", "off")
     ] = True
     budgets: Annotated[
-        dict[str, int], key("tokens a session may read, by budget profile or agent: name = tokens", "operator")
+        dict[str, int], key("tokens a session may read, by budget profile or agent, as name = tokens", "operator")
     ] = msgspec.field(default_factory=dict[str, int])
-    default_budget: Annotated[int, amount("tokens a session of an agent that budgets does not name may read")] = 50_000
-    reply_tokens: Annotated[int, amount("most tokens that te shows of one command")] = 2_500
+    default_budget: Annotated[int, amount("tokens a session may read if budgets does not name its agent")] = 50_000
+    reply_tokens: Annotated[int, amount("maximum number of tokens that te shows of one command")] = 2_500
 
 
 class ResourcesSection(Section):
@@ -289,13 +289,13 @@ class ResourcesSection(Section):
 class StoreSettings(Section):
     """[mcp.store]"""
 
-    url: Annotated[str, key("where state is kept; sqlite: in the data directory", "operator", secret=True)] = "sqlite"
+    url: Annotated[str, key("where state is stored; sqlite: in the data directory", "operator", secret=True)] = "sqlite"
 
 
 class Docker(Section):
     """[mcp.docker]"""
 
-    data_volume: Annotated[str, key("no longer has a meaning: LLMC_DATA_DIR names the folder", "operator")] = ""
+    data_volume: Annotated[str, key("no effect: LLMC_DATA_DIR names the folder", "operator")] = ""
     persist_telemetry: Annotated[bool, key("keep telemetry in the data directory", "operator")] = True
     persist_token_audit: Annotated[bool, key("keep the token audit in the data directory", "operator")] = True
 
@@ -303,17 +303,17 @@ class Docker(Section):
 class Roots(Section):
     """[mcp.linux_ops.roots]"""
 
-    allowed_roots: Annotated[Names, key("as mcp.tools.allowed_roots, and before it", "beneath")] = ()
+    allowed_roots: Annotated[Names, key("like mcp.tools.allowed_roots, and takes precedence over it", "beneath")] = ()
     enforce_roots: Annotated[bool, key("false: the root is /", "on")] = True
 
 
 class Commands(Section):
     """[mcp.linux_ops.commands]"""
 
-    allowed_binaries: Annotated[Names, key("more binaries that commands may start", "fewer")] = ()
-    unsafe_binaries: Annotated[Names, key("binaries that are refused unless allow_unsafe", "more")] = ()
-    allow_unsafe: Annotated[bool, key("allow unsafe_binaries too", "off")] = False
-    allowed_env: Annotated[Names, key("variables that an interactive process may be given", "fewer")] = (
+    allowed_binaries: Annotated[Names, key("additional binaries that commands may start", "fewer")] = ()
+    unsafe_binaries: Annotated[Names, key("binaries that are refused unless allow_unsafe is true", "more")] = ()
+    allow_unsafe: Annotated[bool, key("allow unsafe_binaries", "off")] = False
+    allowed_env: Annotated[Names, key("environment variables that may be set for an interactive process", "fewer")] = (
         *("TERM", "LANG", "LC_ALL", "TZ", "COLUMNS", "LINES", "PS1", "NO_COLOR", "FORCE_COLOR", "CI", "DEBUG"),
         *("LOG_LEVEL", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONASYNCIODEBUG"),
         *("DJANGO_SETTINGS_MODULE", "FLASK_APP", "NODE_ENV", "RUST_BACKTRACE", "RUST_LOG", "GOFLAGS", "PORT"),
@@ -323,10 +323,10 @@ class Commands(Section):
 class ProcessLimits(Section):
     """[mcp.linux_ops.process_limits]"""
 
-    max_procs_per_session: Annotated[int, amount("interactive processes of one session")] = 4
-    max_procs_total: Annotated[int, amount("interactive processes together")] = 32
-    default_timeout_sec: Annotated[float, amount("seconds for a call of a tool that has no setting of its own")] = 60.0
-    max_timeout_sec: Annotated[float, amount("seconds that no call may exceed")] = 600.0
+    max_procs_per_session: Annotated[int, amount("maximum number of interactive processes per session")] = 4
+    max_procs_total: Annotated[int, amount("maximum number of interactive processes of all sessions")] = 32
+    default_timeout_sec: Annotated[float, amount("time limit of tools without their own setting, in seconds")] = 60.0
+    max_timeout_sec: Annotated[float, amount("longest time limit of any call, in seconds")] = 600.0
     idle_reap_sec: Annotated[float, amount("seconds before an idle interactive process is ended")] = 1_800.0
     allow_kill_other_users: Annotated[bool, key("list and signal processes of other users", "off")] = False
     list_all_users: Annotated[bool, key("list processes of other users", "off")] = False
@@ -339,7 +339,7 @@ class Features(Section):
     proc_enabled: Annotated[bool, key("command and process tools", "off")] = True
     repl_enabled: Annotated[bool, key("interactive processes", "off")] = True
     system_enabled: Annotated[bool, key("system tools", "off")] = True
-    logs_enabled: Annotated[bool, key("the system log tool", "off")] = False
+    logs_enabled: Annotated[bool, key("system log tool", "off")] = False
 
 
 class LinuxOps(Section):
@@ -355,7 +355,7 @@ class Config(Section):
     """[mcp]"""
 
     enabled: Annotated[bool, key("false: the server refuses to start", "off")] = True
-    config_version: Annotated[str, one_of("the version of this layout", "free", "v0")] = "v0"
+    config_version: Annotated[str, one_of("version of the configuration format", "free", "v0")] = "v0"
     mode: Annotated[
         str,
         one_of(
@@ -380,13 +380,13 @@ class Config(Section):
     linux_ops: LinuxOps = msgspec.field(default_factory=LinuxOps)
 
     def lean_replies(self) -> bool:
-        """Whether replies are lean text (a line of meta, then the raw body) rather than JSON."""
+        """Whether replies are lean text (a line of metadata, then the raw body) rather than JSON."""
         if self.server.result_format == "auto":
             return self.mode != "classic"
         return self.server.result_format == "lean"
 
     def configured_roots(self) -> tuple[Names, str]:
-        """The roots as they are written, none when they are not, and the key that decided."""
+        """The roots as configured, possibly none, and the key that they come from."""
         roots = self.linux_ops.roots
         if not roots.enforce_roots:
             return ("/",), "linux_ops.roots.enforce_roots"
@@ -401,17 +401,17 @@ class Config(Section):
         return allowed if commands.allow_unsafe else allowed - frozenset(commands.unsafe_binaries)
 
     def capped_seconds(self, seconds: float) -> float:
-        """A time limit, no longer than any call may take."""
+        """A time limit, capped at max_timeout_sec."""
         return min(seconds, self.linux_ops.process_limits.max_timeout_sec)
 
 
 # --- accepted, not in force in this version ------------------------------------------------------------------------
-# A section or a key, and why setting it changes nothing. Whoever writes the code that reads one deletes its line.
+# Sections and keys that have no effect, and why. Remove an entry when code starts to read the key.
 NOT_IN_FORCE = {
-    "store.url": "state is kept in SQLite, in the data directory; there is no other store yet",
+    "store.url": "state is stored in SQLite in the data directory; there is no other store yet",
     "te.script_path": "te is part of this package; remove the key",
     "docker.data_volume": "the environment variable LLMC_DATA_DIR names the data directory; remove the key",
-    "docker": "what is kept is kept in the data directory, which is the volume to mount",
+    "docker": "all state is stored in the data directory, which is the volume to mount",
 }
 
 
@@ -419,7 +419,7 @@ NOT_IN_FORCE = {
 
 
 class SettingKey(NamedTuple):
-    """One setting: its dotted name below [mcp], and everything declared beside it."""
+    """One setting: its dotted name below [mcp], and its declaration."""
 
     name: str
     type: Any
@@ -431,32 +431,32 @@ class SettingKey(NamedTuple):
 
     @property
     def bare_type(self) -> Any:
-        """The type without what is declared beside it."""
+        """The type without its metadata."""
         return get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
 
     @property
     def not_in_force(self) -> str:
-        """Why setting it changes nothing; empty when it is in force."""
+        """Why the setting has no effect; empty if it has one."""
         return NOT_IN_FORCE.get(self.name) or NOT_IN_FORCE.get(self.name.partition(".")[0], "")
 
     def visible(self, value: object) -> object:
-        """A value without what may be a password."""
+        """A value with a possible password masked."""
         if not self.secret or "@" not in str(value):
             return value
         before, _, after = str(value).rpartition("@")
         return f"{before.partition('://')[0]}://***@{after}"
 
     def shown(self, value: object) -> str:
-        """A value as a person may see it, written like TOML."""
+        """A value for display, in TOML syntax, without secrets."""
         try:
             return msgspec.json.encode(self.visible(value)).decode()
-        except OverflowError:  # JSON has no numbers of that size
+        except OverflowError:  # an integer too large to encode
             return str(value)
 
 
 @cache
 def sections() -> Mapping[str, Section]:
-    """The sections by name, each with its defaults; the top one's name is empty."""
+    """The sections by name, each with its defaults; the name of the top level is empty."""
     return dict(_sections_below("", Config()))
 
 
@@ -474,7 +474,7 @@ def _annotations(section: type[Section]) -> Mapping[str, Any]:
 
 
 def find_key(name: str) -> SettingKey | None:
-    """A setting by its dotted name; one section's types are evaluated, not all."""
+    """A setting by its dotted name. Evaluates the annotations of one section only."""
     prefix, _, field = name.rpartition(".")
     section = sections().get(prefix)
     if section is None or name in sections() or field not in section.__struct_fields__:
@@ -487,7 +487,7 @@ def find_key(name: str) -> SettingKey | None:
         annotation,
         getattr(section, field),
         meta.description or "",
-        declared.get("rule", "operator"),  # what says nothing about itself is the operator's alone
+        declared.get("rule", "operator"),  # without a rule, only the operator may set it
         declared.get("secret", False),
         declared.get("choices", ()),
     )
@@ -497,7 +497,7 @@ def find_key(name: str) -> SettingKey | None:
 def keys() -> Mapping[str, SettingKey]:
     """Every setting by name."""
     names = (f"{at}.{field}".lstrip(".") for at, section in sections().items() for field in section.__struct_fields__)
-    return {name: found for name in names if (found := find_key(name)) is not None}
+    return {name: setting for name in names if (setting := find_key(name)) is not None}
 
 
 def get_key(config: Config, name: str) -> Any:
@@ -509,6 +509,6 @@ def get_key(config: Config, name: str) -> Any:
 
 
 def put_key(config: Config, name: str, value: object) -> None:
-    """Set a setting by its dotted name; the value has its type already."""
+    """Set a setting by its dotted name; the value must already have the right type."""
     section, _, field = name.rpartition(".")
     setattr(get_key(config, section) if section else config, field, value)

@@ -38,11 +38,10 @@ def share_of(session_budget: int, used: int, most: int) -> tuple[int, int]:
 
 
 class CondensedOutput(NamedTuple):
-    """The condensed output, and the size of the original."""
+    """The condensed output, the handle of the original, and its size in tokens."""
 
     shown: ShownOutput
     handle: str | None
-    raw_bytes: int
     raw_tokens: int
 
     def body(self) -> bytes:
@@ -130,7 +129,7 @@ class Envelope:
         if self._unseen:
             crumb = f"{self._unseen:,} lines after the first {_LOOKED_AT >> 20} MB were not looked at"
             shown = shown._replace(cut=True, crumbs=(*shown.crumbs, crumb))
-        return CondensedOutput(shown, self.keep() if shown.cut else self.drop(), self._total, raw)
+        return CondensedOutput(shown, self.keep() if shown.cut else self.drop(), raw)
 
     def keep(self) -> str | None:
         """Store the whole output; returns its handle."""

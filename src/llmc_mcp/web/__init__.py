@@ -1,5 +1,5 @@
-"""HTTP: Streamable HTTP MCP, REST, metrics and pages on one port.
+"""The HTTP server: MCP over Streamable HTTP, REST, metrics and HTML pages on one port.
 
-`serve` runs uvicorn, `wire` limits connections, `guard` checks host, origin, token and body, `auth` knows tokens and
-scopes, `app` holds the REST routes, `mcp` the SDK's transport, `threads` runs calls off the event loop.
+`serve` runs uvicorn, `wire` limits connections, `guard` checks host, origin, token and body, `auth` manages tokens and
+scopes, `app` defines the REST routes, `mcp` wraps the SDK's transport, `threads` runs calls outside the event loop.
 """

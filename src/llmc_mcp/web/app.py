@@ -1,4 +1,4 @@
-"""The REST surface: each tool's own object as JSON, one envelope for all errors."""
+"""The REST API: tools return their result objects as JSON, all errors have one format."""
 
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -29,13 +29,13 @@ API_VERSION = "v0"
 _MCP = "/mcp"
 _DEFAULT_SESSION = "http"
 _SESSION_KEY = "session.key"
-_SEARCHED = 2_000  # characters of a message that become a query; longer queries are refused
+_SEARCHED = 2_000  # characters of a message used as the query; longer queries are refused
 
 SessionId = Annotated[str, Field(max_length=128, description="the conversation that processes and changes belong to")]
 
 
 class Body(BaseModel):
-    """A request body: nothing but what is declared, nothing converted."""
+    """A request body: unknown fields are refused, and no types are converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -55,7 +55,7 @@ class AgentRequest(Body):
 
 class AgentReply(BaseModel):
     text: str
-    context: str | None = Field(None, description="what a model call about this message should be given")
+    context: str | None = Field(None, description="context to pass to the model together with this message")
 
 
 class SearchRequest(Body):
@@ -86,7 +86,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorEnvelope}, "
 
 
 class _StrictRequest(Request):
-    """Standard JSON: no NaN, no lone surrogates, no numbers out of range."""
+    """A request whose body must be standard JSON: no NaN, no lone surrogates, no numbers out of range."""
 
     async def json(self) -> Any:
         try:
@@ -109,7 +109,7 @@ def _caller(request: Request) -> RequestCaller:
     return request.scope["state"]["caller"]
 
 
-async def _who(request: Request) -> RequestCaller:  # async: FastAPI runs a plain function in a thread
+async def _who(request: Request) -> RequestCaller:  # async, because FastAPI runs plain functions in a thread
     return _caller(request)
 
 
@@ -127,16 +127,16 @@ class _Rest:
         return Health(ok=True, version=API_VERSION)
 
     async def tool(self, body: ToolRequest, caller: Who, request: Request) -> Response:
-        """Call a tool by its name; the reply is the tool's own object."""
+        """Call a tool by name; the reply is the tool's result object."""
         return _json(await self._call(caller, request, body.session_id, body.name, body.args))
 
     async def invoke_agent(self, body: AgentRequest, caller: Who, request: Request) -> AgentReply:
-        """Take note of a message for an agent; the model itself is called elsewhere, with the context of this reply."""
+        """Return context for a message to an agent. The caller passes it to the model; no model is called here."""
         self._gate.limits.take(caller.session(body.session_id))
         parts = [body.inject_context] if body.inject_context else []
         if self._rag.jit_context_enabled and "rag_search" in self._gate.catalog.tools:
-            asked = body.user_msg[:_SEARCHED]
-            arguments = self._search_arguments(asked, None, None, None)
+            query = body.user_msg[:_SEARCHED]
+            arguments = self._search_arguments(query, None, None, None)
             found = msgspec.json.decode(await self._call(caller, request, body.session_id, "rag_search", arguments))
             parts += [f"{snippet['src']}\n{snippet['text']}" for snippet in found["snippets"]]
         text = f"[MCP {API_VERSION}] received; use /rag/search for pre-call context"
@@ -148,12 +148,12 @@ class _Rest:
         return _json(await self._call(caller, request, _DEFAULT_SESSION, "rag_search", arguments))
 
     async def bootload(self, body: BootloadRequest, caller: Who, request: Request) -> Response:
-        """Plan and scope of a task, from the repository's own notes."""
+        """Return the plan and scope of a task, from the repository's own notes."""
         arguments = {"session_id": body.session_id, "task_id": body.task_id}
         return _json(await self._call(caller, request, body.session_id, "rag_bootload", arguments))
 
     async def metrics(self, caller: Who) -> Response:
-        """Prometheus metrics."""
+        """Return Prometheus metrics."""
         if caller.principal is None or not caller.principal.scopes & {"read", "admin"}:
             raise Forbidden("metrics need the scope 'read'")
         if not self._gate.app.config.observability.metrics_prometheus_enabled or not self._metrics.enabled:
@@ -191,7 +191,7 @@ def _json(body: bytes) -> Response:
 
 
 def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Guard:
-    """One application for one port: MCP at /mcp, REST around it, the guard in front of both."""
+    """Create the application: MCP at /mcp, REST on the other routes, the guard in front of both."""
     config = gate.app.config
     metrics = Metrics(gate)
     workers = CallThreads(config.limits.concurrency_per_token)
@@ -201,8 +201,8 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         await (mcp if scope["type"] == "http" and scope["path"] == _MCP else api)(scope, receive, send)
 
-    known = [route.path for route in api.routes if isinstance(route, APIRoute)]
-    return Guard(route, gate, tokens, metrics, [_MCP, *known])
+    paths = [route.path for route in api.routes if isinstance(route, APIRoute)]
+    return Guard(route, gate, tokens, metrics, [_MCP, *paths])
 
 
 def _rest_app(
@@ -237,21 +237,21 @@ def _rest_app(
 
 
 def _envelopes(api: FastAPI, gate: Gate) -> None:
-    """Turn every error behind the guard into the one envelope."""
+    """Return every error raised behind the guard in the standard error format."""
 
     def respond(request: Request, error: LlmcError, extra: dict[str, str] | None = None) -> Response:
         status, headers, body = error_reply(error, _caller(request).correlation_id, extra)
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
-    async def known(request: Request, error: Exception) -> Response:
+    async def by_code(request: Request, error: Exception) -> Response:
         return respond(request, error if isinstance(error, LlmcError) else Internal("the request failed unexpectedly"))
 
-    async def by_http(request: Request, error: Exception) -> Response:
+    async def by_status(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         extra = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
         if status == 404:
             return respond(request, NotFound("there is no such route", hint="GET /docs lists them."), extra)
-        words = {405: "this route takes another method", 400: "the body is not valid JSON"}
+        words = {405: "this route does not allow this method", 400: "the body is not valid JSON"}
         return respond(request, refusal(status, words.get(status, "the request cannot be served")), extra)
 
     async def invalid(request: Request, error: Exception) -> Response:
@@ -266,7 +266,7 @@ def _envelopes(api: FastAPI, gate: Gate) -> None:
         return respond(request, Internal("the request failed unexpectedly"))
 
     del gate
-    api.add_exception_handler(LlmcError, known)
-    api.add_exception_handler(HTTPException, by_http)
+    api.add_exception_handler(LlmcError, by_code)
+    api.add_exception_handler(HTTPException, by_status)
     api.add_exception_handler(RequestValidationError, invalid)
     api.add_exception_handler(Exception, unexpected)

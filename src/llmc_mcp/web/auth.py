@@ -1,8 +1,8 @@
-"""Authentication of HTTP clients: tokens, their scopes, and a browser's sign-in.
+"""Authentication of HTTP clients: tokens, their scopes, and sign-in for browsers.
 
-The operator's own token comes from the environment, or is made once and kept in the data directory, readable by its
-owner only. Further tokens have names and scopes (`llmc token add`); of those only a hash is kept. A token travels in
-a header, never in a URL, and is compared with every known token in constant time.
+The operator's own token comes from the environment, or is created once in the data directory, readable by its owner
+only. Further tokens have names and scopes (`llmc token add`); only their hashes are stored. A token is sent in a
+header, never in a URL, and is compared with every valid token in constant time.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Principal(NamedTuple):
     by_cookie: bool = False
 
 
-_Known = tuple[bytes, frozenset[str]]  # the hash of a token, and its scopes
+_Credential = tuple[bytes, frozenset[str]]  # the hash of a token, and its scopes
 
 
 class NamedToken(msgspec.Struct):
@@ -53,17 +53,17 @@ class NamedToken(msgspec.Struct):
 
 
 class Tokens:
-    """All tokens of a server: those it started with, and the named ones as they are stored now."""
+    """The tokens of a server: those it started with, and the named ones currently stored."""
 
-    def __init__(self, own: Mapping[str, _Known], data_dir: str | None = None, *, anonymous: bool = False) -> None:
+    def __init__(self, own: Mapping[str, _Credential], data_dir: str | None = None, *, anonymous: bool = False) -> None:
         self._own, self._data_dir = dict(own), data_dir
-        self._named: dict[str, _Known] = {}
-        self._read_at: object = None  # the stamp of the file that they were read from
+        self._named: dict[str, _Credential] = {}
+        self._read_at: object = None  # stamp of the file when it was last read
         self._signed_in: dict[bytes, tuple[str, bytes, float]] = {}
         self._anonymous = Principal(ANONYMOUS, frozenset(SCOPES)) if anonymous else None
 
-    def _known(self) -> dict[str, _Known]:
-        """The tokens valid now: `llmc token add` and `remove` need no restart. The check costs one stat."""
+    def _valid(self) -> dict[str, _Credential]:
+        """The currently valid tokens: `llmc token add` and `remove` take effect without a restart. Costs one stat."""
         if self._data_dir is not None:
             stamp = _stamp(self._data_dir)
             if stamp != self._read_at:
@@ -76,29 +76,29 @@ class Tokens:
         if token is None:
             return self._anonymous
         presented, found = _digest(token), None
-        for name, (digest, scopes) in self._known().items():
+        for name, (digest, scopes) in self._valid().items():
             if hmac.compare_digest(presented, digest):
                 found = Principal(name, scopes)
         return found
 
     def sign_in(self, principal: Principal) -> str:
-        """A new cookie for a browser; beyond a number of cookies the oldest is dropped."""
+        """Create a cookie for a browser; if there are too many, the oldest is dropped."""
         now = time.monotonic()
         self._signed_in = {key: kept for key, kept in self._signed_in.items() if kept[2] > now}
         while len(self._signed_in) >= _MOST_SIGNED_IN:
             self._signed_in.pop(next(iter(self._signed_in)))
         cookie = secrets.token_urlsafe(_BYTES)
-        token = self._known().get(principal.name, (b"", frozenset()))[0]
+        token = self._valid().get(principal.name, (b"", frozenset()))[0]
         self._signed_in[_digest(cookie)] = (principal.name, token, now + _SIGNED_IN_S)
         return cookie
 
     def signed_in(self, cookie: str) -> Principal | None:
-        """The client that a cookie belongs to; removing its token ends the sign-in."""
+        """The client that a cookie belongs to; a cookie is invalid once its token is removed."""
         name, token, until = self._signed_in.get(_digest(cookie), ("", b"", 0.0))
-        known = self._known().get(name)
-        if known is None or known[0] != token or until <= time.monotonic():
+        credential = self._valid().get(name)
+        if credential is None or credential[0] != token or until <= time.monotonic():
             return None
-        return Principal(name, known[1], by_cookie=True)
+        return Principal(name, credential[1], by_cookie=True)
 
     def sign_out(self, cookie: str) -> None:
         """Invalidate a cookie."""
@@ -106,7 +106,7 @@ class Tokens:
 
 
 class IssuedTokens(NamedTuple):
-    """The tokens in force, where the operator's own came from, and warnings about them."""
+    """The tokens in force, the operator's own token and its source, and warnings."""
 
     tokens: Tokens
     owners: str | None
@@ -115,7 +115,7 @@ class IssuedTokens(NamedTuple):
 
 
 def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) -> IssuedTokens:
-    """Gather the tokens at start; refuses to start a server that strangers could use."""
+    """Collect the tokens at start-up; refuse to start a server that anybody on the network could use."""
     named = stored(data_dir)
     given = environ.get(settings.token_env, "").strip()
     loopback = is_loopback(host)
@@ -126,8 +126,8 @@ def issue(settings: Auth, host: str, data_dir: str, environ: Mapping[str, str]) 
         )
     if settings.allow_unauthenticated and not loopback:
         raise InvalidArgument(
-            f"mcp.auth.allow_unauthenticated is for loopback addresses only, and {host} is none",
-            hint="Take it out of the configuration, and give clients a token.",
+            f"mcp.auth.allow_unauthenticated is for loopback addresses only, and {host} is not one",
+            hint="Remove it from the configuration, and give clients a token.",
         )
     if settings.allow_unauthenticated:
         notices = ["mcp.auth.allow_unauthenticated: any program on this machine may call every tool"]
@@ -173,7 +173,7 @@ def kept_secret(data_dir: str, name: str) -> str:
     finally:
         os.close(fd)
     if len(secret) < _SHORT:
-        raise InvalidArgument(f"{path} holds no secret", hint="Delete the file; the next start makes another.")
+        raise InvalidArgument(f"{path} holds no secret", hint="Delete the file; the next start creates a new one.")
     return secret
 
 
@@ -183,7 +183,7 @@ def _make_secret(path: str) -> None:
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(f"{secrets.token_urlsafe(_BYTES)}\n")
     try:
-        os.link(fresh, path)  # atomic, and never replaces an existing one
+        os.link(fresh, path)  # atomic, and never replaces an existing file
     except FileExistsError:
         pass
     finally:
@@ -207,7 +207,7 @@ def stored(data_dir: str) -> dict[str, NamedToken]:
 
 
 def _stamp(data_dir: str) -> object:
-    """A value that differs after every change: the file is replaced as a whole."""
+    """A value that changes with the file, which is always replaced as a whole."""
     try:
         info = os.stat(os.path.join(data_dir, _NAMED_FILE))
     except OSError:
@@ -215,8 +215,8 @@ def _stamp(data_dir: str) -> object:
     return info.st_ino, info.st_mtime_ns, info.st_size
 
 
-def _named(data_dir: str) -> dict[str, _Known]:
-    """The named tokens as a running server accepts them; none where the file can't be read."""
+def _named(data_dir: str) -> dict[str, _Credential]:
+    """The named tokens that a running server accepts; none if the file can't be read."""
     try:
         kept = stored(data_dir)
         return {name: (bytes.fromhex(token.sha256), frozenset(token.scopes)) for name, token in kept.items()}
@@ -227,7 +227,7 @@ def _named(data_dir: str) -> dict[str, _Known]:
 def add(data_dir: str, name: str, scopes: tuple[str, ...]) -> str:
     """Create a named token; only its hash is stored."""
     if not _NAME.fullmatch(name) or name in (OWNER, ANONYMOUS):
-        raise InvalidArgument(f"{name!r} is no name for a token", hint="Lower case letters, digits, - and _.")
+        raise InvalidArgument(f"{name!r} is not a valid name for a token", hint="Lower case letters, digits, - and _.")
     if not scopes or set(scopes) - set(SCOPES):
         raise InvalidArgument(f"unknown scopes in {','.join(scopes)!r}", hint=f"Scopes: {', '.join(SCOPES)}.")
     tokens = stored(data_dir)

@@ -1,8 +1,8 @@
-"""The outermost ASGI application: checks every request and stamps every reply.
+"""The outermost ASGI application: checks every request and adds headers to every reply.
 
-It checks Host and Origin (a web page that the user happens to visit must not reach the server), the token, the content
-type, and only then reads the body, limiting its size and the time it takes. It adds the correlation id, a log line,
-metrics, and the one error envelope. The routes behind it see only requests that were admitted.
+It checks Host and Origin (a web page that the user happens to visit must not reach the server), the token and the
+content type. Only then it reads the body, within limits on size and time. It adds the correlation id, writes a log
+line, counts metrics and renders errors. The routes behind it receive admitted requests only.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_ROUTES = frozenset({"/health", "/login"})
-_OPEN_BODY = 4 << 10  # bytes of a body on an open route, which anybody may send: room for a token
+_OPEN_BODY = 4 << 10  # bytes of a body on a route without authentication: enough for a token
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM = "application/x-www-form-urlencoded"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -44,7 +44,7 @@ _STAMPS = [
 
 
 class RequestCaller(NamedTuple):
-    """The sender of a request, for the routes: in `scope["state"]`."""
+    """The sender of a request; routes find it in `scope["state"]`."""
 
     principal: Principal | None
     correlation_id: str
@@ -67,7 +67,7 @@ class RequestCaller(NamedTuple):
 
 
 class Guard:
-    """The application around all others."""
+    """The application that wraps all others."""
 
     def __init__(self, app: App, gate: Gate, tokens: Tokens, metrics: Metrics, routes: Iterable[str]) -> None:
         config = gate.app.config
@@ -102,10 +102,10 @@ class Guard:
             if isinstance(exc, AuthFailed):
                 self._metrics.auth_failed()
             await exchange.fail(exc)
-        except asyncio.CancelledError:  # the server is stopping, and its grace period is over
+        except asyncio.CancelledError:  # the server is stopping and the grace period is over
             await exchange.fail(Timeout("the server is stopping, and the call took too long to wait for"))
         except ConnectionError:
-            pass  # the client went away while it was sending
+            pass  # the client disconnected while sending
         except Exception:
             self._gate.log.exception("request_failed", route=self._route(scope), cid=exchange.correlation_id)
             await exchange.fail(Internal("the request failed unexpectedly"))
@@ -127,7 +127,7 @@ class Guard:
         )
 
     def _route(self, scope: Scope) -> str:
-        """A known route: paths that a client made up appear in no log and no metric."""
+        """The route for logs and metrics; paths that do not exist are all 'other', whatever a client sends."""
         return scope["path"] if scope["path"] in self._routes else "other"
 
     # --- admission -------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class _Exchange:
         await self._send(message)
 
     async def fail(self, error: LlmcError) -> None:
-        if self.status:  # the reply has begun; all that is left is to close the connection
+        if self.status:  # the reply has begun; nothing is left but closing the connection
             return
         # The rest of the body is not read, so the connection can't be used again.
         announced = {name for name, _ in self._scope["headers"]} & {b"content-length", b"transfer-encoding"}
@@ -229,7 +229,7 @@ class Hosts:
         self._origins = {origin.lower().rstrip("/") for origin in allowed_origins}
 
     def check(self, host: bytes | None, origin: bytes | None) -> bool:
-        """Refuse requests of other sites' pages; returns whether our own or an allowed page sent the request."""
+        """Refuse requests from pages of other sites; return whether our own or an allowed page sent the request."""
         named = (host or b"").decode("latin-1").lower()
         name = _without_port(named)
         if not name or not (name in self._names or self._is_address(name)):
@@ -247,7 +247,7 @@ class Hosts:
         return True
 
     def _is_address(self, name: str) -> bool:
-        """Accept an address: unlike a name it can't be rebound. On loopback only loopback addresses count."""
+        """Whether it is an acceptable IP address, which unlike a name can't be rebound; on loopback, a loopback one."""
         try:
             address = ipaddress.ip_address(name)
         except ValueError:
@@ -293,7 +293,7 @@ def _too_large(limit: int, is_open: bool) -> TooLarge:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A receive that returns the body already read, then the messages of the connection."""
+    """A receive function that returns the body already read, then the messages of the connection."""
     replayed = False
 
     async def replay() -> Message:

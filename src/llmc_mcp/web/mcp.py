@@ -1,12 +1,12 @@
 """MCP over Streamable HTTP: the official SDK is the transport, `methods` builds the replies.
 
-Both eras are served without state: the SDK makes a fresh transport for every request, and no reply depends on an
-earlier one. A handshake-era client is given a session id all the same: it names the conversation that processes and
-changes belong to, it carries the name that the client gave itself, and it is what a cancellation refers to. It is
-signed for the principal, so it needs no memory here, outlives a restart, and is worth nothing with another token.
+Both eras are served statelessly: the SDK creates a new transport for every request, and no reply depends on an earlier
+one. A client of the handshake era still gets a session id. It identifies the conversation that processes and changes
+belong to, carries the client's name, and is what a cancellation refers to. It is signed for the principal, so that it
+needs no storage, stays valid across restarts, and is useless with another token.
 
-Replies are JSON. They come as a stream only where the client asked for progress (and, in the stateless era, there is
-some to report).
+Replies are JSON. They are streamed only if the client requests progress (and, in the stateless era, only if there is
+progress to report).
 """
 
 import asyncio
@@ -56,19 +56,19 @@ class SessionIds:
         self._key = key.encode()
 
     def make(self, principal: str, agent: str = "") -> str:
-        nonce, said = secrets.token_hex(12), base64.urlsafe_b64encode(agent.encode()).decode()
-        return f"{nonce}{self._signature(nonce, principal, said)}" + (f".{said}" if said else "")
+        nonce, encoded = secrets.token_hex(12), base64.urlsafe_b64encode(agent.encode()).decode()
+        return f"{nonce}{self._signature(nonce, principal, encoded)}" + (f".{encoded}" if encoded else "")
 
     def read(self, session_id: str, principal: str) -> tuple[str, str] | None:
         """The id and the client's name of a session; None for a forged id or another principal's."""
-        known, _, said = session_id.partition(".")
-        signature = self._signature(known[:24], principal, said)
-        if not hmac.compare_digest(known[24:].encode(), signature.encode()):
+        signed, _, encoded = session_id.partition(".")
+        signature = self._signature(signed[:24], principal, encoded)
+        if not hmac.compare_digest(signed[24:].encode(), signature.encode()):
             return None
-        return known, base64.urlsafe_b64decode(said).decode()
+        return signed, base64.urlsafe_b64decode(encoded).decode()
 
-    def _signature(self, nonce: str, principal: str, said: str) -> str:
-        return hmac.new(self._key, f"{nonce}:{principal}:{said}".encode(), hashlib.sha256).hexdigest()[:32]
+    def _signature(self, nonce: str, principal: str, encoded_agent: str) -> str:
+        return hmac.new(self._key, f"{nonce}:{principal}:{encoded_agent}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 class McpEndpoint:
@@ -87,7 +87,7 @@ class McpEndpoint:
             "llmc-mcp",
             version=__version__,
             instructions=instructions(self._gate.app, self._gate.catalog),
-            # Without it the SDK lists all tools on every call, looking for header parameters, which we have none of.
+            # Without this, the SDK lists all tools on every call to look for header parameters, which no tool has.
             get_tool_input_schema=self._methods.input_schema,
         )
         for method in self._methods.names:
@@ -111,10 +111,10 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
-            raise refusal(405, "there is nothing to stream or to end here: requests are POSTs")
+            raise refusal(405, "only POST is supported: there is no stream to open and no session to end")
         caller: RequestCaller = scope["state"]["caller"]
         headers = dict(scope["headers"])
-        asked = _MessageHead(scope["state"]["body"])
+        head = _MessageHead(scope["state"]["body"])
         handshake = headers.get(_VERSION, b"").decode("latin-1") in ("", *HANDSHAKE_VERSIONS)
         session_id = headers.get(_SESSION, b"").decode("latin-1")
         principal = caller.principal.name if caller.principal else ""
@@ -122,17 +122,17 @@ class McpEndpoint:
         if not handshake:
             session_id = ""
         elif session_id:
-            known = self._session_ids.read(session_id, principal)
-            if known is None:
+            session = self._session_ids.read(session_id, principal)
+            if session is None:
                 raise NotFound("there is no such session", hint="Initialize again.")
-            session_id, agent = known
+            session_id, agent = session
         scope["state"]["session_id"], scope["state"]["agent"] = session_id, agent
-        if asked.method == "notifications/cancelled" and session_id:
-            self._cancel(session_id, asked.params.get("requestId"))
-        if asked.method == "initialize" and handshake:
-            send = _with_session(send, self._session_ids.make(principal, client_name(asked.params.get("clientInfo"))))
-        takes_stream = b"text/event-stream" in headers.get(b"accept", b"")
-        stream = takes_stream and (asked.wants_progress if handshake else True)
+        if head.method == "notifications/cancelled" and session_id:
+            self._cancel(session_id, head.params.get("requestId"))
+        if head.method == "initialize" and handshake:
+            send = _with_session(send, self._session_ids.make(principal, client_name(head.params.get("clientInfo"))))
+        accepts_stream = b"text/event-stream" in headers.get(b"accept", b"")
+        stream = accepts_stream and (head.wants_progress if handshake else True)
         manager = self._streaming if stream else self._replying
         await manager.handle_request(scope, receive, send)
 
@@ -142,8 +142,8 @@ class McpEndpoint:
             running.cancel()
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], params: RequestParams) -> Params:
-        """Answer every request that the SDK does not answer itself."""
-        del params  # the handler parses the raw message
+        """Handle all requests that the SDK does not handle itself."""
+        del params  # `ctx` has the raw message
         if ctx.request is None:
             raise MCPError(INTERNAL_ERROR, "the request has no HTTP request")
         state = ctx.request.scope["state"]
@@ -175,7 +175,7 @@ class McpEndpoint:
 
 
 class _Progress:
-    """Sends progress to the client from the call's thread, which never waits for the client."""
+    """Sends progress from the thread of a call, without making it wait for the client."""
 
     def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
         self._ctx, self._loop = ctx, asyncio.get_running_loop()
@@ -191,13 +191,13 @@ class _Progress:
         task.add_done_callback(self._sending.discard)
 
     async def sent(self) -> None:
-        """Wait until all progress is sent: it must precede the result."""
+        """Wait until all progress is sent, because it must precede the result."""
         if self._sending:
             await asyncio.wait(self._sending)
 
 
 class _MessageHead:
-    """The fields of a message that are needed before the SDK parses it; the SDK reports malformed ones."""
+    """The fields of a message that are needed before the SDK parses it. Malformed messages are left to the SDK."""
 
     def __init__(self, body: bytes) -> None:
         try:

@@ -1,7 +1,7 @@
 """Prometheus metrics of an HTTP server: calls, requests, and the resources in use.
 
-Counters grow with the calls of this process; what is in the store (handles, te) is read when somebody asks. Labels
-come from short lists of ours, never from a request, so that a client cannot make the page grow.
+Counters cover the calls of this process; figures from the store (handles, te) are read when the page is rendered. Label
+values come from fixed lists, never from a request, so that a client cannot make the page grow.
 """
 
 import os
@@ -26,7 +26,7 @@ from ..gate.usage import Usage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_ASKED = frozenset({"resources/read", "prompts/get", "completion/complete"})  # methods that are counted like tools
+_COUNTED_METHODS = frozenset({"resources/read", "prompts/get", "completion/complete"})  # counted like tools
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -38,7 +38,7 @@ class Metrics:
         self.enabled = settings.metrics_enabled
         self._settle = gate.flush_usage
         self._is_tool = gate.catalog.known
-        disable_created_metrics()  # saves a line per counter that nobody reads
+        disable_created_metrics()  # saves a line per counter that is of no use
         self._registry = CollectorRegistry()
         registry: Any = self._registry
         self._calls = Counter("llmc_calls", "Tool calls by outcome", ("tool", "status"), registry=registry)
@@ -46,7 +46,10 @@ class Metrics:
             "llmc_call_seconds", "Time of tool calls", ("tool",), buckets=_SECONDS, registry=registry
         )
         self._tokens = Counter(
-            "llmc_tokens", "Estimated tokens: in and out of a model, and kept from it", ("kind",), registry=registry
+            "llmc_tokens",
+            "Estimated tokens: sent by the model, returned to it, and saved",
+            ("kind",),
+            registry=registry,
         )
         self._by_kind = [self._tokens.labels(kind) for kind in ("in", "out", "saved")]
         self._agent_calls = Counter("llmc_agent_calls", "Calls by agent", ("agent",), registry=registry)
@@ -54,14 +57,14 @@ class Metrics:
             "llmc_agent_tokens", "Estimated tokens out by agent", ("agent",), registry=registry
         )
         config = gate.app.config
-        self._agents = frozenset({config.session.default_agent_id, *config.te.budgets})  # named by the operator
+        self._agents = frozenset({config.session.default_agent_id, *config.te.budgets})  # configured by the operator
         self._requests = Counter(
             "llmc_http_requests", "HTTP requests by outcome", ("route", "method", "status"), registry=registry
         )
         self._request_seconds = Histogram(
             "llmc_http_request_seconds", "Time of HTTP requests", ("route",), buckets=_SECONDS, registry=registry
         )
-        self._auth_failures = Counter("llmc_auth_failures", "Requests without a right token", registry=registry)
+        self._auth_failures = Counter("llmc_auth_failures", "Requests without a valid token", registry=registry)
         if self.enabled:
             registry.register(_Gauges(gate))
             ProcessCollector(namespace="llmc", registry=registry)
@@ -69,7 +72,7 @@ class Metrics:
 
     def called(self, row: Usage) -> None:
         """Count a finished tool call."""
-        tool = row.tool if row.tool in _ASKED or self._is_tool(row.tool) else "unknown"
+        tool = row.tool if row.tool in _COUNTED_METHODS or self._is_tool(row.tool) else "unknown"
         agent = row.agent_id if row.agent_id in self._agents else "other"
         self._agent_calls.labels(agent).inc()
         self._agent_tokens.labels(agent).inc(row.tokens_out)
@@ -96,7 +99,7 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    """Values that others keep, read when the page is rendered."""
+    """Values kept elsewhere, read when the page is rendered."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -106,13 +109,13 @@ class _Gauges(Collector):
         info = GaugeMetricFamily("llmc_info", "The server", labels=("version", "mode"))
         info.add_metric((__version__, gate.app.config.mode), 1)
         yield info
-        dropped = CounterMetricFamily("llmc_dropped", "What was refused or lost, by reason", labels=("reason",))
+        dropped = CounterMetricFamily("llmc_dropped", "Calls refused and records lost, by reason", labels=("reason",))
         for reason, count in gate.limits.dropped.items():
             dropped.add_metric((reason,), count)
         dropped.add_metric(("log",), gate.log.dropped)
         dropped.add_metric(("usage",), gate.recorder.dropped if gate.recorder else 0)
         yield dropped
-        yield GaugeMetricFamily("llmc_calls_under_way", "Tool calls that run now", gate.limits.under_way())
+        yield GaugeMetricFamily("llmc_calls_under_way", "Tool calls in progress", gate.limits.under_way())
         yield GaugeMetricFamily("llmc_processes", "Processes below this server", descendants(os.getpid()))
         yield from self._stored()
 

@@ -1,7 +1,7 @@
-"""A span per call for OpenTelemetry, where the extra `otel` is installed and the environment names a collector.
+"""An OpenTelemetry span per call, if the extra `otel` is installed and the environment names a collector.
 
-The settings are OpenTelemetry's own (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME …). Spans carry what the log
-carries: no arguments, no contents.
+OpenTelemetry's own variables apply (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME …). Like the log, spans contain no
+arguments and no contents.
 """
 
 import os
@@ -31,14 +31,14 @@ def installed() -> bool:
 
 
 def over_http() -> tuple[Callable[[Usage], None], Callable[[], None]]:
-    """A listener that sends spans by OTLP in the background, and a function that ends it."""
+    """A listener that sends spans by OTLP in the background, and a function that stops it."""
     exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter()
     processor = import_module("opentelemetry.sdk.trace.export").BatchSpanProcessor(exporter)
     return spans(processor)
 
 
 def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
-    """A listener that hands a span of every call to a processor, and a function that ends it."""
+    """A listener that passes a span of every call to a processor, and a function that stops it."""
     sdk = import_module("opentelemetry.sdk.trace")
     status = import_module("opentelemetry.trace.status")
     resource = import_module("opentelemetry.sdk.resources").Resource.create({"service.name": "llmc-mcp"})
@@ -47,9 +47,9 @@ def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
     tracer = provider.get_tracer("llmc_mcp")
 
     def called(row: Usage) -> None:
-        begun = int((row.at - row.duration_ms / 1000) * 1e9)
+        started = int((row.at - row.duration_ms / 1000) * 1e9)
         name = row.tool if _method(row) == row.tool else f"tools/call {row.tool}"
-        span = tracer.start_span(name, start_time=begun, attributes=_attributes(row))
+        span = tracer.start_span(name, start_time=started, attributes=_attributes(row))
         if row.status != "ok":
             span.set_status(status.Status(status.StatusCode.ERROR, row.status))
         span.end(int(row.at * 1e9))
@@ -58,7 +58,7 @@ def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
 
 
 def _method(row: Usage) -> str:
-    """The MCP method of a call: resources and prompts are recorded by theirs, which has a slash, tools by name."""
+    """The MCP method of a call. Tools are recorded by name, other calls by their method, which contains a slash."""
     return row.tool if "/" in row.tool else "tools/call"
 
 

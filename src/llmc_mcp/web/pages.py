@@ -1,4 +1,4 @@
-"""The two HTML pages: sign-in and API documentation. No script, nothing loaded from elsewhere."""
+"""The HTML pages: sign-in and API documentation. They use no scripts and no external resources."""
 
 from html import escape
 from typing import Any
@@ -20,17 +20,17 @@ _PAGE = (
 _FORM = (
     '<form method="post" action="/login"><label>Token <input type="password" name="token" required autofocus '
     'autocomplete="current-password"></label> <button>Sign in</button></form>'
-    "<p>At its start the server printed where the token is.</p>"
+    "<p>The server prints at start-up where the token is stored.</p>"
 )
 
 
 def page(title: str, body: str) -> str:
-    """A page around a body in HTML."""
+    """A page with a body in HTML."""
     return _PAGE.format(title=escape(title), style=_STYLE, body=body)
 
 
 def sign_in_routes(tokens: Tokens) -> APIRouter:
-    """Sign-in for browsers: the token once, in a form, then a cookie that no script reads and no other site sends."""
+    """Sign-in for browsers: a form for the token sets a cookie that scripts can't read and other sites can't send."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/login", response_class=HTMLResponse)
@@ -41,9 +41,9 @@ def sign_in_routes(tokens: Tokens) -> APIRouter:
     async def sign_in(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         principal = tokens.principal(_token_in(await request.body(), request.headers.get("content-type", "")))
         if principal is None:
-            raise AuthFailed("invalid token", hint="At its start the server printed where the token is.")
+            raise AuthFailed("invalid token", hint="The server prints at start-up where the token is stored.")
         response = RedirectResponse("/docs", status_code=303)
-        # The Origin, which the guard has checked, tells whether a proxy in front of us terminates TLS.
+        # The Origin, which the guard has checked, shows whether a proxy in front of the server terminates TLS.
         secure = request.headers.get("origin", "").startswith("https://")
         response.set_cookie(
             COOKIE, tokens.sign_in(principal), httponly=True, samesite="strict", path="/", secure=secure
@@ -70,7 +70,7 @@ def _token_in(body: bytes, content_type: str) -> str:
 
 
 def docs_page(openapi: dict[str, Any], catalog: Catalog) -> str:
-    """The routes with their bodies, and the tools that /tool calls."""
+    """The routes with their request bodies, and the tools that /tool can call."""
     parts = [
         "<p>As OpenAPI: <code>/openapi.json</code>. Every error is <code>{code, message, hint?, correlation_id}</code>."
     ]

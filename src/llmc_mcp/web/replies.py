@@ -1,4 +1,4 @@
-"""HTTP replies: JSON, and one envelope for every error."""
+"""Error replies over HTTP, all in one JSON format."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def refusal(status: int, message: str, hint: str | None = None) -> LlmcError:
-    """An error with an HTTP status of its own: unparsable, wrong method, wrong content type."""
+    """A bad request with an explicit HTTP status, such as wrong method or wrong content type."""
     error = BadArgs(message, hint=hint)
     error.http_status = status
     return error

@@ -1,4 +1,4 @@
-"""`--transport http`: serves one port until a signal, then drains."""
+"""`--transport http`: serve one port until a signal arrives, then drain."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from .app import create_app
 from .auth import IssuedTokens, issue
 from .wire import LimitedProtocol, Patience
 
-_SWITCH_S = 0.0005  # the switch interval: how long a busy thread delays the others and the event loop
+_SWITCH_S = 0.0005  # switch interval: how long a busy thread delays the other threads and the event loop
 _BACKLOG = 2_048
 
 
@@ -37,7 +37,7 @@ class ListeningServer(NamedTuple):
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn with our own signal handling: a stopped server exits with 0, not by the signal."""
+    """uvicorn with our own signal handling: after a signal the server exits with status 0."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -76,16 +76,16 @@ def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods
     for notice in issued.notices:
         gate.log.warning("auth", notice=notice)
     _forward_logs(gate.log)
-    end_tracing = _trace(gate)
-    _more_files()
+    stop_tracing = _trace(gate)
+    _raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
     with _bound(config.server.host, config.server.port) as listener:
         server = _Uvicorn(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)))
         listening = ListeningServer(_url(listener, config.server.host), issued)
-        _settle_memory()
+        _freeze_heap()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(server, listener, partial(ready, listening)))
-    end_tracing()
+    stop_tracing()
 
 
 async def _run(server: _Uvicorn, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -123,7 +123,7 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as exc:
         raise InvalidArgument(
             f"can't listen on {host}:{port}: {(exc.strerror or str(exc)).lower()}",
-            hint="Choose another one with --port; 0 takes any that is free.",
+            hint="Choose another one with --port; 0 selects any free port.",
         ) from None
 
 
@@ -142,28 +142,30 @@ def _forward_logs(log: Log) -> None:
 
 
 def _trace(gate: Gate) -> Callable[[], None]:
-    """Send spans where OpenTelemetry's own settings say; returns a function that ends it."""
+    """Send spans if OpenTelemetry is configured; return a function that stops it."""
     if not gate.app.config.observability.otel_enabled or not otel.wanted():
         return lambda: None
     if not otel.installed():
-        gate.log.warning("otel", notice="a collector is configured, but not the extra: pip install 'llmc-mcp[otel]'")
+        gate.log.warning(
+            "otel", notice="a collector is configured, but the extra is not installed: pip install 'llmc-mcp[otel]'"
+        )
         return lambda: None
-    listener, end = otel.over_http()
+    listener, stop = otel.over_http()
     gate.listeners.append(listener)
-    return end
+    return stop
 
 
-def _settle_memory() -> None:
-    """Exclude the objects that exist by now, about 100,000, from garbage collection: they live to the end.
+def _freeze_heap() -> None:
+    """Exclude the objects that exist now, about 100,000, from garbage collection: they live until the server exits.
 
-    Each time it did, all requests waited 50 ms and more.
+    Scanning them made all requests wait 50 ms or more each time.
     """
     gc.collect()
     gc.freeze()
 
 
-def _more_files() -> None:
-    """Raise the soft limit of open files: the usual one is lower than the number of connections allowed."""
+def _raise_file_limit() -> None:
+    """Raise the soft limit on open files: the usual one is lower than the maximum number of connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 16_384 if hard == resource.RLIM_INFINITY else min(hard, 16_384)
     if soft < wanted:

@@ -1,4 +1,4 @@
-"""Threads for handlers, which are plain functions: each call runs in one, limited per principal."""
+"""Run calls in threads, because handlers are plain functions; the number of threads is limited per principal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -11,12 +11,12 @@ from ..context import Context
 
 Outcome = TypeVar("Outcome")
 
-# On top of the calls that may run: a call that the gate refuses needs a thread for a moment, too.
+# In addition to the calls that may run: a call that the gate refuses briefly needs a thread, too.
 _REFUSALS_AT_ONCE = 4
 
 
 class RunningCall:
-    """A call in progress; it has a context once its handler runs."""
+    """A call in progress; its context is set once its handler runs."""
 
     def __init__(self) -> None:
         self.cancelled = False
@@ -55,7 +55,7 @@ class CallThreads:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task])
             if not task.cancelled():
-                task.exception()  # retrieved, or asyncio logs it as never retrieved
+                task.exception()  # otherwise asyncio logs that it was never retrieved
             raise
 
     async def run_while(

@@ -1,6 +1,6 @@
 """Limits on connections: their number, the size of headers, and the time a client may take or stay idle.
 
-httptools parses headers of any length and waits forever; the limits are added where the bytes arrive.
+httptools parses headers of any length and waits forever, so the limits are enforced where the bytes arrive.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ..errors import LlmcError, RateLimited, Timeout, TooLarge
 from ..gate.log import correlation_id
 from .replies import error_reply, refusal
 
-_PIPELINED = 16  # requests that may wait behind the one under way
+_PIPELINED = 16  # requests that may wait behind the current one
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 413: b"Content Too Large", 429: b"Too Many Requests"}
 
 
@@ -30,7 +30,7 @@ class Patience(NamedTuple):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection, within its limits."""
+    """A connection that enforces its limits."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class LimitedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._patience = patience
-        self._timer: TimerHandle | None = None  # for one of two: an idle connection, or headers that are arriving
-        self._writing: TimerHandle | None = None
+        self._timer: TimerHandle | None = None  # limits an idle connection, or the arrival of headers
+        self._writing: TimerHandle | None = None  # limits a client that does not read its reply
         self._in_headers = False
         self._header_bytes = 0
 
@@ -52,11 +52,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.connections) > self._patience.connections:
             self._refuse(RateLimited("too many connections", hint="Close some, or raise mcp.limits.max_connections."))
             return
-        self._arm(self._patience.idle_s, self._give_up)
+        self._arm(self._patience.idle_s, self._abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        self._forgive()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -73,14 +73,14 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value.strip(b" \t"))  # white space around a value is not part of it
+        super().on_header(name, value.strip(b" \t"))  # surrounding white space is not part of a value
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._disarm()
         if len(self.pipeline) >= _PIPELINED:
-            # Each is a hundred times the size of what was sent for it, and no token was asked for yet. There is no
-            # answer: it would be taken for that of the request under way.
+            # A queued request takes a hundred times the memory of its bytes, and its token is not checked yet. Send no
+            # error: the client would take it for the reply to the current request.
             self.transport.close()
             raise httptools.HttpParserError("refused")
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -92,19 +92,19 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self._in_headers:
-            self._arm(self._patience.idle_s, self._give_up)
+            self._arm(self._patience.idle_s, self._abort)
 
     def pause_writing(self) -> None:
-        """Start a timer: the client does not read its reply."""
+        """Start a timer, because the client does not read its reply."""
         super().pause_writing()
-        self._writing = self._writing or self.loop.call_later(self._patience.idle_s, self._give_up)
+        self._writing = self._writing or self.loop.call_later(self._patience.idle_s, self._abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._forgive()
+        self._stop_write_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser could not read, in our own envelope."""
+        """Refuse a request that could not be parsed, in the standard error format."""
         if not self.transport.is_closing():
             self._refuse(refusal(400, "this is not HTTP/1.1" if "Invalid" in msg else msg))
 
@@ -130,11 +130,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
         self.transport.close()
 
-    def _give_up(self) -> None:
-        """Abort: an orderly close would wait forever for a client that does not read."""
+    def _abort(self) -> None:
+        """Close without flushing: an orderly close would wait forever for a client that does not read."""
         self.transport.abort()
 
-    def _forgive(self) -> None:
+    def _stop_write_timer(self) -> None:
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None

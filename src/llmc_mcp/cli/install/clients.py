@@ -1,6 +1,6 @@
-"""The MCP clients that `llmc install` knows: where each keeps its settings, in which shape, and how it starts servers.
+"""The MCP clients that `llmc install` supports: the location and format of their settings, and how they start servers.
 
-Checked against the clients' documentation and, where they could be run (Claude Code 2.1, Codex 0.166), against them.
+Checked against the documentation of the clients, and against Claude Code 2.1 and Codex 0.166 themselves.
 """
 
 import json
@@ -17,28 +17,28 @@ SERVER = "llmc"
 
 
 class Client(NamedTuple):
-    """One client. Paths are functions: they depend on the environment."""
+    """A client. Paths are functions because they depend on the environment."""
 
     name: str
     title: str
-    form: str  # json; jsonc: comments and trailing commas are allowed; toml
-    table: str  # the table of servers in the file
+    form: str  # json, jsonc (comments and trailing commas allowed) or toml
+    table: str  # name of the table of servers in the file
     file: Callable[[], str]
-    signs: Callable[[], tuple[str, ...]]  # paths that exist where the client is installed
-    program: str = ""  # or this, on the PATH
-    project_file: str = ""  # below a project's folder; empty: the client has none
-    project_root: str = ""  # what stands for the project's folder in that file; empty: the server is started there
-    starts_in_project: bool = False  # the working directory of a server is the project's folder, so it needs no --root
-    says_type: bool = False
+    signs: Callable[[], tuple[str, ...]]  # paths of which one exists if the client is installed
+    program: str = ""  # executable on the PATH, which also shows that it is installed
+    project_file: str = ""  # relative to the project's folder; empty: not supported
+    project_root: str = ""  # placeholder for the project's folder in that file; empty: the server starts there
+    starts_in_project: bool = False  # servers start in the project's folder, so no --root is needed
+    says_type: bool = False  # entries have a `type`
     then: str = ""  # how to make the client see the change
 
     @property
     def comments(self) -> bool:
-        """Whether its file may have comments in it."""
+        """Whether its file may contain comments."""
         return self.form == "jsonc"
 
     def path(self) -> tuple[str, str]:
-        """Where in the file our entry is."""
+        """The path of our entry in the file."""
         return self.table, SERVER
 
 
@@ -148,19 +148,19 @@ BY_NAME = {client.name: client for client in CLIENTS}
 
 
 def server_command() -> list[str]:
-    """The command that starts the server: this installation's script, or its Python where there is none."""
+    """The command that starts the server: the script of this installation, or its Python if there is no script."""
     script = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "llmc_mcp.server"]
 
 
 def llmc_command() -> str:
-    """How a person calls `llmc` in this shell: by its name, or by its path where it is not on the PATH."""
+    """How to call `llmc` in this shell: by name, or by path if it is not on the PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "llmc")
     return "llmc" if shutil.which("llmc") == beside or not os.access(beside, os.X_OK) else beside
 
 
 def roots_for(client: Client, folder: str, *, project: bool) -> list[str]:
-    """The default roots of an entry: none where the client starts the server in the project."""
+    """The default roots of an entry: none if the client starts the server in the project."""
     if client.starts_in_project:
         return []
     return [client.project_root] if project else [folder]
@@ -175,7 +175,7 @@ def entry(client: Client, command: Sequence[str], roots: Sequence[str], flags: S
 
 
 def snippet(client: Client, command: Sequence[str], folder: str, *, project: bool = False) -> str:
-    """A new file with the entry, to paste."""
+    """A complete file with the entry, for copying."""
     values = entry(client, command, roots_for(client, folder, project=project))
     if client.form == "toml":
         return toml.put("", client.path(), values)
@@ -183,7 +183,7 @@ def snippet(client: Client, command: Sequence[str], folder: str, *, project: boo
 
 
 def guide(client: Client, command: Sequence[str], folder: str) -> str:
-    """What a documentation page says about one client, in Markdown."""
+    """The section about a client in the documentation, in Markdown."""
     text = f"`llmc install {client.name}` writes `{_shown_path(client)}`"
     text += f", with `--project` the project's `{client.project_file}`" if client.project_file else ""
     if client.starts_in_project:
@@ -197,17 +197,17 @@ def guide(client: Client, command: Sequence[str], folder: str) -> str:
 
 
 def _shown_path(client: Client) -> str:
-    """Where the file is for nearly everybody."""
+    """The path of the file with the home directory as ~."""
     path, home = client.file(), os.path.expanduser("~")
     return "~" + path.removeprefix(home) if path.startswith(home + "/") else path
 
 
 def claude_code_command(command: Sequence[str], folder: str) -> str:
-    """Claude Code's own command."""
+    """The command of Claude Code that adds the server."""
     return f"claude mcp add {SERVER} -- {' '.join(command)} --root {folder}"
 
 
 def as_json(client: Client, command: Sequence[str], folder: str) -> str:
-    """An entry as JSON, for an unknown client."""
+    """An entry as JSON, for clients that are not listed here."""
     values = entry(client, command, [folder])
     return json.dumps({client.table: {SERVER: values}}, indent=2)

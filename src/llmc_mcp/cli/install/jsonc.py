@@ -1,7 +1,7 @@
-"""JSON and JSON with comments as text: values are read, and single members set or removed, with every other byte kept.
+"""Edit JSON and JSON with comments as text: set or remove single members and keep every other byte.
 
-A person's settings hold comments, an order and an indentation that no parser gives back. So nothing is written anew:
-a tree with positions says where to put or cut a piece of text.
+Parsing and serializing would lose the comments, order and indentation of hand-written settings. Instead, a tree of
+values with their positions tells where to insert or remove text.
 """
 
 import json
@@ -18,7 +18,7 @@ _DEFAULT_INDENT = "  "
 
 
 class Unreadable(Exception):
-    """The text is not what it should be; `line` counts from 1."""
+    """The text cannot be parsed or edited; `line` counts from 1."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {problem}")
@@ -27,20 +27,20 @@ class Unreadable(Exception):
 
 
 class Node(NamedTuple):
-    """A value and where its text is."""
+    """A value and the position of its text."""
 
     start: int
     end: int
     value: Any
-    members: "tuple[Member, ...]" = ()  # of an object, in the order of the text
+    members: "tuple[Member, ...]" = ()  # of an object, in textual order
 
     def member(self, name: str) -> "Member | None":
-        """The one that counts: of two with the same name, the last."""
+        """The member of that name; of duplicates the last, as in every JSON parser."""
         return next((member for member in reversed(self.members) if member.name == name), None)
 
 
 class Member(NamedTuple):
-    """One name and value of an object; `comma` is where the comma behind it is, or None."""
+    """A name and value of an object; `comma` is the position of the comma after it, or None."""
 
     name: str
     start: int
@@ -49,11 +49,11 @@ class Member(NamedTuple):
 
 
 class _Reader:
-    """One pass over the text."""
+    """A recursive descent parser."""
 
     def __init__(self, text: str, comments: bool) -> None:
         self._text = text
-        self._comments = comments  # and, as everybody does who allows them, a comma behind the last one
+        self._comments = comments  # parsers that allow comments allow trailing commas, too
         self._at = 0
 
     def document(self) -> Node:
@@ -61,28 +61,28 @@ class _Reader:
         node = self._value(0)
         self._skip()
         if self._at < len(self._text):
-            raise self._unreadable("something follows the end of the value")
+            raise self._unreadable("unexpected text after the end of the value")
         return node
 
     def _unreadable(self, problem: str, at: int | None = None) -> Unreadable:
         return Unreadable(self._text.count("\n", 0, self._at if at is None else at) + 1, problem)
 
     def _skip(self) -> None:
-        """White space and comments."""
+        """Skip white space and comments."""
         text = self._text
         while True:
             self._at = cast("re.Match[str]", _WHITE.match(text, self._at)).end()
             if not text.startswith(("//", "/*"), self._at):
                 return
             if not self._comments:
-                raise self._unreadable("a comment, which this file's reader does not know")
+                raise self._unreadable("comments are not allowed in this file")
             if text.startswith("//", self._at):
                 newline = text.find("\n", self._at)
                 self._at = len(text) if newline < 0 else newline
             else:
                 closed = text.find("*/", self._at + 2)
                 if closed < 0:
-                    raise self._unreadable("a comment without an end")
+                    raise self._unreadable("unterminated comment")
                 self._at = closed + 2
 
     def _value(self, depth: int) -> Node:
@@ -95,16 +95,16 @@ class _Reader:
             return self._list(depth)
         if first == '"':
             return self._string()
-        found = _LITERAL.match(self._text, start)
-        if not found:
-            raise self._unreadable(f"expected a value, found {first!r}" if first else "the text ends too early")
-        self._at = found.end()
-        return Node(start, self._at, json.loads(found.group()))
+        literal = _LITERAL.match(self._text, start)
+        if not literal:
+            raise self._unreadable(f"expected a value, found {first!r}" if first else "unexpected end of the text")
+        self._at = literal.end()
+        return Node(start, self._at, json.loads(literal.group()))
 
     def _string(self) -> Node:
         start, found = self._at, _STRING.match(self._text, self._at)
         if not found:
-            raise self._unreadable("a string that is not closed, or has something in it that must be escaped")
+            raise self._unreadable("unterminated string, or a character in it that must be escaped")
         self._at = found.end()
         return Node(start, self._at, json.loads(found.group()))
 
@@ -113,12 +113,12 @@ class _Reader:
         if not self._text.startswith(closing, self._at):
             return False
         if after_comma and not self._comments:
-            raise self._unreadable(f"a comma before {closing}")
+            raise self._unreadable(f"trailing comma before {closing}")
         self._at += 1
         return True
 
     def _comma(self, closing: str) -> int | None:
-        """Where the comma behind an element is; without one only the end may follow."""
+        """The position of the comma after an element, or None before the closing bracket."""
         self._skip()
         if self._text.startswith(",", self._at):
             self._at += 1
@@ -154,7 +154,7 @@ class _Reader:
 
 
 def parse(text: str, *, comments: bool) -> Node:
-    """Read a document; what holds nothing at all counts as an empty object."""
+    """Parse a document; an empty text counts as an empty object."""
     if not text.strip("\ufeff \t\r\n"):
         return Node(len(text), len(text), {})
     start = len(text) - len(text.removeprefix("\ufeff"))
@@ -163,7 +163,7 @@ def parse(text: str, *, comments: bool) -> Node:
 
 
 def put(text: str, path: Sequence[str], value: object, *, comments: bool) -> str:
-    """The text with the value at that path; objects on the way are made, members beside it stay as they are."""
+    """Set the value at a path. Creates missing objects on the way and leaves other members alone."""
     node = parse(text, comments=comments)
     if node.start == node.end:
         return f"{text.rstrip()}{_rendered(_nested(path, value), '', _DEFAULT_INDENT)}\n"
@@ -179,14 +179,14 @@ def put(text: str, path: Sequence[str], value: object, *, comments: bool) -> str
 
 
 def cut(text: str, path: Sequence[str], *, comments: bool) -> str:
-    """The text without the member at that path."""
+    """Remove the member at a path."""
     node = parse(text, comments=comments)
     for name in path[:-1]:
         member = node.member(name)
         if member is None:
             return text
         node = member.node
-    for index in reversed(range(len(node.members))):  # from behind, so that positions hold
+    for index in reversed(range(len(node.members))):  # from the end, so that the positions stay valid
         if node.members[index].name == path[-1]:
             text = _without_member(text, node, index)
             node = _at(parse(text, comments=comments), path[:-1])
@@ -208,12 +208,12 @@ def _nested(path: Sequence[str], value: object) -> object:
 
 def _demand_object(text: str, node: Node, path: Sequence[str]) -> None:
     if not isinstance(node.value, dict):
-        where = ".".join(path) or "the whole"
+        where = ".".join(path) or "the document"
         raise Unreadable(text.count("\n", 0, node.start) + 1, f"{where} is not an object")
 
 
 def _with_member(text: str, node: Node, name: str, value: object) -> str:
-    """A new last member, written as the ones before it are."""
+    """Append a member, formatted like the existing ones."""
     newline, unit, closing = _newline(text), _unit(text), node.end - 1
     outer = _indent_at(text, node.start)
     if not node.members:
@@ -245,13 +245,13 @@ def _without_member(text: str, node: Node, index: int) -> str:
     if member.comma is not None:
         return text[:start] + text[member.comma + 1 :]
     before = node.members[index - 1].comma
-    if before is None:  # never: a member that another one follows has a comma behind it
+    if before is None:  # unreachable: only the last member may lack a comma
         return text
     return text[:before] + text[before + 1 : start] + text[member.node.end :]
 
 
 def _rendered(value: object, indent: str, unit: str, newline: str = "\n") -> str:
-    """Objects over several lines, lists of plain values on one."""
+    """Format a value: objects on several lines, everything else on one."""
     return newline.join(_lines(value, indent, unit))
 
 
@@ -276,7 +276,7 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """How this file indents: what its first indented line starts with."""
+    """The indentation of this file: that of its first indented line."""
     found = _INDENTED.search(text)
     return found.group(1) if found else _DEFAULT_INDENT
 

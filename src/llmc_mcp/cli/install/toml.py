@@ -1,7 +1,7 @@
-"""One table of a TOML file as text: set or removed with every other byte kept.
+"""Edit TOML as text: set or remove one table and keep every other byte.
 
-Only the plain form is touched: a header line of its own and keys below it. Whoever edits compares what the text means
-before and after, so a form that is not understood here is refused, never damaged.
+Only the plain form is supported: a header on a line of its own, followed by keys. The caller compares the parsed text
+before and after an edit, so that a form that is not supported here is refused, never damaged.
 """
 
 import json
@@ -18,7 +18,7 @@ _KEY = re.compile(r"""^[ \t]*(?:([A-Za-z0-9_-]+)|"([^"\\]*)"|'([^']*)')[ \t]*=""
 
 
 def parse(text: str) -> dict[str, Any]:
-    """What the text means."""
+    """Parse a document."""
     try:
         return tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as exc:
@@ -28,14 +28,14 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def rendered(value: object) -> str:
-    """A string, a number, or a list of them."""
+    """Format a string, a number, or a list of them."""
     if isinstance(value, list):
         return f"[{', '.join(map(rendered, cast('list[object]', value)))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def put(text: str, path: Sequence[str], values: dict[str, object]) -> str:
-    """The text with these keys in the table of that name; a table that is missing comes last."""
+    """Set keys of a table; a missing table is appended."""
     lines, newline = text.splitlines(keepends=True), "\r\n" if "\r\n" in text else "\n"
     header = next((at for at, line in enumerate(lines) if _is_header(line, path, below=False)), None)
     if header is None:
@@ -50,14 +50,14 @@ def put(text: str, path: Sequence[str], values: dict[str, object]) -> str:
 
 
 def cut(text: str, path: Sequence[str]) -> str:
-    """The text without that table and those below it; comments above the next table stay."""
+    """Remove a table and its subtables; comments above the next table stay."""
     lines = text.splitlines(keepends=True)
     while (
         header := next((at for at, line in enumerate(lines) if _is_header(line, path, below=True)), None)
     ) is not None:
         end = _last_key(lines, header) + 1
         while header and not lines[header - 1].strip() and (end == len(lines) or not lines[end].strip()):
-            header -= 1  # the blank line that set it apart
+            header -= 1  # also remove the blank lines that separated the table
         del lines[header:end]
     return "".join(lines)
 
@@ -84,7 +84,7 @@ def _table_end(lines: Sequence[str], header: int) -> int:
 
 
 def _last_key(lines: Sequence[str], header: int) -> int:
-    """The line on which the table's last key ends; the header's where it has none."""
+    """The index of the line on which the last key of a table ends; that of the header if it has no keys."""
     at, last = header + 1, header
     while at < _table_end(lines, header):
         if _KEY.match(lines[at]):
@@ -95,7 +95,7 @@ def _last_key(lines: Sequence[str], header: int) -> int:
 
 
 def _key(lines: Sequence[str], header: int, name: str) -> tuple[int, int]:
-    """The lines of a key; where it is missing, the empty place below the table's last one."""
+    """The range of lines of a key; if it is missing, an empty range after the last key of the table."""
     at = header + 1
     while at < _table_end(lines, header):
         found = _KEY.match(lines[at])
@@ -108,7 +108,7 @@ def _key(lines: Sequence[str], header: int, name: str) -> tuple[int, int]:
 
 
 def _value_end(lines: Sequence[str], at: int) -> int:
-    """Behind the last line of what starts here: a list or a text may go over several."""
+    """The index after the last line of the value that starts here: a list or a string may span several lines."""
     if _KEY.match(lines[at]):
         for end in range(at + 1, len(lines) + 1):
             try:

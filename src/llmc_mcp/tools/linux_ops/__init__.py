@@ -1,1 +1,1 @@
-"""The Linux tools by subject, as the design documents name them."""
+"""The Linux tools, one module per subject."""

@@ -1,4 +1,4 @@
-"""Files: write, move, delete, make directories; what was changed, and back."""
+"""Files: write, move, delete, create directories; list and undo changes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from ...changes.undo import Undone
 
 _LISTED = 500
-_DIFF_MOST = 4 << 20  # characters of a diff, after which no further file is shown
+_DIFF_MOST = 4 << 20  # characters of a diff after which no further file is added
 _CURRENT, _ALL = "current", "all"
 
 
 class Write(Result):
-    """What was written, the hash of the whole file, and the id that takes it back."""
+    """A written file: bytes written, hash of the whole file, and the id that undoes the change."""
 
     bytes_written: int
     new_sha256: str
@@ -28,7 +28,7 @@ class Write(Result):
 
 
 class MoveResult(Result):
-    """An entry under its new name."""
+    """A moved or renamed entry."""
 
     ok: bool
     source: str
@@ -37,7 +37,7 @@ class MoveResult(Result):
 
 
 class PathChanged(Result):
-    """A path that was deleted or made; no id where there was nothing to do."""
+    """A deleted or created path; `undo_id` is null if there was nothing to do."""
 
     ok: bool
     path: str
@@ -45,7 +45,7 @@ class PathChanged(Result):
 
 
 class UndoneRow(Row):
-    """A change that was taken back; undoing `redo_id` brings it again."""
+    """An undone change; undoing `redo_id` redoes it."""
 
     undo_id: str
     path: str
@@ -56,7 +56,7 @@ class UndoneRow(Row):
 
 
 class Undo(Result):
-    """What was taken back, newest first."""
+    """Undone changes, newest first."""
 
     undone: list[UndoneRow]
     truncated: bool = False
@@ -75,8 +75,8 @@ class ChangeRow(Row):
     lines_removed: int | None
     target: str | None = None
     session: str | None = None
-    state: str | None = None  # `undone`: it no longer stands
-    line_format: ClassVar[str] = (  # columns as git diff --numstat has them
+    state: str | None = None  # `undone`, or null if the change is in effect
+    line_format: ClassVar[str] = (  # added, removed and path in the order of git diff --numstat
         "{undo_id}\t{when}\t{action}\t{lines_added}\t{lines_removed}\t{path}\t{target}\t{state}"
     )
 
@@ -93,7 +93,7 @@ class ChangeList(Result):
 
 
 class ChangeDiff(Result):
-    """What the changes did to the files, as one diff: before the first of them against now."""
+    """The effect of changes on files, as one diff from before the first change to now."""
 
     files: int
     diff: str

@@ -25,7 +25,7 @@ _WHOLE_FILE = 1 << 62
 
 
 class FileMeta(msgspec.Struct, omit_defaults=True):
-    """Where a slice of a file comes from and how to go on."""
+    """The source of a slice of a file, and where to continue."""
 
     path: str
     length: int
@@ -51,7 +51,7 @@ class FileText(Result):
 
 
 class FileContent(Result):
-    """The same, in the shape of linux_fs_read."""
+    """Some lines of a file, as linux_fs_read returns them."""
 
     content: str
     meta: FileMeta
@@ -69,7 +69,7 @@ def _cut_meta(meta: FileMeta, sent: str, kept: int) -> None:
 
 
 class OneOfMany(Row):
-    """A file among several; lean text shows it under its path."""
+    """One of several files; lean text shows it below its path."""
 
     path: str
     content: str
@@ -81,17 +81,17 @@ class OneOfMany(Row):
 
 
 class ManyFiles(Result):
-    """Several files, sharing one reply."""
+    """Several files that share one reply."""
 
     files: list[OneOfMany]
     body: ClassVar[str] = "files"
 
     def cut(self, kept: int) -> None:
-        """Files are shortened before they are sent; a path that alone is too long has nothing to add."""
+        """Do nothing: files are shortened before the reply is built."""
 
 
 class ListMeta(msgspec.Struct, omit_defaults=True):
-    """What a listing is of."""
+    """The directory of a listing, and whether the listing is complete."""
 
     path: str
     truncated: bool
@@ -101,7 +101,7 @@ class ListMeta(msgspec.Struct, omit_defaults=True):
 
 
 class Listing(Result):
-    """Names in a directory; those of directories end in a slash."""
+    """Names in a directory; names of directories end in a slash."""
 
     data: list[str]
     meta: ListMeta
@@ -145,7 +145,7 @@ class Tree(Result):
 
 
 class StatData(msgspec.Struct, omit_defaults=True):
-    """What the file system knows of a path."""
+    """The attributes of a path."""
 
     size: int
     mtime: str
@@ -156,7 +156,7 @@ class StatData(msgspec.Struct, omit_defaults=True):
 
 
 class Stat(Result):
-    """One path's stat."""
+    """The stat of a path."""
 
     data: StatData
 
@@ -205,7 +205,7 @@ def repo_read(ctx: Context, root: str, path: str, max_bytes: SomeBytes | None = 
 
 @tool("Read several files at once, one reply shared among them", needs=FILES, read_only=True)
 def linux_fs_read_many(ctx: Context, paths: SomePaths, max_lines: SomeLines = 200) -> ManyFiles:
-    # Small files leave their share to the large ones: shortest first, each gets an equal part of what is left.
+    # Small files leave room to large ones: shortest first, each file gets an equal share of the remaining room.
     readings = {path: _try_to_read(ctx, path, max_lines) for path in dict.fromkeys(paths)}
     room = ctx.reply_bytes * 4 // 5 - sum(len(path) + 40 for path in readings)
     waiting = len(readings)
@@ -226,7 +226,7 @@ def _try_to_read(ctx: Context, path: str, max_lines: int) -> OneOfMany:
 
 
 def _shorten(row: OneOfMany, room: int) -> None:
-    """Cut a file's text at a line so that it fits its share."""
+    """Cut the text of a file at the end of a line so that it fits its share."""
     encoded = row.content.encode()
     if len(encoded) <= room:
         return
@@ -307,7 +307,7 @@ def stat(ctx: Context, path: str) -> Stat:
         try:
             data.sha256 = ctx.app.reader.sha256(place, ctx.check)
         except Forbidden:
-            pass  # a file that may not be read still has a size
+            pass  # the other attributes of an unreadable file are still useful
     return Stat(data)
 
 
@@ -330,7 +330,7 @@ def _image(reading: "FileSlice") -> Image | None:
 
 
 def _file_handle(ctx: Context, place: Place, reading: "FileSlice") -> str | None:
-    """A snapshot of a file that is small enough, else a reference to it as it is now."""
+    """A handle with a snapshot of a small file, or with a reference to a large one."""
     from ...files.reader import identity_of
 
     meta: dict[str, str | int] = {"path": place.absolute, "identity": identity_of(reading.info)}

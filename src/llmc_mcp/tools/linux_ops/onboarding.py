@@ -1,8 +1,8 @@
-"""Onboarding: three things a new user wants done at once, each a report that is worth reading.
+"""Onboarding: three flows for new users, each of which returns a report.
 
-organize_downloads   what would go where; with apply=true it goes there, and one undo takes it back
-explain_repo         what this repository is, where it starts, how it is run and tested, what is unusual
-system_health        how the machine does, what is out of the ordinary and why that matters
+organize_downloads   plan how to sort a folder; with apply=true sort it, as one change that one undo reverts
+explain_repo         describe a repository: purpose, entry points, how to run and test it, what is unusual
+system_health        describe the state of the machine, what is out of the ordinary and why that matters
 """
 
 import os
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ...files.filesystem import Place
     from ...machine.downloads import Group, SortingPlan
 
-_MOST_TOKENS = 800  # of what explain_repo says
-_MAP_HEAD_TOKENS = 60  # of a reply: its meta line, and the head of the map
-_MAP_WAIT_S = 0.2  # for an index to be compared with the files
+_MOST_TOKENS = 800  # of the report of explain_repo
+_MAP_HEAD_TOKENS = 60  # for the metadata of the reply and the heading of the map
+_MAP_WAIT_S = 0.2  # for bringing the index up to date with the files
 _SHOWN_RENAMES = 5
 _BULLET = "\n- "
 
 
 class FlowStep(Row):
-    """What was looked at or done, and what came of it."""
+    """A step of a flow and its result."""
 
     description: str
     result: str
@@ -35,7 +35,7 @@ class FlowStep(Row):
 
 
 class FlowReport(Result):
-    """A flow's report. `proposed`: nothing was changed yet; `handle` holds every single move."""
+    """The report of a flow. `proposed`: nothing was changed yet; `handle` lists all moves."""
 
     flow: str
     steps: list[FlowStep]
@@ -48,7 +48,7 @@ class FlowReport(Result):
 
 
 class Argument(NamedTuple):
-    """An argument of a flow, for the clients that show it as a form."""
+    """An argument of a flow, for clients that show prompts as forms."""
 
     name: str
     description: str
@@ -56,7 +56,7 @@ class Argument(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """A flow; `request` is what a person who picks it as a prompt says."""
+    """A flow; `request` is the user's message when it is selected as a prompt."""
 
     run: Callable[[Context, str | None, bool], FlowReport]
     title: str
@@ -88,13 +88,13 @@ def switched_off(app: App, flow: Flow) -> str | None:
 
 
 def _limit_time(ctx: Context) -> None:
-    """A flow looks at much: it has the time of a tool that has no setting of its own."""
+    """Apply the default time limit instead of that of file tools, which is too short for a flow."""
     config = ctx.app.config
     ctx.limit_time(config.capped_seconds(config.linux_ops.process_limits.default_timeout_sec))
 
 
 def as_text(report: FlowReport) -> str:
-    """A report for a person."""
+    """Render a report as text."""
     shown = [f"{step.description}: {step.result}".replace(": \n", ":\n", 1) for step in report.steps]
     return "\n".join([report.summary, "", *shown])
 
@@ -140,7 +140,7 @@ def _plan_steps(plan: "SortingPlan", done: bool) -> list[FlowStep]:
 
 
 def _by_kind(groups: "list[Group]") -> list[str]:
-    """A line for each kind of file; the years that it is split by stand in it."""
+    """A line per kind of file, with the range of years that it is split by."""
     kinds: dict[str, list[Group]] = {}
     for group in groups:
         kinds.setdefault(group.folder.partition("/")[0], []).append(group)
@@ -195,7 +195,7 @@ def explain_repo(ctx: Context, path: str | None, apply: bool) -> FlowReport:
 
 
 def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
-    """What the rest leans on, where there is an index and room for it; nothing is built for it."""
+    """The most referenced definitions, if an index exists and there is room. Builds no index."""
     if not ctx.app.config.rag.jit_context_enabled or not ctx.app.is_indexed(place.root):
         return []
     from ...rag.query.search import QueryCaller
@@ -205,7 +205,7 @@ def _map_step(ctx: Context, place: "Place", tokens: int) -> list[FlowStep]:
     try:
         drawn = ctx.app.maps.draw(tokens - _MAP_HEAD_TOKENS, caller, place.root, f"{below}/" if below else "")
     except (FeatureUnavailable, ResourceBusy):
-        return []  # the index is being built anew
+        return []  # the index is being rebuilt
     if not drawn or not drawn[0].text:
         return []
     note = f"; index {drawn[0].note}" if drawn[0].note else ""
@@ -272,7 +272,7 @@ FLOWS: dict[str, Flow] = {
 }
 
 
-# --- words ---------------------------------------------------------------------------------------------------------
+# --- formatting ----------------------------------------------------------------------------------------------------
 
 
 def _lines(lines: list[str]) -> str:

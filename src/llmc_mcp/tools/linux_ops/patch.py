@@ -12,7 +12,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Edit(Result):
-    """An edit that was made; the snippets show its first place, before and after."""
+    """An applied edit; the snippets show the first replacement, before and after."""
 
     replacements_made: int
     before_snippet: str
@@ -24,11 +24,11 @@ class Edit(Result):
     lean_leaves_out: ClassVar[tuple[str, ...]] = ("before_snippet",)
 
     def cut(self, kept: int) -> None:
-        """Snippets are far shorter than a reply; nothing else depends on their length."""
+        """Do nothing: snippets are far shorter than a reply."""
 
 
 class Patch(Result):
-    """What a diff did, or would do; what the files held is in the journal."""
+    """The effect of a diff, or of a dry run; the journal keeps the former content of the files."""
 
     files_modified: list[str]
     files_created: list[str]

@@ -1,4 +1,4 @@
-"""Processes: what runs on the machine, and programs to talk to."""
+"""Processes: list, signal, and interact with programs."""
 
 from collections import deque
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -25,14 +25,14 @@ _ROOM_FOR_META = 600
 _LONG_LINE_SHOWN = 400
 _AROUND_A_WAIT_S = 10.0
 _STOP_S = 20.0
-_AROUND_A_BRANCH = 50  # pid, names and brackets of one process in a tree
+_AROUND_A_BRANCH = 50  # bytes of the pid, field names and brackets of a process in a tree
 
 
-# --- what runs on the machine ------------------------------------------------------------------------
+# --- processes of the machine ------------------------------------------------------------------------
 
 
 class ProcessInfo(Row):
-    """A process. Lean text has its pid, CPU and memory percent and the start of its command, below its user."""
+    """A process. Lean text shows its pid, CPU and memory percentages and the start of its command, grouped by user."""
 
     pid: int
     user: str
@@ -44,7 +44,7 @@ class ProcessInfo(Row):
 
 
 class ProcessList(Result):
-    """Processes in order; `total_processes` counts those that may be seen and fit."""
+    """Sorted processes; `total_processes` counts all that match and may be listed."""
 
     processes: list[ProcessInfo]
     total_processes: int
@@ -57,7 +57,7 @@ class ProcessList(Result):
 
 
 class SignalResult(Result):
-    """What came of a signal."""
+    """The result of sending a signal."""
 
     success: bool
     message: str
@@ -72,7 +72,7 @@ class _Branches(list["ProcessBranch"]):
 
 
 class ProcessBranch(Row):
-    """A process and what it started."""
+    """A process and its children."""
 
     pid: int
     command: str
@@ -84,7 +84,7 @@ class ProcessBranch(Row):
 
 
 class ProcessTree(Result):
-    """Processes below their parents; what has no room in the reply is in the handle."""
+    """Processes below their parents; if the tree exceeds the reply, the handle has all of it."""
 
     tree: list[ProcessBranch]
     truncated: bool
@@ -127,11 +127,11 @@ def linux_proc_tree(ctx: Context, pid: int | None = None) -> ProcessTree:
 
 
 def _grow(found: "list[Branch]", room: int) -> tuple[list[ProcessBranch], int]:
-    """The tree as far as it fits, level by level, and how many processes are in it."""
-    known = {branch.pid for branch in found}
+    """The tree as far as it fits, level by level, and the number of processes in it."""
+    pids = {branch.pid for branch in found}
     children: dict[int, list[Branch]] = {}
     for branch in found:
-        children.setdefault(branch.parent if branch.parent in known else 0, []).append(branch)
+        children.setdefault(branch.parent if branch.parent in pids else 0, []).append(branch)
     tops: list[ProcessBranch] = []
     todo = deque((branch, tops) for branch in children.get(0, ()))
     count = 0
@@ -147,11 +147,11 @@ def _grow(found: "list[Branch]", room: int) -> tuple[list[ProcessBranch], int]:
     return tops, count
 
 
-# --- programs to talk to -----------------------------------------------------------------------------
+# --- interactive processes ---------------------------------------------------------------------------
 
 
 class ProcessOutput(Result):
-    """What an interactive process printed since the last time, and whose turn it is.
+    """New output of an interactive process, and whether it waits for input.
 
     `decided_by` is the system call on its terminal in which the process waits for input; `idle`: it only sleeps.
     """
@@ -169,7 +169,7 @@ class ProcessOutput(Result):
 
 
 class StartedProcess(Result):
-    """An interactive process and what it printed first."""
+    """A started interactive process and its first output."""
 
     proc_id: str
     pid: int
@@ -186,7 +186,7 @@ class StartedProcess(Result):
 
 
 class Sent(Result):
-    """Input was typed; with a time to read, what came of it."""
+    """Input was sent; with a read timeout, the resulting output."""
 
     acknowledged: bool
     output: str = ""
@@ -202,7 +202,7 @@ class Sent(Result):
 
 
 class StopResult(Result):
-    """An interactive process has ended and is forgotten; `output` is what nobody had read."""
+    """An interactive process has ended and was removed; `output` is its unread output."""
 
     stopped: bool
     exit_code: int
@@ -233,7 +233,7 @@ class Sessions(Result):
     body: ClassVar[str] = "processes"
 
     def cut(self, kept: int) -> None:
-        """There are far fewer than a reply has room for."""
+        """Do nothing: the list is always far shorter than a reply."""
 
 
 @tool("Start a program to talk to (REPL, debugger, shell) on a terminal", needs=REPLS, destructive=True)
@@ -309,7 +309,7 @@ def _owner(ctx: Context) -> "Owner":
 
 
 def _seconds(ctx: Context, milliseconds: int) -> float:
-    """How long to wait; the call gets the time for it, and some more for all the rest."""
+    """The time to wait; also extends the time limit of the call to cover it."""
     seconds = ctx.app.config.capped_seconds(milliseconds / 1000)
     ctx.limit_time(seconds + _AROUND_A_WAIT_S)
     return seconds
@@ -321,7 +321,7 @@ def _standing(turn: "Turn") -> tuple[str, int | None, bool | None, str | None]:
 
 
 def _shown(ctx: Context, text: str) -> tuple[str, str | None]:
-    """Output that fits a reply: whole, or its beginning and, more of it, its end; all of it is then in the handle."""
+    """The output; if it is too long for a reply, its start and more of its end, and a handle of the whole output."""
     room = ctx.reply_bytes - _ROOM_FOR_META
     if len(msgspec.json.encode(text)) <= room:
         return text, None
@@ -333,7 +333,7 @@ def _shown(ctx: Context, text: str) -> tuple[str, str | None]:
 
 
 def _fitting(lines: list[str], room: int) -> list[str]:
-    """The first lines that fit; of one that alone is too long, its start."""
+    """The first lines that fit; if even the first is too long, its start."""
     kept: list[str] = []
     for line in lines:
         room -= len(msgspec.json.encode(line))

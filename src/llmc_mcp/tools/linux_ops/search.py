@@ -1,4 +1,4 @@
-"""Search: the contents and the names of files."""
+"""Search the contents and the names of files."""
 
 from typing import Annotated, ClassVar
 
@@ -25,7 +25,7 @@ class ContentHit(Row):
 
 
 class SearchHits(Result):
-    """Hits by path; `total_hits` counts them all unless `total_is_exact` says otherwise."""
+    """Hits by path; `total_hits` is a lower bound if `total_is_exact` is false."""
 
     hits: list[ContentHit]
     total_hits: int

@@ -1,7 +1,7 @@
-"""Statistics of past calls, from the store: every server of this user, across restarts.
+"""Statistics of past calls of all servers of this user, across restarts, from the store.
 
-A caller sees their own calls; with the scope `admin`, or on stdio, everybody's. Either way only calls that were made
-within the roots of this server.
+A caller sees its own calls; with the scope `admin`, or on stdio, those of all principals. In both cases the statistics
+are limited to calls made within the roots of this server.
 """
 
 import time
@@ -19,7 +19,7 @@ SomeCalls = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class ToolStats(msgspec.Struct):
-    """How often, how fast, how well, and at what price."""
+    """Number, duration, errors and tokens of the calls of a tool."""
 
     count: int
     p50_ms: float
@@ -36,7 +36,7 @@ class UsageStats(Result):
 
 
 class ServerMetrics(Result):
-    """Totals, and statistics by tool."""
+    """Uptime, totals, and statistics by tool."""
 
     uptime_s: int
     calls: int

@@ -1,14 +1,14 @@
-"""What a change did to the syntax of files."""
+"""Check the syntax of changed files."""
 
 import time
 
 from ...context import Context
 
-_LONGEST_S = 0.5  # for all files of a change together
+_LONGEST_S = 0.5  # time limit for all files of a change
 
 
 def syntax_after(ctx: Context, undo_id: str) -> str | None:
-    """`ok`, or the first error of each file that has one; None where no grammar can tell. Never fails: it is done."""
+    """`ok`, or the first error of each file that has one; None without a grammar. Never fails: the change is made."""
     verdicts: list[tuple[str, str | None]] = []
     until = time.monotonic() + _LONGEST_S
     try:
@@ -16,13 +16,13 @@ def syntax_after(ctx: Context, undo_id: str) -> str | None:
         for path, before, after in ctx.app.undoing.texts(change, ctx.app.checker.may_know):
             in_time = time.monotonic() < until
             verdicts.append((path, ctx.app.checker.check(path, before, after) if in_time else None))
-    except Exception as exc:  # noqa: BLE001 - whatever it is, the change has been made and must be reported as made
+    except Exception as exc:  # noqa: BLE001 - the change has been made and must be reported as such
         ctx.warnings.append(f"the syntax was not checked: {exc}")
     return summary(verdicts)
 
 
 def summary(verdicts: list[tuple[str, str | None]]) -> str | None:
-    """The verdict on one file; of several files the errors, by path, and how many were not checked."""
+    """The verdict on one file; for several, the errors by path, and how many files were checked if not all."""
     if len(verdicts) <= 1:
         return verdicts[0][1] if verdicts else None
     checked = [(path, verdict) for path, verdict in verdicts if verdict is not None]

@@ -21,7 +21,7 @@ class DiskUse(msgspec.Struct):
 
 
 class SystemSnapshot(Result):
-    """How the machine does, now."""
+    """The current state of the machine."""
 
     cpu_percent: float
     load_avg: list[float]
@@ -49,7 +49,7 @@ class Services(Result):
 
 
 class SystemLog(Result):
-    """The end of the system's log; what is older than the reply has room for is in the handle."""
+    """The end of the system log; if older lines exceed the reply, the handle has all lines."""
 
     content: str
     source: str
@@ -89,7 +89,7 @@ def linux_sys_logs(ctx: Context, lines: LogLines = 100, unit: str | None = None,
 
 
 def _newest(text: str, room: int) -> str:
-    """The last whole lines that fit, also when JSON escapes them: of a log the end matters."""
+    """The last whole lines that fit, measured as JSON: the end of a log matters most."""
     kept: list[str] = []
     for line in reversed(text.splitlines(keepends=True)):
         room -= len(msgspec.json.encode(line))
