@@ -1,4 +1,4 @@
-"""What tests of changes share: a server with a journal of its own, and what its replies say."""
+"""Helpers for tests of changes: a server with a journal of its own, and readers of its replies."""
 
 import hashlib
 from collections.abc import Generator, Iterator
@@ -13,7 +13,7 @@ from .workspace import Workspace
 
 
 def never() -> None:
-    """A cancellation check of a call that nobody cancels."""
+    """A cancellation check that never cancels."""
 
 
 def sha(text: str | bytes) -> str:
@@ -47,5 +47,5 @@ def done(reply: Reply) -> dict[str, Any]:
 
 
 def undo(server: Client, undo_id: str | None = None, **more: Any) -> list[dict[str, Any]]:
-    """What linux_fs_undo took back."""
+    """The changes that linux_fs_undo reverted."""
     return done(server.call("linux_fs_undo", **({"undo_id": undo_id} if undo_id else {}), **more))["undone"]

@@ -1,4 +1,4 @@
-"""A raw MCP client for tests: one server process on pipes, spoken to in lines, nothing hidden."""
+"""A raw MCP client for tests: one server process on pipes, one line per message, nothing hidden."""
 
 import json
 import os
@@ -14,7 +14,7 @@ PATIENCE = 30.0  # seconds that a test waits before it calls a server hung; no t
 
 
 def exit_code(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> int:
-    """How a process that was told to end did so; one that hangs is killed and fails the test."""
+    """The exit code of a process that should end; one that hangs is killed and fails the test."""
     try:
         return process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
@@ -24,7 +24,7 @@ def exit_code(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> int
 
 
 class Reply:
-    """What a tool call gave."""
+    """The reply to a tool call."""
 
     def __init__(self, result: dict[str, Any]) -> None:
         self.result = result
@@ -84,7 +84,7 @@ class Client:
         return b"".join(self._log).decode("utf-8", "replace")
 
     def close(self) -> int:
-        """Hang up and return the exit code."""
+        """Close the connection and return the exit code."""
         assert self.process.stdin
         assert self.process.stdout
         assert self.process.stderr
@@ -101,13 +101,13 @@ class Client:
         return code
 
     def send_raw(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Send bytes as they are."""
         assert self.process.stdin
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
     def send(self, message: dict[str, Any]) -> None:
-        """One message as a line."""
+        """Send one message as a line."""
         self.send_raw(json.dumps(message).encode() + b"\n")
 
     def start(self, method: str, params: dict[str, Any] | None = None) -> int:
@@ -144,7 +144,7 @@ class Client:
         return Reply(self.wait(self.start_call(tool, arguments))["result"])
 
     def tools(self) -> list[dict[str, Any]]:
-        """What tools/list says."""
+        """The tools that tools/list returns."""
         return self.request("tools/list")["result"]["tools"]
 
     def _read_messages(self) -> None:

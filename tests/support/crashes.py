@@ -1,7 +1,7 @@
 """Kills a process at a random moment of a change, then looks at what is left, many times over.
 
 Run as a program: `python -m tests.support.crashes FOLDER POINTS [SEED]`; prints one JSON line. A moment is a call into
-C: the process that makes the change counts them and sends itself SIGKILL before the one that was drawn, so every system
+C: the process that makes the change counts them and sends itself SIGKILL before a randomly chosen one, so every system
 call and every statement of the store has its turn, and a seed repeats a run exactly.
 """
 
@@ -175,7 +175,7 @@ def _run(data: Path, root: Path, scenario: Scenario, fatal: int | None) -> int:
     def body() -> None:
         app = App(Config(), [str(root)], str(data))
         app.changes.settle_abandoned()
-        for rule in (app.files.is_secret, app.files.is_protected):  # they compile their lists when first asked
+        for rule in (app.files.is_secret, app.files.is_protected):  # they compile their lists on first use
             rule("x")
         if scenario.first is not None:
             scenario.first(app)
@@ -188,29 +188,29 @@ def _run(data: Path, root: Path, scenario: Scenario, fatal: int | None) -> int:
     status = _fork(body)
     os.close(writing)
     with open(reading) as pipe:
-        told = pipe.read()
+        calls = pipe.read()
     if fatal is None or status == 0:
-        return int(told)
+        return int(calls)
     if os.WTERMSIG(status) != signal.SIGKILL:
         raise RuntimeError(f"the change failed by itself: {status}")
     return fatal
 
 
 def crash(data: Path, root: Path, name: str, fatal: int) -> str:
-    """Crash one change at one point, settle, undo; returns `old` or `new`, or raises what is wrong."""
+    """Crash one change at one point, settle, undo; returns `old` or `new`, or raises an error that says why."""
     scenario = CHANGES[name]
     _fresh(root)
     _run(data, root, scenario, fatal)
     app = App(Config(), [str(root)], str(data))
     try:
-        app.reader  # noqa: B018 - whoever reads first settles first
+        app.reader  # noqa: B018 - creating the reader settles pending changes
         found = _now(root)
         state = "old" if found == scenario.before else "new" if found == scenario.after else "torn"
         made = [one for one in app.changes.journal.history(None, None, 2) if one.roots == [str(root)]]
         if state == "torn" or len(made) != (state == "new") + (scenario.first is not None):
             raise AssertionError(f"{name} at {fatal}: {state}, journaled {made}, found {sorted(found)}")
         if app.changes.leases.all() or app.changes.journal.pending():
-            raise AssertionError(f"{name} at {fatal}: something is left under way")
+            raise AssertionError(f"{name} at {fatal}: a change is still in progress")
         if state == "new":
             app.undoing.undo(WHO, made[0], False, never)
         if _now(root) != scenario.before:

@@ -1,4 +1,4 @@
-"""`te` for tests: run as an agent's shell would, with a store of its own, and its answer taken apart."""
+"""`te` for tests: run as an agent's shell would, with a store of its own, and its answer parsed."""
 
 import json
 import os
@@ -11,7 +11,7 @@ TE = [sys.executable, "-c", "from llmc_mcp.te.main import main; main()"]
 
 
 class Answer:
-    """What a command behind te gave."""
+    """The answer of te for one command."""
 
     def __init__(self, done: subprocess.CompletedProcess[bytes]) -> None:
         self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Te:
-    """te in a folder, for an agent."""
+    """te in a folder, as an agent runs it."""
 
     def __init__(self, folder: Path, data: Path) -> None:
         self.folder, self.data = folder, data
@@ -54,7 +54,7 @@ class Te:
         return self._run(b"", words, environ)
 
     def fed(self, stdin: bytes, *words: str | bytes, **environ: str) -> Answer:
-        """With something to read."""
+        """Run te with this standard input."""
         return self._run(stdin, words, environ)
 
     def _run(self, stdin: bytes, words: tuple[str | bytes, ...], environ: dict[str, str]) -> Answer:
@@ -65,11 +65,11 @@ class Te:
         return Answer(done)
 
     def json(self, *words: str | bytes, **environ: str) -> dict[str, Any]:
-        """What `te --json` answers."""
+        """The answer of `te --json`."""
         return json.loads(self("--json", *words, **environ).out)
 
     def stats(self) -> dict[str, list[dict[str, Any]]]:
-        """What `te --stats --json` answers."""
+        """The answer of `te --stats --json`."""
         return json.loads(self("--stats", "--json").out)
 
     def file(self, name: str, content: str | bytes) -> Path:

@@ -25,7 +25,7 @@ def gate_on(root: Path, config: Config | None = None) -> Generator[Gate]:
 
 
 def context(gate: Gate) -> Context:
-    """What one call gets."""
+    """The context of one call."""
     return gate.context(Session(principal="uid:0", session_id="test"), correlation_id())
 
 

@@ -70,7 +70,7 @@ class HttpServer:
         return int(self.url.rpartition(":")[2])
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Tell it to stop; returns its exit code."""
+        """Send it a signal to stop; returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = exit_code(self.process)
@@ -80,7 +80,7 @@ class HttpServer:
         return code
 
     def client(self, token: str | None = None, **options: Any) -> httpx.Client:
-        """An HTTP client with the token, or another one; an empty one: without."""
+        """An HTTP client with the server's token or another one; an empty token means none."""
         chosen = self.token if token is None else token
         headers = {"X-LLMC-Token": chosen} if chosen else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False, **options)
@@ -91,7 +91,7 @@ class HttpServer:
             return client.post("/tool", json={"session_id": "S", "name": name, "args": arguments})
 
     def raw(self, *parts: bytes) -> bytes:
-        """What the server answers to these bytes, until it closes the connection."""
+        """Send bytes; returns what the server answers until it closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
             for part in parts:
                 connection.sendall(part)
@@ -101,7 +101,7 @@ class HttpServer:
             return answer
 
     def sent(self, data: bytes) -> bytes:
-        """What the server answers to these bytes, after which nothing more will come."""
+        """Send bytes and close the sending side; returns what the server answers."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
             answer = b""
             try:
@@ -110,15 +110,15 @@ class HttpServer:
                 while piece := connection.recv(65_536):
                     answer += piece
             except ConnectionError:
-                pass  # closed before it had read all
+                pass  # the server closed the connection before it read everything
             return answer
 
 
 def endless(root: Path) -> dict[str, Any]:
-    """Arguments of a read_file that runs until somebody ends it: the line that it asks for never comes."""
+    """Arguments of a read_file that runs until it is cancelled: the requested line never comes."""
     path = root / "endless.txt"
     path.write_bytes(b"text\n" * 20_000)
-    os.truncate(path, 1 << 40)  # holes: no disk, no end
+    os.truncate(path, 1 << 40)  # a sparse file: endless, but without disk space
     return {"path": "endless.txt", "offset_lines": 10**12}
 
 

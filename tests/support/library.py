@@ -17,11 +17,11 @@ from .client import PATIENCE
 
 
 def never() -> None:
-    """Nobody takes this call back."""
+    """A cancellation check that never cancels."""
 
 
 class Library:
-    """The index of one root, as a caller has it."""
+    """The index of one root, as a caller sees it."""
 
     def __init__(self, app: App, root: Path) -> None:
         self.app, self.root = app, root
@@ -31,8 +31,8 @@ class Library:
         return self.app.rag
 
     def caller(self, check: Callable[[], None] = never, seconds: float = PATIENCE) -> QueryCaller:
-        who = Session(principal="uid:0", session_id="test", agent_id="tester")
-        return QueryCaller(who, time.monotonic() + seconds, check)
+        session = Session(principal="uid:0", session_id="test", agent_id="tester")
+        return QueryCaller(session, time.monotonic() + seconds, check)
 
     def ask(
         self, text: str, scope: Scope = "repo", limit: int = 5, budget: int = 2_000, path_glob: str | None = None
@@ -40,7 +40,7 @@ class Library:
         return self.rag.search(CodeQuery(text, scope, limit, budget, path_glob), self.caller())
 
     def found(self, text: str, scope: Scope = "both", limit: int = 5, path_glob: str | None = None) -> list[str]:
-        """Paths of the files that a question finds."""
+        """Paths of the files that a query finds."""
         return [names.show(hit.path) for hit in self.ask(text, scope, limit, path_glob=path_glob).hits]
 
     def refresh(self, *, full: bool = False) -> News:
@@ -54,7 +54,7 @@ class Library:
 
     @property
     def home(self) -> Path:
-        """Where the index lies."""
+        """The folder of the index."""
         (folder,) = [
             path
             for path in Path(self.app.data_dir, "index").iterdir()
@@ -64,7 +64,7 @@ class Library:
 
     @property
     def build(self) -> Path:
-        """The build in force."""
+        """The current build."""
         return self.home / os.readlink(self.home / "current")
 
 

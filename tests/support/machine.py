@@ -62,7 +62,7 @@ class Machine:
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it: all but tables as JSON does."""
+    """A value in TOML, where everything but tables is written as in JSON."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{name} = {toml(item)}' for name, item in cast(dict[str, object], value).items())}}}"
     return json.dumps(value)

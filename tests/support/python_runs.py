@@ -1,4 +1,4 @@
-"""execute_code's CPython engine, run without a server around it: a level, some functions, and what a run gave."""
+"""execute_code's CPython engine, run without a server around it: a level, some functions, and the outcome of a run."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ _MEMORY_MB = 128
 
 
 class Runs:
-    """An engine at one level."""
+    """An engine at one sandbox level."""
 
     def __init__(self, level: str, *, vouched: bool = False, **settings: object) -> None:
         require(level != "workspace" or shutil.which("bwrap") is not None, "bubblewrap")
@@ -42,19 +42,19 @@ class Runs:
         output_bytes: int = 1 << 16,
         check: Callable[[], None] = lambda: None,
     ) -> RunOutcome:
-        """Run code; `check` comes on top of the time limit."""
+        """Run code; `check` is called in addition to the time limit."""
         ends = time.monotonic() + seconds
 
-        def still_wanted() -> None:
+        def check_time() -> None:
             check()
             if time.monotonic() > ends:
                 raise Timeout("too long")
 
         limits = RunLimits(seconds, _MEMORY_MB << 20, output_bytes, calls)
-        return self.engine.run(code, functions or {}, limits, still_wanted)
+        return self.engine.run(code, functions or {}, limits, check_time)
 
     def value(self, code: str, functions: Functions | None = None) -> object:
-        """What the last line gave; the run must not fail."""
+        """The value of the last line; the run must not fail."""
         outcome = self(code, functions)
         assert outcome.failure is None, outcome
         return outcome.value
@@ -73,7 +73,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Runs]:
-    """For what does not depend on the level."""
+    """An engine for tests that do not depend on the level."""
     made = Runs("auto")
     yield made
     made.close()
@@ -81,14 +81,14 @@ def run() -> Iterator[Runs]:
 
 @pytest.fixture(scope="module", params=LEVELS)
 def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
-    """At each level."""
+    """An engine at each level in turn."""
     made = Runs(request.param)
     yield made
     made.close()
 
 
 def processes_with(word: str) -> list[int]:
-    """Processes whose command line holds a word."""
+    """Processes whose command line contains a word."""
     found: list[int] = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -1,7 +1,7 @@
-"""Small repositories in one text, with marks for what the graph should say of them.
+"""Small repositories written as one text, with marks for what the graph should find in them.
 
-A line with `@exact` in a comment is a use of the symbol that is asked for, as sure as that; lines without a mark are
-none.
+A line with `@exact` in a comment is a use of the queried symbol with that confidence; lines without a mark are no
+uses.
 """
 
 import re
@@ -18,7 +18,7 @@ MARK = re.compile(r"@(exact|likely|name_only)\b")
 
 
 class Repository:
-    """Parsed files in memory, as the graph asks for them."""
+    """Parsed files in memory, in the form that the graph reads."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         self.parsed: list[ParsedFile] = [file.look(path, text.encode()) for path, text in sources.items()]
@@ -48,7 +48,7 @@ class Repository:
 
 
 def marked(sources: dict[str, str]) -> set[tuple[str, int, str]]:
-    """What the comments say."""
+    """The uses that the comments mark."""
     return {
         (path, number, found[1])
         for path, text in sources.items()
@@ -71,6 +71,6 @@ def files_of(repository: str) -> dict[str, str]:
 
 
 def expect(symbol: str, repository: str | dict[str, str]) -> None:
-    """Who uses the symbol is who is marked to."""
+    """Assert that the uses of the symbol are exactly the marked ones."""
     sources = files_of(repository) if isinstance(repository, str) else repository
     assert found(sources, symbol) == marked(sources)

@@ -4,7 +4,7 @@ import signal
 
 
 def obey_interrupts() -> None:
-    """A `preexec_fn`: jobs in the background ignore SIGINT, and their children inherit that."""
+    """A `preexec_fn` that resets SIGINT: background jobs ignore it, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""Interactive processes as a caller has them, for tests that need no transport."""
+"""Interactive processes as a caller sees them, for tests that need no transport."""
 
 import time
 from collections.abc import Callable, Generator
@@ -16,7 +16,7 @@ from .gates import gate_on
 from .workspace import hand_over, run_as_at
 
 LONG_MS = int(PATIENCE * 1000)
-_READS = 3  # until a program has to have ended
+_READS = 3  # after which a program must have ended
 
 
 class Talk:
@@ -46,7 +46,7 @@ class Talk:
         return result
 
     def rest(self, proc_id: str) -> str:
-        """All that a program prints until it ends, however often it has to be read for that."""
+        """Everything that a program prints until it ends, over several reads if necessary."""
         printed = ""
         for _ in range(_READS):
             read = self.read(proc_id)
@@ -66,7 +66,7 @@ class Talk:
         return result
 
     def python(self, script: str, **arguments: object) -> StartedProcess:
-        """A program of our own on a terminal."""
+        """Start a Python script on a terminal."""
         return self.start(["python3", "-u", "-c", script], **arguments)
 
 
@@ -83,7 +83,7 @@ def talk_on(root: Path, config: Config | None = None, *, level: str = "auto") ->
 
 
 def eventually(true: Callable[[], bool]) -> bool:
-    """Whether something becomes true while a test is patient."""
+    """Whether a condition becomes true within PATIENCE seconds."""
     until = time.monotonic() + PATIENCE
     while not true():
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""A folder to work in with something outside of it, and what a machine lets a test do."""
+"""A folder to work in, with another one outside of it, and what the machine allows a test to do."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Running an agent's Python in a real CPython: in a sandbox that was seen to hold, with the tools as the only way out.
+"""Runs an agent's Python in a real CPython: in a sandbox that passed its self-test, with the tools as the only way out.
 
-A run gets a process tree, a folder and a socket of its own. The roots are not there: what the code wants of them, and
-of anything else outside, it asks a tool for, and the gate answers as it answers everybody. Hostile code owns
-all of the inside, our own program included; so whatever comes over the channel is checked here and counted against
+A run gets a process tree, a folder and a socket of its own. The roots are not visible: the code reaches them, and
+anything else outside, only by calling tools, and the gate treats these calls like all others. Hostile code controls
+everything inside, our own program included, so whatever arrives over the channel is checked here and counted against
 the run's limits.
 """
 
@@ -32,8 +32,8 @@ from .tool_channel import MAX_ARGUMENTS, RunError, ToolChannel
 
 _PROCESSES = 128
 _LOOK_EVERY_S = 0.2
-_OWN_MEMORY = 32 << 20  # of interpreter and sandbox: one process alone gets its MemoryError from the kernel
-# Both come from here, before any of the agent's code has run.
+_OWN_MEMORY = 32 << 20  # of interpreter and sandbox; a single process gets its MemoryError from the kernel
+# The server sends program and order before any of the agent's code runs.
 _BEGIN = (
     "import marshal, os, sys; program, order = marshal.loads(os.read(0, os.fstat(0).st_size)); exec(program); "
     "main(int(sys.argv[1]), order)"
@@ -43,9 +43,9 @@ _SHOWN_MESSAGE = 1_500
 _SHOWN_SOURCE = 200
 
 _HINTS = (
-    ("ModuleNotFoundError", "The standard library is there; more where mcp.sandbox.extra_read names a venv."),
+    ("ModuleNotFoundError", "Only the standard library is available, and the venvs that mcp.sandbox.extra_read names."),
     ("FileNotFoundError", "The workspace is not in here: read_file(path), linux_fs_write(path, content) … reach it."),
-    ("PermissionError", "Outside of its own folder code has only the tools: tools() lists them."),
+    ("PermissionError", "Outside its own folder, code can only use the tools: tools() lists them."),
     ("MemoryError", "Keep less: count or filter while reading."),
     ("Network is unreachable", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
     ("Temporary failure in name resolution", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
@@ -57,7 +57,7 @@ _HINTS = (
 
 
 class _RunFolder(NamedTuple):
-    """Where one run takes place."""
+    """The surroundings of one run."""
 
     level: Level
     env: dict[bytes, bytes]
@@ -72,7 +72,7 @@ class PythonEngine:
         self._choosing = threading.Lock()
 
     def warm(self) -> str:
-        """Test the sandbox, and have what a start needs in memory."""
+        """Test the sandbox, and load what a start needs into memory."""
         self.run("", {}, RunLimits(10.0, 0, 0, 0), lambda: None)
         level = self._level().name
         return f"CPython, {f'in the {level} sandbox' if level != 'off' else 'unconfined: LLMC_ISOLATED=1'}"
@@ -102,13 +102,13 @@ class PythonEngine:
         return RunOutcome(text, bytes(end.value), error, cut + max(end.cut, 0), end.file_names())
 
     def _level(self) -> Level:
-        """A level that holds, or none at all where the operator vouches."""
+        """A level that holds, or `off` if the operator vouches for the isolation."""
         with self._choosing:
             try:
                 level = self._sandbox.level()
                 self._refuse_weak(level)
             except (FeatureUnavailable, IsolationRequired) as exc:
-                # An operator's word replaces a sandbox that there never was, not one that held and fails now.
+                # The operator's declaration replaces a sandbox that never worked, not one that held and fails now.
                 fails_now = isinstance(exc, FeatureUnavailable) and self._sandbox.has_held
                 if not self._vouched or self._settings.level == "read_only" or fails_now:
                     raise _isolation_required(exc.message) from None
@@ -118,7 +118,7 @@ class PythonEngine:
             return level
 
     def _refuse_weak(self, level: Level) -> None:
-        """What commands may do at a level, code may not do yet: any of it is a stranger's."""
+        """Refuse a level that is good enough for commands, but not for code, all of which is untrusted."""
         if level.name == "off" and not self._vouched:
             raise IsolationRequired('mcp.sandbox.level is "off"')
         if _SIGNALS in self._sandbox.report().not_held.get(level.name, ()):
@@ -128,7 +128,7 @@ class PythonEngine:
 
     @contextmanager
     def _place(self, level: Level) -> Generator[_RunFolder]:
-        """A temporary folder that no other run sees: bubblewrap makes one anew each time, else it is made here."""
+        """A temporary folder that no other run sees: bubblewrap makes a new one for each run, else it is made here."""
         if level.name == "workspace":
             yield _RunFolder(level, {})
         elif level.name == "landlock":
@@ -167,7 +167,7 @@ class PythonEngine:
 
 
 def settings_for_code(commands: SandboxSettings, memory_mb: int) -> SandboxSettings:
-    """As for commands, but without a folder to write to, and bound to what one run may use."""
+    """The settings for commands, but without a writable folder, and with the limits of one run."""
     bounds = commands.bounds
     bounds = bounds._replace(
         processes=min(bounds.processes, _PROCESSES),
@@ -181,16 +181,16 @@ def settings_for_code(commands: SandboxSettings, memory_mb: int) -> SandboxSetti
 def _follow(
     child: Child, channel: ToolChannel, printed: PrintBuffer, limits: RunLimits, check: Callable[[], None]
 ) -> RunFailure | None:
-    """Serve a run until it tells its end, dies, misuses the channel or has had its time; then nothing of it runs on."""
+    """Serve a run until it reports its end, dies, misuses the channel or times out; then none of it is left running."""
     failure = None
     memory = _Memory(child.pid, limits.memory_bytes)
 
-    def still_good() -> None:
+    def check_run() -> None:
         check()
         memory.check()
 
     try:
-        for stream, piece in child.streams(still_good, channel):
+        for stream, piece in child.streams(check_run, channel):
             if channel.over:
                 break
             _take(child, printed, stream, piece)
@@ -212,11 +212,11 @@ def _follow(
 
 
 class _TooMuchMemory(Exception):
-    """The processes of a run have more than it may have."""
+    """The processes of a run use more memory than its limit."""
 
 
 class _Memory:
-    """Looks now and then at what a run has in memory: the kernel bounds each process, but not all of them together."""
+    """Samples the memory of a run: the kernel limits each process, but not all of them together."""
 
     def __init__(self, supervisor: int, most: int) -> None:
         self._supervisor, self._most = supervisor, most + _OWN_MEMORY if most else 0
@@ -228,7 +228,7 @@ class _Memory:
             return
         if self._most and (much := over(self._supervisor, self._most)) is not None:
             raise _TooMuchMemory(much)
-        # Where looking takes long, because there are many, it is done less often.
+        # If a sample takes long, because there are many processes, the next one is taken later.
         self._look_at = time.monotonic() + _LOOK_EVERY_S + 4 * (time.monotonic() - now)
 
 
@@ -244,7 +244,7 @@ def _hint_for(reason: str) -> str | None:
 
 
 def _explain(error: RunError, functions: Functions) -> RunFailure:
-    # Cut before anything looks into it: it is the code's own word, of any length.
+    # Cut before anything inspects it: the message comes from the code and can have any length.
     kind, words = error.kind[:_SHOWN_MESSAGE], error.message[:_SHOWN_MESSAGE]
     message = (f"{kind}: {words}" if words else kind)[:_SHOWN_MESSAGE]
     hint = next((hint for sign, hint in _HINTS if sign in message), None) or nearest(message, functions)
@@ -252,15 +252,17 @@ def _explain(error: RunError, functions: Functions) -> RunFailure:
 
 
 def _died(child: Child) -> RunFailure:
-    """What an interpreter that can't start says of it is on its stderr; once code runs, its streams are others."""
+    """Explain a death: an interpreter that can't start says why on its stderr; running code has other streams."""
     code = child.exit_code or 0
     number = -code if code < 0 else code - 128
     try:
         how = f"signal {signal.Signals(number).name}"
     except ValueError:
         how = f"exit code {code}"
-    said = child.stderr.decode("utf-8", "replace").strip()[-_SHOWN_MESSAGE:]
-    return RunFailure(f"the interpreter ended without an answer ({how}){': ' if said else ''}{said}", None, None, None)
+    error = child.stderr.decode("utf-8", "replace").strip()[-_SHOWN_MESSAGE:]
+    return RunFailure(
+        f"the interpreter ended without an answer ({how}){': ' if error else ''}{error}", None, None, None
+    )
 
 
 def _isolation_required(reason: str) -> LlmcError:
@@ -271,7 +273,7 @@ def _isolation_required(reason: str) -> LlmcError:
 
 
 def _packages(folders: tuple[str, ...]) -> list[str]:
-    """Where the packages of virtual environments are that the operator lets commands read."""
+    """The package folders of the virtual environments that the operator lets commands read."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     found = (os.path.join(os.path.expanduser(folder), "lib", version, "site-packages") for folder in folders)
     return [path for path in found if os.path.isdir(path)]
@@ -279,7 +281,7 @@ def _packages(folders: tuple[str, ...]) -> list[str]:
 
 @functools.cache
 def _program(python: str) -> CodeType | str:
-    """What runs inside: compiled where the interpreter is ours, else as text, since versions do not agree on more."""
+    """The program that runs inside: compiled if the interpreter is ours, else as source, as bytecode is per version."""
     with open(os.path.join(os.path.dirname(__file__), "cpython_child.py")) as file:
         text = file.read()
     return compile(text, "<inside>", "exec") if python == sys.executable else text

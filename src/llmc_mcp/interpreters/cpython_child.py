@@ -1,8 +1,8 @@
-"""What runs inside the sandbox for one execute_code: the agent's code, and the tools as functions that ask outside.
+"""Runs inside the sandbox for one execute_code: the agent's code, with the tools as functions that call the server.
 
-This file is handed to a bare interpreter inside, so it imports nothing of ours, and as little else as will do: every
-module is paid for at every run. It is in the hands of the code that it runs; what it says is only the run's
-own word, and the other end of the channel (cpython.py) believes nothing more.
+This file is passed to a bare interpreter inside, so it imports nothing of ours, and as little else as possible: every
+module costs time at every run. The code that it runs can take it over, so the other end of the channel (cpython.py)
+treats everything that it sends as untrusted.
 """
 
 import _ast
@@ -12,18 +12,18 @@ import os
 import sys
 from collections.abc import Callable
 
-TYPE_CHECKING = False  # the module that has it takes longer to import than most code to run
+TYPE_CHECKING = False  # its module takes longer to import than most code takes to run
 if TYPE_CHECKING:
     from typing import Any
 
-FILE = "code.py"  # what the agent's code is called in its own tracebacks
+FILE = "code.py"  # the name of the agent's code in its own tracebacks
 _ONLY_AST = 0x400
 _MAX_FILES = 20
 _HEAD = 4  # bytes of a frame's length
 
 
 class ChildChannel:
-    """The way to the tools: frames of JSON over a socket that nobody else has, each with this run's secret."""
+    """The channel to the tools: JSON frames over a socket that no other process has, each with this run's secret."""
 
     def __init__(self, fd: int, secret: str, max_arguments: int) -> None:
         self._fd, self._secret, self._max_arguments = fd, secret, max_arguments
@@ -48,11 +48,11 @@ class ChildChannel:
         return answer["value"]
 
     def print(self, text: str) -> None:
-        """What the code printed, where it has no stream of its own."""
+        """Send what the code printed, if it has no stream of its own."""
         self._send(self._encoded({"type": "print", "text": text}))
 
     def end(self, outcome: dict[str, object], value: str = "null") -> None:
-        """The last word: what came of the code, and the JSON of its value."""
+        """Send the last frame: the outcome of the code, and its value as JSON."""
         frame = self._encoded({"type": "end", **outcome})
         self._send(frame[:-1] + b', "value": ' + value.encode("utf-8", "replace") + b"}")
 
@@ -91,9 +91,9 @@ def _exactly(fd: int, size: int) -> bytes:
 
 
 def weight(value: object, most: int) -> int:
-    """About how long a value is as text, where what it holds twice counts twice; looks no further once over `most`.
+    """The approximate length of a value as text; what it holds twice counts twice. Stops once over `most`.
 
-    A few lists that hold one another can mean more text than any memory has: so nothing is encoded unweighed.
+    A few lists that hold one another can expand to more text than fits in memory, so each value is weighed first.
     """
     total = 0
     todo: list[Any] = [value]
@@ -130,13 +130,13 @@ def beginning(value: object, room: int) -> str:
             room -= len(piece)
             if room <= 0:
                 break
-    except (TypeError, ValueError, RecursionError) as exc:  # no such key, no such number, too deep
+    except (TypeError, ValueError, RecursionError) as exc:  # a key or number that JSON lacks, or nested too deeply
         pieces.append(f" … ({type(exc).__name__})")
     return "".join(pieces)
 
 
 def _plain(value: "Any") -> object:
-    """An argument that JSON does not know, as a tool takes it."""
+    """An argument of a type that JSON lacks, in the form that tools accept."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(value, set | frozenset):
@@ -169,14 +169,14 @@ def run(code: str, names: "dict[str, Any]") -> object:
     scope.update(names, __builtins__=__builtins__, exit=sys.exit, quit=sys.exit)
     tree: Any = compile(code, FILE, "exec", _ONLY_AST, dont_inherit=True)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
-    exec(compile(tree, FILE, "exec", dont_inherit=True), scope)  # noqa: S102 - the purpose of it all
+    exec(compile(tree, FILE, "exec", dont_inherit=True), scope)  # noqa: S102 - the purpose of this program
     if last is None:
         return None
     return eval(compile(_ast.Expression(last.value), FILE, "eval", dont_inherit=True), scope)  # noqa: S307 - as above
 
 
 def explained(exc: BaseException, code: str) -> dict[str, object]:
-    """What went wrong and in which line of the agent's code."""
+    """What went wrong, and on which line of the agent's code."""
     line = exc.lineno if isinstance(exc, SyntaxError) and exc.filename == FILE else None
     trace = exc.__traceback__
     while trace is not None:
@@ -190,7 +190,7 @@ def explained(exc: BaseException, code: str) -> dict[str, object]:
 
 
 def wind_up() -> None:
-    """What an interpreter does at its end: wait for threads, run what was registered for it."""
+    """Shut down as an interpreter does: wait for threads, run the registered exit functions."""
     threading = sys.modules.get("threading")
     if threading is not None:
         for thread in threading.enumerate():
@@ -202,7 +202,7 @@ def wind_up() -> None:
 
 
 def written(folder: str) -> list[str]:
-    """Names of what the code left in its folder."""
+    """Names of the files that the code left in its folder."""
     try:
         return sorted(os.listdir(folder))[:_MAX_FILES]
     except OSError:
@@ -210,7 +210,7 @@ def written(folder: str) -> list[str]:
 
 
 def encoded(value: object, most: int) -> tuple[str, int]:
-    """A value as JSON or, where it has no such form or is too long, as text; and how much of it was cut, if any."""
+    """A value as JSON or, if it has no such form or is too long, as text; and how much of it was cut, if any."""
     if weight(value, most) <= most:
         try:
             text = json.dumps(value, default=repr, ensure_ascii=False, allow_nan=False)
@@ -220,12 +220,12 @@ def encoded(value: object, most: int) -> tuple[str, int]:
             if len(text) <= most:
                 return text, 0
     shown = beginning(value, most + 1)
-    cut = max(len(value if isinstance(value, str) else shown) - most, 0)  # at least: the rest was not looked at
+    cut = max(len(value if isinstance(value, str) else shown) - most, 0)  # at least: the rest was not measured
     return json.dumps(shown[:most], ensure_ascii=False), cut
 
 
 def _described(value: object) -> object:
-    """A value that JSON can't have; one that is no text either stays as it is."""
+    """The repr of a value that JSON lacks; the value itself if that fails."""
     try:
         return repr(value)
     except (ValueError, RecursionError):
@@ -233,7 +233,7 @@ def _described(value: object) -> object:
 
 
 def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> None:
-    """Do what the order says, tell what came of it."""
+    """Carry out the order and report the outcome."""
     secret, code, names, folders, max_arguments, max_value = order
     os.set_inheritable(fd, False)
     os.dup2(1, 2)  # one stream, in the order in which things were printed
@@ -257,7 +257,7 @@ def main(fd: int, order: "tuple[str, str, list[str], list[str], int, int]") -> N
         wind_up()
     except SystemExit as exc:
         outcome = {} if exc.code in (None, 0) else {"failure": explained(exc, code)}
-    except BaseException as exc:  # noqa: BLE001 - whatever it is, it is the answer
+    except BaseException as exc:  # noqa: BLE001 - any exception is the outcome
         outcome = {"failure": explained(exc, code)}
     try:
         sys.stdout.flush()

@@ -11,7 +11,7 @@ LARGEST_VALUE = 1 << 20  # bytes of a value that are handed over
 
 
 class RunLimits(NamedTuple):
-    """What one run may cost."""
+    """The limits of one run."""
 
     seconds: float
     memory_bytes: int
@@ -29,17 +29,17 @@ class RunFailure(NamedTuple):
 
 
 class RunOutcome(NamedTuple):
-    """What a run printed and what its last expression was."""
+    """What a run printed, and the value of its last expression."""
 
     stdout: str
-    encoded: bytes  # the value as JSON: decoded, a short text may be many objects
+    encoded: bytes  # the value as JSON: a short text may decode to many objects
     failure: RunFailure | None
     cut_bytes: int
-    files: tuple[str, ...] = ()  # written by the code itself, and gone with it
+    files: tuple[str, ...] = ()  # written by the code itself, and removed with its folder
 
     @property
     def value(self) -> object:
-        """What the last expression was."""
+        """The value of the last expression."""
         return msgspec.json.decode(self.encoded)
 
 
@@ -50,11 +50,11 @@ class Engine(Protocol):
     """Something that runs code."""
 
     def run(self, code: str, functions: Functions, limits: RunLimits, check: Callable[[], None]) -> RunOutcome:
-        """Run `code` in a state of its own, with `functions` as its only way out; `check` raises to give up."""
+        """Run `code` in a state of its own, with `functions` as its only way out; `check` raises to cancel."""
         ...
 
     def warm(self) -> str:
-        """Get ready, so that the first run is quick; says what runs the code and what holds it."""
+        """Get ready, so that the first run is quick; returns a text that names the engine and its confinement."""
         ...
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Engine(Protocol):
 
 
 class PrintBuffer:
-    """Takes what is printed, up to a limit; the rest is only counted."""
+    """Collects what is printed, up to a limit; the rest is only counted."""
 
     def __init__(self, limit: int) -> None:
         self._room = limit
@@ -88,7 +88,7 @@ class PrintBuffer:
 
 
 def nearest(message: str, functions: Functions) -> str | None:
-    """For a name that is not there: the tools it may have meant."""
+    """A hint for an undefined name: the tools that it may have meant."""
     missing = re.search(r"name '(\w+)' is not defined", message)
     if missing is None:
         return None

@@ -1,8 +1,8 @@
-"""Running an agent's Python: an interpreter without a machine behind it, and the functions it is given.
+"""Runs an agent's Python in Monty, an interpreter that has no access to the machine but the functions passed to it.
 
 Monty is an interpreter of its own: no files, no network, no imports but a few harmless ones. What the code can reach
 is exactly the functions passed in. It runs in a process that the launcher starts (monty_child.py), because its values
-become Python objects in whichever process holds it: there the kernel bounds them, and the server sees only JSON.
+become Python objects in its host process: there the kernel limits their memory, and the server sees only JSON.
 """
 
 import importlib.util
@@ -27,14 +27,14 @@ from .monty_child import Order
 from .tool_channel import MAX_ARGUMENTS, RunError, ToolChannel
 
 _WORKERS = 4
-_PATIENCE_S = 10.0  # for a worker that is free, or starts
+_PATIENCE_S = 10.0  # to wait for a free worker, or for one to start
 _LOOK_EVERY_S = 0.05
-_GRACE_S = 1.0  # for the engine to end code whose time is up: it says where the code was
+_GRACE_S = 1.0  # for the engine to end code that timed out: it reports the line
 _OWN_MEMORY = 64 << 20  # of each of a worker's processes
 _ZONES = b"/usr/share/zoneinfo"
 _MODULES = "re, json, math, datetime, dataclasses, collections, itertools, csv, decimal, asyncio"
 
-# What the engine says when it lacks something, and the way around it.
+# Messages of the engine about what it lacks, and the way around it.
 _HINTS = (
     ("class inheritance", "Use functions, or a class that holds another."),
     ("yield", "Build and return a list."),
@@ -77,17 +77,17 @@ class _Worker:
 
     @property
     def usable(self) -> bool:
-        """Whether it waits for a run: it never speaks unasked, so that it is readable means that it is gone."""
+        """Whether it waits for a run. It sends nothing unprompted, so a readable channel means that it has ended."""
         return self.channel.fileno() >= 0 and not select.select([self.channel], [], [], 0)[0]
 
     def close(self) -> None:
-        """End it and all that it started, in whatever it does."""
+        """End it and everything that it started, whatever it is doing."""
         self.channel.close()
         self._launcher.signal(self._child, signal.SIGKILL)
         self._launcher.forget(self._child)
 
     def _await_ready(self) -> None:
-        """Its first frame says what is missing: nothing, if all is well."""
+        """Wait for its first frame, which names what is missing; it is empty if all is well."""
         self.channel.settimeout(_PATIENCE_S)
         try:
             head = self.channel.recv(4, socket.MSG_WAITALL)
@@ -103,7 +103,7 @@ class _Worker:
 
 
 def _plan(memory_bytes: int) -> ChildPlan:
-    """Its memory is bounded, it reaches nothing, and it ends with the server and with all that it started."""
+    """Limit its memory, give it access to nothing, and end it with the server, with everything that it started."""
     plan: ChildPlan = {
         "supervised": True,
         "keep": [4],
@@ -116,7 +116,7 @@ def _plan(memory_bytes: int) -> ChildPlan:
 
 
 class _Patience:
-    """Asks whether a run is still wanted. Where its time is up the engine says so itself, unless it misses that."""
+    """Checks whether a run is cancelled. After a timeout, the engine has a moment to report that itself."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
@@ -142,7 +142,7 @@ class MontyEngine:
         self._idle: list[_Worker] = []
 
     def warm(self) -> str:
-        """Start a worker, and have it ready for its first run."""
+        """Start a worker, so that it is ready for its first run."""
         self.run("", {}, RunLimits(_PATIENCE_S, self._memory_bytes, 0, 1), lambda: None)
         return "Monty, an interpreter that reaches nothing but the tools"
 
@@ -174,7 +174,7 @@ class MontyEngine:
 
     @contextmanager
     def _worker(self, check: Callable[[], None]) -> Generator[_Worker]:
-        """A worker for one run; one that did not come to the end of its run is not used again."""
+        """A worker for one run; one that did not finish its run is not used again."""
         ends = time.monotonic() + _PATIENCE_S
         while not self._free.acquire(timeout=_LOOK_EVERY_S):
             check()
@@ -222,7 +222,7 @@ def _order(secret: str, code: str, functions: Functions, limits: RunLimits) -> O
 
 
 def _follow(channel: ToolChannel, check: Callable[[], None]) -> None:
-    """Serve a run until it tells its end, dies or misuses the channel."""
+    """Serve a run until it reports its end, dies or misuses the channel."""
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     while not channel.over:

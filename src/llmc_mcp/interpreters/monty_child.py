@@ -1,7 +1,7 @@
 """The process that holds Monty for the server: runs come in as orders, tool calls and outcomes go out.
 
-Monty hands values over as Python objects, and a few short lists can mean more of them than any memory has. So they
-become objects here, where the kernel bounds memory and the server ends a run that takes too long.
+Monty returns values as Python objects, and a few short lists can expand to more of them than fit in memory. So they
+become objects here, where the kernel limits memory and the server ends a run that takes too long.
 """
 
 import os
@@ -18,8 +18,8 @@ _MAX_SLEEP_S = 5.0
 _PATIENCE_S = 10.0  # for the interpreter to start
 _SHOWN_SOURCE = 200
 _SHOWN_MESSAGE = 1_500
-_TELL_EVERY_S = 0.05
-_TELL_BYTES = 1 << 14
+_FLUSH_EVERY_S = 0.05
+_FLUSH_BYTES = 1 << 14
 
 
 class Order(msgspec.Struct):
@@ -37,7 +37,7 @@ class Order(msgspec.Struct):
 
 
 def main() -> None:
-    """Run what is ordered until the server hangs up."""
+    """Carry out orders until the server closes the channel."""
     sys.setswitchinterval(1e-4)
     os.set_inheritable(CHANNEL, False)
     try:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _carry_out(order: Order, pool: Any, monty_error: type[Exception]) -> None:
-    """Run the code in a fresh session, and tell what came of it."""
+    """Run the code in a fresh session, and report the outcome."""
     channel = ChildChannel(CHANNEL, order.secret, order.arguments_bytes)
     printed = _Printed(channel, order.output_bytes)
     sleep = min(order.seconds, _MAX_SLEEP_S)
@@ -78,7 +78,7 @@ def _carry_out(order: Order, pool: Any, monty_error: type[Exception]) -> None:
         outcome = {"failure": _explained(exc)}
     except MemoryError:
         outcome = {"failure": _failure("MemoryError: memory limit exceeded: TOO_LARGE: the value can't be handed over")}
-    printed.tell()
+    printed.flush()
     channel.end(outcome, value)
 
 
@@ -96,13 +96,13 @@ def _encoded(value: object, most: int) -> tuple[str, int]:
 
 
 class _Printed:
-    """Hands on what is printed, up to a limit, in pieces that are worth a frame."""
+    """Forwards what is printed, up to a limit, in pieces that are worth a frame."""
 
     def __init__(self, channel: ChildChannel, room: int) -> None:
         self._channel, self._room = channel, room + 1  # one byte more tells the server that something was cut
         self._kept: list[str] = []
         self._size = 0
-        self._told_at = time.monotonic()
+        self._flushed_at = time.monotonic()
 
     def __call__(self, stream: str, text: str) -> None:
         del stream
@@ -112,20 +112,20 @@ class _Printed:
         self._room -= len(kept)
         self._kept.append(kept)
         self._size += len(kept)
-        if self._size > _TELL_BYTES or time.monotonic() - self._told_at > _TELL_EVERY_S:
-            self.tell()
+        if self._size > _FLUSH_BYTES or time.monotonic() - self._flushed_at > _FLUSH_EVERY_S:
+            self.flush()
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Send what was printed so far."""
         if self._kept:
             self._channel.print("".join(self._kept))
-        self._kept, self._size, self._told_at = [], 0, time.monotonic()
+        self._kept, self._size, self._flushed_at = [], 0, time.monotonic()
 
     def before(self, tool: Any) -> Any:
         """A tool that is called once everything printed before it has been sent."""
 
         def call(*values: object, **named: object) -> object:
-            self.tell()
+            self.flush()
             return tool(*values, **named)
 
         call.__name__ = tool.__name__
@@ -133,7 +133,7 @@ class _Printed:
 
 
 def _explained(exc: Any) -> dict[str, object]:
-    """What went wrong and in which line of the agent's code."""
+    """What went wrong, and on which line of the agent's code."""
     frames: list[Any] = exc.traceback() if hasattr(exc, "traceback") else []
     last = frames[-1] if frames else None
     source = last.source_line[:_SHOWN_SOURCE] if last and last.source_line else None

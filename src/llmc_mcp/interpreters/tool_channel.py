@@ -1,7 +1,7 @@
-"""The server's end of the channel to a process that runs an agent's code: calls of tools come in, answers go out.
+"""The server's end of the channel to a process that runs an agent's code: tool calls come in, answers go out.
 
-Frames are four bytes of length, then JSON. Whatever comes may be hostile: it is measured before it is decoded, and a
-value that nobody looks into here stays JSON, because a short text can mean many objects.
+Frames are four bytes of length, then JSON. Input may be hostile: its size is checked before it is decoded, and a value
+that is not inspected here stays JSON, because a short text can decode to many objects.
 """
 
 import hmac
@@ -16,7 +16,7 @@ import msgspec
 from .engine import Functions, PrintBuffer, RunLimits
 
 MAX_ARGUMENTS = 4 << 20  # bytes of the arguments of one call
-MAX_FRAME = 8 << 20  # of anything that is sent
+MAX_FRAME = 8 << 20  # bytes of any frame
 _MAX_VALUES = 100_000  # in the arguments of one call
 _MAX_FILES_BYTES = 1 << 16
 _HEAD = 4  # bytes of a frame's length
@@ -38,7 +38,7 @@ class _Print(msgspec.Struct, tag_field="type", tag="print"):
 
 
 class RunError(msgspec.Struct):
-    """Why the code stopped, in the words of the process that ran it."""
+    """Why the code stopped, as reported by the process that ran it."""
 
     kind: str
     message: str
@@ -47,7 +47,7 @@ class RunError(msgspec.Struct):
 
 
 class RunEnd(msgspec.Struct, tag_field="type", tag="end"):
-    """What came of the code, in the words of the process that ran it."""
+    """The outcome of the code, as reported by the process that ran it."""
 
     secret: str
     files: msgspec.Raw = msgspec.Raw(b"[]")
@@ -67,7 +67,7 @@ _by_name = msgspec.json.Decoder(dict[str, object])
 
 
 class ToolChannel:
-    """One run's channel: takes frames as they come, never waits for one, answers calls one after the other."""
+    """One run's channel: reads frames as they arrive without waiting for them, answers calls one by one."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class ToolChannel:
 
     @property
     def over(self) -> bool:
-        """Nothing that comes from now on counts."""
+        """Whether the run has ended: later frames are ignored."""
         return self.end is not None or self.refused is not None
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def serve(self) -> bool:
-        """Take what is there; False once nothing more will come."""
+        """Process what has arrived; False at the end of the stream."""
         try:
             piece = self._socket.recv(_READ)
         except BlockingIOError:
@@ -107,7 +107,7 @@ class ToolChannel:
         return bool(piece)
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; a process that does not read it waits for the end of its time."""
+        """Send a frame, unless the run is cancelled or times out before the process reads it."""
         view = memoryview(len(frame).to_bytes(_HEAD, "little") + frame)
         while view:
             self._check()
@@ -116,7 +116,7 @@ class ToolChannel:
             except BlockingIOError:
                 select.select([], [self._socket], [], _POLL_S)
             except OSError:
-                return  # it hung up
+                return  # the process closed its end
 
     def _next(self) -> bytes | None:
         if len(self._received) < _HEAD:
@@ -184,5 +184,5 @@ class ToolChannel:
 
 
 def _too_many(text: bytes) -> bool:
-    """Whether JSON means more objects than arguments may have; commas in strings are none."""
+    """Whether JSON holds more values than arguments may have; commas in strings do not count."""
     return text.count(b",") > _MAX_VALUES and _STRING.sub(b"", text).count(b",") > _MAX_VALUES

@@ -62,7 +62,7 @@ def _value(node: Node | None, facts: SyntaxFacts) -> Value:
 
 
 def _declared(node: Node, facts: SyntaxFacts) -> list[tuple[str, Value]]:
-    """The variables of a declaration; what it says of functions is no variable."""
+    """The variables of a declaration, without the functions that it declares."""
     kind = facts.text(node.child_by_field_name("type"))
     found: list[tuple[str, Value]] = []
     for declarator in node.children_by_field_name("declarator"):

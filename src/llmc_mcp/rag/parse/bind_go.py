@@ -106,7 +106,7 @@ def _field(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     names, kind = node.children_by_field_name("name"), facts.text(node.child_by_field_name("type"))
     for name in names:
         facts.own(node.end_byte, owner, facts.text(name), typed(kind))
-    if not names and (base := type_name(kind)):  # embedded: its methods are the struct's own
+    if not names and (base := type_name(kind)):  # embedded: its methods are promoted to the struct
         facts.own(node.end_byte, owner, BASE, ExpressionValue(base))
         facts.own(node.end_byte, owner, base.rpartition(".")[2], typed(kind))
         facts.inherited.add(node.end_byte)

@@ -1,4 +1,4 @@
-"""Python: what is imported, assigned, annotated, inherited, returned; and what of a file is no code."""
+"""Python: imports, assignments, annotations, base classes, return values; and the parts that are not code."""
 
 import builtins
 import re
@@ -95,7 +95,7 @@ def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: SyntaxFacts) ->
 
 
 def _value(node: Node, then: str = "") -> Value:
-    """What an expression is worth knowing as; an empty path says nothing at all."""
+    """The value of an expression; an empty path carries no information."""
     while node.type in ("parenthesized_expression", "await") and node.named_child_count == 1:
         node = node.named_children[0]
     if node.type in _CHAINS:
@@ -106,7 +106,7 @@ def _value(node: Node, then: str = "") -> Value:
 
 
 def annotated(text: str) -> Value:
-    """What a value with this annotation is."""
+    """The value that an annotation describes."""
     if len(text) > LONGEST_TYPE:
         return UNKNOWN
     text = text.strip().strip("\"'").strip()
@@ -165,7 +165,7 @@ def _function(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     owner = scopes.inside(parameters.start_byte)
     if owner < 0 or scopes.definitions[owner].kind not in FUNCTIONS:
         return
-    before = scopes.definitions[owner].span.start - 1  # annotations are read in the scope around the function
+    before = scopes.definitions[owner].span.start - 1  # annotations are evaluated in the enclosing scope
     around = scopes.definitions[owner].parent
     decorators = _decorators(node, facts)
     in_class = around >= 0 and scopes.definitions[around].kind in CLASSES and "staticmethod" not in decorators
@@ -180,7 +180,7 @@ def _function(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     if returned is not None:
         written = facts.text(returned)
         if "contextmanager" in decorators and (yielded := _YIELDED.match(written[:LONGEST_TYPE])):
-            written = yielded[1]  # what `with` gives a name to
+            written = yielded[1]  # the value that `with` binds
         itself = in_class and written in ("Self", "typing.Self")
         facts.bounds.append(Assignment(before, RETURNS, f"#{around}()" if itself else annotated(written), owner))
     if "property" in decorators:

@@ -166,9 +166,9 @@ def _declare(node: Node, facts: SyntaxFacts) -> None:
     module = _required(value, facts)
     at = node.end_byte - 1
     if name.type == "identifier":
-        known = module if module else typed(facts.text(kind)) if kind is not None else _value(value, facts)
+        binding = module if module else typed(facts.text(kind)) if kind is not None else _value(value, facts)
         if value is None or value.type not in ("arrow_function", "function_expression", "class"):
-            facts.bind(at, facts.text(name), known)
+            facts.bind(at, facts.text(name), binding)
         if module:
             facts.imported(STAR, module, node.start_byte)
     elif module and name.type == "object_pattern":

@@ -11,7 +11,7 @@ from .types import Chunk, Definition, Span, line_starts
 
 TARGET_BYTES = 2_000  # no piece of more than one line is larger
 TARGET_LINES = 60
-TINY_BYTES = 500  # a piece below this joins its neighbour, if both together are not larger than the target
+TINY_BYTES = 500  # a smaller piece is joined to its neighbour if both together fit the target
 GIGANTIC_LINE = 8_000  # a longer line is split itself
 
 
@@ -25,7 +25,7 @@ class _Piece(NamedTuple):
 
 
 def chunks(source: bytes, definitions: list[Definition]) -> list[Chunk]:
-    """The pieces of a file, in its order."""
+    """The chunks of a file, in order."""
     text = _Text(source)
     if not text.count:
         return []
@@ -37,7 +37,7 @@ def chunks(source: bytes, definitions: list[Definition]) -> list[Chunk]:
 
 
 def _pieces(text: "_Text", definitions: list[Definition], inside: list[list[int]]) -> Iterator[_Piece]:
-    """Each small definition, and what lies between and around them. A stack, not recursion: nesting has no bound."""
+    """Each small definition, and the text between and around them. Uses a stack, as nesting is unbounded."""
     open_parts: list[tuple[int, int, int, Iterator[int]]] = [(0, text.count, -1, iter(inside[-1]))]
     while open_parts:
         at, end, owner, children = open_parts.pop()
@@ -73,7 +73,7 @@ def _merged(text: "_Text", pieces: list[_Piece], definitions: list[Definition]) 
 
 
 def _around(one: int, other: int, definitions: list[Definition]) -> int:
-    """The innermost definition that both lie in. Parents have smaller numbers than what lies in them."""
+    """The innermost definition that contains both. Parents have smaller numbers than their children."""
     while one != other:
         if one > other:
             one = definitions[one].parent
@@ -101,7 +101,7 @@ class _Text:
         return self._size(one.first, one.last) < TINY_BYTES or self._size(other.first, other.last) < TINY_BYTES
 
     def split(self, first: int, last: int, definition: int, home: int) -> Iterator[_Piece]:
-        """Lines in pieces that fit, without the blank ones at their ends."""
+        """Split lines into pieces that fit, without blank lines at their ends."""
         while True:
             while first < last and self._indents[first] < 0:
                 first += 1
@@ -117,7 +117,7 @@ class _Text:
             first = cut
 
     def _best_cut(self, first: int, last: int) -> int:
-        """Where the text is nested the least, best after a blank line, in the second half of what still fits."""
+        """The least nested line, preferably after a blank one, in the second half of what still fits."""
         end = first + 1
         while end < last and self.fits(first, end + 1):
             end += 1

@@ -10,8 +10,8 @@ from .scopes import BASE, RETURNS, Assignment, Expression, ExpressionValue, Scop
 
 Captures = dict[str, list[Node]]
 
-LONGEST_TYPE = 1_000  # characters; what is longer is not taken apart
-# What only wraps another type: its value is used like one of that.
+LONGEST_TYPE = 1_000  # characters; a longer type is not parsed
+# Types that only wrap another one: their values are used like values of that type.
 _WRAPPER = re.compile(
     r"(?:[\w.]+\.)?(?:Box|Rc|Arc|RefCell|Mutex|RwLock|Option|Result|Promise|Readonly|Partial|Required|Optional"
     r"|unique_ptr|shared_ptr|weak_ptr|Ref|Observable|Provider)<([^,<>]+(?:<.*>)?)(?:,.*)?>$"
@@ -29,8 +29,8 @@ class SyntaxFacts:
     def __init__(self, source: bytes) -> None:
         self._source = source
         self.bounds: list[Assignment] = []
-        self.imports: list[tuple[str, str, int]] = []  # a name, the path of what it is taken from, where
-        self.exported: list[tuple[str, int]] = []  # names in a text that count all the same: those of __all__
+        self.imports: list[tuple[str, str, int]] = []  # name, path of its source, byte offset
+        self.exported: list[tuple[str, int]] = []  # names inside strings that count nevertheless: those of __all__
         self.blanks: list[tuple[int, int]] = []
         self.inherited: set[int] = set()  # ends of names that are bases of classes
 
@@ -39,34 +39,34 @@ class SyntaxFacts:
         return "" if node is None else self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def bind(self, at: int, name: str, value: Value) -> None:
-        """A name gets a value in the scope that it stands in."""
+        """Bind a name to a value in the enclosing scope."""
         self.bounds.append(Assignment(at, name, value))
 
     def own(self, at: int, owner: int, name: str, value: Value) -> None:
-        """A definition gets an attribute, a base, or something that it returns."""
+        """Record an attribute, a base or a return value of a definition."""
         self.bounds.append(Assignment(at, name, value, owner))
 
     def imported(self, name: str, source: str, at: int) -> None:
-        """The file takes a name from somewhere."""
+        """Record that the file imports a name from a source."""
         self.imports.append((name, source, at))
 
     def blank(self, node: Node) -> None:
-        """A piece of the file that is not read again."""
+        """Exclude a node from the scan for names."""
         self.blanks.append((node.start_byte, node.end_byte))
 
     def wanted(self) -> set[int]:
-        """Ends of the expressions that are values of something."""
+        """Ends of the expressions that are bound as values."""
         return {one.value.end for one in self.bounds if isinstance(one.value, Expression)}
 
 
 def typed(written: str) -> Value:
-    """A value of a type, as most languages write types."""
+    """A value of a type, in the notation that most languages share."""
     name = type_name(written)
     return ExpressionValue(f"{name}()") if name else UNKNOWN
 
 
 def type_name(written: str) -> str:
-    """The dotted name of a type, without what wraps or decorates it; empty where there is none."""
+    """The dotted name of a type, without wrappers and modifiers; empty if there is none."""
     if len(written) > LONGEST_TYPE:
         return ""
     name = _NOISE.sub("", _SEPARATOR.sub(".", written.strip().lstrip(":")))
@@ -82,7 +82,7 @@ def type_name(written: str) -> str:
 
 
 def expression(node: Node | None, chains: frozenset[str], wrappers: frozenset[str]) -> Value:
-    """What an expression is worth knowing as: a chain of names and calls, or a value of the language."""
+    """The value of an expression: a chain of names and calls, a literal, or unknown."""
     while node is not None and node.type in wrappers and node.named_child_count >= 1:
         node = node.named_children[-1]
     if node is None:
@@ -94,7 +94,7 @@ def expression(node: Node | None, chains: frozenset[str], wrappers: frozenset[st
 
 
 def inherits(facts: SyntaxFacts, owner: int, at: int, bases: Iterable[Node], scopes: Scopes) -> None:
-    """A definition has these bases."""
+    """Record the bases of a definition."""
     before = scopes.definitions[owner].span.start - 1 if owner >= 0 else at
     for base in bases:
         name = type_name(facts.text(base))
@@ -105,6 +105,6 @@ def inherits(facts: SyntaxFacts, owner: int, at: int, bases: Iterable[Node], sco
 
 
 def returns(facts: SyntaxFacts, owner: int, kind: Node | None, scopes: Scopes) -> None:
-    """A function returns a value of this type."""
+    """Record the return type of a function."""
     if owner >= 0 and kind is not None:
         facts.own(scopes.definitions[owner].span.start - 1, owner, RETURNS, typed(facts.text(kind)))

@@ -11,7 +11,7 @@ import msgspec
 from .columns import steps, sums
 from .types import Definition, Span
 
-_BY_PARENT = "\0"  # a qualified name that is its parent's, a dot, and the name
+_BY_PARENT = "\0"  # stands for the parent's qualified name, a dot, and the name
 _LEVEL = 6
 
 _Columns = tuple[
@@ -47,7 +47,7 @@ def _short(one: Definition, definitions: Sequence[Definition]) -> str:
 
 
 def unpack(data: bytes) -> list[Definition]:
-    """What `pack` kept; `doc` is empty."""
+    """The definitions that `pack` stored; `doc` is empty."""
     if not data:
         return []
     names, qualnames, kinds, signatures, parents, *numbers = _decoder.decode(zlib.decompress(data))

@@ -22,7 +22,7 @@ _decoder = msgspec.msgpack.Decoder(_Columns)
 
 
 def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
-    """Both lists as bytes; nothing at all for a file that has neither."""
+    """Both lists as bytes; empty if there is nothing in either."""
     if not references and not bindings:
         return b""
     strings: dict[str, int] = {}
@@ -43,12 +43,12 @@ def pack(references: Sequence[Reference], bindings: Sequence[Binding]) -> bytes:
 
 
 def packed(references: Sequence[Reference], bindings: Sequence[Binding]) -> PackedReferences:
-    """Everything of a file that the graph keeps."""
+    """Everything that the graph stores about a file."""
     return PackedReferences(pack(references, bindings), hashes(references), len(references))
 
 
 class Record:
-    """What `pack` kept of a file."""
+    """The references and bindings of a file, as stored by `pack`."""
 
     def __init__(self, data: bytes) -> None:
         if not data:
@@ -70,7 +70,7 @@ class Record:
         return len(self.names)
 
     def reference(self, place: int) -> Reference:
-        """One reference by its place."""
+        """One reference by its index."""
         strings = self._strings
         return Reference(
             strings[self.names[place]],
@@ -87,18 +87,18 @@ class Record:
         return (self.reference(place) for place, number in enumerate(self.names) if number in numbers)
 
     def inside(self, places: "set[int] | range") -> Iterator[Reference]:
-        """The references that stand in these definitions."""
+        """The references inside these definitions."""
         return (self.reference(at) for at, inside in enumerate(self._insides) if inside in places)
 
     def distinct(self) -> Iterator[tuple[Reference, int]]:
-        """References that say the same once, with how often they do; their lines are of the first."""
+        """Each distinct reference once, with its number of occurrences; its line is that of the first."""
         seen: dict[tuple[int, int], list[int]] = {}
         for place, key in enumerate(zip(self.names, self._receivers, strict=True)):
-            known = seen.get(key)
-            if known is None:
+            entry = seen.get(key)
+            if entry is None:
                 seen[key] = [place, 1]
             else:
-                known[1] += 1
+                entry[1] += 1
         return ((self.reference(place), count) for place, count in seen.values())
 
     def all(self) -> Iterator[Reference]:

@@ -1,7 +1,7 @@
 """The names that a file mentions, each with its receiver: one pass over its tokens.
 
-The tree tells what is not code (strings, comments, names of arguments): that is blanked out. The rest is read token by
-token with a stack of brackets, which works for every language and is several times faster than querying the tree for
+The syntax tree marks what is not code (strings, comments, argument names); that is blanked out. The rest is read token
+by token with a stack of brackets, which works for every language and is several times faster than querying the tree for
 each name: `Foo(a).bar[0].baz(` mentions Foo, a, `Foo().bar` and `Foo().bar[].baz`, the last as a call.
 """
 
@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 from .languages import traits_of
 
-UNKNOWN = "?"  # a value that is not known
-LITERAL = "'"  # a value of the language itself: text, a number, a list; nothing that a project defines
+UNKNOWN = "?"  # an unknown value
+LITERAL = "'"  # a value of the language itself: a string, a number, a list; nothing that a project defines
 
 _IDENTIFIER = r"[A-Za-z_$\x80-\xff][A-Za-z0-9_$\x80-\xff]*"
-_TYPE_ARGUMENTS = r"(?=(?:::)?<[\w\s,.&?\[\]:<>|]{0,200}>\()"  # of a call: they are read as names of their own
+_TYPE_ARGUMENTS = r"(?=(?:::)?<[\w\s,.&?\[\]:<>|]{0,200}>\()"  # of a call: their names are scanned separately
 _OTHER_SUPER = re.compile(r"\(\s*([A-Za-z_]\w*)\s*,")  # super(Class, self)
 
 
-# A name in the code: itself, what is before its dot (None where there is no dot), whether it is called, its first byte.
+# A name in the code: its text, its receiver (None without a dot), whether it is called, the offset of its first byte.
 Mention = tuple[str, str | None, bool, int]
 
 
 class TokenScan(NamedTuple):
-    """What the tokens of a file say."""
+    """The result of scanning the tokens of a file."""
 
     mentions: list[Mention]
-    ends: dict[int, tuple[int, str]]  # where an expression ends that was asked for → its start and what it is
+    ends: dict[int, tuple[int, str]]  # end of each wanted expression → its start and its text
 
 
 @lru_cache(maxsize=64)
@@ -45,18 +45,18 @@ def _tokens(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file: calls would double its time
     code: bytes, language: str, keywords: frozenset[str], wanted: set[int]
 ) -> TokenScan:
-    """Every name in `code` but those right behind a word that defines one, in order.
+    """Every name in `code`, in order, except those that directly follow a defining keyword.
 
-    `wanted` are ends of expressions of which the caller wants to know more.
+    `wanted` holds the ends of the expressions whose start and text the caller needs.
     """
     token, separator = _tokens(language)
-    text = code.decode("latin-1")  # a character a byte: places stay what they are; names are decoded one by one
+    text = code.decode("latin-1")  # one character per byte, so offsets stay valid; names are decoded one by one
     plain = code.isascii()
     mentions: list[Mention] = []
     add = mentions.append
     ends: dict[int, tuple[int, str]] = {}
-    brackets: list[tuple[str | None, int]] = []  # what each open one belongs to, and where that starts
-    closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value before the bracket that was closed last
+    brackets: list[tuple[str | None, int]] = []  # the expression before each open one, and its start
+    closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value that ends with the last closed bracket
     definers, defining = traits_of(language).definers, False
     for found in token.finditer(text):
         dot, chain, opener, opened, closer = found.groups()
@@ -110,7 +110,7 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
 
 
 def _before_dot(text: str, here: int, closed: str, closed_at: int, closed_start: int) -> tuple[str, int]:
-    """What stands before a dot that begins a chain: a bracket that was just closed, a text, or who knows what."""
+    """What precedes a dot that begins a chain: a bracket that was just closed, a string, or something unknown."""
     while text[here - 1 : here].isspace():
         here -= 1
     if closed_at == here:

@@ -1,16 +1,16 @@
 """Scopes: what a name stands for inside its own file.
 
-A value is written as a path, which holds everything that one file can know of it:
+A value is written as a path, which holds everything that one file reveals about it:
 
-    <a.b>.c      what module a.b calls c (`from a.b import c`); <..x> and <./x> are relative to the file
-    #7           definition 7 of this file;  #7() an instance of it, or what it returns
-    ^7           what the bases of class 7 have: super()
-    name         a name that is not bound in this file: built in, or brought by a star import or by the package
-    ?            not known;  ' a value of the language itself
+    <a.b>.c      the name c of module a.b (`from a.b import c`); <..x> and <./x> are relative to the file
+    #7           definition 7 of this file;  #7() an instance of it, or its return value
+    ^7           the bases of class 7: super()
+    name         a name that this file does not bind: built in, or from a star import or the package
+    ?            unknown;  ' a value of the language itself
     .x () []     an attribute, a call, an element of the path before it
-    ~            in front: one of several possibilities
+    ~            as a prefix: one of several possibilities
 
-Paths are linked across files at query time, so a change of one file never invalidates another one's record.
+Paths are linked across files at query time, so changing one file never invalidates the record of another.
 """
 
 import re
@@ -26,47 +26,47 @@ CLASSES = frozenset(
 )
 FUNCTIONS = frozenset({"function", "method", "constructor", "macro", "property", "getter", "setter", "prototype"})
 _SCOPED = CLASSES | FUNCTIONS
-RETURNS, BASE, STAR, PROPERTY, EXPORTS = "()", "^", "*", "@", "="  # keys of bindings that are not names
+RETURNS, BASE, STAR, PROPERTY = "()", "^", "*", "@"  # keys of bindings that are not names
 
 _FIRST = re.compile(r"[.(\[]")
-_DEEPEST = 8  # values of values of values
-_LONGEST = 120  # characters of a path; what is longer is nothing that could be linked
+_DEEPEST = 8  # levels of values that refer to other values
+_LONGEST = 120  # characters of a path; longer ones are not worth linking
 
 
 class Expression(NamedTuple):
-    """A value that is the expression between two bytes, or what comes of it."""
+    """The expression between two byte offsets as a value, or the result of calling it."""
 
     start: int
     end: int
-    then: str = ""  # () for what it makes or returns
+    then: str = ""  # () for the result of calling it
 
 
 class ExpressionValue(NamedTuple):
-    """A value that is an expression in words: of a type, say."""
+    """A value given as the text of an expression, such as a type."""
 
     text: str
     one_of_several: bool = False
 
 
-Value = Expression | ExpressionValue | str  # a str is a path already
+Value = Expression | ExpressionValue | str  # a str is already a path
 
 
 class Assignment(NamedTuple):
-    """A name that gets a value somewhere in the file."""
+    """An assignment of a value to a name somewhere in the file."""
 
-    at: int  # from where on
+    at: int  # byte offset from which it holds
     name: str
     value: Value
-    owner: int | None = None  # the definition whose name it is; None for the scope that it stands in
+    owner: int | None = None  # the definition that owns the name; None for the enclosing scope
 
 
 class Scopes:
-    """The scopes of one file: who contains whom, what each binds, what a path means there."""
+    """The scopes of one file: how they nest, what each binds, what a path means there."""
 
     def __init__(self, definitions: list[Definition], *, class_scope_is_open: bool, selves: dict[str, str]) -> None:
-        """In some languages a method sees its class's names without a receiver (`class_scope_is_open`).
+        """Set `class_scope_is_open` for a language whose methods see the names of their class without a receiver.
 
-        `selves` are the words for the instance or the class around: `this`, `Self`.
+        `selves` are the words for the enclosing instance or class: `this`, `Self`.
         """
         self.definitions = definitions
         self._open, self._selves = class_scope_is_open, selves
@@ -77,41 +77,41 @@ class Scopes:
                 self._members.setdefault((one.parent, one.name), place)
         self._bound: dict[tuple[int, str], list[Assignment]] = {}
         self._ends: dict[int, tuple[int, str]] = {}
-        self._not_here: set[tuple[int, str]] = set()  # names that a scope says it has from further out
+        self._not_here: set[tuple[int, str]] = set()  # names that a scope declares as an outer scope's
         starts = [one.span.start for one in definitions]
         self._edges, self._inner = _flatten(definitions, starts)
         self._lookup = self._edges, self._inner
         self._cache: dict[tuple[int, str], str] = {}
         self._chains: dict[int, list[int]] = {}
-        self._scope_of = [*(self._find_scope(place) for place in range(len(definitions))), -1]  # the last one is at -1
+        self._scope_of = [*(self._find_scope(place) for place in range(len(definitions))), -1]  # index -1 is the file
 
     def inside(self, at: int) -> int:
         """The innermost definition around a byte; -1 for none."""
         return self._inner[bisect_right(self._edges, at)]
 
     def begin_later(self, starts: dict[int, int]) -> None:
-        """Some definitions' scopes begin later than they do: decorators are read in the scope around."""
+        """Let some scopes begin after their definitions do: decorators are evaluated in the enclosing scope."""
         if starts:
             first = [starts.get(place, one.span.start) for place, one in enumerate(self.definitions)]
             self._lookup = _flatten(self.definitions, first)
 
     def reads_in(self, at: int) -> int:
-        """The definition in whose scope the names at a byte are read."""
+        """The definition in whose scope the names at a byte are looked up."""
         edges, inner = self._lookup
         return inner[bisect_right(edges, at)]
 
     def stretch(self, at: int) -> tuple[int, int, int]:
-        """The definition in whose scope the names at a byte are read; from which byte to which that is so."""
+        """The definition in whose scope the names at a byte are looked up, and the range of bytes for which it is."""
         edges, inner = self._lookup
         place = bisect_right(edges, at)
         return inner[place], edges[place - 1] if place else 0, edges[place] if place < len(edges) else 1 << 62
 
     def scope(self, at: int) -> int:
-        """The innermost definition around a byte that has names of its own."""
+        """The innermost definition around a byte that has a scope of its own."""
         return self.scope_of(self.reads_in(at))
 
     def scope_of(self, place: int) -> int:
-        """The definition itself if it has names of its own, else the one around it that has."""
+        """The definition itself if it has a scope of its own, else the innermost enclosing one that has."""
         return self._scope_of[place]
 
     def _find_scope(self, place: int) -> int:
@@ -120,7 +120,7 @@ class Scopes:
         return place
 
     def class_around(self, place: int) -> int:
-        """The class that a definition lies in, belongs to, or is; -1 for none."""
+        """The class that contains or owns a definition, or that it is; -1 for none."""
         while place >= 0 and self.definitions[place].kind not in CLASSES:
             one = self.definitions[place]
             if not self._stands_in_its_owner(one):
@@ -129,31 +129,31 @@ class Scopes:
         return place
 
     def _stands_in_its_owner(self, one: Definition) -> bool:
-        """Methods of Go and C++ may stand outside of their class; their qualified names then say whose they are."""
+        """Whether it is defined inside its owner: in Go and C++ only its qualified name may tell a method's class."""
         around = self.definitions[one.parent].qualname + "." if one.parent >= 0 else ""
         return len(one.qualname) == len(around) + len(one.name)
 
     def member(self, owner: int, name: str) -> int | None:
-        """What a definition (or the file, as -1) defines under a name."""
+        """The definition with a name directly inside a definition (or the file, as -1)."""
         return self._members.get((owner, name))
 
     def from_outside(self, at: int, name: str) -> None:
-        """A scope says that a name is not its own: `global x`."""
+        """Record that a scope declares a name as not its own: `global x`."""
         self._not_here.add((self.scope(at), name))
 
     def bind(self, bounds: list[Assignment], ends: dict[int, tuple[int, str]]) -> None:
-        """Take note of every binding; `ends` tells what the expressions among their values are."""
+        """Record every binding; `ends` maps the end of each expression among the values to its start and text."""
         self._ends = ends
         for one in bounds:
             owner = self.scope(one.at) if one.owner is None else one.owner
             while (owner, one.name) in self._not_here and owner >= 0:
                 owner = self.scope_of(self.definitions[owner].parent)
             self._bound.setdefault((owner, one.name), []).append(one)
-        for found in self._bound.values():
-            found.sort(key=lambda one: one.at)
+        for assignments in self._bound.values():
+            assignments.sort(key=lambda one: one.at)
 
     def bindings(self) -> list[tuple[int, str, str]]:
-        """What others may ask of this file: values of its names and of its classes' names, and what calls return."""
+        """The bindings that other files see: values of the file's and its classes' names, and what calls return."""
         found: dict[tuple[int, str, str], None] = {}
         for (owner, name), bounds in self._bound.items():
             outside = owner < 0 or self.definitions[owner].kind in CLASSES or name in (RETURNS, PROPERTY)
@@ -165,7 +165,7 @@ class Scopes:
         return list(found)
 
     def _for_others(self, owner: int, name: str, path: str) -> str:
-        """What a method returns of its own instance, it returns of every subclass's: `$` is who was asked."""
+        """Make what a method returns of its own instance relative to the receiver, `$`, so that it fits subclasses."""
         if name == RETURNS and owner >= 0:
             around = f"#{self.class_around(owner)}()"
             if path.startswith(around):
@@ -184,7 +184,7 @@ class Scopes:
         return None
 
     def path(self, written: str, at: int, inside: int, depth: int = 0) -> str:
-        """The path of an expression as written: its first name is looked up, the rest kept."""
+        """The path of an expression as written: its first name is looked up, the rest is kept."""
         if written[0] in "?'":
             return shorten(written)
         first = _FIRST.split(written, 1)[0]
@@ -197,7 +197,7 @@ class Scopes:
         return shorten(found + written[len(first) :])
 
     def _above(self, written: str, at: int, inside: int) -> str:
-        """`super()`, or `super(Class, self)`, which starts above another class than the one around."""
+        """`super()`, or `super(Class, self)`, which starts above a class other than the enclosing one."""
         around = self.class_around(inside)
         _, other, name = written.partition(":")
         if not other or (around >= 0 and self.definitions[around].name == name):
@@ -206,7 +206,7 @@ class Scopes:
         return f"^{found[1:]}" if found[0] == "#" and found[1:].isdigit() else UNKNOWN
 
     def _outwards(self, scope: int) -> list[int]:
-        """The scopes in which a name is looked for, from the innermost on."""
+        """The scopes in which a name is looked up, innermost first."""
         chain = self._chains.get(scope)
         if chain is None:
             chain, outer = [scope], scope
@@ -218,9 +218,9 @@ class Scopes:
         return chain
 
     def _look_up(self, name: str, at: int, innermost: int, depth: int) -> str:
-        known = self._cache.get((innermost, name))
-        if known is not None:
-            return known
+        cached = self._cache.get((innermost, name))
+        if cached is not None:
+            return cached
         if depth > _DEEPEST:
             return UNKNOWN
         for scope in self._outwards(innermost):
@@ -238,13 +238,13 @@ class Scopes:
         return name
 
     def _latest(self, bounds: list[Assignment], at: int, depth: int) -> str:
-        """The value by the last binding before a place: what a reader would assume."""
+        """The value of the last binding before an offset, as a reader would assume."""
         before = [one for one in bounds if one.at < at and one.value != ""]
         if not before:
             return UNKNOWN
         path = self._value(before[-1], depth)
         if path == LITERAL and len(before) > 1:
-            return UNKNOWN  # one branch makes a list, another one something else
+            return UNKNOWN  # one branch assigns a list, another one something else
         certain = len(before) == 1 or path in (UNKNOWN, LITERAL)
         return path if certain or path.startswith("~") else f"~{path}"
 
@@ -270,11 +270,11 @@ class Scopes:
 
 
 def shorten(path: str) -> str:
-    """A path without what makes no difference, or not known if it is too long to be linked."""
+    """A path without redundant parts; unknown if it is too long to be linked."""
     bare = path.lstrip("~")
     if bare[0] == UNKNOWN:
         return UNKNOWN
-    if bare[0] == LITERAL:  # what a list holds, or a method of a text returns, can be anything
+    if bare[0] == LITERAL:  # an element of a list, or the result of a string's method, can be anything
         return UNKNOWN if "(" in bare or "[" in bare else LITERAL
     if path.startswith("~~"):
         path = path[1:]
@@ -282,7 +282,7 @@ def shorten(path: str) -> str:
 
 
 def _flatten(definitions: list[Definition], starts: list[int]) -> tuple[list[int], list[int]]:
-    """Where the innermost definition changes: sorted bytes, and who is innermost from each of them on."""
+    """Where the innermost definition changes: sorted offsets, and the innermost definition from each of them on."""
     edges: list[int] = []
     inner: list[int] = [-1]
     stack: list[tuple[int, int]] = []  # end, place

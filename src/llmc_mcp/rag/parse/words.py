@@ -11,17 +11,17 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _NAME = re.compile(r"[^\W\d]\w*(?:(?:\.|::|->|#|\\|/)[^\W\d]\w*[!?]?)*")
 _SEPARATOR = re.compile(r"\.|::|->|#|\\|/")
 LONGEST_QUERY = 2_000  # characters
-_LONGEST = 64  # letters; what is longer is data, not a word
-_LONGEST_NUMBER = 4  # digits: a year, a status
+_LONGEST = 64  # letters; anything longer is data, not a word
+_LONGEST_NUMBER = 4  # digits: a year, a status code
 
-# Words that say nothing about code.
+# Stop words: they tell nothing about code.
 STOP = frozenset(
     """
     a about all an and any are as at be been being but by can could did do does done for from get gets got had has have
     how i if in into is it its me my no not of on or our should so such than that the their them then there these they
     this those to up us use used uses using via was we were what when where which while who whom whose why will with
     within without would you your
-    """.split()  # noqa: SIM905 - a list of quoted words is no better to read
+    """.split()  # noqa: SIM905 - a list of quoted words reads no better
 )
 
 
@@ -31,9 +31,9 @@ class Question(msgspec.Struct, frozen=True):
     words: tuple[str, ...]  # terms: stems of its words and of its identifiers' parts, and whole identifiers, each once
     stems: tuple[str, ...]  # only the stems, in their order
     wholes: tuple[str, ...]  # only the whole identifiers, each once
-    pairs: tuple[tuple[str, str], ...]  # stems that follow each other, stop words left out
-    names: tuple[str, ...]  # what is written like an identifier: HTTPAdapter, send_file, Plug.Router
-    symbol: bool  # it is nothing but one name
+    pairs: tuple[tuple[str, str], ...]  # adjacent stems, stop words left out
+    names: tuple[str, ...]  # words written like identifiers: HTTPAdapter, send_file, Plug.Router
+    symbol: bool  # whether it is a single name
 
 
 def split(identifier: str) -> list[str]:
@@ -43,7 +43,7 @@ def split(identifier: str) -> list[str]:
 
 @lru_cache(200_000)
 def _parts(word: str) -> tuple[str, str]:
-    """The stems of a word's parts, with spaces between them; and the whole as one term where there are several."""
+    """The stems of a word's parts, joined by spaces; and the whole word as one term if it has several."""
     if len(word) > _LONGEST or word.lower() in STOP:
         return "", ""
     parts = split(word)
@@ -54,7 +54,7 @@ def _parts(word: str) -> tuple[str, str]:
 def take_apart(text: str) -> tuple[str, str]:
     """A text as it is indexed: the stems of its words and of its identifiers' parts; and whole identifiers.
 
-    They are kept apart so that parts that follow each other in the text are neighbours, however they are written:
+    They are kept apart so that adjacent parts of the text stay neighbours, however they are written:
     `type adapter`, `typeAdapter` and `type_adapter` are one phrase. Single letters and stop words are left out.
     """
     found = list(map(_parts, _WORD.findall(text)))
@@ -62,7 +62,7 @@ def take_apart(text: str) -> tuple[str, str]:
 
 
 def terms(text: str) -> str:
-    """All terms of a text, with spaces between them."""
+    """All terms of a text, joined by spaces."""
     return " ".join(part for part in take_apart(text) if part)
 
 

@@ -1,7 +1,8 @@
-"""What a session should know before it starts on a task: the repository's own rules, and where the task takes place.
+"""What a session should know before it starts on a task: the repository's own rules, and the places that the task
+concerns.
 
-AGENTS.md and CONTRACTS.md are written for this. Where there are none, the README says what the project is, and its
-build files how it is tested.
+AGENTS.md and CONTRACTS.md are written for this. Without them, the README tells what the project is, and its build
+files tell how it is tested.
 """
 
 import re
@@ -11,15 +12,15 @@ from typing import Literal, NamedTuple
 from ...tokens import estimate
 
 Scope = Literal["repo", "docs", "both"]
-Read = Callable[[str], str | None]  # a file of the first root by its path; None where there is none
+Read = Callable[[str], str | None]  # reads a file of the first root by its path; None if there is none
 
 _FOLDERS = ("", "docs/", "DOCS/", "doc/", ".github/")
 _RULES = ("AGENTS.md", "CONTRACTS.md")
 _READMES = ("README.md", "README.rst", "README.txt", "README")
 _NOTES_TOKENS = 500
-_RULE_LINES = 14  # of one document
+_RULE_LINES = 14  # taken from one document
 _LONGEST = 220
-_MOST_WORDS = 40  # of a task
+_MOST_WORDS = 40  # of a task that are used
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _RULE = re.compile(
     r"\b(?:must|never|always|don't|do not|only|before|after|run|use|test|lint|required?|should|keep)\b", re.I
@@ -45,14 +46,14 @@ def task_words(task_id: str) -> str:
 
 
 def scope_of(words: str) -> Scope:
-    """Where to search for such a task."""
-    said = set(words.lower().split())
-    about_docs = said & _DOCUMENTS
-    return "repo" if not about_docs else "docs" if len(said) - len(about_docs) <= 2 else "both"
+    """The scope in which to search for a task."""
+    task_words = set(words.lower().split())
+    about_docs = task_words & _DOCUMENTS
+    return "repo" if not about_docs else "docs" if len(task_words) - len(about_docs) <= 2 else "both"
 
 
 def rules(read: Read, words: str) -> RepositoryRules:
-    """The rules of a repository, those about the task first; else the README and build files."""
+    """The rules of a repository, those about the task first; without any, what its README and build files tell."""
     notes: list[str] = []
     sources: list[str] = []
     commands: list[str] = []
@@ -93,8 +94,8 @@ def _rule_lines(text: str, words: str) -> list[str]:
         if line.startswith("#"):
             heading = line.strip("# ")
             continue
-        said = {word.lower() for word in _WORD.findall(f"{heading} {line}")}
-        score = 3 * len(said & wanted) + 2 * bool(_RULE.search(line)) + line.startswith(("- ", "* ", "1."))
+        line_words = {word.lower() for word in _WORD.findall(f"{heading} {line}")}
+        score = 3 * len(line_words & wanted) + 2 * bool(_RULE.search(line)) + line.startswith(("- ", "* ", "1."))
         if score:
             cut = line.lstrip("-* ")
             scored.append((-score, number, cut if len(cut) <= _LONGEST else cut[: _LONGEST - 1] + "…"))
@@ -103,7 +104,7 @@ def _rule_lines(text: str, words: str) -> list[str]:
 
 
 def _joined(text: str) -> list[str]:
-    """Lines of Markdown, a point that goes on over several lines as one."""
+    """The lines of a Markdown text; a list item that spans several lines becomes one."""
     lines: list[str] = []
     for line in text.splitlines():
         if lines and line.startswith("  ") and lines[-1].startswith(("- ", "* ")) and line.strip():
@@ -114,15 +115,15 @@ def _joined(text: str) -> list[str]:
 
 
 def _opening(text: str) -> list[str]:
-    """The title and the first sentences of a README; badges and pictures say nothing."""
-    said: list[str] = []
+    """The title and the first sentences of a README; badges and images are skipped."""
+    opening: list[str] = []
     for block in re.split(r"\n\s*\n", text):
         line = " ".join(block.split())
         if line and not line.startswith(("[![", "![", "<", "```", "|", "..", "===", "---")):
-            said.append(line.strip("# =") if len(line) <= _LONGEST else line.strip("# =")[: _LONGEST - 1] + "…")
-        if len(said) >= 3:
+            opening.append(line.strip("# =") if len(line) <= _LONGEST else line.strip("# =")[: _LONGEST - 1] + "…")
+        if len(opening) >= 3:
             break
-    return said
+    return opening
 
 
 def _commands(text: str) -> list[str]:

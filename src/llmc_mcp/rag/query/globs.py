@@ -10,10 +10,10 @@ _STARS = re.compile(r"\*{2,}")
 
 
 class Glob:
-    """A glob as path_glob takes it: without a slash it is about the name, `**` crosses folders, `*` does not.
+    """A glob as in path_glob: without a slash it matches the file name; `**` crosses folders, `*` does not.
 
-    Names are matched one by one. Between two `**` the first place that fits is as good as any later one, so nothing is
-    tried twice; the same holds for the stars of one name, where fnmatch sees to it.
+    Path components are matched one by one. Between two `**` the first match is as good as any later one, so there is
+    no backtracking; fnmatch avoids it in the same way for the stars within a component.
     """
 
     def __init__(self, glob: str) -> None:
@@ -22,7 +22,7 @@ class Glob:
                 f"path_glob has {len(glob):,} characters, {_LONGEST} are allowed",
                 hint="A glob is like *.py or src/**/*.ts.",
             )
-        runs: list[list[re.Pattern[str]]] = [[]]  # of names that follow each other; what is between two runs is `**`
+        runs: list[list[re.Pattern[str]]] = [[]]  # consecutive components; between two runs there is a `**`
         for part in _parts(glob):
             if part != "**":
                 runs[-1].append(re.compile(fnmatch.translate(part)))
@@ -54,12 +54,12 @@ def _parts(glob: str) -> list[str]:
     if len(parts) < 2:
         parts.insert(0, "**")
     if pattern.endswith("/") or parts[-1] == "**":
-        parts += ["**", "*"]  # whatever is below, but not the folder itself
+        parts += ["**", "*"]  # everything below, but not the folder itself
     return [one for part in parts for one in _without_double_stars(part)]
 
 
 def _without_double_stars(part: str) -> list[str]:
-    """`**` is a part of its own: `**.py` is `**/*.py`; inside a name it is no more than a star."""
+    """Split `**` off the start of a part: `**.py` is `**/*.py`; elsewhere in a name it is just a star."""
     if part == "**" or not _STARS.search(part):
         return [part]
     single = _STARS.sub("*", part)

@@ -1,8 +1,8 @@
 """The graph of symbols: what a name refers to, what uses a definition, what it uses.
 
 Edges are graded. `exact`: imports, scopes and types lead there and nowhere else. `likely`: they lead there among
-others, or an override may be called, or nothing else in the repository has that name. `name_only`: the name is the
-same and nothing speaks against it.
+other places, or an override may be called, or nothing else in the repository has that name. `name_only`: the name is
+the same and nothing rules it out.
 """
 
 import re
@@ -20,7 +20,7 @@ _OWN = re.compile(r"~?#\d+")
 
 
 class Files(RecordSource, Protocol):
-    """What the graph reads of an index."""
+    """The parts of an index that the graph reads."""
 
     def files(self) -> list[tuple[int, str, str]]: ...
     def hashes(self) -> Iterable[tuple[int, bytes]]: ...
@@ -30,18 +30,18 @@ class Files(RecordSource, Protocol):
 
 
 class Use(NamedTuple):
-    """A place where a symbol is used, and with which confidence."""
+    """A place where a symbol is used, and how certain that is."""
 
     file: int
     line: int
     kind: ReferenceKind
     confidence: Confidence
     inside: int  # the enclosing definition; -1 for none
-    of: DefinitionPlace | None = None  # which of the definitions asked for; None if only the name is known
+    of: DefinitionPlace | None = None  # which of the requested definitions; None if only the name is known
 
 
 class Edge(NamedTuple):
-    """From a place to what it uses."""
+    """An edge from a place to a definition that it uses."""
 
     line: int
     kind: ReferenceKind
@@ -67,10 +67,10 @@ class Graph:
         return self._files.symbols(file)
 
     def path(self, file: int) -> str:
-        """Where a file lies, below the root."""
+        """The path of a file, relative to the root."""
         return self.modules.path(file)
 
-    # --- what a text means -------------------------------------------------------------------------
+    # --- finding definitions -----------------------------------------------------------------------
 
     def find(self, text: str) -> list[DefinitionPlace]:
         """The definitions that `name`, `Class.method`, `path:Class.method` or `module.Class.method` means."""
@@ -83,7 +83,7 @@ class Graph:
         return self._ends_with(what) or self._in_module(what) or self._inherited(what)
 
     def _inherited(self, what: str) -> list[DefinitionPlace]:
-        """`Class.method` where the class has the method of a base."""
+        """`Class.method` where the class inherits the method."""
         holder, _, name = what.rpartition(".")
         found: dict[DefinitionPlace, None] = {}
         for one in self.find(holder) if holder else ():
@@ -94,7 +94,7 @@ class Graph:
         return list(found)
 
     def _ends_with(self, what: str) -> list[DefinitionPlace]:
-        """Definitions whose qualified name ends like this."""
+        """Definitions whose qualified name ends with this."""
         named = self._files.named(what.rpartition(".")[2])
         return [one for one in named if _same_end(self.symbol(one).qualname, what)]
 
@@ -103,7 +103,7 @@ class Graph:
         return path.endswith(f"/{where}") or path.rpartition(".")[0].endswith(f"/{where}")
 
     def _in_module(self, what: str) -> list[DefinitionPlace]:
-        """`package.module.Class.method`: as much of its beginning as is the path of a file, also through re-exports."""
+        """`package.module.Class.method`: it begins with the path of a file, which may re-export the rest."""
         parts = what.split(".")
         if len(parts) < 2:
             return []
@@ -128,10 +128,10 @@ class Graph:
         stem = self.path(file).rpartition(".")[0].removesuffix("/__init__").removesuffix("/index").removesuffix("/mod")
         return f".{stem.replace('/', '.')}".endswith(f".{module}")
 
-    # --- who uses it -------------------------------------------------------------------------------
+    # --- uses --------------------------------------------------------------------------------------
 
     def uses(self, targets: Iterable[DefinitionPlace], check: Callable[[], None] = lambda: None) -> list[Use]:
-        """Every place that uses one of these definitions, the surest first, then by file and line."""
+        """Every place that uses one of these definitions, most certain first, then by file and line."""
         wanted = {one for target in targets for one in self._versions(target)}
         names = {self.symbol(one).name for one in wanted}
         alone = {name: self._is_alone(name, wanted) for name in names}
@@ -155,18 +155,18 @@ class Graph:
         return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
 
     def _versions(self, target: DefinitionPlace) -> list[DefinitionPlace]:
-        """A definition and what its file defines under the same name: overloads, a setter, one for each branch."""
+        """A definition and others of the same name in its file: overloads, a setter, one for each branch."""
         symbols = self._files.symbols(target.file)
         qualname = symbols[target.place].qualname
         return [DefinitionPlace(target.file, place) for place, one in enumerate(symbols) if one.qualname == qualname]
 
     def _is_alone(self, name: str, wanted: set[DefinitionPlace]) -> bool:
-        """Whether nothing else that is written in the same language has this name."""
+        """Whether nothing else in the same language has this name."""
         rivals = [one for one in self._rivals(name) if one not in wanted]
         return not any(self._same_language(one.file, other.file) for one in rivals for other in wanted)
 
     def _rivals(self, name: str) -> list[DefinitionPlace]:
-        """Everything that could be meant by a name."""
+        """Every definition that a name could mean."""
         return [one for one in self._files.named(name) if self.symbol(one).kind in CLASSES | FUNCTIONS | {"constant"}]
 
     def mentioning(self, name: str) -> list[int]:
@@ -176,7 +176,7 @@ class Graph:
         return [file for file, hashed in self._hashes if mentions(hashed, name)]
 
     def _aliases(self, file: int, record: Record, name: str, wanted: set[DefinitionPlace]) -> set[str]:
-        """Other names under which a file passes a definition on."""
+        """Other names that a file binds to a definition."""
         found: set[str] = set()
         for (owner, alias), paths in record.bindings.items():
             if alias != name and owner == -1 and alias.isidentifier():
@@ -190,7 +190,7 @@ class Graph:
     def _grade(
         self, file: int, reference: Reference, wanted: set[DefinitionPlace], *, alone: bool, alias: bool
     ) -> tuple[Confidence, DefinitionPlace | None] | None:
-        """How sure it is that a reference means one of the wanted, and which; None if it means something else."""
+        """How certainly a reference means one of `wanted`, and which one; None if it means something else."""
         values = self.resolver.resolve(file, reference)
         hits = [value for value in values if value.what == "definition" and value.target in wanted]
         if hits:
@@ -201,7 +201,7 @@ class Graph:
         if any(value.what == "unknown" or not value.certain for value in values):
             grade = self._by_name(file, reference, wanted, alone)
             return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
-        if reference.receiver.startswith("^"):  # super() is the one call that no override can catch
+        if reference.receiver.startswith("^"):  # a call through super() never reaches an override
             return None
         overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
         return ("likely", overridden) if overridden is not None else None
@@ -214,7 +214,7 @@ class Graph:
             holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
             if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
                 return "likely"
-            # An unknown value's attribute is hardly ever a function of a module where methods have that name, too.
+            # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
             of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
             return None if of_modules and self.modules.traits(file).modules_are_named else "name_only"
         return None
@@ -226,11 +226,11 @@ class Graph:
         return bool(family) and family == self.modules.traits(other).family
 
     def _may_be_overridden(self, value: Value, wanted: DefinitionPlace) -> bool:
-        """Whether a call of this method may land in the wanted one, which overrides it."""
+        """Whether a call of this method may be dispatched to the wanted one, which overrides it."""
         if value.what != "definition":
             return False
-        asked = value.holder or DefinitionPlace(value.file, self.symbol(value.target).parent)
-        return asked.place >= 0 and self._inherits(wanted, asked)
+        receiver = value.holder or DefinitionPlace(value.file, self.symbol(value.target).parent)
+        return receiver.place >= 0 and self._inherits(wanted, receiver)
 
     def _may_be_inherited(self, value: Value, wanted: set[DefinitionPlace]) -> bool:
         return any(self._inherits(one, value.target) for one in wanted)
@@ -241,7 +241,7 @@ class Graph:
             return False
         return base in self.resolver.order(DefinitionPlace(method.file, parent))[0]
 
-    # --- what it uses ------------------------------------------------------------------------------
+    # --- dependencies ------------------------------------------------------------------------------
 
     def within(self, target: DefinitionPlace) -> set[int]:
         """The place of a definition and of everything inside it."""
@@ -252,7 +252,7 @@ class Graph:
         return places
 
     def on_call(self, target: DefinitionPlace) -> set[int]:
-        """What a call of a definition runs: of a class, only what makes an instance."""
+        """The definitions that a call runs: for a class, only those that create an instance."""
         symbols = self._files.symbols(target.file)
         if symbols[target.place].kind not in CLASSES:
             return self.within(target)
@@ -266,9 +266,9 @@ class Graph:
     def edges(
         self, target: DefinitionPlace, check: Callable[[], None] = lambda: None, places: set[int] | None = None
     ) -> list[Edge]:
-        """What a definition, with everything inside it, uses of the repository; guesses by name are left out.
+        """What a definition and everything inside it use of the repository; matches by name only are left out.
 
-        `places` are the definitions whose uses count, if not all inside of it.
+        `places` restricts this to the uses of some of the definitions inside it.
         """
         places = self.within(target) if places is None else places
         found: dict[tuple[DefinitionPlace, ReferenceKind], Edge] = {}
@@ -284,11 +284,11 @@ class Graph:
     def edge(self, file: int, reference: Reference) -> Iterator[Edge]:
         """What one reference leads to."""
         values = self.resolver.resolve(file, reference)
-        known = [value for value in values if value.what == "definition"]
-        for value in known:
-            sure = value.certain and _same_thing(known)
+        definitions = [value for value in values if value.what == "definition"]
+        for value in definitions:
+            sure = value.certain and _same_thing(definitions)
             yield Edge(reference.line, reference.kind, "exact" if sure else "likely", value.target)
-        if not known and any(value.what == "unknown" for value in values):
+        if not definitions and any(value.what == "unknown" for value in values):
             rivals = self._rivals(reference.name)
             if len(rivals) == 1 and self._same_language(file, rivals[0].file):
                 yield Edge(reference.line, reference.kind, "likely", rivals[0])
@@ -308,7 +308,7 @@ class Graph:
         return sorted(found.values(), key=lambda use: (self.path(use.file), use.line))
 
     def _comes_from(self, importer: int, reference: Reference, file: int) -> bool:
-        """Whether an import takes a file itself, or something that it defines."""
+        """Whether an import refers to a file itself, or to something that it defines."""
         holders = self.resolver.evaluate(importer, reference.receiver) if reference.receiver != "<>" else []
         if any(value.what == "module" and value.file == file for value in holders):
             return True

@@ -1,4 +1,4 @@
-"""The graph on an index: its tables as the graph reads them, each file once."""
+"""The graph of an index: reads the tables of the index for the graph, each file once."""
 
 import os
 from collections import OrderedDict
@@ -17,15 +17,15 @@ State = tuple[str, int]  # which build of an index, and how often it has changed
 
 
 class GraphCoverage(NamedTuple):
-    """How much of a root the graph has seen."""
+    """How much of a root the graph covers."""
 
     files_parsed: int
     files_skipped: int  # no code, too large, binary: nothing to parse
-    files_failed: int  # code that could not be read or parsed, or only in part
+    files_failed: int  # code that could not be read, or not completely parsed
 
 
 class IndexedFiles:
-    """One generation of an index; to be used by one thread at a time."""
+    """One generation of an index; not thread-safe."""
 
     def __init__(self, reader: IndexReader) -> None:
         self._reader = reader
@@ -71,7 +71,7 @@ class IndexedFiles:
         return Record(rows[0][0] if rows else b"")
 
     def apart(self) -> "IndexedFiles":
-        """The same files with a cache of their own, for a question whose data is not worth keeping."""
+        """The same files with a cache of their own, for a query whose data is not worth keeping."""
         return IndexedFiles(self._reader)
 
     def symbols(self, file: int) -> list[Symbol]:

@@ -1,8 +1,8 @@
-"""A map of a repository: what everything else leans on, within a budget of tokens.
+"""A map of a repository: the definitions that the rest depends on most, within a token budget.
 
 Files vote for the files whose definitions they use (PageRank, as for pages that link to each other); a definition's
-weight is what the files that use it have to give. Names that a whole repository defines again and again say little,
-and tests vote but are not shown.
+weight is the sum of the votes of the files that use it. Names that are defined all over a repository count little, and
+tests vote but are not shown.
 """
 
 from collections import defaultdict
@@ -22,12 +22,12 @@ _ROUNDS = 24
 _SHOWN = CLASSES | FUNCTIONS
 _SIGNATURE = 100
 _PER_FILE = 8
-_HELPING = 4  # definitions of the ranking that are added at a time until the budget is full
-_OF_ITS_METHODS = 0.5  # of what a method weighs goes to its class
+_BATCH = 4  # definitions added at a time until the budget is used up
+_METHOD_SHARE = 0.5  # of a method's weight is added to its class
 
 
 class WeightedDefinition(NamedTuple):
-    """A definition and what it weighs."""
+    """A definition and its weight."""
 
     target: DefinitionPlace
     symbol: Symbol
@@ -36,7 +36,7 @@ class WeightedDefinition(NamedTuple):
 
 
 class RootMap(NamedTuple):
-    """The map of one root; `note` tells what there is to say about how fresh it is."""
+    """The map of one root; `note` reports on the freshness of the index."""
 
     root: Root
     text: str
@@ -44,44 +44,44 @@ class RootMap(NamedTuple):
 
 
 class Maps:
-    """Draws maps; made once per server. Ranking takes a moment, so it is kept until the index changes."""
+    """Draws maps; made once per server. Ranking is slow, so its result is cached until the index changes."""
 
     def __init__(self, rag: CodeSearch) -> None:
         self._rag = rag
         self._kept: dict[Root, tuple[State, list[WeightedDefinition]]] = {}
 
     def draw(self, budget: int, caller: QueryCaller, root: Root | None = None, below: str = "") -> list[RootMap]:
-        """A map of every root, or of one, or of a folder in it; together they keep to the budget of tokens."""
-        told = self._rag.ask(lambda known: (known.root, self._ranked(known, caller.check)), caller, root)
-        share = budget // max(len(told), 1)
+        """A map of every root, or of one, or of a folder in it; together they stay within the token budget."""
+        answers = self._rag.ask(lambda view: (view.root, self._ranked(view, caller.check)), caller, root)
+        share = budget // max(len(answers), 1)
         return [
             RootMap(at, draw([one for one in ranked if one.path.startswith(below)], share), note)
-            for (at, ranked), note in told
+            for (at, ranked), note in answers
         ]
 
-    def _ranked(self, known: GraphView, check: Callable[[], None]) -> list[WeightedDefinition]:
-        kept = self._kept.get(known.root)
-        if kept is None or kept[0] != known.files.state:
-            kept = self._kept[known.root] = (known.files.state, ranking(known, check))
+    def _ranked(self, view: GraphView, check: Callable[[], None]) -> list[WeightedDefinition]:
+        kept = self._kept.get(view.root)
+        if kept is None or kept[0] != view.files.state:
+            kept = self._kept[view.root] = (view.files.state, ranking(view, check))
         return kept[1]
 
 
-def ranking(known: GraphView, check: Callable[[], None] = lambda: None) -> list[WeightedDefinition]:
-    """The definitions that matter most to the rest, best first."""
-    links, used = _votes(known, check)
-    files = [file for file, *_ in known.files.files()]
+def ranking(view: GraphView, check: Callable[[], None] = lambda: None) -> list[WeightedDefinition]:
+    """The definitions that the rest of the repository depends on, most important first."""
+    links, used = _votes(view, check)
+    files = [file for file, *_ in view.files.files()]
     ranks = _pagerank(files, links)
     weights: dict[DefinitionPlace, float] = defaultdict(float)
     for (source, target), count in used.items():
         check()
         given = (ranks.get(source, 0.0) + 1.0 / len(files)) * count**0.5  # an unimportant file's vote counts, too
         weights[target] += given
-        parent = known.graph.symbol(target).parent
+        parent = view.graph.symbol(target).parent
         if parent >= 0:
-            weights[DefinitionPlace(target.file, parent)] += given * _OF_ITS_METHODS
+            weights[DefinitionPlace(target.file, parent)] += given * _METHOD_SHARE
     ranked: list[WeightedDefinition] = []
     for target, weight in weights.items():
-        symbol, path = known.graph.symbol(target), known.graph.path(target.file)
+        symbol, path = view.graph.symbol(target), view.graph.path(target.file)
         if symbol.kind in _SHOWN and not TESTS.search(path):
             private = symbol.name.startswith("_")
             ranked.append(WeightedDefinition(target, symbol, path, weight * (0.2 if private else 1.0)))
@@ -89,23 +89,23 @@ def ranking(known: GraphView, check: Callable[[], None] = lambda: None) -> list[
 
 
 def _votes(
-    known: GraphView, check: Callable[[], None]
+    view: GraphView, check: Callable[[], None]
 ) -> tuple[dict[int, dict[int, float]], dict[tuple[int, DefinitionPlace], int]]:
-    """Which file uses which file how much, and which definition.
+    """How much each file uses each other file and each definition.
 
-    Every file is looked at once: what is read and linked on the way is forgotten again, or the graph would hold all
-    of the repository for questions that nobody asks.
+    Every file is visited once, with a cache of its own that is dropped afterwards: otherwise the graph would keep the
+    whole repository in memory for queries that never come.
     """
     links: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     used: dict[tuple[int, DefinitionPlace], int] = defaultdict(int)
-    files = known.files.apart()
-    resolver = Resolver(files, known.graph.modules)
+    files = view.files.apart()
+    resolver = Resolver(files, view.graph.modules)
     for file, _, _ in files.files():
         check()
         for reference, count in files.passing(file).distinct():
             receiver = reference.receiver
             if receiver[:1] in ("", "?", "=", "~") and not receiver.startswith("~<"):
-                continue  # not known, or its own
+                continue  # unknown, or in the same file
             values = [value for value in resolver.resolve(file, reference) if value.what == "definition"]
             for value in values[:1]:
                 if value.file != file:
@@ -134,7 +134,7 @@ def _pagerank(files: list[int], links: dict[int, dict[int, float]]) -> dict[int,
 def draw(ranked: list[WeightedDefinition], budget: int) -> str:
     """As much of a ranking as the budget allows, file by file in the order of their best definitions."""
     best = ""
-    for many in range(_HELPING, len(ranked) + _HELPING, _HELPING):
+    for many in range(_BATCH, len(ranked) + _BATCH, _BATCH):
         drawn = _drawn(ranked[:many])
         if estimate(drawn) > budget:
             return best or _cut(ranked[:many], budget)
@@ -143,7 +143,7 @@ def draw(ranked: list[WeightedDefinition], budget: int) -> str:
 
 
 def _cut(ranked: list[WeightedDefinition], budget: int) -> str:
-    """A budget that is smaller than one helping."""
+    """The map for a budget that is smaller than one batch."""
     best = ""
     for many in range(1, len(ranked) + 1):
         drawn = _drawn(ranked[:many])
@@ -168,7 +168,7 @@ def _drawn(ranked: list[WeightedDefinition]) -> str:
 
 
 def _head(symbol: Symbol) -> str:
-    """A definition in a line: methods with their class, without what repeats itself."""
+    """The signature of a definition on one line; methods are shown with their class."""
     head = symbol.signature
     if "." in symbol.qualname and symbol.name in head:
         head = head.replace(symbol.name, symbol.qualname, 1)

@@ -12,14 +12,14 @@ _WRITTEN_AS = {
     ".jsx": (".tsx",),
     ".mjs": (".mts",),
     ".cjs": (".cts",),
-}  # TypeScript imports the output
+}  # TypeScript imports name the compiled file
 
 
 class Modules:
     """The files of an index by the names that imports give them."""
 
     def __init__(self, files: Iterable[tuple[int, str, str]]) -> None:
-        """`files` are id, path below the root, language."""
+        """`files` are id, path relative to the root, language."""
         self._path: dict[int, str] = {}
         self._id: dict[str, int] = {}
         self._language: dict[int, str] = {}
@@ -34,7 +34,7 @@ class Modules:
         self._python_stems: dict[str, list[int]] = defaultdict(list)
 
     def path(self, file: int) -> str:
-        """Where a file lies, below the root."""
+        """The path of a file, relative to the root."""
         return self._path.get(file, "")
 
     def language(self, file: int) -> str:
@@ -42,7 +42,7 @@ class Modules:
         return self._language.get(file, "")
 
     def traits(self, file: int) -> Language:
-        """What is particular to the language of a file."""
+        """The traits of a file's language."""
         return traits_of(self.language(file))
 
     def siblings(self, file: int) -> list[int]:
@@ -54,12 +54,12 @@ class Modules:
         return [one for one in found if self._language[one] == language and one != file]
 
     def neighbours(self, file: int) -> list[int]:
-        """The files of the same folder and language."""
+        """The files in the same folder and language."""
         found = self._in_folder[self.path(file).rpartition("/")[0]]
         return [one for one in found if self._language[one] == self.language(file)]
 
     def find(self, importer: int, name: str) -> list[int]:
-        """The files that `name` refers to in `importer`; none if it is not of this repository."""
+        """The files that `name` refers to in `importer`; none if it is not in this repository."""
         match self.traits(importer).imports:
             case "python":
                 return self._find_python(importer, name)
@@ -77,7 +77,7 @@ class Modules:
                 return []
 
     def submodule(self, file: int, name: str) -> list[int]:
-        """What lies below a package under a name."""
+        """The files of a package's submodule."""
         path, language = self.path(file), self.language(file)
         folder, _, own = path.rpartition("/")
         if language == "python" and own in ("__init__.py", "__init__.pyi"):
@@ -89,7 +89,7 @@ class Modules:
     # --- Python ------------------------------------------------------------------------------------
 
     def _python_at(self, stem: str) -> list[int]:
-        """A module's file by its path without the ending."""
+        """A module's file by its path without the extension."""
         for ending in ("/__init__.py", ".py", ".pyi", "/__init__.pyi"):
             if (found := self._id.get(stem + ending)) is not None:
                 return [found]
@@ -124,7 +124,7 @@ class Modules:
         return self._python
 
     def _python_suffix(self, name: str) -> list[int]:
-        """Namespace packages have no file that marks them: their modules are known by the end of their paths."""
+        """Modules of namespace packages, which no file marks, by the end of their paths."""
         if "." not in name:
             return []
         end = "/" + name.replace(".", "/")
@@ -136,19 +136,19 @@ class Modules:
         return found
 
     def _nearest(self, importer: int, found: list[int]) -> list[int]:
-        """Of several files of one name the one that shares most of its path with the importer."""
+        """Of several files of one name, the one that shares the most of its path with the importer."""
         if len(found) < 2:
             return found
         own = self.path(importer)
         return [max(found, key=lambda one: (_shared(own, self._path[one]), -one))]
 
-    # --- the others --------------------------------------------------------------------------------
+    # --- other languages ---------------------------------------------------------------------------
 
     def _find_script(self, importer: int, name: str) -> list[int]:
         if name.startswith("."):
             base = os.path.normpath(_join(self.path(importer).rpartition("/")[0], name))
             return self._script_at(base.removeprefix("./") if base != "." else "")
-        if name[:2] in ("@/", "~/"):  # by custom the folder of the sources
+        if name[:2] in ("@/", "~/"):  # by convention the source folder
             top = self.path(importer)
             while "/" in top:
                 top = top.rpartition("/")[0]
@@ -172,7 +172,7 @@ class Modules:
         return self._nearest(importer, matching)
 
     def _find_folder(self, importer: int, name: str) -> list[int]:
-        """A Go package: the folder whose path ends like the import, the longer the better."""
+        """A Go package: the folder whose path shares the longest suffix with the import."""
         parts = name.split("/")
         for first in range(len(parts)):
             folder = "/".join(parts[first:])
@@ -219,7 +219,7 @@ class Modules:
         return self._rust_at(_join(here, "/".join(parts)) if parts else here)
 
     def _find_java(self, importer: int, name: str) -> list[int]:
-        """A class by its full name, or all of a package."""
+        """A class by its full name, or all files of a package."""
         ending = ".kt" if self.language(importer) == "kotlin" else ".java"
         folder, _, last = name.replace(".", "/").rpartition("/")
         found = [

@@ -1,6 +1,6 @@
 """Where to look for a task: its intent, the symbols that it names, and the places that matter, each with its reason.
 
-Nothing here guesses with a model: the same words and the same index give the same plan.
+No model is involved: the same words and the same index give the same plan.
 """
 
 import os
@@ -36,9 +36,9 @@ _INTENTS: dict[Intent, frozenset[str]] = {
 }
 _SIGNS = frozenset(word for signs in _INTENTS.values() for word in signs)
 _NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*(?:\(\))?")
-_PLAIN = re.compile(r"[a-z]+")  # a word of English may be a name by accident
-_MOST_NAMES = 40  # of one task that are looked up
-_FEW = 4  # definitions of a plain word; one that more things are called is no name here
+_PLAIN = re.compile(r"[a-z]+")  # an English word may happen to be a name
+_MOST_NAMES = 40  # names of one task that are looked up
+_FEW = 4  # definitions of a plain word; one with more is not treated as a name
 _SPANS = {"summary": 6, "full": 16}
 _USERS = {"summary": 2, "full": 5}
 
@@ -55,7 +55,7 @@ class PlanSpan(NamedTuple):
 
 
 class TaskPlan(NamedTuple):
-    """Where a task takes place."""
+    """The places that a task concerns."""
 
     intent: Intent
     symbols: list[str]
@@ -65,9 +65,9 @@ class TaskPlan(NamedTuple):
 
 
 def intent_of(query: str) -> Intent:
-    """The intent of a task, by its first telling word; questions want to understand."""
-    said = re.findall(r"[a-z]+", query.lower())
-    for word in said:  # the first word decides
+    """The intent of a task, by the first word that indicates one; to understand, if none does."""
+    task_words = re.findall(r"[a-z]+", query.lower())
+    for word in task_words:  # the first word decides
         for intent, signs in _INTENTS.items():
             if word in signs:
                 return intent
@@ -75,9 +75,9 @@ def intent_of(query: str) -> Intent:
 
 
 def make(rag: CodeSearch, query: str, detail: Literal["summary", "full"], caller: QueryCaller) -> TaskPlan:
-    """The plan for a task in words."""
+    """Make a plan for a task described in words."""
     check_query(query)
-    named = rag.ask(lambda known: _named(known, query, _USERS[detail], caller.check), caller)
+    named = rag.ask(lambda view: _named(view, query, _USERS[detail], caller.check), caller)
     spans = [span for (found, _), _ in named for span in found]
     symbols = [name for (_, found), _ in named for name in found]
     answer = rag.search(CodeQuery(query, "both", _SPANS[detail], 4_000), caller)
@@ -91,39 +91,39 @@ def make(rag: CodeSearch, query: str, detail: Literal["summary", "full"], caller
     return TaskPlan(intent_of(query), symbols, spans[: _SPANS[detail]], confidence, "; ".join(notes) or "fresh")
 
 
-def _named(known: GraphView, query: str, users: int, check: Callable[[], None]) -> tuple[list[PlanSpan], list[str]]:
+def _named(view: GraphView, query: str, users: int, check: Callable[[], None]) -> tuple[list[PlanSpan], list[str]]:
     """The definitions that a task names, and what uses them."""
     spans: list[PlanSpan] = []
     symbols: list[str] = []
     for written in list(dict.fromkeys(_NAMES.findall(query)))[:_MOST_NAMES]:
-        targets = [one for one in find(known, written) if known.graph.symbol(one).kind in CLASSES | FUNCTIONS]
+        targets = [one for one in find(view, written) if view.graph.symbol(one).kind in CLASSES | FUNCTIONS]
         if _PLAIN.fullmatch(written):
-            targets = [one for one in targets if known.graph.symbol(one).parent < 0 and written not in _SIGNS]
+            targets = [one for one in targets if view.graph.symbol(one).parent < 0 and written not in _SIGNS]
         if not targets or (_PLAIN.fullmatch(written) and (len(targets) > _FEW or len(written) < 5)):
             continue
         for one in targets[:_FEW]:
-            symbol = known.graph.symbol(one)
-            path = os.fsencode(known.graph.path(one.file))
+            symbol = view.graph.symbol(one)
+            path = os.fsencode(view.graph.path(one.file))
             score = 1.0 if len(targets) == 1 else 0.9
             spans.append(
-                PlanSpan(path, known.root, symbol.first_line, symbol.last_line, score, f"defines {symbol.qualname}")
+                PlanSpan(path, view.root, symbol.first_line, symbol.last_line, score, f"defines {symbol.qualname}")
             )
             symbols.append(symbol.qualname)
-        answer = where_used(known, written, targets[:_FEW], 40, check)
-        spans += _users(known, answer.sites, targets[0].file, users)
+        answer = where_used(view, written, targets[:_FEW], 40, check)
+        spans += _users(view, answer.sites, targets[0].file, users)
     return spans, symbols
 
 
-def _users(known: GraphView, sites: list[Site], own: int, most: int) -> list[PlanSpan]:
+def _users(view: GraphView, sites: list[Site], own: int, most: int) -> list[PlanSpan]:
     sure = [site for site in sites if site.confidence != "name_only" and site.kind != "import"]
-    home = os.fsencode(known.graph.path(own))
+    home = os.fsencode(view.graph.path(own))
     found: dict[bytes, PlanSpan] = {}
     for site in sure:
         if site.path not in found and site.path != home and len(found) < most:
             test = TESTS.search(site.path.decode("utf-8", "replace"))
             verb = "tests it" if test else "inherits from it" if site.kind == "inherit" else "uses it"
             why = f"{site.inside or 'the file'} {verb}: {site.snippet}"
-            found[site.path] = PlanSpan(site.path, known.root, site.line, site.line, 0.6 if test else 0.7, why[:120])
+            found[site.path] = PlanSpan(site.path, view.root, site.line, site.line, 0.6 if test else 0.7, why[:120])
     return list(found.values())
 
 
@@ -137,7 +137,7 @@ def _of_hit(hit: RankedSnippet, query: str, rank: int) -> PlanSpan:
 
 def _confidence(query: str, named: bool, hits: list[RankedSnippet]) -> float:
     """The share of the query's words that the hits contain."""
-    asked = [term for term in dict.fromkeys(re.findall(r"[a-z]{3,}", query.lower())) if term not in words.STOP]
+    terms = [term for term in dict.fromkeys(re.findall(r"[a-z]{3,}", query.lower())) if term not in words.STOP]
     text = " ".join(f"{hit.symbol or ''} {hit.text}" for hit in hits).lower()
-    known = sum(term in text for term in asked) / len(asked) if asked else 0.0
-    return round(min(0.3 * named + 0.65 * known, 0.95), 2) if hits or named else 0.0
+    share = sum(term in text for term in terms) / len(terms) if terms else 0.0
+    return round(min(0.3 * named + 0.65 * share, 0.95), 2) if hits or named else 0.0

@@ -1,7 +1,7 @@
 """From a path of one file to the definitions of others: imports, aliases, receivers, inheritance.
 
-Links are made at query time, over the records of the files that a question touches, and cached until the index changes.
-So the graph stays correct after a change of a single file: no earlier link has to be found and undone.
+Links are made at query time, over the records of the files that a query touches, and cached until the index changes.
+So the graph stays correct when a single file changes: there are no stale links to find and remove.
 """
 
 import re
@@ -62,10 +62,10 @@ class Value(NamedTuple):
         return DefinitionPlace(self.file, self.place)
 
 
-ELSEWHERE = Value("elsewhere")  # of the language or of another project
+ELSEWHERE = Value("elsewhere")  # defined by the language or by another project
 MADE_ELSEWHERE = Value(
     "elsewhere", -2
-)  # what such a thing made: its methods may return anything, also what it was given
+)  # made by such a definition: its methods may return anything, even what was passed to it
 UNKNOWN = Value("unknown")
 
 
@@ -77,7 +77,7 @@ class Resolver:
         self._members: dict[int, dict[tuple[str, str], list[int]]] = {}
         self._values: dict[tuple[int, str], list[Value]] = {}
         self._orders: dict[DefinitionPlace, tuple[list[DefinitionPlace], bool]] = {}
-        self._climbing = 0  # classes whose bases are being looked for right now
+        self._climbing = 0  # number of classes whose bases are being resolved
 
     def symbol(self, target: DefinitionPlace) -> Symbol:
         """A definition."""
@@ -107,16 +107,16 @@ class Resolver:
                     return found
         return []
 
-    def evaluate(self, file: int, path: str, asked: Value | None = None, depth: int = 0) -> list[Value]:
-        """The possible values of a path; `asked` is the instance whose method returned it."""
+    def evaluate(self, file: int, path: str, receiver: Value | None = None, depth: int = 0) -> list[Value]:
+        """The possible values of a path; `receiver` is the instance whose method returned it."""
         key = (file, path)
-        if asked is None and key in self._values:
+        if receiver is None and key in self._values:
             return self._values[key]
         if depth > _DEEPEST:
             return [UNKNOWN]
-        if asked is None:
+        if receiver is None:
             self._values[key] = [UNKNOWN]  # a value that depends on itself is unknown
-        values, rest = self._root(file, path, asked, depth)
+        values, rest = self._root(file, path, receiver, depth)
         for step in _STEP.finditer(path, rest):
             if step[1]:
                 values = self._attributes(values, step[1], depth + 1)
@@ -126,16 +126,16 @@ class Resolver:
                 values = [ELSEWHERE if value.what == "elsewhere" else UNKNOWN for value in values][:1]
         if path.startswith("~"):
             values = [value._replace(certain=False) for value in values]
-        if asked is None:
+        if receiver is None:
             self._values[key] = values
         return values
 
-    def _root(self, file: int, path: str, asked: Value | None, depth: int) -> tuple[list[Value], int]:
-        """What a path begins with, and where the rest of it begins."""
+    def _root(self, file: int, path: str, receiver: Value | None, depth: int) -> tuple[list[Value], int]:
+        """The values of the first part of a path, and the index at which the rest begins."""
         root = _ROOT.match(path)
-        return ([UNKNOWN], len(path)) if root is None else (self._beginning(file, root, asked, depth), root.end())
+        return ([UNKNOWN], len(path)) if root is None else (self._beginning(file, root, receiver, depth), root.end())
 
-    def _beginning(self, file: int, root: "re.Match[str]", asked: Value | None, depth: int) -> list[Value]:
+    def _beginning(self, file: int, root: "re.Match[str]", receiver: Value | None, depth: int) -> list[Value]:
         if root["own"]:
             return [Value("definition", file, int(root["own"]))]
         if root["above"]:
@@ -144,7 +144,7 @@ class Resolver:
             return self._module(file, root["module"])
         name = root["name"]
         if name == "$":
-            return [asked] if asked is not None else [UNKNOWN]
+            return [receiver] if receiver is not None else [UNKNOWN]
         if name in ("?", ""):
             return [UNKNOWN]
         if name in ("crate", "super", "self") and self.modules.language(file) == "rust":
@@ -158,7 +158,7 @@ class Resolver:
         return [Value("module", one) for one in found] or [ELSEWHERE]
 
     def _global(self, file: int, name: str, depth: int) -> list[Value]:
-        """A name that its file does not bind: of a star import, of the package, or built in."""
+        """A name that its file does not bind: from a star import, from the package, or built in."""
         found: list[Value] = []
         for path in self._source.record(file).bindings.get((-1, STAR), ()):
             for module in self.evaluate(file, path, depth=depth + 1):
@@ -174,16 +174,16 @@ class Resolver:
         return found or [ELSEWHERE if self.modules.traits(file).unbound_is_external else UNKNOWN]
 
     def _exported(self, file: int, name: str, depth: int) -> list[Value]:
-        """What a module has under a name, without the files below it; unknown ones are left out."""
+        """The values of a name in a module, submodules not included; unknown values are left out."""
         return [value for value in self._module_member(file, name, depth) if value.what != "unknown"]
 
     def _own_members(self, file: int, owner: int, name: str) -> list[int]:
-        """What a definition (or the file, as -1) has under a name, by qualified names: methods may stand outside."""
+        """A definition's (or, as -1, the file's) members by qualified name: methods may be defined outside."""
         around = self._source.symbols(file)[owner].qualname if owner >= 0 else ""
         return self._members_of(file).get((around, name), [])
 
     def _definitions(self, file: int, places: list[int]) -> list[Value]:
-        """Definitions of one name; the parts of a class, such as impl blocks, are one."""
+        """Definitions of one name; the parts of a class, such as impl blocks, count as one."""
         symbols = self._source.symbols(file)
         if len(places) > 1 and all(symbols[place].kind in CLASSES for place in places):
             places = places[:1]
@@ -202,7 +202,7 @@ class Resolver:
         return members
 
     def _class_places(self, file: int, qualname: str) -> list[int]:
-        """The definitions of a file that together are a class: a struct and its impl blocks, say."""
+        """The definitions of a file that together make up a class, such as a struct and its impl blocks."""
         owner, _, name = qualname.rpartition(".")
         places = self._members_of(file).get((owner, name), [])
         return [place for place in places if self._source.symbols(file)[place].kind in CLASSES]
@@ -217,7 +217,7 @@ class Resolver:
             return _merge(self.evaluate(file, path, depth=depth + 1) for path in paths)
         if below := self.modules.submodule(file, name):
             return [Value("module", one) for one in below]
-        if name == "default":  # a module that exports nothing by default is its own
+        if name == "default":  # a module without a default export is its own
             return [Value("module", file)]
         if (-1, STAR) in bindings:
             found = self._global(file, name, depth + 1)
@@ -232,7 +232,7 @@ class Resolver:
         return _merge(found)
 
     def attribute(self, value: Value, name: str) -> list[Value]:
-        """What a value has under a name."""
+        """The values of an attribute."""
         return self._attribute(value, name, 0)
 
     def _attribute(self, value: Value, name: str, depth: int) -> list[Value]:
@@ -270,7 +270,7 @@ class Resolver:
         return (target.place, PROPERTY) in self._source.record(target.file).bindings
 
     def _constant(self, target: DefinitionPlace, symbol: Symbol, depth: int) -> list[Value]:
-        """What a named value is."""
+        """The values of a constant."""
         paths = self._source.record(target.file).bindings.get((symbol.parent, symbol.name), ())
         return _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths) or [UNKNOWN]
 
@@ -288,7 +288,7 @@ class Resolver:
         return [UNKNOWN]
 
     def _bound(self, target: DefinitionPlace, name: str) -> list[str]:
-        """What a class's attribute may be; in some languages a class has several parts."""
+        """The paths that a class's attribute is bound to; in some languages a class has several parts."""
         bindings = self._source.record(target.file).bindings
         if (paths := bindings.get((target.place, name))) or not self.modules.traits(target.file).methods_in_folder:
             return paths or []
@@ -296,7 +296,7 @@ class Resolver:
         return [path for place in parts for path in bindings.get((place, name), ())]
 
     def _spread_members(self, target: DefinitionPlace, name: str) -> list[Value]:
-        """Methods that stand in other files than their type."""
+        """Methods that are defined in files other than their type's."""
         qualname = self.symbol(target).qualname
         files = [file for file in self.modules.neighbours(target.file) if file != target.file]
         return [
@@ -319,8 +319,8 @@ class Resolver:
             inner = self._constant(value.target, symbol, depth)
             return _merge(self._call(one, depth + 1) for one in inner if one.what != "unknown") or [UNKNOWN]
         paths = self._source.record(value.file).bindings.get((value.place, RETURNS), ())
-        asked = Value("instance", *value.holder) if value.holder is not None else self._own_instance(value)
-        found = _merge(self.evaluate(value.file, path, asked, depth + 1) for path in paths) or [UNKNOWN]
+        receiver = Value("instance", *value.holder) if value.holder is not None else self._own_instance(value)
+        found = _merge(self.evaluate(value.file, path, receiver, depth + 1) for path in paths) or [UNKNOWN]
         return found if len(found) == 1 and value.certain else [one._replace(certain=False) for one in found]
 
     def _own_instance(self, value: Value) -> Value | None:
@@ -330,21 +330,21 @@ class Resolver:
     # --- inheritance -------------------------------------------------------------------------------
 
     def order(self, target: DefinitionPlace) -> tuple[list[DefinitionPlace], bool]:
-        """A class and its bases in the order in which names are looked up; and whether some of them are not known."""
-        known = self._orders.get(target)
-        if known is None:
+        """A class and its bases in method resolution order, and whether some of them are unknown."""
+        order = self._orders.get(target)
+        if order is None:
             if self._climbing >= _HIGHEST:
                 return [target], True
             self._orders[target] = ([target], True)  # ends the recursion of a class that inherits from itself
             self._climbing += 1
             try:
-                known = self._orders[target] = self._linearize(target)
+                order = self._orders[target] = self._linearize(target)
             finally:
                 self._climbing -= 1
-        return known
+        return order
 
     def bases(self, target: DefinitionPlace) -> tuple[list[DefinitionPlace], bool]:
-        """The classes that a class names as its bases; and whether there are others that are not known."""
+        """The classes that a class names as its bases, and whether there are others that are unknown."""
         found: list[DefinitionPlace] = []
         is_open = False
         bindings = self._source.record(target.file).bindings
@@ -356,7 +356,7 @@ class Resolver:
         return found[:_MOST_BASES], is_open
 
     def _classes(self, values: Iterable[Value], depth: int) -> list[DefinitionPlace]:
-        """The classes among values; a named value may be one: `Base = make_base()`."""
+        """The classes among values; a constant may hold one: `Base = make_base()`."""
         found: list[DefinitionPlace] = []
         for value in values:
             if value.what == "definition" and depth < 4:
@@ -385,7 +385,7 @@ def _only_namespaces(symbols: list[Symbol], place: int) -> bool:
 
 
 def _merged(orders: list[list[DefinitionPlace]]) -> list[DefinitionPlace]:
-    """C3: a class comes before its bases, and bases in the order in which they are named; as near as can be."""
+    """C3 linearization: a class precedes its bases, and bases keep their order, as far as that is possible."""
     result: list[DefinitionPlace] = []
     while orders:
         tails = {one for order in orders for one in order[1:]}
@@ -396,7 +396,7 @@ def _merged(orders: list[list[DefinitionPlace]]) -> list[DefinitionPlace]:
 
 
 def _merge(parts: Iterable[list[Value]]) -> list[Value]:
-    """Unique values; unknown ones are dropped if others are known, and make those less certain."""
+    """Unique values; unknown ones are dropped if others are known, which then become uncertain."""
     found: dict[Value, None] = {}
     for part in parts:
         for value in part:

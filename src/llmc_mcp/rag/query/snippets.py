@@ -7,7 +7,7 @@ from ...tokens import estimate
 from ..parse import words
 
 GAP = "…"
-_LEAST = 40  # tokens; a shorter snippet is of no use
+_LEAST = 40  # tokens; a shorter snippet is useless
 _LONGEST_LINE = 400  # characters of a line that are shown
 _HEAD_LINES = 2  # of a hit that is not shown whole
 
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
 
 
 class SnippetText(NamedTuple):
-    """A text, and the numbers of the lines that it shows; a gap is a line of its own."""
+    """A text, and the numbers of the lines that it shows; a gap is marked by a line of its own."""
 
     text: str
     numbers: list[int]

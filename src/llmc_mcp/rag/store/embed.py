@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_SCALE = 400.0  # of a vector of length 1 in int8; a component above 0.32 does not occur in 128 dimensions
+_SCALE = 400.0  # scales a unit vector to int8; no component exceeds 0.32 in 128 dimensions
 
 
 class Embedding(Protocol):
     """Makes the vectors of files, and compares them with a query."""
 
-    setting: str  # what it is called in the configuration, and its weights in weights.json
-    name: str  # … in an index: another name means other vectors
+    setting: str  # its name in the configuration, and that of its weights in weights.json
+    name: str  # its name in an index: another name means other vectors
 
     def of_file(self, names: str, chunks: Sequence[str]) -> bytes:
         """The vectors of a file, given the terms of its names and of its chunks."""

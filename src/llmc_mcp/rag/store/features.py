@@ -1,7 +1,7 @@
 """The features of each search candidate, which the ranker weighs.
 
 Field scores are BM25's, divided by the total weight of the question's words, so that long and short questions are
-comparable. No weight is known here.
+comparable. The weights are not defined here.
 """
 
 import math
@@ -41,7 +41,7 @@ class FileFeatures(NamedTuple):
     defines: float  # names of the question that it defines
     defines_first: float  # … and whether the first of them is among these
     test: float
-    aside: float  # an example, a benchmark, something old or foreign
+    aside: float  # an example, a benchmark, legacy or vendored code
     barrel: float  # only re-exports
     depth: float
     meaning: float = 0.0  # cosine of the question with its best chunk,
@@ -245,7 +245,7 @@ class _FieldQueries:
             self._of_files.append(only)
 
     def idf(self, stems: Sequence[str], wholes: Sequence[str]) -> dict[str, float]:
-        """How rare words are among the files, and identifiers among the chunks; nearly 0 for what is everywhere."""
+        """How rare words are among the files, and identifiers among the chunks; nearly 0 for ubiquitous ones."""
         found: dict[str, float] = {}
         for field, terms, level in (("whole", wholes, ""), ("file_text", stems, "file:")):
             frequency = {term: self._searcher.doc_freq(field, term) for term in terms}
@@ -259,7 +259,7 @@ class _FieldQueries:
         return self._places([*self._any("text", stems, flat=False), *self._any("whole", wholes, flat=False)])
 
     def chunks(self, field: str, terms: Sequence[str], *, flat: bool = False) -> dict[tuple[int, int], float]:
-        """The best chunks for words in a field; `flat` counts the words that are there."""
+        """The best chunks for words in a field; `flat` only counts the words that occur."""
         return self._places(self._any(field, terms, flat=flat))
 
     def phrases(self, pairs: Sequence[tuple[str, str]], idf: Mapping[str, float]) -> dict[tuple[int, int], float]:

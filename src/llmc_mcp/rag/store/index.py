@@ -1,8 +1,7 @@
-"""One build of an index: many processes read it, one writes. Both see SQLite and tantivy as one thing.
+"""One build of an index: many processes read it, one writes. Both see SQLite and tantivy as one store.
 
-tantivy has no room for words of ours in a commit, so the generation that it is up to is a document of its own: the
-one of file 0, which is no file. After a crash between the two commits SQLite is ahead; `Writer.behind` tells what to
-do again.
+A tantivy commit can't carry metadata of ours, so its generation is stored as a document: that of file 0, which is not
+a real file. After a crash between the two commits SQLite is ahead; `IndexWriter.behind` tells what to redo.
 """
 
 import os
@@ -32,7 +31,7 @@ class IndexDamaged(Exception):
 
 
 class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
-    """What is stored of an indexed file, packed by the worker that parsed it."""
+    """What is stored about an indexed file, packed by the worker that parsed it."""
 
     language: str
     broken_line: int
@@ -114,9 +113,9 @@ _chunks = msgspec.msgpack.Decoder(list[Chunk])
 
 
 def _means_damage(exc: BaseException) -> bool:
-    """Whether SQLite or tantivy, whose errors are plain ValueErrors, failed; anything else is a mistake of ours.
+    """Whether SQLite or tantivy, whose errors are plain ValueErrors, failed; anything else is a bug.
 
-    Rust's panics are no Exceptions, so that nobody swallows them by accident; here they mean a broken file.
+    Rust panics do not derive from Exception, so that they are not swallowed by accident; here they mean a damaged file.
     """
     return isinstance(exc, sqlite3.Error | OSError) or type(exc) is ValueError or type(exc).__name__ == "PanicException"
 
@@ -145,7 +144,7 @@ class IndexReader:
             self._index.reload()
             self.searched = _generation_of(self._index)  # the generation that searches see: SQLite may be ahead
             self.generation = layout.get_meta(self._connection, "generation")
-            self.embedding = layout.get_word(self._connection, "embedding")  # that its vectors were made by
+            self.embedding = layout.get_word(self._connection, "embedding")  # the one that made its vectors
         except BaseException as exc:
             if _means_damage(exc):
                 raise _damage(exc) from None
@@ -164,7 +163,7 @@ class IndexReader:
                 raise _damage(exc) from None
 
     def catch_up(self) -> None:
-        """Reload if something was written since."""
+        """Reload if something was written since the last load."""
         rows = self._rows("SELECT value FROM meta WHERE key='generation'")
         generation = rows[0][0] if rows else 0
         with self._lock:
@@ -199,7 +198,7 @@ class IndexReader:
             raise
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]:
-        """Where these files lie, below the root."""
+        """The paths of these files, relative to the root."""
         rows = self._rows(f"SELECT id, path FROM files WHERE id IN ({_marks(files)})", list(files))  # noqa: S608 - own names
         return {row[0]: os.fsdecode(row[1]) for row in rows}
 
@@ -252,11 +251,11 @@ class IndexReader:
         return [row[0] for row in rows]
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Any query, for the graph, which reads the tables itself."""
+        """Run any query; for the graph, which reads the tables itself."""
         return self._rows(sql, parameters)
 
     def updated(self) -> float:
-        """When something was last written to it."""
+        """When the index was last written to."""
         newest = [os.stat(path).st_mtime for path in layout.databases_of(self.build) if os.path.exists(path)]
         return max(newest, default=0.0)
 
@@ -336,8 +335,8 @@ class IndexWriter:
         query = "SELECT path, id, size, mtime_ns, sha256 FROM files"
         if paths is None:
             return {row[0]: IndexedFile(*row[1:]) for row in self._connection.execute(query)}
-        asked = (self._connection.execute(f"{query} WHERE path=?", (path,)).fetchone() for path in paths)
-        return {row[0]: IndexedFile(*row[1:]) for row in asked if row is not None}
+        rows = (self._connection.execute(f"{query} WHERE path=?", (path,)).fetchone() for path in paths)
+        return {row[0]: IndexedFile(*row[1:]) for row in rows if row is not None}
 
     def behind(self) -> tuple[set[bytes], list[int]]:
         """What tantivy's last commit lacks: files to index again, and files to remove."""
@@ -364,31 +363,31 @@ class IndexWriter:
             self._text = self._index.writer(_BUILD_HEAP if self._fresh else _UPDATE_HEAP, 1)
         return self._text
 
-    def put(self, looked: FileState) -> None:
-        """Replace what is stored of a file."""
+    def put(self, result: FileState) -> None:
+        """Replace what is stored about a file."""
         self._begin()
-        if looked.state == GONE:
-            self.drop(looked.id)
+        if result.state == GONE:
+            self.drop(result.id)
             return
-        if looked.state == SAME:
+        if result.state == SAME:
             self._connection.execute(
-                "UPDATE files SET size=?, mtime_ns=? WHERE id=?", (looked.size, looked.mtime_ns, looked.id)
+                "UPDATE files SET size=?, mtime_ns=? WHERE id=?", (result.size, result.mtime_ns, result.id)
             )
             return
         if not self._fresh:
-            self._forget(looked.id)
-        content = looked.content or _NOTHING
+            self._forget(result.id)
+        content = result.content or _NOTHING
         row = (
-            *(looked.id, looked.path, content.language, looked.size, looked.mtime_ns, looked.sha256, self.generation),
-            *(looked.state, content.broken_line, content.chunk_count, content.chunks, content.outline),
+            *(result.id, result.path, content.language, result.size, result.mtime_ns, result.sha256, self.generation),
+            *(result.state, content.broken_line, content.chunk_count, content.chunks, content.outline),
         )
         self._connection.execute(_INSERT_FILE, row)
-        self._put_derived(looked.id, content)
+        self._put_derived(result.id, content)
         for fields in content.documents:
             self._texts().add_document(_document(fields))
 
     def _put_derived(self, file: int, content: IndexedContent) -> None:
-        """Insert the rows that have other keys than the file."""
+        """Insert what was derived from the content into the tables other than `files`."""
         names = ((name, file, place) for place, name in enumerate(content.names))
         self._connection.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
         references = content.references

@@ -1,13 +1,13 @@
-"""Where an index lies on the disk, and the tables of its SQLite file.
+"""Where an index is stored on disk, and the tables of its SQLite file.
 
     <data directory>/index/<name of the root>/
-        root             the root's path, for people
+        root             the root's path, for human readers
         lock             held by the writer
-        current          a link to the build in force
+        current          a link to the current build
         b-1a2b3c4d/      a build: index.db (authoritative) and text/ (tantivy, made from the same files)
 
-A full build is a new folder, put in force by renaming the link: readers see the old build or the new one, and a build
-that was killed is only litter. Changes of single files are made in place: a transaction in SQLite, then a commit in
+A full build is a new folder, activated by renaming the link: readers see the old build or the new one, and a killed
+build leaves nothing but files to clean up. Single files are updated in place: a transaction in SQLite, then a commit in
 tantivy, which carries the number of its generation.
 """
 
@@ -21,26 +21,26 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 5  # of tables, fields and parsing; an index of another format is built anew
+FORMAT = 5  # of tables, fields and parsing; an index of another format is rebuilt
 
-# No text of files is stored: it is read from the disk. Lines count from 1, both ends included; bytes are half open.
+# The text of files is not stored but read from disk. Lines count from 1, both ends included; byte ranges are half-open.
 SCHEMA = [
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    # `state` is empty for what is indexed, else why it is not. `chunks` holds list[Chunk] as msgpack, in the order of
-    # the file; a chunk is named by the file's id and its place there. `outline` holds its definitions; see outline.py.
+    # `state` is empty for an indexed file, else why it is not indexed. `chunks` holds list[Chunk] as msgpack,
+    # in file order; a chunk is identified by the file's id and its index. `outline` holds definitions; see outline.py.
     """CREATE TABLE files (
         id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, language TEXT NOT NULL, size INTEGER NOT NULL,
         mtime_ns INTEGER NOT NULL, sha256 BLOB NOT NULL, generation INTEGER NOT NULL, state TEXT NOT NULL,
         broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL, chunks BLOB NOT NULL, outline BLOB NOT NULL)""",
-    # Where a name is defined: the file, and the place in its outline.
+    # Where a name is defined: the file, and the index in its outline.
     """CREATE TABLE symbols (
         name TEXT NOT NULL, file INTEGER NOT NULL, place INTEGER NOT NULL,
         PRIMARY KEY (name, file, place)) WITHOUT ROWID""",
-    # What a file says of definitions of its own and of others: `mentioned` tells at a glance of which names, `record`
-    # holds it all; see record.py. Two tables, for the first one is read whole.
+    # The references of a file to its own and other definitions: `mentioned` holds hashes of the names, `record` holds
+    # everything; see record.py. There are two tables because the first one is read as a whole.
     "CREATE TABLE mentions (file INTEGER PRIMARY KEY, count INTEGER NOT NULL, mentioned BLOB NOT NULL)",
     "CREATE TABLE records (file INTEGER PRIMARY KEY, record BLOB NOT NULL)",
-    # What the embedding made of a file, for each of its names, all of it, and each chunk; see embed.py.
+    # The vectors of a file: of its names, of the whole file, and of each chunk; see embed.py.
     "CREATE TABLE vectors (file INTEGER PRIMARY KEY, vectors BLOB NOT NULL)",
     # Files that were dropped since tantivy's last commit.
     "CREATE TABLE gone (file INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
@@ -60,7 +60,7 @@ class Home:
         self._current = os.path.join(folder, "current")
 
     def prepare(self, root: str) -> None:
-        """Make the folder; OSError if that fails."""
+        """Create the folder; raises OSError if that fails."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         note = os.path.join(self.folder, "root")
         if not os.path.exists(note):
@@ -68,7 +68,7 @@ class Home:
                 file.write(f"{root}\n")
 
     def current(self) -> str | None:
-        """The folder of the build in force."""
+        """The folder of the current build."""
         try:
             return os.path.join(self.folder, os.readlink(self._current))
         except OSError:
@@ -100,7 +100,7 @@ class Home:
 
     @contextmanager
     def writing(self, tick: Callable[[], None]) -> Generator[None]:
-        """Hold the lock: one writer among all processes; a dead one loses it. Calls `tick` while waiting."""
+        """Hold the lock: one writer among all processes; it is released if that dies. Calls `tick` while waiting."""
         fd = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not _locked(fd):
@@ -111,7 +111,7 @@ class Home:
             os.close(fd)
 
     def size(self) -> int:
-        """Bytes of the build in force."""
+        """Bytes of the current build."""
         folder = self.current()
         if folder is None:
             return 0
@@ -121,7 +121,7 @@ class Home:
                 try:
                     total += os.lstat(os.path.join(place, name)).st_size
                 except OSError:
-                    continue  # merged away meanwhile
+                    continue  # removed by a merge in the meantime
         return total
 
 
@@ -134,14 +134,14 @@ def _locked(fd: int) -> bool:
 
 
 def home_of(data_dir: str, root: bytes) -> Home:
-    """Where the index of a root lies; its name is the root's last part, for people, and a hash of the whole."""
+    """The folder of a root's index, named by the root's last part, for human readers, and a hash of the whole."""
     shown = "".join(char if char.isalnum() or char in "-_." else "-" for char in os.fsdecode(os.path.basename(root)))
     name = f"{shown.strip('.')[:40] or 'root'}-{hashlib.sha256(root).hexdigest()[:16]}"
     return Home(os.path.join(data_dir, "index", name))
 
 
 def text_of(build: str) -> str:
-    """Where tantivy's files of a build lie."""
+    """The folder of a build's tantivy files."""
     return os.path.join(build, _TEXT)
 
 
@@ -152,7 +152,7 @@ def databases_of(build: str) -> tuple[str, str]:
 
 
 def create(build: str) -> sqlite3.Connection:
-    """A new database, without durability: nobody reads it before it is complete."""
+    """A new database, without durability: nothing reads it before it is complete."""
     connection = sqlite3.connect(os.path.join(build, _DATABASE), isolation_level=None)
     # Rows are blobs of about a kilobyte: pages of this size waste the least space.
     for pragma in ("page_size=8192", "journal_mode=OFF", "synchronous=OFF", "temp_store=MEMORY", "cache_size=-16384"):
@@ -188,17 +188,17 @@ def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> int:
-    """A number of the meta table."""
+    """A number from the meta table."""
     row = connection.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
     return 0 if row is None else row[0]
 
 
 def get_word(connection: sqlite3.Connection, key: str) -> str:
-    """A word of the meta table."""
+    """A string from the meta table."""
     row = connection.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
     return "" if row is None else str(row[0])
 
 
 def put_meta(connection: sqlite3.Connection, key: str, value: int | str) -> None:
-    """Set something in the meta table."""
+    """Set a value in the meta table."""
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?,?)", (key, value))

@@ -1,8 +1,8 @@
 """The searchable documents of a file, and the ranking of search results.
 
 Every chunk and every file is a tantivy document with fields of its own, so that the subject of a whole file is not
-drowned by its many chunks. A query searches each field; a linear ranker with learned weights (weights.json) sums up the
-features of a file, and a second one picks the chunk. A query that is nothing but a name has weights of its own.
+drowned out by its many chunks. A query searches each field; a linear ranker with learned weights (weights.json) sums
+the features of a file, and a second one picks the chunk. A query that is a single name has weights of its own.
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ class Lookup(Protocol):
     """What ranking needs from the store of an index."""
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]:
-        """Where these files lie, below the root."""
+        """The paths of these files, relative to the root."""
         ...
 
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
