@@ -100,18 +100,24 @@ def processes_with(word: str) -> list[int]:
     return found
 
 
+def _children_of(pid: int) -> set[int]:
+    found: set[int] = set()
+    try:
+        for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+            found |= {int(word) for word in listing.read_text().split()}
+    except OSError:
+        pass  # it ended
+    return found
+
+
 def processes_below(pid: int) -> set[int]:
     """All descendants of a process, whichever of its threads started them."""
     found: set[int] = set()
     todo = [pid]
     while todo:
-        for listing in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
-            try:
-                below = {int(word) for word in listing.read_text().split()}
-            except OSError:
-                continue  # it ended
-            todo += below - found
-            found |= below
+        below = _children_of(todo.pop())
+        todo += below - found
+        found |= below
     return found
 
 
