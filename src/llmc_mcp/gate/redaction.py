@@ -7,6 +7,7 @@ credential at a cut would no longer look like one.
 """
 
 import re
+from functools import cache
 
 MASK = "•••"
 _LOOKED_AT = 512  # characters of a text that a summary can be made from
@@ -18,52 +19,56 @@ _NAMES = (
 )
 _VALUE = r"""(?:"(?:[^"\\]|\\[\s\S])*"?\S*|'(?:[^'\\]|\\[\s\S])*'?\S*|\S+)"""
 _NEXT_WORD = r"""['"]?,?\s{1,4}"""  # of a command line, or of a list of words as Python shows it
-_CREDENTIAL = re.compile(
-    "|".join(
-        (
-            r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----END)[\s\S])+",
-            r"""((?i:authorization)['"]?\s{0,4}[:=]\s{0,4}['"]?"""
-            r"""(?:(?i:bearer|basic|digest|token|negotiate|aws4-hmac-sha256)\s{1,4})?)[^'"\r\n]+""",
-            r"""((?i:cookie)['"]?\s{0,4}:\s{0,4}['"]?)[^'"\r\n]+""",
-            rf"""((?i:{_NAMES})['"]?\s{{0,4}}(?:=|:(?!//))\s{{0,4}}){_VALUE}""",
-            rf"(--(?:[a-z]{{1,20}}-){{0,3}}(?:password|passwd|pass|passphrase|token|secret|api-?key){_NEXT_WORD}){_VALUE}",
-            rf"((?<![\w-])-pass(?:in|out)?{_NEXT_WORD}['\"]?pass:){_VALUE}",
-            r"""((?<![\w-])(?:-u|--user)['"]?,?[\s=]{0,4}['"]?[^\s:'"]{1,128}:)[^\s'"]+""",
-            r"""((?<=://)[^\s/:@'"]{0,256}:)[^\s/'"]{1,1024}(?=@)""",
-            r"""(?<=://)[^\s/:@'"]{20,256}(?=@)""",
-            r"((?i:\bbearer)\s{1,4})[\w.~+/=-]{8,}",
-            r"\b(?:gh[opusr]_|github_pat_|glpat-|sk-|[sr]k_live_|xox[abeprs]-|AKIA|ASIA|ya29\.|npm_|pypi-|hf_|AIza"
-            r"|hv[sb]\.|dop_v1_|SG\.|whsec_)"
-            r"[\w./+=-]{8,}",
-            r"\beyJ[\w.-]{16,}",
-        )
+_CREDENTIAL = "|".join(
+    (
+        r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----END)[\s\S])+",
+        r"""((?i:authorization)['"]?\s{0,4}[:=]\s{0,4}['"]?"""
+        r"""(?:(?i:bearer|basic|digest|token|negotiate|aws4-hmac-sha256)\s{1,4})?)[^'"\r\n]+""",
+        r"""((?i:cookie)['"]?\s{0,4}:\s{0,4}['"]?)[^'"\r\n]+""",
+        rf"""((?i:{_NAMES})['"]?\s{{0,4}}(?:=|:(?!//))\s{{0,4}}){_VALUE}""",
+        rf"(--(?:[a-z]{{1,20}}-){{0,3}}(?:password|passwd|pass|passphrase|token|secret|api-?key){_NEXT_WORD}){_VALUE}",
+        rf"((?<![\w-])-pass(?:in|out)?{_NEXT_WORD}['\"]?pass:){_VALUE}",
+        r"""((?<![\w-])(?:-u|--user)['"]?,?[\s=]{0,4}['"]?[^\s:'"]{1,128}:)[^\s'"]+""",
+        r"""((?<=://)[^\s/:@'"]{0,256}:)[^\s/'"]{1,1024}(?=@)""",
+        r"""(?<=://)[^\s/:@'"]{20,256}(?=@)""",
+        r"((?i:\bbearer)\s{1,4})[\w.~+/=-]{8,}",
+        r"\b(?:gh[opusr]_|github_pat_|glpat-|sk-|[sr]k_live_|xox[abeprs]-|AKIA|ASIA|ya29\.|npm_|pypi-|hf_|AIza"
+        r"|hv[sb]\.|dop_v1_|SG\.|whsec_)"
+        r"[\w./+=-]{8,}",
+        r"\beyJ[\w.-]{16,}",
     )
 )
 # Programs whose -p is a password; of others it may be a port, a path or a prefix.
-_PASSWORD_PROGRAM = re.compile(
+_LOGIN_PROGRAM = (
     r"""\b(?:sshpass|mysql\w{0,10}|mariadb[\w-]{0,10}|mongo\w{0,10}|(?:docker|podman)['"]?,?\s{1,4}['"]?login)\b"""
 )
-_PASSWORD_FLAG = re.compile(rf"""((?<=[\s'"])-p(?:{_NEXT_WORD})?){_VALUE}""")
-_SECRET_NAME = re.compile(rf"(?i)(?:[\w-]{{0,80}}?)(?:{_NAMES}|key|pass|authorization|cookie)")
-_ASSIGNMENT = re.compile(rf"(?i)([\w-]{{0,80}}?{_NAMES}=)[\s\S]+")
+_LOGIN_FLAG = rf"""((?<=[\s'"])-p(?:{_NEXT_WORD})?){_VALUE}"""
+_SECRET_NAME = rf"(?i)(?:[\w-]{{0,80}}?)(?:{_NAMES}|key|pass|authorization|cookie)"
+_ASSIGNMENT = rf"(?i)([\w-]{{0,80}}?{_NAMES}=)[\s\S]+"
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Compiled when the first call is summarised: it takes 7 ms, which no start should pay."""
+    return re.compile(pattern)
 
 
 def redact(text: str) -> str:
     """Text with everything that looks like a credential masked."""
-    text = _CREDENTIAL.sub(_masked, text)
-    if "-p" in text and (program := _PASSWORD_PROGRAM.search(text)):
-        text = text[: program.end()] + _PASSWORD_FLAG.sub(_masked, text[program.end() :])
+    text = _expression(_CREDENTIAL).sub(_masked, text)
+    if "-p" in text and (program := _expression(_LOGIN_PROGRAM).search(text)):
+        text = text[: program.end()] + _expression(_LOGIN_FLAG).sub(_masked, text[program.end() :])
     return text
 
 
 def redact_word(word: str) -> str:
     """One word of a command line: of `NAME=value` with such a name all the rest is the value, spaces too."""
-    return _ASSIGNMENT.sub(_masked, word) if _ASSIGNMENT.fullmatch(word) else redact(word)
+    return _expression(_ASSIGNMENT).sub(_masked, word) if _expression(_ASSIGNMENT).fullmatch(word) else redact(word)
 
 
 def is_secret_name(name: str) -> bool:
     """Whether an argument of that name holds a credential."""
-    return _SECRET_NAME.fullmatch(name) is not None
+    return _expression(_SECRET_NAME).fullmatch(name) is not None
 
 
 def clip(text: str) -> str:
