@@ -16,7 +16,8 @@ from llmc_mcp.kernel.scratch import remove_tree
 from llmc_mcp.sandbox import sandbox, selftest
 
 from ..support.client import Client
-from ..support.python_runs import LEVELS, Runs, processes_with, run, runs
+from ..support.processes import processes_with
+from ..support.python_runs import LEVELS, Runs, run, runs
 from ..support.workspace import SECRET, Workspace, hand_over, require
 
 __all__ = ["run", "runs"]  # the fixtures

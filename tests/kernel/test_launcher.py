@@ -18,6 +18,7 @@ from llmc_mcp.kernel.child import Child
 from llmc_mcp.kernel.launcher import Launcher, RunningChild, next_report
 
 from ..support.client import PATIENCE
+from ..support.processes import children_of, processes_below
 from ..support.workspace import SECRET, Workspace, require
 
 SH = b"/bin/sh"
@@ -62,13 +63,6 @@ def start(launcher: Launcher, *argv: bytes) -> RunningChild:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(word) for word in (task / "children").read_text().split()]
-    return found
 
 
 def gone(watch: int) -> bool:
@@ -225,26 +219,19 @@ sys.stdin.read()
 """
 
 
-def family_of(pid: int) -> list[int]:
-    below = children_of(pid)
-    return below + [pid for child in below for pid in family_of(child)]
-
-
 def test_killing_the_owner_leaves_nobody_alive() -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert owner.stdin
-    assert owner.stdout
-    last = int(owner.stdout.readline())
-    launcher = parent_of(last)
-    assert parent_of(launcher) == owner.pid
-    while len(family := family_of(launcher)) < 3 * 4 + 1:  # each shell with its three, and the last one
-        assert owner.poll() is None
-    watches = [os.pidfd_open(pid) for pid in (launcher, *family)]
-    owner.kill()
-    assert all(gone(watch) for watch in watches)
-    owner.wait()
-    owner.stdin.close()
-    owner.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        try:
+            assert owner.stdout
+            last = int(owner.stdout.readline())
+            launcher = parent_of(last)
+            assert parent_of(launcher) == owner.pid
+            while len(family := processes_below(launcher)) < 3 * 4 + 1:  # each shell with its three, and the last one
+                assert owner.poll() is None
+            watches = [os.pidfd_open(pid) for pid in (launcher, *family)]
+        finally:
+            owner.kill()
+        assert all(gone(watch) for watch in watches)
 
 
 def test_a_launcher_that_was_killed_is_replaced(launcher: Launcher) -> None:

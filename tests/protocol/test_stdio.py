@@ -21,6 +21,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from llmc_mcp.config.schema import Limits
 
 from ..support.client import PATIENCE, Client, Reply
+from ..support.processes import children_of
 from ..support.workspace import Workspace
 
 STATELESS = {
@@ -548,13 +549,6 @@ def test_a_single_piped_line_is_answered(workspace: Workspace, line: str, expect
 
 
 # --- leaving -----------------------------------------------------------------------------------------------
-
-
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(word) for word in (task / "children").read_text().split()]
-    return found
 
 
 @pytest.fixture

@@ -60,14 +60,6 @@ def status_kb(pid: int, field: str) -> int:
     raise LookupError(field)
 
 
-def children_of(pid: int) -> list[int]:
-    """Direct children of all threads of a process."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(word) for word in (task / "children").read_text().split()]
-    return found
-
-
 class OpenWatch:
     """Notices every real open of one path (inotify); an O_PATH handle is none."""
 

@@ -13,8 +13,9 @@ from llmc_mcp.files.ripgrep import Query, Search
 from llmc_mcp.kernel.launcher import Launcher
 
 from ..support.client import Client
+from ..support.processes import children_of
 from ..support.workspace import SECRET, Workspace
-from .attack import assert_alive, children_of
+from .attack import assert_alive
 
 REPLY_LIMIT = 10_000
 FLAGS = [

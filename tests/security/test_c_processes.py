@@ -15,9 +15,10 @@ from llmc_mcp.kernel.child import Child
 from llmc_mcp.kernel.launcher import Launcher
 
 from ..support.client import Client
+from ..support.processes import children_of
 from ..support.workspace import hand_over, run_as_at
 from .arena import LEVELS, USERS, Arena, pids_with, wait_until_gone
-from .attack import children_of, status_kb
+from .attack import status_kb
 
 # Waits for ever; a token may follow it.
 PAUSE = "/usr/bin/python3 -c 'import signal; signal.pause()'"

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from ..support.client import PATIENCE, Client
-from ..support.python_runs import interpreters, processes_below, processes_with
+from ..support.processes import processes_below, processes_with
+from ..support.python_runs import interpreters
 from ..support.workspace import SECRET, Workspace, require
 from .attack import status_kb
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from ..support.client import Client
-from ..support.python_runs import LEVELS, Runs, processes_with, run, runs
+from ..support.processes import processes_with
+from ..support.python_runs import LEVELS, Runs, run, runs
 from ..support.workspace import SECRET, Workspace, hand_over, run_as_at
 
 __all__ = ["run", "runs"]  # the fixtures

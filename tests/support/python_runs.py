@@ -5,7 +5,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from llmc_mcp.interpreters.engine import Functions, RunLimits, RunOutcome
 from llmc_mcp.kernel.launcher import Launcher
 from llmc_mcp.sandbox.profile import SandboxSettings
 
+from .processes import processes_below
 from .workspace import require, run_as_at
 
 LEVELS = ("workspace", "landlock")
@@ -85,40 +85,6 @@ def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
     made = Runs(request.param)
     yield made
     made.close()
-
-
-def processes_with(word: str) -> list[int]:
-    """Processes whose command line contains a word."""
-    found: list[int] = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                if word.encode() in file.read() and int(name) != os.getpid():
-                    found.append(int(name))
-        except OSError:
-            continue  # it ended
-    return found
-
-
-def _children_of(pid: int) -> set[int]:
-    found: set[int] = set()
-    try:
-        for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-            found |= {int(word) for word in listing.read_text().split()}
-    except OSError:
-        pass  # it ended
-    return found
-
-
-def processes_below(pid: int) -> set[int]:
-    """All descendants of a process, whichever of its threads started them."""
-    found: set[int] = set()
-    todo = [pid]
-    while todo:
-        below = _children_of(todo.pop())
-        todo += below - found
-        found |= below
-    return found
 
 
 def interpreters(pid: int) -> set[int]:
