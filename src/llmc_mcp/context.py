@@ -41,6 +41,10 @@ class CallingGate(Protocol):
         """Call another tool as part of a call."""
         ...
 
+    def render_part(self, ctx: "Context", result: object, room: int) -> str:
+        """A result as text, to stand inside another reply."""
+        ...
+
     def flush_usage(self) -> None:
         """Wait until the calls so far can be read from the store."""
         ...
@@ -58,6 +62,9 @@ class _NoGate:
 
     def call_nested(self, ctx: "Context", name: str, arguments: dict[str, object]) -> object:
         raise Internal(f"{name}({', '.join(arguments)}) was called outside of the gate, for {ctx.correlation_id}")
+
+    def render_part(self, ctx: "Context", result: object, room: int) -> str:
+        raise Internal(f"{type(result).__name__} has no gate to render it in {room} bytes, for {ctx.correlation_id}")
 
     def flush_usage(self) -> None:
         """Nothing is recorded."""
@@ -86,6 +93,8 @@ class Context:
         self._cancelled = False
         self.doing = "working"  # the message of a progress notification
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
+        self.lean = app.config.lean_replies()  # the gate sets it: whether the reply is text or a JSON object
+        self.in_code = False  # whether the result goes to code, which pays nothing for its length
         self.truncated = False  # for the log: whether the reply was cut
         self.warnings: list[str] = []  # for the log: what went wrong without failing the call
         self.kept_bytes = 0  # for the statistics: what went behind a handle instead of into the reply

@@ -223,7 +223,7 @@ class Limits(Section):
     lease_ttl_sec: Annotated[float, amount("seconds before the lease of a change expires", "operator")] = 30.0
     spool_max_bytes: Annotated[int, amount("maximum output of a command that a handle keeps, in bytes")] = 64 << 20
     code_max_calls: Annotated[int, amount("maximum number of tool calls of one execute_code")] = 1_000
-    code_result_bytes: Annotated[int, amount("maximum size of a tool's result inside execute_code, in bytes")] = 1 << 20
+    code_result_bytes: Annotated[int, amount("maximum size of a tool's result inside execute_code, in bytes")] = 4 << 20
     edit_max_bytes: Annotated[int, amount("largest file that is edited or patched, in bytes")] = 2 << 20
     lease_wait_sec: Annotated[float, amount("seconds that a change waits for another change of the same file")] = 5.0
     workers: Annotated[int, amount("maximum number of calls that run concurrently")] = 8

@@ -135,6 +135,7 @@ class Gate:
     def call_nested(self, ctx: Context, name: str, arguments: dict[str, object]) -> object:
         """A call that a tool makes: the same gate, but its result goes to that tool and costs no tokens."""
         child = Context(self.app, ctx.session, correlation_id=ctx.correlation_id, gate=self, parent=ctx)
+        child.in_code = True
         limit = self.app.config.limits.code_result_bytes
         return self._observed(child, name, arguments, lambda: self._run(child, name, arguments, limit))
 
@@ -239,10 +240,16 @@ class Gate:
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
         ctx.check()
         ctx.reply_bytes = limit
+        ctx.lean = config.lean_replies() if lean is None else lean
         result = tool.fn(ctx, **arguments)
-        self._fit(ctx, result, limit, self.app.config.lean_replies() if lean is None else lean)
+        self._fit(ctx, result, limit, ctx.lean)
         ctx.truncated = _truncated(result)
         return result
+
+    def render_part(self, ctx: Context, result: object, room: int) -> str:
+        """A result as text, cut to its room, to stand inside another reply."""
+        self._fit(ctx, result, room, lean=True)
+        return render(result, lean=True, first_root=self.app.files.roots[0].shown).text
 
     def _refuse_scope(self, ctx: Context, name: str, scope: str) -> None:
         if not ctx.session.may(scope):
