@@ -490,7 +490,14 @@ REQUIREMENTS = [
             "store/test_maasl::test_two_servers_with_hashes_lose_no_update",
             "store/test_maasl::test_two_servers_without_hashes_never_tear_a_file",
         ),
-        ("4-5", "CPython only in isolation", "interpreters/test_code_python", "security/test_d_python"),
+        (
+            "4-5",
+            "Code only in isolation",
+            "interpreters/test_code::test_an_operator_can_demand_isolation_for_any_engine",
+            "interpreters/test_code_python",
+            "security/test_d_python",
+            "security/test_d_code",
+        ),
         (
             "5",
             "An older file without a mode stays classic; llmc repo validate",
@@ -514,6 +521,8 @@ REQUIREMENTS = [
 DEVIATIONS = {
     "HYB 2.2-1": "Paths are resolved by openat2 below a root; `Path.resolve().is_relative_to()` loses races.",
     "HYB 3.4": "The bootstrap text is generated from what is in force, not a fixed prompt.",
+    "HYB 4-5": "Monty, the default engine, reaches nothing of the host (28 attempts: `security/test_d_code.py`) and "
+    "needs no container. `mcp.code_execution.require_isolation` demands one for both engines.",
     "L2 R9": "psutil is required, so there are no shell fallbacks.",
     "MVP A3": "Roots default to the working directory; `/` is possible where it is written out.",
     "MVP A5": "Commands have no network unless the operator allows it.",

@@ -48,6 +48,14 @@ def test_path_traversal_blocked(workspace: Workspace, server: Client, path: str)
     assert not Path("/etc/llmc-test").exists()
 
 
+def test_the_introduction_describes_the_format_in_force(workspace: Workspace) -> None:
+    for mode, said in (("hybrid", "a line of JSON about the body"), ("classic", "one JSON object")):
+        config = Config()
+        config.mode = mode
+        with gate_on(workspace.root, config) as gate:
+            assert said in bootstrap(gate.app, gate.catalog)
+
+
 def test_shell_injection_blocked(workspace: Workspace, server: Client) -> None:
     canary = workspace.file("canary.txt", "alive")
     for command in (f"ls; rm {canary}", f"ls && rm {canary}", f"ls `rm {canary}`", f"ls $(rm {canary})"):

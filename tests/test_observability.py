@@ -113,6 +113,7 @@ def test_metrics_are_where_and_whether_the_operator_says(workspace: Workspace) -
     assert status("observability.metrics_path=/m", path="/m") == 200
     assert status("observability.metrics_prometheus_enabled=false") == 403
     assert status("observability.metrics_enabled=false") == 403
+    assert status("observability.enabled=false") == 403
 
 
 # --- logs ----------------------------------------------------------------------------------------------------------

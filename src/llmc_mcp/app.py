@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from .config.schema import Config, data_directory
-from .errors import LlmcError
+from .errors import IsolationRequired, LlmcError
 from .files import names, off_limits
 from .files.filesystem import Access, Filesystem, Root
 from .store.data_dir import database_of
@@ -48,6 +48,9 @@ class Closable(Protocol):
     """An engine that holds on to something: children, descriptors, a database."""
 
     def close(self) -> None: ...
+
+
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")  # of Docker, Podman, systemd
 
 
 class EngineProperty(Generic[Made]):
@@ -357,6 +360,12 @@ def _remove_leftovers() -> None:
 
 def _code_engine(app: App) -> "CodeEngine":
     settings = app.config.code_execution
+    vouched = os.environ.get("LLMC_ISOLATED") == "1"  # the operator's word, and only here: no file can say it
+    if settings.require_isolation and not vouched and not _in_container():
+        raise IsolationRequired(
+            "mcp.code_execution.require_isolation is on, and the server is in no container",
+            hint="Run the server in its container; an operator who isolates it otherwise sets LLMC_ISOLATED=1.",
+        )
     if settings.engine != "python":
         from .interpreters.monty import MontyEngine
 
@@ -364,9 +373,12 @@ def _code_engine(app: App) -> "CodeEngine":
     from .interpreters.cpython import PythonEngine, settings_for_code
     from .sandbox.profile import settings_from
 
-    vouched = os.environ.get("LLMC_ISOLATED") == "1"  # the operator's word, and only here: no file can say it
     confined = settings_for_code(settings_from(app.config), settings.max_memory_mb)
     return PythonEngine(app.launcher, confined, app.data_dir, vouched=vouched)
+
+
+def _in_container() -> bool:
+    return any(os.path.exists(mark) for mark in _CONTAINER_MARKS)
 
 
 def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:

@@ -28,6 +28,10 @@ class Toolbox(Protocol):
         """Those that the mode lists."""
         ...
 
+    def known(self, name: str) -> ToolDef | None:
+        """The tool that a name or an alias means."""
+        ...
+
 
 class CallingGate(Protocol):
     """What a tool may ask of the gate that runs it."""
@@ -53,6 +57,9 @@ class CallingGate(Protocol):
 class _NoTools:
     tools: Mapping[str, ToolDef] = {}
     listed: Sequence[ToolDef] = ()
+
+    def known(self, name: str) -> ToolDef | None:
+        return self.tools.get(name)
 
 
 class _NoGate:

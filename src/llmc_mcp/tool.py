@@ -20,6 +20,7 @@ _DROPPED_FROM_SCHEMAS = ("title", "description", "additionalProperties")
 FILES = ("linux_ops.features.fs_enabled",)
 PROCESSES = ("linux_ops.features.proc_enabled",)
 COMMANDS = (*PROCESSES, "tools.enable_run_cmd")
+KILLS = (*PROCESSES, "linux_ops.features.kill_enabled")
 REPLS = (*PROCESSES, "linux_ops.features.repl_enabled")  # a program to talk to is a command too
 SYSTEM = ("linux_ops.features.system_enabled",)
 SYSTEM_LOGS = ("linux_ops.features.logs_enabled",)

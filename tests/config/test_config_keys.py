@@ -87,6 +87,8 @@ PROVED_BY = {
     "observability.audit_enabled": "test_the_audit_can_be_switched_off",
     "observability.retention_days": "test_whole_months_leave_the_audit_when_they_are_past_retention",
     "observability.otel_enabled": "test_with_the_extra_every_call_is_a_span",
+    "code_execution.require_isolation": "test_an_operator_can_demand_isolation_for_any_engine",
+    "linux_ops.features.kill_enabled": "test_signals_alone_can_be_switched_off",
     "rag.jit_context_enabled": "test_the_code_index_can_be_switched_off",
     "rag.default_scope": "test_a_search_gives_as_much_as_is_configured_unless_asked_and_never_more_than_the_cap",
     "rag.top_k": "test_a_search_gives_as_much_as_is_configured_unless_asked_and_never_more_than_the_cap",

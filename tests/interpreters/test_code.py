@@ -1,11 +1,16 @@
 """execute_code: every tool as a function, and only the answer costs tokens."""
 
 import json
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from llmc_mcp.config.schema import Config
+from llmc_mcp.errors import IsolationRequired
+
 from ..support.client import Client
+from ..support.gates import gate_on, text_of
 from ..support.python_runs import interpreters
 from ..support.workspace import Workspace
 
@@ -72,7 +77,9 @@ def test_a_result_that_was_cut_is_warned_of(workspace: Workspace) -> None:
         reply = client.call("execute_code", code="r = read_file('long.txt')\nr['meta']['truncated'], len(r['data'])")
         assert reply.meta["result"][0] is True
         assert "read_file" in reply.meta["warnings"][0]
-        (warning,) = client.call("execute_code", code="len(linux_search_content('.', 'needle')['hits'])").meta["warnings"]
+        (warning,) = client.call("execute_code", code="len(linux_search_content('.', 'needle')['hits'])").meta[
+            "warnings"
+        ]
         assert "linux_search_content" in warning
 
 
@@ -108,6 +115,22 @@ def test_other_names_of_a_tool_are_functions_too(workspace: Workspace, server: C
     assert value(server, "edit_file('a.txt', 'one', 'two')['replacements_made']") == 1
     assert value(server, "help('rag_query').startswith('rag_search(')") is True
     assert value(server, "sum('edit_file' in line for line in tools())") == 0
+
+
+def test_an_operator_can_demand_isolation_for_any_engine(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LLMC_ISOLATED", raising=False)
+    monkeypatch.setattr("llmc_mcp.app._CONTAINER_MARKS", (str(tmp_path / "mark"),))
+    for engine in ("monty", "python"):
+        config = Config()
+        config.code_execution.engine, config.code_execution.require_isolation = engine, True
+        with gate_on(workspace.root, config) as gate, pytest.raises(IsolationRequired, match="require_isolation"):
+            text_of(gate, "execute_code", code="1 + 1")
+    (tmp_path / "mark").touch()
+    config.code_execution.engine = "monty"
+    with gate_on(workspace.root, config) as gate:
+        assert '"result":2' in text_of(gate, "execute_code", code="1 + 1")
 
 
 def test_prints_and_the_last_expression_come_back(server: Client) -> None:

@@ -175,6 +175,10 @@ class CodeExecution(Section):
     engine: Annotated[
         str, one_of("interpreter that runs the code: Monty, or CPython in the sandbox", "stricter", "monty", "python")
     ] = "monty"
+    require_isolation: Annotated[
+        bool,
+        key("execute_code only in a container or where LLMC_ISOLATED=1 is set", "on"),
+    ] = False
     timeout: Annotated[float, amount("time limit of execute_code, in seconds")] = 30.0
     max_memory_mb: Annotated[int, amount("memory limit of execute_code, in MB")] = 256
     max_output_bytes: Annotated[int, amount("maximum output of execute_code that is kept, in bytes")] = 1 << 20
@@ -337,6 +341,7 @@ class Features(Section):
 
     fs_enabled: Annotated[bool, key("file and search tools", "off")] = True
     proc_enabled: Annotated[bool, key("command and process tools", "off")] = True
+    kill_enabled: Annotated[bool, key("signals to processes (linux_proc_kill)", "off")] = True
     repl_enabled: Annotated[bool, key("interactive processes", "off")] = True
     system_enabled: Annotated[bool, key("system tools", "off")] = True
     logs_enabled: Annotated[bool, key("system log tool", "off")] = False

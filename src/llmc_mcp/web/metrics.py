@@ -35,7 +35,7 @@ class Metrics:
 
     def __init__(self, gate: Gate) -> None:
         settings = gate.app.config.observability
-        self.enabled = settings.metrics_enabled
+        self.enabled = settings.enabled and settings.metrics_enabled
         self._settle = gate.flush_usage
         self._is_tool = gate.catalog.known
         disable_created_metrics()  # saves a line per counter that is of no use
@@ -124,7 +124,7 @@ class _Gauges(Collector):
             store = self._gate.app.store
             ((handles, size),) = store.query("SELECT count(*), coalesce(sum(bytes), 0) FROM handles")
             ((runs, seconds),) = store.query(
-                "SELECT count(*), coalesce(sum(duration_ms), 0) / 1000.0 FROM calls WHERE source = 'te'"
+                "SELECT count(*), coalesce(sum(duration_ms), 0) / 1000.0 FROM calls WHERE source IN ('te', 'te_run')"
             )
         except FeatureUnavailable:
             return

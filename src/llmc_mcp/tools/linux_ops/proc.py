@@ -7,7 +7,7 @@ import msgspec
 
 from ...context import Context
 from ...errors import ProcessNotFound
-from ...tool import PROCESSES, REPLS, Result, Row, as_payload, tool
+from ...tool import KILLS, PROCESSES, REPLS, Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
     from ...commands.conversation import Turn
@@ -110,7 +110,7 @@ def linux_proc_list(
     return reply
 
 
-@tool("Send a signal to a process", needs=PROCESSES, destructive=True)
+@tool("Send a signal to a process", needs=KILLS, destructive=True)
 def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> SignalResult:
     return SignalResult(True, ctx.app.processes.kill(pid, signal, ctx.check))
 
