@@ -501,7 +501,7 @@ REQUIREMENTS = [
         (
             "5",
             "An older file without a mode stays classic; llmc repo validate",
-            "config/test_config::test_a_file_without_a_mode_means_what_it_meant_before_there_were_modes",
+            "config/test_config::test_only_a_full_file_without_a_mode_means_what_it_meant_before_there_were_modes",
             "cli/test_config_cli::test_every_kind_of_finding_has_a_severity_and_a_hint",
         ),
         ("6-1", "test_hybrid_mode_tool_count", "test_hybrid::test_hybrid_mode_tool_count"),

@@ -82,7 +82,7 @@ def test_show_as_json_is_only_json_on_stdout(machine: Machine) -> None:
     shown: dict[str, Any] = json.loads(done.stdout)
     assert shown["roots"] == [str(machine.repo)]
     assert shown["settings"]["mcp.sandbox.level"] == {"value": "auto", "source": "default", "in_force": True}
-    assert shown["settings"]["mcp.mode"]["value"] == "classic"
+    assert shown["settings"]["mcp.mode"]["value"] == "hybrid"
     assert any("mcp.sandbox.level" in line for line in shown["notices"])
     assert "mcp.sandbox.level" in done.stderr
 

@@ -34,7 +34,7 @@ PROVED_BY = {
     "linux_ops.process_limits.max_timeout_sec": "test_no_call_may_take_longer_than_the_cap",
     "hybrid.promoted_tools": "test_promoted_tools_are_listed_and_a_phantom_is_said",
     "hybrid.bootstrap_budget_warning": "test_a_long_tool_list_is_said",
-    "code_execution.enabled": "test_a_file_without_a_mode_means_what_it_meant_before_there_were_modes",
+    "code_execution.enabled": "test_only_a_full_file_without_a_mode_means_what_it_meant_before_there_were_modes",
     "limits.max_request_bytes": "test_a_request_is_as_long_as_configured",
     "limits.workers": "test_as_many_calls_run_at_once_as_configured",
     "policy.protected_names": "test_a31_the_list_is_the_operators",

@@ -149,7 +149,8 @@ def load(
     if merged.problems:
         raise ConfigError(*merged.problems)
 
-    notices = _choose_mode(merged, files)
+    own = [file for file in files if file is trusted or pinned]
+    notices = _choose_mode(merged, own)
     roots, root_risks, refusals = _choose_roots(flags, merged, directory)
     return LoadedConfig(
         config=merged.config,
@@ -247,7 +248,6 @@ class _ConfigFile(NamedTuple):
     path: str
     content: bytes
     settings: list[GivenSetting]
-    is_ours: bool  # has an [mcp] table: a file may belong to other programs too
 
 
 def _find_files(
@@ -296,7 +296,7 @@ def _read_file(path: str, shown: str) -> _ConfigFile | None:
     placed = [
         setting._replace(origin=f"{shown}:{_line_of(text, ('mcp', *setting.key.split('.')))}") for setting in settings
     ]
-    return _ConfigFile(path, content, placed, "mcp" in tables)
+    return _ConfigFile(path, content, placed)
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
@@ -447,14 +447,27 @@ def _unknown(name: str) -> str:
 # --- mode, roots, refusals ----------------------------------------------------------------------------
 
 
-def _choose_mode(merged: _ConfigDraft, files: list[_ConfigFile]) -> list[str]:
-    """Choose the mode: without a file hybrid; a file without a mode is read as before modes existed."""
-    if "mode" in merged.sources or not any(file.is_ours for file in files):
+def _choose_mode(merged: _ConfigDraft, own: list[_ConfigFile]) -> list[str]:
+    """Choose the mode where nothing sets it: hybrid, but a full file of the user's own means what it meant before.
+
+    A full file is one from before modes existed: it gives the version, or says how to serve, to whom, and what.
+    """
+    if "mode" in merged.sources:
         return []
-    merged.config.mode = "code_execution" if merged.config.code_execution.enabled else "classic"
-    merged.sources["mode"] = "a file without a mode"
-    file = next(file for file in files if file.is_ours).path
-    return [f'{file} sets no mode: {merged.config.mode} it is. Write mode = "hybrid" under [mcp] for the small set.']
+    full = [file for file in own if _is_full(file)]
+    if merged.config.code_execution.enabled:
+        mode, rule = "code_execution", "mcp.code_execution.enabled is on, and nothing sets a mode"
+    elif full:
+        mode, rule = "classic", f"{full[0].path} is a full configuration without a mode"
+    else:
+        return []
+    merged.config.mode, merged.sources["mode"] = mode, rule
+    return [f'{rule}: {mode} mode. Write mode = "hybrid" under [mcp] for the small set of tools.']
+
+
+def _is_full(file: _ConfigFile) -> bool:
+    given = {setting.key for setting in file.settings}
+    return "config_version" in given or {"server", "auth", "tools"} <= {key.partition(".")[0] for key in given}
 
 
 def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[list[str], dict[str, str], list[str]]:

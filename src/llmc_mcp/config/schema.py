@@ -171,7 +171,7 @@ class Hybrid(Section):
 class CodeExecution(Section):
     """[mcp.code_execution]"""
 
-    enabled: Annotated[bool, key("if a file sets no mode: code_execution instead of classic", "off")] = False
+    enabled: Annotated[bool, key("where nothing sets a mode: code_execution instead of hybrid", "off")] = False
     engine: Annotated[
         str, one_of("interpreter that runs the code: Monty, or CPython in the sandbox", "stricter", "monty", "python")
     ] = "monty"
@@ -364,7 +364,7 @@ class Config(Section):
     mode: Annotated[
         str,
         one_of(
-            "which tools are listed: all, a small set, or the fewest", "free", "classic", "hybrid", "code_execution"
+            "which tools are listed: all, a small set, or the fewest", "operator", "classic", "hybrid", "code_execution"
         ),
     ] = "hybrid"
     server: Server = msgspec.field(default_factory=Server)
