@@ -119,12 +119,12 @@ REQUIREMENTS = [
         (
             "1.2 observability",
             "Every call is logged with tool, time, error, truncated",
-            "gate/test_dispatch::test_every_call_leaves_one_line_in_the_log_and_no_argument_in_it",
+            "gate/test_dispatch::test_every_call_leaves_one_line_in_the_log_without_contents_and_secrets",
         ),
         (
             "6.1",
             "A line of log per call",
-            "gate/test_dispatch::test_every_call_leaves_one_line_in_the_log_and_no_argument_in_it",
+            "gate/test_dispatch::test_every_call_leaves_one_line_in_the_log_without_contents_and_secrets",
         ),
         (
             "6.2",

@@ -103,6 +103,7 @@ class Context:
         self.lean = app.config.lean_replies()  # the gate sets it: whether the reply is text or a JSON object
         self.in_code = False  # whether the result goes to code, which pays nothing for its length
         self.truncated = False  # for the log: whether the reply was cut
+        self.logged: dict[str, object] = {}  # for the log: what the result says of itself
         self.warnings: list[str] = []  # for the log: what went wrong without failing the call
         self.kept_bytes = 0  # for the statistics: what went behind a handle instead of into the reply
 

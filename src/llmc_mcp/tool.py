@@ -43,6 +43,7 @@ class Result(msgspec.Struct, omit_defaults=True):
 
     body: ClassVar[str] = ""
     lean_leaves_out: ClassVar[tuple[str, ...]] = ()  # fields that tell a model nothing it does not know already
+    logged: ClassVar[tuple[str, ...]] = ()  # fields that the call's line in the log has too
     handle_kind: ClassVar[str] = ""  # set where a cut reply leaves its whole body behind, as a handle of this kind
 
     def handle_meta(self) -> dict[str, str | int]:

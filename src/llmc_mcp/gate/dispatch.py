@@ -184,13 +184,13 @@ class Gate:
     def _record(self, call: "_FinishedCall") -> None:
         """Log a call, count it, and audit it if it may have changed something."""
         summary = summarize(call.raw_args, self.catalog.content_arguments)
-        self._log_call(call)
+        self._log_call(call, summary)
         if call.tool is not None and call.tool.mutating:
             self._audit_call(call, summary)
         if self.recorder is not None or self.listeners:
             self._count_call(call, summary)
 
-    def _log_call(self, call: "_FinishedCall") -> None:
+    def _log_call(self, call: "_FinishedCall", summary: str) -> None:
         ctx = call.ctx
         for warning in [*ctx.warnings, *self.app.problems.drain()]:
             self.log.warning("call", warning=warning, tool=call.name, cid=ctx.correlation_id)
@@ -198,9 +198,12 @@ class Gate:
             "tool",
             tool=call.name,
             status=call.status,
-            ms=round(call.duration_ms, 2),
+            args=summary,
+            duration_ms=round(call.duration_ms, 2),
             truncated=ctx.truncated,
+            **ctx.logged,
             bytes=len(call.sent),
+            tokens=-(-len(call.sent) // _BYTES_PER_TOKEN),
             session=ctx.session.session_id,
             cid=ctx.correlation_id,
         )
@@ -244,6 +247,8 @@ class Gate:
         result = tool.fn(ctx, **arguments)
         self._fit(ctx, result, limit, ctx.lean)
         ctx.truncated = _truncated(result)
+        if isinstance(result, Result) and result.logged:
+            ctx.logged = {field: getattr(result, field) for field in result.logged}
         return result
 
     def render_part(self, ctx: Context, result: object, room: int) -> str:

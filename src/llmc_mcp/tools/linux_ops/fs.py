@@ -133,6 +133,7 @@ class Tree(Result):
     truncated: bool
     total_entries: int
     root: str
+    logged: ClassVar[tuple[str, ...]] = ("total_entries",)
     shown: int | None = None
     total_is_exact: bool | None = None
     note: str | None = None

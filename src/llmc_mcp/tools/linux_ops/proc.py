@@ -50,6 +50,7 @@ class ProcessList(Result):
     total_processes: int
     truncated: bool
     columns: str = "pid cpu% mem% command"
+    logged: ClassVar[tuple[str, ...]] = ("total_processes",)
     shown: int | None = None
     handle: str | None = None
     body: ClassVar[str] = "processes"

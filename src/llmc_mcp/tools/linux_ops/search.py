@@ -30,6 +30,7 @@ class SearchHits(Result):
     hits: list[ContentHit]
     total_hits: int
     truncated: bool
+    logged: ClassVar[tuple[str, ...]] = ("total_hits",)
     total_is_exact: bool | None = None
     root: str = ""
     shown: int | None = None
@@ -84,6 +85,7 @@ class FileHits(Result):
     hits: list[FileHit]
     total_hits: int
     truncated: bool
+    logged: ClassVar[tuple[str, ...]] = ("total_hits",)
     root: str
     shown: int | None = None
     handle: str | None = None

@@ -29,6 +29,7 @@ class SystemSnapshot(Result):
     mem_total_mb: int
     disks: list[DiskUse]
     short_summary: str
+    logged: ClassVar[tuple[str, ...]] = ("short_summary",)
 
 
 class ServiceRow(Row):
