@@ -180,6 +180,13 @@ def test_ancestors_of_the_server_are_not_killed(server: Client) -> None:
         assert kill(server, pid) == "KILL_FORBIDDEN"
 
 
+def test_an_unknown_signal_is_an_invalid_argument(server: Client) -> None:
+    reply = server.call("linux_proc_kill", pid=os.getpid(), signal="STOP")
+    assert reply.code == "INVALID_ARGUMENT"
+    assert "TERM, KILL, INT, HUP" in reply.text
+    assert server.call("linux_proc_stop", proc_id="P_x", signal="usr1").code == "INVALID_ARGUMENT"
+
+
 def test_signals_alone_can_be_switched_off(workspace: Workspace) -> None:
     with Client("--root", str(workspace.root), "--set", "linux_ops.features.kill_enabled=false") as client:
         reply = client.call("linux_proc_kill", pid=os.getpid(), signal="HUP")

@@ -33,7 +33,11 @@ def definition(run: "Handler | None" = None) -> "Command":
     """The command line, for --help, the documentation and completion; a server's start does without it."""
     from .command_line import Command, Flag, server_flags
 
-    flags = (*server_flags(), Flag("--version", "print the version"))
+    flags = (
+        *server_flags(),
+        Flag("--verbose", "print every setting in force at the start, on standard error"),
+        Flag("--version", "print the version"),
+    )
     return Command("", _ABOUT, run, program="llmc-mcp", flags=flags, parsed=False)
 
 
@@ -75,6 +79,8 @@ def configure(arguments: list[str]) -> LoadedConfig:
         from . import __version__
 
         _leave(f"llmc-mcp {__version__}\n", 0)
+    verbose = "--verbose" in left
+    left = [word for word in left if word != "--verbose"]
     if left:
         raise ConfigError(f"unknown argument {left[0]!r}; see llmc-mcp --help")
     loaded = load(flags)
@@ -82,6 +88,8 @@ def configure(arguments: list[str]) -> LoadedConfig:
         raise ConfigError(*loaded.refusals)
     # Not through the log: a workspace's file may set its level, but not hide what was said about the file.
     _write(2, "".join(f"llmc-mcp: {line}\n" for line in loaded.lines()))
+    if verbose:
+        _write(2, "".join(f"llmc-mcp: {line}\n" for line in loaded.described()))
     return loaded
 
 

@@ -298,6 +298,9 @@ def test_a_long_tool_list_is_said(machine: Machine) -> None:
     with machine.server("--set", "hybrid.bootstrap_budget_warning=100") as client:
         client.tools()
     assert "more than bootstrap_budget_warning (100)" in client.log
+    with machine.server("--mode", "classic") as client:
+        client.tools()
+    assert "bootstrap_budget_warning" not in client.log
 
 
 def test_a_request_is_as_long_as_configured(machine: Machine) -> None:

@@ -208,6 +208,7 @@ def test_hidden_tools_can_be_found_and_called_where_the_operator_wants_it(worksp
         assert {"tool_search", "call_tool"} <= {tool["name"] for tool in client.tools()}
         found = client.call("tool_search", query="find files by name")
         assert found.body.startswith("linux_search_files:")
+        assert '{"type":"object","properties":' in found.body
         called = client.call("call_tool", name="linux_search_files", args={"root": ".", "pattern": "needle"})
         assert called.body == "needle.txt"
         assert client.call("call_tool", name="call_tool", args={}).code == "INVALID_ARGUMENT"

@@ -89,7 +89,7 @@ def test_a_reply_keeps_to_its_size_as_json_too(client: httpx.Client) -> None:
 
 
 def test_invoke_agent_takes_note_and_hands_back_the_context_that_it_was_given(client: httpx.Client) -> None:
-    body = {"session_id": "S", "role": "Otto", "user_msg": "what is a?", "inject_context": "a is a file"}
+    body = {"session_id": "S", "role": "otto", "user_msg": "what is a?", "inject_context": "a is a file"}
     reply = client.post("/invoke_agent", json=body).json()
     assert reply["text"] == "[MCP v0] received; use /rag/search for pre-call context"
     assert reply["context"].startswith("a is a file")

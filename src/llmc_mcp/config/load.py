@@ -91,6 +91,21 @@ class LoadedConfig(msgspec.Struct):
         settings = [(key, get_key(self.config, name)) for name in self.sources if (key := find_key(name)) is not None]
         return {key.name: key.visible(value) for key, value in settings if value != key.default}
 
+    def described(self) -> list[str]:
+        """Every setting in force and where it was set, as TOML with comments, without secrets."""
+        lines = [f"# roots: {', '.join(self.roots)}", f"# data directory: {self.data_dir}"]
+        lines += [f"# read: {path}" for path in self.files]
+        for prefix, section in sections().items():
+            own = [key for name, key in keys().items() if name.rpartition(".")[0] == prefix]
+            if own:
+                lines += ["", section.__doc__ or "", *map(self._described, own)]
+        return lines
+
+    def _described(self, key: SettingKey) -> str:
+        assignment = f"{key.name.rpartition('.')[2]} = {key.shown(get_key(self.config, key.name))}"
+        source = self.sources.get(key.name, "default")
+        return f"{assignment:40} # {source}{'; not in force in this version' if key.not_in_force else ''}"
+
     def lines(self) -> list[str]:
         """The messages of a start, the most urgent first."""
         return [*(f"WARNING: {risk}" for risk in self.risks), *self.ignored, *self.notices, *self.idle]

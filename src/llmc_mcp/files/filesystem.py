@@ -204,7 +204,8 @@ class Filesystem:
 
     def locate(self, path: str) -> Place:
         """Assign a path argument to a root. Existence is not checked: opening does that."""
-        name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if path.startswith("~/") else path)
+        in_home = path == "~" or path.startswith("~/")
+        name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if in_home else path)
         if not name.startswith(b"/"):
             return Place(self.roots[0], name, path)
         place = self._below_a_root(name, path)

@@ -187,12 +187,19 @@ def _usage(name: str, tool: ToolDef) -> str:
     return f"{name}({', '.join(word if word in required else f'{word}?' for word in schema['properties'])})"
 
 
+class _Schema(dict[str, Any]):
+    """A JSON Schema; lean text shows it as such."""
+
+    def __format__(self, spec: str) -> str:
+        return msgspec.json.encode(dict(self)).decode()
+
+
 class FoundTool(Row):
     """A tool that may be called by name."""
 
     name: str
     description: str
-    input_schema: dict[str, Any]
+    input_schema: "_Schema"
     line_format: ClassVar[str] = "{name}: {description}\n  {input_schema}"
 
 
@@ -214,7 +221,7 @@ def tool_search(ctx: Context, query: str) -> FoundTools:
         text = f"{found.name} {found.description}".lower().replace("_", " ")
         score = sum(word in text for word in words)
         if score:
-            rows.append((-score, FoundTool(found.name, found.description, found.input_schema())))
+            rows.append((-score, FoundTool(found.name, found.description, _Schema(found.input_schema()))))
     rows.sort(key=lambda row: (row[0], row[1].name))
     return FoundTools([row for _, row in rows[:_MOST_FOUND]])
 

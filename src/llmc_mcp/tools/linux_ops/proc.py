@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 
 from ...context import Context
-from ...errors import ProcessNotFound
+from ...errors import InvalidArgument, ProcessNotFound
 from ...tool import KILLS, PROCESSES, REPLS, Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ...machine.processes import Branch
 
 MaxProcesses = Annotated[int, msgspec.Meta(ge=1, le=5000)]
-SignalName = Literal["TERM", "KILL", "INT", "HUP"]
+_SIGNALS = ("TERM", "KILL", "INT", "HUP")
+SignalName = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(_SIGNALS)})]
 Sort = Literal["cpu", "mem", "pid"]
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=600_000)]
@@ -113,7 +114,13 @@ def linux_proc_list(
 
 @tool("Send a signal to a process", needs=KILLS, destructive=True)
 def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> SignalResult:
-    return SignalResult(True, ctx.app.processes.kill(pid, signal, ctx.check))
+    return SignalResult(True, ctx.app.processes.kill(pid, _known(signal), ctx.check))
+
+
+def _known(signal: str) -> str:
+    if signal not in _SIGNALS:
+        raise InvalidArgument(f"{signal[:20]!r} is no signal that can be sent", hint=f"One of {', '.join(_SIGNALS)}.")
+    return signal
 
 
 @tool("Processes as a tree", needs=PROCESSES, read_only=True)
@@ -294,7 +301,9 @@ def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> 
     import signal as signals
 
     ctx.limit_time(_STOP_S)
-    code, output, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
+    code, output, warnings = ctx.app.repls.stop(
+        _owner(ctx), proc_id, signals.Signals[f"SIG{_known(signal)}"], ctx.check
+    )
     return StopResult(True, code, output, warnings=list(warnings) or None)
 
 
