@@ -348,7 +348,10 @@ def closing_order() -> list[str]:
 
 def _tidy(launcher: "Launcher") -> "Launcher":
     """Beside the first child, remove what the children of killed servers left behind."""
-    threading.Thread(target=_remove_leftovers, name="leftovers", daemon=True).start()
+    try:
+        threading.Thread(target=_remove_leftovers, name="leftovers", daemon=True).start()
+    except RuntimeError:
+        pass  # no thread to be had: the next server does it
     return launcher
 
 

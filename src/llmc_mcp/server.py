@@ -6,6 +6,7 @@ The flags are few and every client start pays for what is imported here, so they
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -21,6 +22,8 @@ from .session import Session
 
 if TYPE_CHECKING:
     from .command_line import Command, Handler
+
+_CLOSE_S = 15.0
 
 _ABOUT = """\
 An MCP server on standard input and output, or over HTTP. File tools reach only what lies below the roots.
@@ -121,12 +124,24 @@ def _serve_stdio(gate: Gate) -> None:
         budget_profile=who.default_budget_profile,
     )
     server = StdioServer(gate, session)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, server.hang_up)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, server.hang_up)
     try:
         server.run()
     finally:
+        _close(gate)
+
+
+def _close(gate: Gate) -> None:
+    """Close what the calls left, within a bound: a call that hangs may hold what closing waits for."""
+    closing = threading.Thread(target=gate.close, name="close", daemon=True)
+    try:
+        closing.start()
+    except RuntimeError:  # no thread to be had
         gate.close()
+    else:
+        closing.join(_CLOSE_S)
 
 
 def _serve_http(gate: Gate) -> None:

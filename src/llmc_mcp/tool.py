@@ -120,9 +120,11 @@ class ToolDef:
         role: Role | None = None,
         carries_calls: bool = False,
         content: tuple[str, ...] = (),
+        takes_long: bool = False,
     ) -> None:
         self.fn, self.description, self.name, self.aliases, self.needs = fn, description, name, aliases, needs
         self.role, self.carries_calls, self.content = role, carries_calls, content
+        self._takes_long = takes_long
         self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
         if not read_only:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
@@ -132,6 +134,11 @@ class ToolDef:
     def mutating(self) -> bool:
         """Whether a call may change something; such calls are audited."""
         return not self.annotations["readOnlyHint"]
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether a call may take as long as a program, a whole tree or an index does; a transport keeps it apart."""
+        return self._takes_long or self.carries_calls or self.scope == "exec" or self.needs == CODE_INDEX
 
     @property
     def scope(self) -> str:
@@ -221,11 +228,13 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     role: Role | None = None,
     carries_calls: bool = False,
     content: tuple[str, ...] = (),
+    takes_long: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register a function `(ctx, arguments…) -> Result` as a tool.
 
     `needs`: settings that must be on. `carries_calls`: it changes nothing by itself; the gate checks each call that it
-    makes. `content`: arguments that hold somebody's data, which no log shows.
+    makes. `content`: arguments that hold somebody's data, which no log shows. `takes_long`: its calls take longer
+    than a look at a file, though neither its scope nor its needs say so.
     """
 
     def register(fn: Handler) -> Handler:
@@ -241,6 +250,7 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
             role=role,
             carries_calls=carries_calls,
             content=content,
+            takes_long=takes_long,
         )
         if definition.name in registered:
             raise ValueError(f"two tools are called {definition.name}")

@@ -118,8 +118,11 @@ class Gate:
             return
         tool = self.catalog.known(name)
         if tool is not None and tool.role == "bootstrap":
+            try:
+                threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
+            except RuntimeError:  # no thread to be had: the engine starts when it is needed
+                return
             self._cold = False
-            threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
 
     def _warm_code(self) -> None:
         try:
@@ -212,11 +215,11 @@ class Gate:
         settings, cid = self.app.config.observability, call.ctx.correlation_id
         if not settings.audit_enabled:
             return
-        from .audit import Audit
-
-        if self._audit is None:
-            self._audit = Audit(self.app.data_dir, settings.retention_days)
         try:
+            if self._audit is None:
+                from .audit import Audit
+
+                self._audit = Audit(self.app.data_dir, settings.retention_days)
             self._audit.write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
         except OSError as exc:
             self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)

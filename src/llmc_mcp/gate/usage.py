@@ -146,7 +146,10 @@ class Recorder:
             with self._starting:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="usage", daemon=True)
-                    thread.start()
+                    try:
+                        thread.start()
+                    except RuntimeError:  # no thread to be had now: the next row tries again
+                        return
                     self._thread = thread  # only now: close() may join it at once
         if not self._wake.is_set():
             self._wake.set()

@@ -42,7 +42,12 @@ class SearchHits(Result):
         return {"root": self.root}
 
 
-@tool("Search file contents by regex (ripgrep); respects .gitignore", needs=FILES, read_only=True)
+@tool(
+    "Search file contents by regex (ripgrep); respects .gitignore",
+    needs=FILES,
+    read_only=True,
+    takes_long=True,
+)
 def linux_search_content(  # noqa: PLR0913 - the tool's schema
     ctx: Context,
     root: str,
@@ -96,7 +101,7 @@ class FileHits(Result):
         return {"root": self.root}
 
 
-@tool("Find files by name: substring, glob, or part of a path", needs=FILES, read_only=True)
+@tool("Find files by name: substring, glob, or part of a path", needs=FILES, read_only=True, takes_long=True)
 def linux_search_files(
     ctx: Context, root: str, pattern: str, file_glob: str | None = None, max_results: MaxFiles = 200
 ) -> FileHits:
