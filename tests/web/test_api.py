@@ -150,6 +150,17 @@ def test_unknown_routes_and_methods_get_the_envelope(
     envelope(client.request(method, path, headers={"content-type": "application/json"}), status, code)
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/tool", "/health"])
+def test_a_delete_without_a_body_needs_no_content_type_to_be_told_405(client: httpx.Client, path: str) -> None:
+    envelope(client.request("DELETE", path), 405, "BAD_ARGS")
+    envelope(client.request("DELETE", path, headers={"content-length": "0"}), 405, "BAD_ARGS")
+    envelope(client.request("DELETE", path, content=b"x", headers={"content-type": "text/plain"}), 415, "BAD_ARGS")
+
+
+def test_a_message_without_words_is_refused(client: httpx.Client) -> None:
+    assert "user_msg" in envelope(client.post("/invoke_agent", json={"user_msg": ""}), 422, "BAD_ARGS")["message"]
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -53,7 +53,7 @@ class ToolRequest(Body):
 class AgentRequest(Body):
     session_id: SessionId = _DEFAULT_SESSION
     role: Annotated[Literal["Beatrice", "Otto", "Rem", "Grace"] | None, BeforeValidator(_capitalized)] = None
-    user_msg: str
+    user_msg: Annotated[str, Field(min_length=1)]
     inject_context: str = ""
 
 
