@@ -7,11 +7,14 @@ Nothing about a tool is written anywhere else.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
 from .errors import BadArgs
+
+if TYPE_CHECKING:
+    from .context import Context
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -29,6 +32,11 @@ DYNAMIC_TOOLS = ("tools.dynamic_tools",)
 # What a tool is to the modes that don't list all tools: one of the few that every mode lists, the one that runs code
 # in which the others are functions, those that find and call the others by name, the one that explains the server.
 Role = Literal["core", "code", "dynamic", "bootstrap"]
+
+# Whether a call may be handed over to its client as a task of the protocol, which runs on after the reply.
+TaskSupport = Literal["optional", "required"]
+# What a call with these arguments is about to do that its user must agree to; None: nothing.
+Consent = Callable[["Context", Mapping[str, Any]], str | None]
 
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
@@ -118,9 +126,13 @@ class ToolDef:
         role: Role | None = None,
         carries_calls: bool = False,
         content: tuple[str, ...] = (),
+        task_support: TaskSupport | None = None,
+        consent: Consent | None = None,
     ) -> None:
         self.fn, self.description, self.name, self.aliases, self.needs = fn, description, name, aliases, needs
         self.role, self.carries_calls, self.content = role, carries_calls, content
+        self.task_support: TaskSupport | None = task_support
+        self.consent = consent
         self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
         if not read_only:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
@@ -130,6 +142,11 @@ class ToolDef:
     def mutating(self) -> bool:
         """Whether a call may change something; such calls are audited."""
         return not self.annotations["readOnlyHint"]
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a call may need the user's consent, its own or that of a call that it makes."""
+        return self.consent is not None or self.carries_calls
 
     @property
     def scope(self) -> str:
@@ -219,11 +236,14 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     role: Role | None = None,
     carries_calls: bool = False,
     content: tuple[str, ...] = (),
+    task_support: TaskSupport | None = None,
+    consent: Consent | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register a function `(ctx, arguments…) -> Result` as a tool.
 
     `needs`: settings that must be on. `carries_calls`: it changes nothing by itself; the gate checks each call that it
-    makes. `content`: arguments that hold somebody's data, which no log shows.
+    makes. `content`: arguments that hold somebody's data, which no log shows. `task_support`: a call may run on as a
+    task. `consent`: what a call does that its user must agree to, where the client can ask.
     """
 
     def register(fn: Handler) -> Handler:
@@ -239,6 +259,8 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
             role=role,
             carries_calls=carries_calls,
             content=content,
+            task_support=task_support,
+            consent=consent,
         )
         if definition.name in registered:
             raise ValueError(f"two tools are called {definition.name}")
