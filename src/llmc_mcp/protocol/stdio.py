@@ -10,23 +10,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
-from ..context import Context
+from ..context import Answer, Context, Question
 from ..gate.dispatch import Gate, ends_process
 from ..session import Session
-from .methods import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    Methods,
-    ProtocolError,
-    Request,
-    introduced,
-)
+from .jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ProtocolError
+from .methods import Methods, introduced
+from .request import Peer, Request, asks_users
+
+if TYPE_CHECKING:
+    from .elicitation import SentQuestions
 
 _READ = 1 << 16
 _SWITCH_S = 0.001  # how long one busy thread may keep the others waiting; Python's default is five times that
@@ -60,6 +56,8 @@ class StdioServer:
     def __init__(self, gate: Gate, session: Session) -> None:
         self._gate, self._session = gate, session
         self._methods = Methods(gate)
+        self._peer = Peer()
+        self._questions: SentQuestions | None = None  # made for a client that asks its user
         self._limits = gate.app.config.limits
         self._queue: queue.SimpleQueue[_PendingCall | None] = queue.SimpleQueue()
         self._calls: dict[RequestId, _PendingCall] = {}
@@ -76,6 +74,9 @@ class StdioServer:
             for line in self._lines():
                 self._receive(line)
         finally:
+            if self._questions is not None:
+                self._questions.close()
+            self._methods.close()
             for _ in self._workers:
                 self._queue.put(None)
             give_up = time.monotonic() + _HANG_UP_GRACE_S
@@ -131,8 +132,10 @@ class StdioServer:
         method: object = fields.get("method")
         params: object = fields.get("params")
         if not isinstance(method, str):
-            if "result" not in fields and "error" not in fields:  # replies to requests we never make are let go
+            if "result" not in fields and "error" not in fields:
                 self._send_error(_usable_id(request_id), INVALID_REQUEST, "a request has a method")
+            elif self._questions is not None:
+                self._questions.deliver(fields)
         elif params is not None and not isinstance(params, dict):
             if request_id is not None:
                 self._send_error(_usable_id(request_id), INVALID_PARAMS, "params must be an object")
@@ -181,10 +184,20 @@ class StdioServer:
     def _answer(self, call: _PendingCall) -> None:
         reply: dict[str, Any]
         try:
-            request = Request(call.method, call.params, self._session, self._send_progress, call.attach)
-            reply = {"jsonrpc": "2.0", "id": call.request_id, "result": self._methods.answer(request)}
+            request = Request(
+                call.method,
+                call.params,
+                self._session,
+                self._send_progress,
+                call.attach,
+                peer=self._peer,
+                ask=self._ask,
+                notify=self._send_notification,
+            )
+            result = self._methods.answer(request)
+            reply = {"jsonrpc": "2.0", "id": call.request_id, "result": result}
             if call.method == "initialize":  # answered by the reader itself: no call can have begun before
-                self._session = introduced(self._session, call.params.get("clientInfo"))
+                self._shake_hands(call.params, result)
         except ProtocolError as exc:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
         except BaseException as exc:
@@ -197,8 +210,23 @@ class StdioServer:
         if not call.cancelled:  # a cancelled request gets no reply
             self._send(reply)
 
+    def _shake_hands(self, params: dict[str, Any], result: dict[str, Any]) -> None:
+        """Keep what the handshake says of the client."""
+        self._session = introduced(self._session, params.get("clientInfo"))
+        self._peer = Peer(result["protocolVersion"], asks_users(params.get("capabilities")))
+        if self._peer.asks_users and self._questions is None:
+            from .elicitation import SentQuestions
+
+            self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout)
+
+    def _ask(self, ctx: Context, question: Question) -> Answer | None:
+        return None if self._questions is None else self._questions.ask(ctx, question, self._send)
+
     def _send_progress(self, params: dict[str, Any]) -> None:
-        self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        self._send_notification("notifications/progress", params)
+
+    def _send_notification(self, method: str, params: dict[str, Any]) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def _send_error(self, request_id: RequestId | None, code: int, message: str) -> None:
         self._send(_error(request_id, code, message))
