@@ -1,8 +1,11 @@
 """What one call gets: its caller, deadline and cancellation, and the gate that runs it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 from .app import App
 from .errors import Cancelled, FeatureUnavailable, Internal, Timeout
@@ -13,6 +16,25 @@ if TYPE_CHECKING:
     from .files.handles import Meta
 
 _PROGRESS_EVERY_S = 0.5
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a call asks the user: a sentence, and a form. A form without fields asks for a yes or a no."""
+
+    key: str
+    message: str
+    form: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class Answer(NamedTuple):
+    """What the user did with a question (`accept`, `decline`, `cancel`), and the fields of the form."""
+
+    action: str
+    content: Mapping[str, Any]
+
+
+# Puts a question to the user and waits for the answer. Polls the call's `check`; returns None if nobody answers.
+Ask = Callable[["Context", Question], Answer | None]
 
 
 class Toolbox(Protocol):
@@ -92,10 +114,12 @@ class Context:
         gate: CallingGate = _NO_GATE,
         progress: Callable[[float, str], None] | None = None,
         parent: "Context | None" = None,
+        ask: Ask | None = None,
     ) -> None:
         self.app, self.session, self.correlation_id, self.gate = app, session, correlation_id, gate
         self.deadline: float | None = None
         self._progress, self._parent = progress, parent
+        self._ask: Ask | None = ask if parent is None else parent._ask
         self._started = self._last_progress = time.monotonic()
         self._cancelled = False
         self.doing = "working"  # the message of a progress notification
@@ -127,6 +151,34 @@ class Context:
         if self._progress is not None and now - self._last_progress > _PROGRESS_EVERY_S:
             self._last_progress = now
             self._progress(now - self._started, self.doing)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the client puts questions to its user."""
+        return self._ask is not None
+
+    def ask(self, question: Question) -> Answer | None:
+        """The user's answer; None if there is none in time. The time that the user takes does not count."""
+        if self._ask is None:
+            return None
+        with self._clock_stopped():
+            return self._ask(self, question)
+
+    @contextmanager
+    def _clock_stopped(self) -> Generator[None]:
+        """Move the deadlines of this call and those around it by the time that passes inside."""
+        calls: list[Context] = [self]
+        while (parent := calls[-1]._parent) is not None:
+            calls.append(parent)
+        began, deadlines = time.monotonic(), [call.deadline for call in calls]
+        for call in calls:
+            call.deadline = None
+        try:
+            yield
+        finally:
+            passed = time.monotonic() - began
+            for call, deadline in zip(calls, deadlines, strict=True):
+                call.deadline = None if deadline is None else deadline + passed
 
     def call_tool(self, name: str, arguments: dict[str, object]) -> object:
         """Call another tool as part of this call."""

@@ -8,6 +8,7 @@ LlmcError                    code                   HTTP  when
 │   ├── CommandNotAllowed    COMMAND_NOT_ALLOWED    403   binary not on the allowlist
 │   ├── KillForbidden        KILL_FORBIDDEN         403   pid 1, the server, its ancestors
 │   ├── FeatureDisabled      FEATURE_DISABLED       403   the operator switched it off
+│   ├── Declined             DECLINED               403   the user was asked, and did not agree
 │   └── IsolationRequired    ISOLATION_REQUIRED     403   code that needs a sandbox, and there is none
 ├── NotFound                 NOT_FOUND              404   no such file, symbol, change or other thing
 │   ├── ProcessNotFound      PROCESS_NOT_FOUND      404   not, no longer, or not this session's
@@ -92,6 +93,10 @@ class KillForbidden(Forbidden):
 
 class FeatureDisabled(Forbidden):
     code = "FEATURE_DISABLED"
+
+
+class Declined(Forbidden):
+    code = "DECLINED"
 
 
 class IsolationRequired(Forbidden):

@@ -7,11 +7,14 @@ Nothing about a tool is written anywhere else.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
 from .errors import BadArgs
+
+if TYPE_CHECKING:
+    from .context import Context
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -30,6 +33,11 @@ DYNAMIC_TOOLS = ("tools.dynamic_tools",)
 # What a tool is to the modes that don't list all tools: one of the few that every mode lists, the one that runs code
 # in which the others are functions, those that find and call the others by name, the one that explains the server.
 Role = Literal["core", "code", "dynamic", "bootstrap"]
+
+# Whether a call may be handed over to its client as a task of the protocol, which runs on after the reply.
+TaskSupport = Literal["optional", "required"]
+# What a call with these arguments is about to do that its user must agree to; None: nothing.
+Consent = Callable[["Context", Mapping[str, Any]], str | None]
 
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
@@ -121,10 +129,14 @@ class ToolDef:
         carries_calls: bool = False,
         content: tuple[str, ...] = (),
         takes_long: bool = False,
+        task_support: TaskSupport | None = None,
+        consent: Consent | None = None,
     ) -> None:
         self.fn, self.description, self.name, self.aliases, self.needs = fn, description, name, aliases, needs
         self.role, self.carries_calls, self.content = role, carries_calls, content
         self._takes_long = takes_long
+        self.task_support: TaskSupport | None = task_support
+        self.consent = consent
         self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
         if not read_only:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
@@ -139,6 +151,11 @@ class ToolDef:
     def takes_long(self) -> bool:
         """Whether a call may take as long as a program, a whole tree or an index does; a transport keeps it apart."""
         return self._takes_long or self.carries_calls or self.scope == "exec" or self.needs == CODE_INDEX
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a call may need the user's consent, its own or that of a call that it makes."""
+        return self.consent is not None or self.carries_calls
 
     @property
     def scope(self) -> str:
@@ -229,12 +246,15 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     carries_calls: bool = False,
     content: tuple[str, ...] = (),
     takes_long: bool = False,
+    task_support: TaskSupport | None = None,
+    consent: Consent | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register a function `(ctx, arguments…) -> Result` as a tool.
 
     `needs`: settings that must be on. `carries_calls`: it changes nothing by itself; the gate checks each call that it
     makes. `content`: arguments that hold somebody's data, which no log shows. `takes_long`: its calls take longer
-    than a look at a file, though neither its scope nor its needs say so.
+    than a look at a file, though neither its scope nor its needs say so. `task_support`: a call may run on as a task.
+    `consent`: what a call does that its user must agree to, where the client can ask.
     """
 
     def register(fn: Handler) -> Handler:
@@ -251,6 +271,8 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
             carries_calls=carries_calls,
             content=content,
             takes_long=takes_long,
+            task_support=task_support,
+            consent=consent,
         )
         if definition.name in registered:
             raise ValueError(f"two tools are called {definition.name}")

@@ -298,7 +298,9 @@ def test_what_the_server_announces_is_what_it_serves(server: Client) -> None:
     assert capabilities["resources"] == {"subscribe": False, "listChanged": False}
     assert capabilities["prompts"] == {"listChanged": False}
     assert capabilities["completions"] == {}
-    assert server.request("server/discover", {"_meta": STATELESS})["result"]["capabilities"] == capabilities
+    assert capabilities.pop("tasks") == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    discovered = server.request("server/discover", {"_meta": STATELESS})["result"]["capabilities"]
+    assert discovered == {**capabilities, "extensions": {"io.modelcontextprotocol/tasks": {}}}
     assert server.request("resources/subscribe", {"uri": AGENTS})["error"]["code"] == -32601
 
 

@@ -99,6 +99,7 @@ class Tools(Section):
     allowed_roots: Annotated[Names, key("folders the tools may access; empty: the working directory", "beneath")] = ()
     read_timeout: Annotated[float, amount("time limit of a call of a file or search tool, in seconds")] = 10.0
     exec_timeout: Annotated[float, amount("time limit of run_cmd, in seconds")] = 30.0
+    consent_timeout: Annotated[float, amount("seconds that a call waits for the user's consent")] = 300.0
     idle_timeout: Annotated[float, amount("seconds before an idle HTTP connection is closed")] = 60.0
     enable_run_cmd: Annotated[bool, key("offer run_cmd", "off")] = True
     run_cmd_allowlist: Annotated[Names, key("binaries that commands may start", "fewer")] = DEVELOPERS_DAY
@@ -232,6 +233,8 @@ class Limits(Section):
     lease_wait_sec: Annotated[float, amount("seconds that a change waits for another change of the same file")] = 5.0
     workers: Annotated[int, amount("maximum number of calls that run concurrently")] = 8
     max_queued_calls: Annotated[int, amount("maximum number of running and queued calls")] = 1_000
+    max_tasks: Annotated[int, amount("maximum number of MCP tasks that a session has at a time")] = 32
+    task_ttl_sec: Annotated[float, amount("longest time that an MCP task is kept, in seconds")] = 3_600.0
     rate_limit_rps: Annotated[float, amount("HTTP calls per second and token")] = 10.0
     rate_limit_burst: Annotated[int, amount("HTTP calls that a token may make in one burst")] = 20
     concurrency_per_token: Annotated[int, amount("maximum number of concurrent HTTP calls per token")] = 8

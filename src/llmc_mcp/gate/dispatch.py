@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 import msgspec
 
 from ..app import App
-from ..context import Context
+from ..context import Ask, Context
 from ..errors import BadArgs, Forbidden, Internal, LlmcError
 from ..session import Session
 from ..tokens import estimate, sample
@@ -66,10 +66,14 @@ class Gate:
         self._audit: Audit | None = None
 
     def context(
-        self, session: Session, correlation_id: str, progress: Callable[[float, str], None] | None = None
+        self,
+        session: Session,
+        correlation_id: str,
+        progress: Callable[[float, str], None] | None = None,
+        ask: Ask | None = None,
     ) -> Context:
-        """A context for one call through this gate."""
-        return Context(self.app, session, correlation_id=correlation_id, gate=self, progress=progress)
+        """A context for one call through this gate; `ask`: how to put a question to the user, if the client can."""
+        return Context(self.app, session, correlation_id=correlation_id, gate=self, progress=progress, ask=ask)
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
@@ -247,6 +251,10 @@ class Gate:
         ctx.check()
         ctx.reply_bytes = limit
         ctx.lean = config.lean_replies() if lean is None else lean
+        if tool.consent is not None and ctx.can_ask:
+            from .consent import obtain
+
+            obtain(ctx, tool, arguments)
         result = tool.fn(ctx, **arguments)
         self._fit(ctx, result, limit, ctx.lean)
         ctx.truncated = _truncated(result)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import psutil
 
 from ..config.schema import Config
-from ..errors import FeatureUnavailable, InvalidArgument, KillForbidden, PermissionDenied, ProcessNotFound
+from ..errors import FeatureUnavailable, InvalidArgument, KillForbidden, LlmcError, PermissionDenied, ProcessNotFound
 
 Sort = Literal["cpu", "mem", "pid"]
 
@@ -211,6 +211,23 @@ class Processes:
             return _signal(handle, pid, name, check)
         finally:
             os.close(handle)
+
+    def describe_foreign(self, pid: int) -> str | None:
+        """A process that may be signalled and that this server did not start; None for any other."""
+        try:
+            self._refuse_untouchable(pid)
+            self._refuse_foreign(pid)
+            self._refuse_machinery(pid)
+        except LlmcError:
+            return None  # `kill` says why
+        try:
+            process = psutil.Process(pid)
+            if os.getpid() in (parent.pid for parent in process.parents()):
+                return None
+            started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(process.create_time()))
+            return f"process {pid} ({_cut(_command(process) or '')}), started {started}, not by this server"
+        except psutil.NoSuchProcess:
+            return None
 
     def _refuse_untouchable(self, pid: int) -> None:
         if pid <= 0:

@@ -6,30 +6,44 @@ result says that it is complete. A request with neither is served as the handsha
 """
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from .. import __version__
-from ..context import Context
+from ..context import Ask, Context
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
 from ..session import Session
+from ..tool import TaskSupport
 from ..tools.introduction import instructions
+from .jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
+    SERVER_ERROR,
+    UNSUPPORTED_VERSION,
+    Params,
+    ProtocolError,
+)
+from .request import CAPABILITIES_KEY, TASKS, TASKS_VERSION, VERSION_KEY, Abilities, Request, abilities
 
 if TYPE_CHECKING:
+    from .background import BackgroundCall
     from .completion import Completion
+    from .long_calls import LongCalls
     from .prompts import Prompts
     from .resources import ResourceReader
+    from .tasks import Owner
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
 
-_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-_CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 _REPLY_BYTES_KEY = "llmc/maxReplyBytes"
@@ -39,15 +53,6 @@ _ABOUT_CALLER = {
     "llmc/model": "model",
     "llmc/budgetProfile": "budget_profile",
 }
-
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-UNSUPPORTED_VERSION = -32022
-RESOURCE_NOT_FOUND = -32002  # of the handshake era; the stateless one says INVALID_PARAMS
-SERVER_ERROR = -32000
 
 _LIST_TTL_MS = 300_000  # what is offered never changes while the server runs
 _READ_TTL_MS = 0  # what is read may
@@ -59,38 +64,35 @@ _CAPABILITIES: dict[str, Any] = {
     "prompts": {"listChanged": False},
     "completions": {},
 }
-_QUICK = frozenset({"initialize", "ping", "tools/list", "prompts/list", "resources/templates/list", "server/discover"})
+CORE_TASKS: Params = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+_QUICK = frozenset(
+    {
+        *("initialize", "ping", "tools/list", "prompts/list", "resources/templates/list", "server/discover"),
+        *("tasks/get", "tasks/list", "tasks/cancel", "tasks/update"),
+    }
+)
+_HANDSHAKE_ONLY = frozenset({"initialize", "ping", "tasks/list", "tasks/result"})
+_STATELESS_ONLY = frozenset({"server/discover", "tasks/update"})
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9._:@/+ -]{1,128}")
 _NO_PLAIN_WORD = re.compile(r"[^A-Za-z0-9._:@/+ -]")
 
-Params = dict[str, Any]
 Answer = TypeVar("Answer")
 
 
-class ProtocolError(Exception):
-    """A JSON-RPC error: the request itself is wrong. A tool that fails is a result, not this."""
+class CallFacts(NamedTuple):
+    """What a tool says of its calls beyond arguments and result."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.data = code, message, data
-
-
-class Request(msgspec.Struct):
-    """One request with what the transport knows of it."""
-
-    method: str
-    params: Params
-    session: Session
-    progress: Callable[[Params], None]
-    attach: Callable[[Context], None]  # hands the running call to the transport, for cancellation
-    correlation_id: str = ""  # empty: a call gets one of its own
+    task_support: TaskSupport | None
+    may_ask: bool
 
 
 class Methods:
-    """Answers requests; stateless but for the gate behind it."""
+    """Answers requests; stateless but for the gate behind it and the calls that outlive their requests."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._making = threading.Lock()
+        self._made: LongCalls | None = None  # its modules are loaded when the first call needs them
         self._handlers: dict[str, Callable[[Request], Params]] = {
             "initialize": self._initialize,
             "ping": lambda _: {},
@@ -103,6 +105,11 @@ class Methods:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "server/discover": self._discover,
+            "tasks/get": self._get_task,
+            "tasks/list": self._list_tasks,
+            "tasks/result": self._task_result,
+            "tasks/cancel": self._cancel_task,
+            "tasks/update": self._update_task,
         }
 
     @property
@@ -115,6 +122,13 @@ class Methods:
         found = self._gate.catalog.tools.get(tool)
         return found.input_schema() if found is not None else None
 
+    def may_ask(self, method: object, params: Params) -> bool:
+        """Whether a request may put a question to the user while it is under way."""
+        name: object = params.get("name")
+        if method == "tools/call":
+            return isinstance(name, str) and self.call_facts(name).may_ask
+        return method == "tasks/result"
+
     def is_quick(self, method: str) -> bool:
         """Whether a method answers at once, so that a transport need not hand it to a worker."""
         return method in _QUICK or method not in self._handlers
@@ -123,7 +137,7 @@ class Methods:
         """The result of a request, or a ProtocolError."""
         stateless = self._stateless(request.params.get("_meta"))
         handler = self._handlers.get(request.method)
-        wrong_era = ("initialize", "ping") if stateless else ("server/discover",)
+        wrong_era = _HANDSHAKE_ONLY if stateless else _STATELESS_ONLY
         if handler is None or request.method in wrong_era:
             raise ProtocolError(METHOD_NOT_FOUND, f"method not found: {request.method[:100]}")
         return self._complete_result(handler(request), stateless)
@@ -138,28 +152,34 @@ class Methods:
     def _complete_result(self, result: Params, stateless: bool) -> Params:
         return {"resultType": "complete", **result, "_meta": {_SERVER_KEY: _SERVER_INFO}} if stateless else result
 
+    def close(self) -> None:
+        """End the calls that no request waits for."""
+        if self._made is not None:
+            self._made.close()
+
     def _stateless(self, meta: object) -> bool:
         """Whether a request belongs to the stateless era; refuses a half-made or unknown envelope."""
-        if not isinstance(meta, dict) or _VERSION_KEY not in meta:
+        if not isinstance(meta, dict) or VERSION_KEY not in meta:
             return False
         fields = cast(Params, meta)
-        version: object = fields[_VERSION_KEY]
+        version: object = fields[VERSION_KEY]
         if not isinstance(version, str):
-            raise ProtocolError(INVALID_PARAMS, f"_meta[{_VERSION_KEY!r}] must be a string")
+            raise ProtocolError(INVALID_PARAMS, f"_meta[{VERSION_KEY!r}] must be a string")
         if version not in STATELESS_VERSIONS:
             known = {"supported": list(STATELESS_VERSIONS), "requested": version[:100]}
             raise ProtocolError(UNSUPPORTED_VERSION, "unsupported protocol version", known)
-        if not isinstance(fields.get(_CAPABILITIES_KEY), dict):
-            raise ProtocolError(INVALID_PARAMS, f"_meta[{_CAPABILITIES_KEY!r}] is missing")
+        if not isinstance(fields.get(CAPABILITIES_KEY), dict):
+            raise ProtocolError(INVALID_PARAMS, f"_meta[{CAPABILITIES_KEY!r}] is missing")
         return True
 
     def _initialize(self, request: Request) -> Params:
         requested: object = request.params.get("protocolVersion")
         if not isinstance(requested, str):
             raise ProtocolError(INVALID_PARAMS, "protocolVersion is missing")
+        version = requested if requested in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
         return {
-            "protocolVersion": requested if requested in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
-            "capabilities": _CAPABILITIES,
+            "protocolVersion": version,
+            "capabilities": {**_CAPABILITIES, "tasks": CORE_TASKS} if version == TASKS_VERSION else _CAPABILITIES,
             "serverInfo": _SERVER_INFO,
             "instructions": instructions(self._gate.app, self._gate.catalog),
         }
@@ -168,7 +188,7 @@ class Methods:
         del request
         return {
             "supportedVersions": [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS],
-            "capabilities": _CAPABILITIES,
+            "capabilities": {**_CAPABILITIES, "extensions": {TASKS: {}}},
             "instructions": instructions(self._gate.app, self._gate.catalog),
             **_cacheable(),
         }
@@ -178,22 +198,96 @@ class Methods:
     def _list_tools(self, request: Request) -> Params:
         if request.params.get("cursor") is not None:
             raise ProtocolError(INVALID_PARAMS, "unknown cursor: the tool list is a single page")
-        return {"tools": self._gate.catalog.visible(request.session), **self._cacheable(request)}
+        listed = self._gate.catalog.visible(request.session)
+        if request.peer.version == TASKS_VERSION and not self._stateless(request.meta):  # the one version with the word
+            listed = [self._with_task_support(entry) for entry in listed]
+        return {"tools": listed, **self._cacheable(request)}
+
+    def _with_task_support(self, entry: Params) -> Params:
+        support = self.call_facts(entry["name"]).task_support
+        return entry if support is None else {**entry, "execution": {"taskSupport": support}}
+
+    def call_facts(self, name: str) -> CallFacts:
+        """What the tool of a call says of itself."""
+        tool = self._gate.catalog.known(name)
+        return CallFacts(None, False) if tool is None else CallFacts(tool.task_support, tool.may_ask)
 
     def _call_tool(self, request: Request) -> Params:
         params = request.params
         name: object = params.get("name")
         if not isinstance(name, str):
             raise ProtocolError(INVALID_PARAMS, "tools/call needs the name of a tool")
-        ctx = self._context(request)
+        facts, client = self.call_facts(name), abilities(request)
+        if self._stateless(params.get("_meta")):
+            if "requestState" in params:
+                return self._long_calls.resume(request, facts.task_support)
+            if facts.task_support == "required" or self._may_take_long(facts, client):
+                return self._long_calls.run(request, facts.task_support)
+        elif "task" in params and client.has_tasks:
+            return self._long_calls.create(request, facts.task_support)
+        return self.run_tool(request, self._context(request, ask=request.ask if client.asks_users else None))
+
+    def _may_take_long(self, facts: CallFacts, client: Abilities) -> bool:
+        return (client.has_tasks and facts.task_support is not None) or (client.asks_users and facts.may_ask)
+
+    def run_tool(self, request: Request, ctx: Context) -> Params:
+        """The result of a call, which an error of the tool is as well."""
+        name, arguments = request.params["name"], request.params.get("arguments")
         try:
-            rendered = self._gate.reply(ctx, name, params.get("arguments"), reply_bytes=_reply_bytes(request))
+            rendered = self._gate.reply(ctx, name, arguments, reply_bytes=_reply_bytes(request))
         except LlmcError as exc:
             return _tool_failure(exc, ctx.correlation_id)
         content: list[Params] = [{"type": "text", "text": rendered.text}]
         if rendered.image:
             content.append({"type": "image", "data": rendered.image.data, "mimeType": rendered.image.mime_type})
         return {"content": content, "isError": False}
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    @property
+    def _long_calls(self) -> "LongCalls":
+        with self._making:
+            if self._made is None:
+                from .long_calls import LongCalls
+
+                self._made = LongCalls(self._gate, self._begin, self._owner)
+            return self._made
+
+    def _begin(self, request: Request, call: "BackgroundCall", can_ask: bool) -> None:
+        progress = msgspec.structs.replace(request, progress=call.send_progress)
+        ctx = self._context(progress, ask=call.ask if can_ask else None)
+        call.start(lambda: self.run_tool(request, ctx), ctx, lambda: self._gate.log.exception("request_failed"))
+
+    def _owner(self, request: Request) -> "Owner":
+        from .tasks import Owner
+
+        stated = self.session_of(request.session, request.meta)
+        return Owner(request.session.principal, request.session.session_id, stated.session_id)
+
+    def _get_task(self, request: Request) -> Params:
+        return self._tasks(request).get(request, stateless=self._stateless(request.params.get("_meta")))
+
+    def _list_tasks(self, request: Request) -> Params:
+        return self._paged(request, "tasks", self._tasks(request).list_tasks(request))
+
+    def _task_result(self, request: Request) -> Params:
+        return self._tasks(request).wait_for_result(request, self._context(request))
+
+    def _cancel_task(self, request: Request) -> Params:
+        return self._tasks(request).cancel(request, stateless=self._stateless(request.params.get("_meta")))
+
+    def _update_task(self, request: Request) -> Params:
+        return self._tasks(request).update(request)
+
+    def _tasks(self, request: Request) -> "LongCalls":
+        """For a client that has tasks; any other hears what it lacks."""
+        if abilities(request).has_tasks:
+            return self._long_calls
+        if not self._stateless(request.params.get("_meta")):
+            raise ProtocolError(METHOD_NOT_FOUND, f"{request.method} needs protocol version {TASKS_VERSION}")
+        from .long_calls import missing_tasks
+
+        raise missing_tasks()
 
     # --- resources, prompts, completion ----------------------------------------------------------
 
@@ -252,13 +346,14 @@ class Methods:
             return ask(ctx)
         except LlmcError as exc:
             code = SERVER_ERROR
-            if isinstance(exc, NotFound) and request.method == "resources/read" and not self._stateless(_meta(request)):
+            if isinstance(exc, NotFound) and request.method == "resources/read" and not self._stateless(request.meta):
                 code = RESOURCE_NOT_FOUND
             elif isinstance(exc, NotFound | Unprocessable):
                 code = INVALID_PARAMS
             elif isinstance(exc, Internal):
                 code = INTERNAL_ERROR
-            raise ProtocolError(code, exc.message, exc.envelope(ctx.correlation_id)) from None
+            named = {"uri": request.params["uri"]} if "uri" in request.params else {}
+            raise ProtocolError(code, exc.message, {**exc.envelope(ctx.correlation_id), **named}) from None
 
     def _paged(self, request: Request, what: str, entries: Sequence[Params]) -> Params:
         cursor: object = request.params.get("cursor")
@@ -277,12 +372,13 @@ class Methods:
 
     # --- the caller ------------------------------------------------------------------------------
 
-    def _context(self, request: Request) -> Context:
-        meta = _meta(request)
+    def _context(self, request: Request, ask: Ask | None = None) -> Context:
+        meta = request.meta
         ctx = self._gate.context(
             self.session_of(request.session, meta),
             request.correlation_id or correlation_id(),
             _progress(meta.get("progressToken"), request.progress),
+            ask,
         )
         request.attach(ctx)
         return ctx
@@ -318,13 +414,8 @@ def client_name(client: object) -> str:
     return _NO_PLAIN_WORD.sub("", name)[:128].strip() if isinstance(name, str) else ""
 
 
-def _meta(request: Request) -> Params:
-    meta: object = request.params.get("_meta")
-    return cast(Params, meta) if isinstance(meta, dict) else {}
-
-
 def _reply_bytes(request: Request) -> int | None:
-    requested: object = _meta(request).get(_REPLY_BYTES_KEY)
+    requested: object = request.meta.get(_REPLY_BYTES_KEY)
     return requested if isinstance(requested, int) else None
 
 

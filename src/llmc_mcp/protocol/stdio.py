@@ -18,23 +18,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
+from ..context import Answer, Context, Question
 from ..errors import LlmcError, ResourceBusy, Timeout
 from ..gate.dispatch import Gate, ends_process
 from ..gate.log import correlation_id
 from ..session import Session
+from .jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ProtocolError
 from .lanes import Lanes, Message, PendingCall, RequestId
-from .methods import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    Methods,
-    ProtocolError,
-    Request,
-    introduced,
-)
+from .methods import Methods, introduced
+from .request import Peer, Request, asks_users
 
 if TYPE_CHECKING:
+    from .elicitation import SentQuestions
     from .oversized import IdScanner
 
 _READ = 1 << 16
@@ -53,6 +48,8 @@ class StdioServer:
     def __init__(self, gate: Gate, session: Session) -> None:
         self._gate, self._session = gate, session
         self._methods = Methods(gate)
+        self._peer = Peer()
+        self._questions: SentQuestions | None = None  # made for a client that asks its user
         self._limits = gate.app.config.limits
         self._calls: dict[RequestId, PendingCall] = {}
         self._calls_lock = threading.Lock()
@@ -73,6 +70,9 @@ class StdioServer:
             for line in self._lines():
                 self._receive(line)
         finally:
+            if self._questions is not None:
+                self._questions.close()
+            self._methods.close()
             self._lanes.finish()
             give_up = time.monotonic() + _HANG_UP_GRACE_S
             while not self._lanes.join(_LOOK_EVERY_S):
@@ -156,8 +156,10 @@ class StdioServer:
         method: object = fields.get("method")
         params: object = fields.get("params")
         if not isinstance(method, str):
-            if "result" not in fields and "error" not in fields:  # replies to requests we never make are let go
+            if "result" not in fields and "error" not in fields:
                 self._send_error(_usable_id(request_id), INVALID_REQUEST, "a request has a method")
+            elif self._questions is not None:
+                self._questions.deliver(fields)
         elif params is not None and not isinstance(params, dict):
             if request_id is not None:
                 self._send_error(_usable_id(request_id), INVALID_PARAMS, "params must be an object")
@@ -202,10 +204,20 @@ class StdioServer:
     def _answer(self, call: PendingCall) -> Message | None:
         reply: Message
         try:
-            request = Request(call.method, call.params, self._session, self._send_progress, call.attach)
-            reply = {"jsonrpc": "2.0", "id": call.request_id, "result": self._methods.answer(request)}
+            request = Request(
+                call.method,
+                call.params,
+                self._session,
+                self._send_progress,
+                call.attach,
+                peer=self._peer,
+                ask=self._ask,
+                notify=self._send_notification,
+            )
+            result = self._methods.answer(request)
+            reply = {"jsonrpc": "2.0", "id": call.request_id, "result": result}
             if call.method == "initialize":  # answered by the reader itself: no call can have begun before
-                self._session = introduced(self._session, call.params.get("clientInfo"))
+                self._shake_hands(call.params, result)
         except ProtocolError as exc:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
         except BaseException as exc:
@@ -253,8 +265,23 @@ class StdioServer:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
         self._late.append(reply)
 
+    def _shake_hands(self, params: dict[str, Any], result: dict[str, Any]) -> None:
+        """Keep what the handshake says of the client."""
+        self._session = introduced(self._session, params.get("clientInfo"))
+        self._peer = Peer(result["protocolVersion"], asks_users(params.get("capabilities")))
+        if self._peer.asks_users and self._questions is None:
+            from .elicitation import SentQuestions
+
+            self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout)
+
+    def _ask(self, ctx: Context, question: Question) -> Answer | None:
+        return None if self._questions is None else self._questions.ask(ctx, question, self._send)
+
     def _send_progress(self, params: dict[str, Any]) -> None:
-        self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        self._send_notification("notifications/progress", params)
+
+    def _send_notification(self, method: str, params: dict[str, Any]) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def _send_error(self, request_id: RequestId | None, code: int, message: str) -> None:
         self._send(_error(request_id, code, message))

@@ -76,6 +76,7 @@ class TestReport(Result):
     needs=COMMANDS,
     destructive=True,
     content=("stdin",),
+    task_support="optional",
 )
 def run_cmd(
     ctx: Context,
@@ -89,7 +90,7 @@ def run_cmd(
     return _run(ctx, split(command), cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
 
 
-@tool("Run pytest; returns counts and failures", needs=PROCESSES, destructive=True)
+@tool("Run pytest; returns counts and failures", needs=PROCESSES, destructive=True, task_support="optional")
 def run_pytest(
     ctx: Context, path: str | None = None, args: list[str] | None = None, timeout: Seconds | None = None
 ) -> TestReport:

@@ -69,7 +69,7 @@ class IndexReport(Result):
     notes: list[str] = msgspec.field(default_factory=list[str])
 
 
-@tool("Build or update the code index", needs=CODE_INDEX, read_only=True)
+@tool("Build or update the code index", needs=CODE_INDEX, read_only=True, task_support="optional")
 def rag_index(ctx: Context, path: str | None = None, full: bool = False) -> IndexReport:
     config = ctx.app.config
     ctx.limit_time(config.linux_ops.process_limits.max_timeout_sec)

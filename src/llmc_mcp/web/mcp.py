@@ -1,12 +1,13 @@
 """MCP over Streamable HTTP: the official SDK is the transport, `methods` builds the replies.
 
 Both eras are served statelessly: the SDK creates a new transport for every request, and no reply depends on an earlier
-one. A client of the handshake era still gets a session id. It identifies the conversation that processes and changes
-belong to, carries the client's name, and is what a cancellation refers to. It is signed for the principal, so that it
-needs no storage, stays valid across restarts, and is useless with another token.
+one. A client of the handshake era still gets a session id. It identifies the conversation that processes, changes and
+tasks belong to, carries the client's name and whether it asks its user, and is what a cancellation or an answer refers
+to. It is signed for the principal, so that it needs no storage, stays valid across restarts, and is useless with
+another token.
 
 Replies are JSON. They are streamed only if the client requests progress (and, in the stateless era, only if there is
-progress to report).
+progress to report), or if a question to the user is on its way (see `asking`).
 """
 
 import asyncio
@@ -16,28 +17,24 @@ import hmac
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types import RequestParams
 
 from .. import __version__
 from ..errors import NotFound
 from ..gate.dispatch import Gate
-from ..protocol.methods import (
-    HANDSHAKE_VERSIONS,
-    INTERNAL_ERROR,
-    Methods,
-    ProtocolError,
-    Request,
-    client_name,
-    introduced,
-)
+from ..protocol.jsonrpc import HEADER_MISMATCH, INTERNAL_ERROR, ProtocolError
+from ..protocol.methods import CORE_TASKS, HANDSHAKE_VERSIONS, Methods, client_name, introduced
+from ..protocol.request import TASKS_VERSION, Peer, Request, asks_users
 from ..tools.introduction import instructions
+from .asking import AskingCalls, IncomingCall
 from .guard import Message, Receive, RequestCaller, Scope, Send
 from .replies import refusal
 from .threads import CallThreads, RunningCall
@@ -45,8 +42,19 @@ from .threads import CallThreads, RunningCall
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
 _BY_SDK = frozenset({"initialize", "ping"})
+_ASKS_USERS = "\n?"  # behind a client's name, which has no line end
+_NAME_TASKS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+_DEFAULT_VERSION = "2025-03-26"  # of a handshake-era request without a header for it
 
 Params = dict[str, Any]
+
+
+class HandshakeSession(NamedTuple):
+    """A session that began with a handshake: its id, the client's name, and whether it asks its user."""
+
+    id: str = ""
+    agent: str = ""
+    asks_users: bool = False
 
 
 class SessionIds:
@@ -55,20 +63,22 @@ class SessionIds:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
-    def make(self, principal: str, agent: str = "") -> str:
-        nonce, encoded = secrets.token_hex(12), base64.urlsafe_b64encode(agent.encode()).decode()
+    def make(self, principal: str, agent: str = "", *, asks_users: bool = False) -> str:
+        about = agent + _ASKS_USERS if asks_users else agent
+        nonce, encoded = secrets.token_hex(12), base64.urlsafe_b64encode(about.encode()).decode()
         return f"{nonce}{self._signature(nonce, principal, encoded)}" + (f".{encoded}" if encoded else "")
 
-    def read(self, session_id: str, principal: str) -> tuple[str, str] | None:
-        """The id and the client's name of a session; None for a forged id or another principal's."""
+    def read(self, session_id: str, principal: str) -> "HandshakeSession | None":
+        """What a session's id says; None for a forged id or another principal's."""
         signed, _, encoded = session_id.partition(".")
         signature = self._signature(signed[:24], principal, encoded)
         if not hmac.compare_digest(signed[24:].encode(), signature.encode()):
             return None
-        return signed, base64.urlsafe_b64decode(encoded).decode()
+        about = base64.urlsafe_b64decode(encoded).decode()
+        return HandshakeSession(signed, about.removesuffix(_ASKS_USERS), about.endswith(_ASKS_USERS))
 
-    def _signature(self, nonce: str, principal: str, encoded_agent: str) -> str:
-        return hmac.new(self._key, f"{nonce}:{principal}:{encoded_agent}".encode(), hashlib.sha256).hexdigest()[:32]
+    def _signature(self, nonce: str, principal: str, encoded: str) -> str:
+        return hmac.new(self._key, f"{nonce}:{principal}:{encoded}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 class McpEndpoint:
@@ -78,6 +88,7 @@ class McpEndpoint:
         self._gate, self._workers, self._session_ids = gate, workers, session_ids
         self._methods = methods
         self._running: dict[tuple[str, str], RunningCall] = {}  # by session and request id, for cancellation
+        self._asking = AskingCalls(gate, methods, workers)
         self._server = self._make_server()
         self._replying = self._manager(json_response=True)
         self._streaming = self._manager(json_response=False)
@@ -93,7 +104,17 @@ class McpEndpoint:
         for method in self._methods.names:
             if method not in _BY_SDK:
                 server.add_request_handler(method, RequestParams, self._answer)
+        server.middleware.append(self._add_tasks)
         return server
+
+    async def _add_tasks(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Say what the SDK has no words for: the tasks of 2025-11-25."""
+        if ctx.method == "tools/call" and ctx.protocol_version == TASKS_VERSION and "task" in (ctx.params or {}):
+            return await self._answer(ctx, RequestParams())
+        result = await call_next(ctx)
+        if ctx.method == "initialize" and isinstance(result, dict) and result["protocolVersion"] == TASKS_VERSION:
+            result["capabilities"]["tasks"] = CORE_TASKS
+        return result
 
     def _manager(self, *, json_response: bool) -> StreamableHTTPSessionManager:
         return StreamableHTTPSessionManager(
@@ -107,7 +128,11 @@ class McpEndpoint:
     async def run(self) -> AsyncGenerator[None]:
         """Run the SDK's session managers while requests are served."""
         async with self._replying.run(), self._streaming.run():
-            yield
+            try:
+                yield
+            finally:
+                self._asking.close()
+                await asyncio.to_thread(self._methods.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
@@ -118,23 +143,44 @@ class McpEndpoint:
         handshake = headers.get(_VERSION, b"").decode("latin-1") in ("", *HANDSHAKE_VERSIONS)
         session_id = headers.get(_SESSION, b"").decode("latin-1")
         principal = caller.principal.name if caller.principal else ""
-        agent = ""
-        if not handshake:
-            session_id = ""
-        elif session_id:
+        session: HandshakeSession | None = HandshakeSession()
+        if handshake and session_id:
             session = self._session_ids.read(session_id, principal)
             if session is None:
                 raise NotFound("there is no such session", hint="Initialize again.")
-            session_id, agent = session
-        scope["state"]["session_id"], scope["state"]["agent"] = session_id, agent
+        session_id = session.id
+        version = headers.get(_VERSION, b"").decode("latin-1") or _DEFAULT_VERSION
+        peer = Peer(version, session.asks_users) if handshake else Peer()
+        scope["state"]["session_id"], scope["state"]["agent"], scope["state"]["peer"] = session_id, session.agent, peer
         if head.method == "notifications/cancelled" and session_id:
             self._cancel(session_id, head.params.get("requestId"))
         if head.method == "initialize" and handshake:
-            send = _with_session(send, self._session_ids.make(principal, client_name(head.params.get("clientInfo"))))
+            agent, asks = client_name(head.params.get("clientInfo")), asks_users(head.params.get("capabilities"))
+            send = _with_session(send, self._session_ids.make(principal, agent, asks_users=asks))
         accepts_stream = b"text/event-stream" in headers.get(b"accept", b"")
+        if session.asks_users:
+            if head.is_reply:
+                self._asking.deliver(head.fields, session_id)
+                await send({"type": "http.response.start", "status": 202, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+                return
+            if accepts_stream and head.is_call and self._methods.may_ask(head.method, head.params):
+                await self._serve_asking(scope, receive, send, head)
+                return
         stream = accepts_stream and (head.wants_progress if handshake else True)
         manager = self._streaming if stream else self._replying
         await manager.handle_request(scope, receive, send)
+
+    async def _serve_asking(self, scope: Scope, receive: Receive, send: Send, head: "_MessageHead") -> None:
+        state, running = scope["state"], RunningCall()
+        key = (state["session_id"], repr(head.fields["id"]))
+        self._running[key] = running
+        session = introduced(state["caller"].session(state["session_id"]), {"name": state["agent"]})
+        incoming = IncomingCall(head.fields, session, state["peer"], state["caller"].correlation_id)
+        try:
+            await self._asking.serve(incoming, running, receive, send)
+        finally:
+            self._running.pop(key, None)
 
     def _cancel(self, session_id: str, request_id: object) -> None:
         running = self._running.get((session_id, repr(request_id)))
@@ -153,8 +199,16 @@ class McpEndpoint:
         session = introduced(session, {"name": state["agent"]})
         running, progress = RunningCall(), _Progress(ctx)
         request = Request(
-            ctx.method, dict(ctx.params or {}), session, progress.report, running.attach, caller.correlation_id
+            ctx.method,
+            dict(ctx.params or {}),
+            session,
+            progress.report,
+            running.attach,
+            caller.correlation_id,
+            state["peer"],
         )
+        if ctx.method in _NAME_TASKS and not state["peer"].version:
+            _check_name(ctx.request.headers.get(MCP_NAME_HEADER), request.params.get("taskId"))
         key = (session_id, repr(ctx.request_id))
 
         def answer() -> Params:
@@ -205,11 +259,23 @@ class _MessageHead:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             message = None
         fields = cast(Params, message) if isinstance(message, dict) else {}
+        self.fields = fields
         self.method: object = fields.get("method")
+        self.is_reply = self.method is None and ("result" in fields or "error" in fields)
         params: object = fields.get("params")
         self.params: Params = cast(Params, params) if isinstance(params, dict) else {}
         meta: object = self.params.get("_meta")
         self.wants_progress = isinstance(meta, dict) and "progressToken" in meta
+        request_id: object = fields.get("id")
+        usable_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        is_object = isinstance(params, dict) and isinstance(meta, dict | None)
+        self.is_call = fields.get("jsonrpc") == "2.0" and usable_id and isinstance(self.method, str) and is_object
+
+
+def _check_name(header: str | None, task_id: object) -> None:
+    """The header for intermediaries must name the task, as the SDK checks for tools, prompts and resources."""
+    if header is None or decode_header_value(header.strip()) != task_id:
+        raise MCPError(HEADER_MISMATCH, "the Mcp-Name header is not the taskId of the request")
 
 
 def _with_session(send: Send, session_id: str) -> Send:

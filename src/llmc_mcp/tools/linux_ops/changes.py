@@ -1,8 +1,9 @@
 """Files: write, move, delete, create directories; list and undo changes."""
 
-from collections.abc import Sequence
+import stat
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...context import Context
 from ...errors import InvalidArgument
@@ -105,7 +106,30 @@ class ChangeDiff(Result):
     handle_kind: ClassVar[str] = "diff"
 
 
-@tool("Write or append to a file, atomically; undoable", needs=FILES, destructive=True, content=("content",))
+def _consent_to_write(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+    if not arguments["allow_unjournaled"]:
+        return None
+    return f"write {ctx.app.files.locate(arguments['path']).absolute}, without undo if it is too large for the journal"
+
+
+def _consent_to_delete(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+    if not arguments["allow_unjournaled"] and not arguments["recursive"]:
+        return None
+    place = ctx.app.files.locate(arguments["path"])
+    if arguments["allow_unjournaled"]:
+        return f"delete {place.absolute}, without undo if it is too large for the trash"
+    info, link = ctx.app.files.stat(place)
+    is_folder = link is None and stat.S_ISDIR(info.st_mode)
+    return f"delete the folder {place.absolute} with all it holds" if is_folder else None
+
+
+@tool(
+    "Write or append to a file, atomically; undoable",
+    needs=FILES,
+    destructive=True,
+    content=("content",),
+    consent=_consent_to_write,
+)
 def linux_fs_write(
     ctx: Context,
     path: str,
@@ -135,7 +159,7 @@ def linux_fs_move(ctx: Context, source: str, target: str, overwrite: bool = Fals
     return MoveResult(True, locate(source).absolute, locate(target).absolute, done.id)
 
 
-@tool("Delete a file or folder into the trash; undoable", needs=FILES, destructive=True)
+@tool("Delete a file or folder into the trash; undoable", needs=FILES, destructive=True, consent=_consent_to_delete)
 def linux_fs_delete(ctx: Context, path: str, recursive: bool = False, allow_unjournaled: bool = False) -> PathChanged:
     done = ctx.app.mutations.delete(ctx.session, path, ctx.check, recursive=recursive, unjournaled=allow_unjournaled)
     return PathChanged(True, ctx.app.files.locate(path).absolute, done.id)

@@ -1,7 +1,8 @@
 """Processes: list, signal, and interact with programs."""
 
 from collections import deque
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -112,7 +113,12 @@ def linux_proc_list(
     return reply
 
 
-@tool("Send a signal to a process", needs=KILLS, destructive=True)
+def _consent_to_kill(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+    foreign = ctx.app.processes.describe_foreign(arguments["pid"])
+    return None if foreign is None else f"send SIG{_known(arguments['signal'])} to {foreign}"
+
+
+@tool("Send a signal to a process", needs=KILLS, destructive=True, consent=_consent_to_kill)
 def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> SignalResult:
     return SignalResult(True, ctx.app.processes.kill(pid, _known(signal), ctx.check))
 
