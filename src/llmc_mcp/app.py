@@ -126,6 +126,8 @@ class App:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
+        if "store" in engines:
+            engines["store"].hurry()  # whoever waits for it keeps others from closing
         for name in closing_order():
             made = engines.get(name)
             if isinstance(made, Closable):

@@ -42,7 +42,7 @@ Consent = Callable[["Context", Mapping[str, Any]], str | None]
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
 
-class Result(msgspec.Struct, omit_defaults=True):
+class Result(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What a tool returns. `body` names the field that holds the bulk: text, or a list of rows.
 
     A reply that is too long is cut in its body, at a line or a row; `cut` then makes the rest of the result
@@ -53,6 +53,8 @@ class Result(msgspec.Struct, omit_defaults=True):
     lean_leaves_out: ClassVar[tuple[str, ...]] = ()  # fields that tell a model nothing it does not know already
     logged: ClassVar[tuple[str, ...]] = ()  # fields that the call's line in the log has too
     handle_kind: ClassVar[str] = ""  # set where a cut reply leaves its whole body behind, as a handle of this kind
+
+    warnings: list[str] | None = None  # what went wrong without failing the call
 
     def handle_meta(self) -> dict[str, str | int]:
         """Where the body comes from, kept with its handle."""
@@ -195,7 +197,7 @@ class ToolDef:
         """The fields of the result, in a line."""
         result = get_type_hints(self.fn)["return"]
         shapes = get_args(result) or (result,)
-        return " or ".join(f"{{{', '.join(n for n in shape.__struct_fields__ if n != 'image')}}}" for shape in shapes)
+        return " or ".join(f"{{{', '.join(_told_fields(shape))}}}" for shape in shapes)
 
     def parse(self, raw: object) -> dict[str, Any]:
         """Arguments as the function takes them, or BAD_ARGS naming the field."""
@@ -214,6 +216,11 @@ class ToolDef:
         required = schema.get("required", [])
         shown = [name if name in required else f"{name}?" for name in schema["properties"]]
         return f"Arguments: {', '.join(shown) or 'none'}."
+
+
+def _told_fields(shape: type[Result]) -> list[str]:
+    """The fields that a model has to know of: an image is sent beside them, warnings explain themselves."""
+    return [name for name in shape.__struct_fields__ if name not in ("image", "warnings")]
 
 
 def _slim(spec: dict[str, Any]) -> dict[str, Any]:

@@ -261,7 +261,7 @@ class _KeptOutput:
         return self.streams[stream].text()
 
     def finish(self) -> str | None:
-        return self._sink.finish() if self._sink is not None else None
+        return (self._sink.finish() or None) if self._sink is not None else None
 
     def discard(self) -> None:
         if self._sink is not None:

@@ -14,7 +14,7 @@ import msgspec
 
 from ..app import App
 from ..context import Ask, Context
-from ..errors import BadArgs, Forbidden, Internal, LlmcError
+from ..errors import BadArgs, Forbidden, Internal, LlmcError, shortage
 from ..session import Session
 from ..tokens import estimate, sample
 from ..tool import Result, ToolDef, as_payload
@@ -177,6 +177,9 @@ class Gate:
             status = "INTERNAL"
             if ends_process(exc):
                 raise
+            if short := shortage(exc):
+                status = short.code
+                raise short from None
             self.log.exception("tool_failed", tool=name[:64], cid=ctx.correlation_id)
             raise Internal(
                 f"{name[:64]} failed unexpectedly ({type(exc).__name__})",
@@ -276,7 +279,10 @@ class Gate:
 
     def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:
         """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""
-        if not isinstance(result, Result) or not result.body:
+        if not isinstance(result, Result):
+            return
+        _tell(ctx, result)
+        if not result.body:
             return
         whole: object = getattr(result, result.body)
         fit(result, limit, lean=lean, first_root=self.app.files.roots[0].shown)
@@ -284,6 +290,9 @@ class Gate:
         if was_cut and result.handle_kind and getattr(result, "handle", None) is None:
             handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
             msgspec.structs.force_setattr(result, "handle", handle)
+            if handle is None:
+                _tell(ctx, result)
+                fit(result, limit, lean=lean, first_root=self.app.files.roots[0].shown)
 
 
 def ends_process(exc: BaseException) -> bool:
@@ -292,6 +301,16 @@ def ends_process(exc: BaseException) -> bool:
     What a Rust extension raises when it panics is no Exception, and SystemExit in a worker ends nothing but the worker.
     """
     return isinstance(exc, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _tell(ctx: Context, result: Result) -> None:
+    """Put what a call has to tell its caller where the result has its warnings."""
+    meta: object = getattr(result, "meta", None)
+    place = meta if hasattr(meta, "warnings") else result
+    told: list[str] | None = getattr(place, "warnings", None)
+    if ctx.notes:
+        msgspec.structs.force_setattr(cast(msgspec.Struct, place), "warnings", [*(told or ()), *ctx.notes])
+        ctx.notes.clear()
 
 
 def _truncated(result: object) -> bool:

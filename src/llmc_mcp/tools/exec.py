@@ -7,7 +7,6 @@ import msgspec
 
 from ..config.schema import Config
 from ..context import Context
-from ..errors import FeatureUnavailable
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ class TestReport(Result):
     failures: list[TestFailure]
     handle: str | None
     shown: int | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "failures"
 
     def cut(self, kept: int) -> None:
@@ -156,11 +154,9 @@ def _limit_time(ctx: Context, seconds: float) -> float:
 def _call(ctx: Context) -> "CommandCall":
     from ..commands.runner import CommandCall
 
-    def open_sink() -> "Sink | None":
-        try:
-            return ctx.app.handles.spool(ctx.session.principal, "command_output", {})
-        except FeatureUnavailable as exc:
-            ctx.warnings.append(exc.message)
-            return None
+    def open_sink() -> "Sink":
+        from ..files.handles import SafeSink
+
+        return SafeSink(lambda: ctx.app.handles.spool(ctx.session.principal, "command_output", {}), ctx.unkept)
 
     return CommandCall(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, env=ctx.session.environment())

@@ -1,13 +1,14 @@
 """Commands through the tool envelope: run in the sandbox, shown as a model should read them."""
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from ..context import Context
 from ..envelope.reply import Cost, TeOutput, as_text, enrichment_of
-from ..errors import BadArgs, FeatureUnavailable, Internal
+from ..errors import BadArgs, FeatureUnavailable, Internal, ResourceBusy
 from ..tool import COMMANDS, tool
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 _ROOM_FOR_META = 2_000
+_NOTE_S = 1.0  # how long the row of a command waits for other writers
 _ESCAPED = 0.85  # of a reply's bytes are text; the rest is what JSON makes of line ends and quotes
 
 
@@ -88,7 +90,7 @@ class _WrappedCommand:
         who, te = self._noted.who, self._ctx.app.config.te
         try:
             used = self._ctx.app.store.query(USED, (who.agent_id, who.session_id))[0][0]
-        except FeatureUnavailable:
+        except (FeatureUnavailable, ResourceBusy):
             used = 0
         whole = te.budgets.get(self._ctx.session.budget_profile) or te.budgets.get(who.agent_id, te.default_budget)
         return max(whole - int(str(used)), 0)
@@ -123,9 +125,9 @@ class _WrappedCommand:
         if not self._ctx.app.config.observability.enabled:
             return
         try:
-            with self._ctx.app.store.transaction() as connection:
+            with self._ctx.app.store.transaction(wait_s=_NOTE_S) as connection:
                 noted.insert(connection, code)
-        except FeatureUnavailable as exc:
+        except (FeatureUnavailable, ResourceBusy) as exc:
             self._ctx.warnings.append(exc.message)
 
     def _answer(self, code: int, stdout: str, stderr: str, warnings: list[str]) -> TeOutput:
@@ -135,13 +137,12 @@ class _WrappedCommand:
         command = shlex.join(self._argv)
         return TeOutput(code == 0, self._mode, command, stdout, complaint, code, warnings=list(warnings) or None)
 
-    def _open_sink(self) -> "Sink | None":
-        ctx = self._ctx
-        try:
-            return ctx.app.handles.spool(ctx.session.principal, "command_output", {"command": self._noted.name})
-        except FeatureUnavailable as exc:
-            ctx.warnings.append(exc.message)
-            return None
+    def _open_sink(self) -> "Sink":
+        from ..files.handles import SafeSink
+
+        ctx, command = self._ctx, self._noted.name
+        spool = partial(ctx.app.handles.spool, ctx.session.principal, "command_output", {"command": command})
+        return SafeSink(spool, ctx.unkept)
 
 
 def _plan(ctx: Context, argv: list[str]) -> "tuple[FamilyPlan, str]":

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.registry import Collector
 
 from .. import __version__
-from ..errors import FeatureUnavailable
+from ..errors import FeatureUnavailable, ResourceBusy
 from ..gate.dispatch import Gate
 from ..gate.usage import Usage
 
@@ -126,7 +126,7 @@ class _Gauges(Collector):
             ((runs, seconds),) = store.query(
                 "SELECT count(*), coalesce(sum(duration_ms), 0) / 1000.0 FROM calls WHERE source IN ('te', 'te_run')"
             )
-        except FeatureUnavailable:
+        except (FeatureUnavailable, ResourceBusy):
             return
         yield GaugeMetricFamily("llmc_handles", "Handles in the store", float(str(handles)))
         yield GaugeMetricFamily("llmc_handle_bytes", "Bytes of the handles in the store", float(str(size)))

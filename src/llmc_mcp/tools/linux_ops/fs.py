@@ -36,6 +36,7 @@ class FileMeta(msgspec.Struct, omit_defaults=True):
     total_lines_exact: bool | None = None
     encoding: str | None = None
     mime_type: str | None = None
+    warnings: list[str] | None = None
 
 
 class FileText(Result):
@@ -98,6 +99,7 @@ class ListMeta(msgspec.Struct, omit_defaults=True):
     shown: int | None = None
     total: int | None = None
     total_is_exact: bool | None = None
+    warnings: list[str] | None = None
 
 
 class Listing(Result):

@@ -177,7 +177,6 @@ class ProcessOutput(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -194,7 +193,6 @@ class StartedProcess(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "first_output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -210,7 +208,6 @@ class Sent(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -223,7 +220,6 @@ class StopResult(Result):
     output: str = ""
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -272,10 +268,8 @@ def linux_proc_start(
         wait_s=seconds,
         check=ctx.check,
     )
-    text, handle = _shown(ctx, turn.output)
-    return StartedProcess(
-        proc_id, pid, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None
-    )
+    text, cut, handle = _shown(ctx, turn.output)
+    return StartedProcess(proc_id, pid, text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
 
 
 @tool(
@@ -288,8 +282,8 @@ def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Mil
     turn = ctx.app.repls.send(_owner(ctx), proc_id, input, _seconds(ctx, read_timeout_ms), ctx.check)
     if turn is None:
         return Sent(True)
-    text, handle = _shown(ctx, turn.output)
-    return Sent(True, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
+    text, cut, handle = _shown(ctx, turn.output)
+    return Sent(True, text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
 
 
 @tool("New output of an interactive process, and whether it waits for input", needs=REPLS)
@@ -298,8 +292,8 @@ def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000)
         turn = ctx.app.repls.read(_owner(ctx), proc_id, _seconds(ctx, timeout_ms), ctx.check)
     except ProcessNotFound:
         return ProcessOutput("", "no_such_process")
-    text, handle = _shown(ctx, turn.output)
-    return ProcessOutput(text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
+    text, cut, handle = _shown(ctx, turn.output)
+    return ProcessOutput(text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
 
 
 @tool("End an interactive process with all it started", needs=REPLS, destructive=True)
@@ -336,16 +330,16 @@ def _standing(turn: "Turn") -> tuple[str, int | None, bool | None, str | None]:
     return turn.state, turn.exit_code, waiting, turn.waiting or None
 
 
-def _shown(ctx: Context, text: str) -> tuple[str, str | None]:
-    """The output; if it is too long for a reply, its start and more of its end, and a handle of the whole output."""
+def _shown(ctx: Context, text: str) -> tuple[str, bool | None, str | None]:
+    """The output; too long for a reply, its start and more of its end, that it is cut, and a handle of all of it."""
     room = ctx.reply_bytes - _ROOM_FOR_META
     if len(msgspec.json.encode(text)) <= room:
-        return text, None
+        return text, None, None
     handle = ctx.keep(ProcessOutput.handle_kind, {}, text.encode("utf-8", "replace"))
     lines = text.splitlines(keepends=True)
     head, tail = _fitting(lines, room // 4), _fitting(lines[::-1], room // 2)
     left_out = len(lines) - len(head) - len(tail)
-    return "".join([*head, f"… [{left_out:,} lines left out] …\n", *tail[::-1]]), handle
+    return "".join([*head, f"… [{left_out:,} lines left out] …\n", *tail[::-1]]), True, handle
 
 
 def _fitting(lines: list[str], room: int) -> list[str]:
