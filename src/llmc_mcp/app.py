@@ -103,9 +103,16 @@ class App:
     """Configuration, roots and engines."""
 
     def __init__(
-        self, config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()
+        self,
+        config: Config,
+        roots: list[str],
+        data_dir: str | None = None,
+        own_files: Sequence[str] = (),
+        trusted_files: Sequence[str] = (),
     ) -> None:
+        """`own_files` are the configuration files in force; those of them that are trusted bind commands too."""
         self.config = config
+        self._trusted_files = tuple(trusted_files)
         self.data_dir = data_dir or data_directory()
         off_limits.forget_unneeded_imports(roots)
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
@@ -146,7 +153,8 @@ class App:
         from .sandbox.profile import settings_from
         from .sandbox.sandbox import Sandbox
 
-        return Sandbox(self.launcher, settings_from(self.config), tuple(self.files.roots), self.data_dir)
+        settings = settings_from(self.config)._replace(trusted_files=self._trusted_files)
+        return Sandbox(self.launcher, settings, tuple(self.files.roots), self.data_dir)
 
     @engine()
     def shell(self) -> "CommandRunner":
@@ -398,4 +406,5 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         tuple(own_files),
         off_limits.secrets(config.sandbox.deny_read, off_limits.homes(os.getuid())),
         off_limits.own_code(),
+        off_limits.system_code(),
     )

@@ -56,7 +56,13 @@ def _write(fd: int, text: str) -> None:
         pass
 
 
-def build(config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()) -> Gate:
+def build(
+    config: Config,
+    roots: list[str],
+    data_dir: str | None = None,
+    own_files: Sequence[str] = (),
+    trusted_files: Sequence[str] = (),
+) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
     log = Log(
@@ -65,7 +71,7 @@ def build(config: Config, roots: list[str], data_dir: str | None = None, own_fil
         log_format=settings.log_format,
         with_ids=settings.include_correlation_id,
     )
-    gate = Gate(App(config, roots, data_dir, own_files), Catalog(config), log)
+    gate = Gate(App(config, roots, data_dir, own_files, trusted_files), Catalog(config), log)
     for notice in gate.catalog.notices:
         log.warning("catalog", notice=notice)
     if kept := gate.app.files.own_code:
@@ -100,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve MCP until the client hangs up, or over HTTP until a signal comes."""
     try:
         loaded = configure(sys.argv[1:] if arguments is None else list(arguments))
-        gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
+        gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
         config = loaded.config
         gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
         if config.server.transport == "http":

@@ -6,9 +6,9 @@ import sys
 import msgspec
 
 from ..command_line import JSON, Arguments, Command, Positional
-from ..config.load import FILE_NAME, Flags, LoadedConfig, load, read_bytes
+from ..config.load import Flags, LoadedConfig, load, read_bytes
 from ..config.schema import data_directory, get_key, keys
-from ..config.trust import ConfigError, pin, unpin
+from ..config.trust import FILE_NAME, ConfigError, pin, unpin
 from ..printing import print_json, print_line
 
 command = Command(

@@ -16,9 +16,8 @@ import msgspec
 
 from ..policy import is_below, is_below_any
 from .schema import Config, SettingKey, data_directory, find_key, get_key, keys, put_key, sections
-from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, one_line
+from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
-FILE_NAME = "llmc.toml"
 _ENV = "LLMC_MCP_"
 
 
@@ -79,6 +78,7 @@ class LoadedConfig(msgspec.Struct):
     roots: list[str]
     data_dir: str
     files: list[str]  # that were read
+    trusted_files: list[str]  # those of them that the next start obeys, whatever they say then
     sources: dict[str, str]  # where every value that is not a default was set
     ignored: list[str]  # settings of a workspace's file that were refused
     idle: list[str]  # what is set but not in force in this version
@@ -172,6 +172,7 @@ def load(
         roots=roots,
         data_dir=data_dir,
         files=[file.path for file in files],
+        trusted_files=[trusted.path] if trusted else [],
         sources=merged.sources,
         ignored=[one_line(text) for text in merged.ignored],
         idle=_idle(merged, data_dir),
@@ -277,10 +278,7 @@ def _find_files(
         if file is None:
             raise ConfigError(f"{named}: no such file ({by})")
         return file, None
-    home = environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(home):
-        home = os.path.join(os.path.expanduser("~"), ".config")
-    users_own = os.path.join(home, "llmc", FILE_NAME)
+    users_own = user_config_file(environ)
     in_workspace = os.path.join(directory, FILE_NAME)
     if not directory or os.path.realpath(in_workspace) == os.path.realpath(users_own):
         return _read_file(users_own, users_own), None

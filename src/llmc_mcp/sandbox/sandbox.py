@@ -240,7 +240,7 @@ class Sandbox:
 
 
 def _without_writing(profile: Profile) -> Profile:
-    readable = (*profile.read_only, *profile.writable, *(os.fsdecode(root.real) for root in profile.roots))
+    readable = (*profile.read_only, *profile.changeable)
     settings = profile.settings._replace(network=False)
     return profile._replace(settings=settings, roots=(), writable=(), read_only=readable)
 
