@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .commands.pytest import PytestRunner
     from .commands.runner import CommandRunner
     from .commands.sessions import TerminalSessions
+    from .commands.shell_lines import ShellLines
     from .files.handle_pages import Pages
     from .files.handles import Handles
     from .files.listing import Lister
@@ -162,6 +163,12 @@ class App:
         from .commands.runner import CommandRunner
 
         return CommandRunner(self.sandbox, self.files, programs_from(self.config, tuple(self.files.roots)))
+
+    @engine(closes_before=("launcher",))
+    def shell_lines(self) -> "ShellLines":
+        from .commands.shell_lines import ShellLines
+
+        return ShellLines(self.launcher, self.shell.programs, self.data_dir, self.config.tools.run_cmd_shell)
 
     @engine()
     def pytest(self) -> "PytestRunner":

@@ -104,6 +104,7 @@ PROVED_BY = {
     "resources.sidecars": "test_e14_a_document_of_the_operator_passes_the_gate_of_every_file",
     "tools.exec_timeout": "test_the_operators_timeout_and_cap_hold",
     "tools.enable_run_cmd": "test_run_cmd_and_commands_can_be_switched_off",
+    "tools.run_cmd_shell": "test_without_a_shell_a_line_is_plain_words_and_the_hint_works",
     "tools.run_cmd_allowlist": "test_b02_a_program_is_what_it_is_not_what_it_is_called",
     "tools.allow_outbound_network": "test_the_network_is_there_when_the_operator_allows_it",
     "tools.executables": "test_an_executable_of_the_operator_is_a_tool",

@@ -65,6 +65,8 @@ DEVELOPERS_DAY: Names = (
     *("truncate", "uname", "uniq", "unexpand", "wc", "whoami", "xxd", "base64", "less", "sqlite3"),
     *("git", "make", "cmake", "ninja", "gcc", "g++", "cc", "c++", "clang", "clang++", "ar", "ld", "nm", "objdump"),
     *("python", "python3", "pip", "pip3", "uv", "uvx", "pytest", "ruff", "mypy", "pyright", "black", "tox"),
+    *("bc", "column", "ed", "iconv", "kill", "nice", "nohup", "perl", "pgrep", "pkill", "ps", "rev", "setsid"),
+    *("stdbuf", "sync", "time", "yes"),
     *("pre-commit", "node", "npm", "npx", "yarn", "pnpm", "tsc", "cargo", "rustc", "rustfmt", "go", "gofmt"),
     *("tar", "gzip", "gunzip", "zcat", "bzip2", "xz", "zstd", "zip", "unzip"),
 )
@@ -103,6 +105,15 @@ class Tools(Section):
     idle_timeout: Annotated[float, amount("seconds before an idle HTTP connection is closed")] = 60.0
     enable_run_cmd: Annotated[bool, key("offer run_cmd", "off")] = True
     run_cmd_allowlist: Annotated[Names, key("binaries that commands may start", "fewer")] = DEVELOPERS_DAY
+    run_cmd_shell: Annotated[
+        str,
+        one_of(
+            "a command with shell syntax: auto runs it through bash, never takes it as plain words",
+            "stricter",
+            "never",
+            "auto",
+        ),
+    ] = "auto"
     allow_outbound_network: Annotated[bool, key("let commands use the network", "off")] = False
     executables: Annotated[dict[str, str], key("programs offered as tools: name = path", "operator")] = msgspec.field(
         default_factory=dict[str, str]

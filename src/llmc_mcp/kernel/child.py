@@ -179,9 +179,14 @@ def _source(stdin: bytes | int | None) -> int:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if isinstance(stdin, int):
         return os.dup(stdin)
-    writable = os.memfd_create("stdin")
+    return file_in_memory(stdin)
+
+
+def file_in_memory(data: bytes) -> int:
+    """A file of its own that can only be read, from its beginning."""
+    writable = os.memfd_create("data")
     try:
-        view = memoryview(stdin)
+        view = memoryview(data)
         while view:
             view = view[os.write(writable, view) :]
         return os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)

@@ -13,6 +13,7 @@ from ..tool import COMMANDS, tool
 
 if TYPE_CHECKING:
     from ..commands.runner import CommandCall
+    from ..commands.shell_syntax import CommandLine
     from ..envelope.families import CondensedOutput
     from ..envelope.family import Budget, FamilyPlan
     from ..envelope.records import Identity
@@ -33,24 +34,23 @@ def te_run(
     cwd: str | None = None,
     timeout: Seconds | None = None,
 ) -> TeOutput:
-    from ..commands.runner import split
-
     settings, given = ctx.app.config, command if command is not None else args
     if given is None or (command is not None and args is not None):
         raise BadArgs("give either `command` or `args`")
     seconds = settings.capped_seconds(timeout or settings.te.timeout)
     ctx.limit_time(seconds)
-    return _WrappedCommand(ctx, split(given)).run(cwd, seconds)
+    return _WrappedCommand(ctx, ctx.app.shell_lines.read(given)).run(cwd, seconds)
 
 
 class _WrappedCommand:
     """One command, what it is run for, and what its session may still read."""
 
-    def __init__(self, ctx: Context, argv: list[str]) -> None:
+    def __init__(self, ctx: Context, line: "CommandLine") -> None:
         from ..envelope.families import Envelope
         from ..envelope.records import CommandRecord
 
-        self._ctx, self._argv = ctx, argv
+        argv = line.argv
+        self._ctx, self._line, self._argv = ctx, line, argv
         self._plan, self._mode = _plan(ctx, argv)
         self._envelope = Envelope(self._plan, self._open_sink)
         self._noted = CommandRecord(argv, _who(ctx), ctx.app.root_set, source="te_run")
@@ -58,7 +58,8 @@ class _WrappedCommand:
     def run(self, cwd: str | None, seconds: float) -> TeOutput:
         try:
             shell = self._ctx.app.shell
-            done = shell.run_command(self._plan.argv, cwd=cwd, timeout_sec=seconds, call=self._call())
+            line = self._line._replace(argv=self._plan.argv)
+            done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, call=self._call())
         except BaseException:
             self._envelope.drop()
             raise

@@ -255,12 +255,10 @@ def linux_proc_start(
     cols: Columns = 120,
     wait_ms: Milliseconds = 1000,
 ) -> StartedProcess:
-    from ...commands.runner import split
-
-    argv, seconds = split(command), _seconds(ctx, wait_ms)
+    line, seconds = ctx.app.shell_lines.read(command), _seconds(ctx, wait_ms)
     proc_id, pid, turn = ctx.app.repls.start(
         _owner(ctx),
-        argv,
+        line,
         cwd=cwd,
         env=env or {},
         server_env=ctx.session.environment(),
