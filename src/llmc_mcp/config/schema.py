@@ -227,6 +227,7 @@ class Limits(Section):
     edit_max_bytes: Annotated[int, amount("largest file that is edited or patched, in bytes")] = 2 << 20
     lease_wait_sec: Annotated[float, amount("seconds that a change waits for another change of the same file")] = 5.0
     workers: Annotated[int, amount("maximum number of calls that run concurrently")] = 8
+    helper_idle_sec: Annotated[float, amount("seconds before an unused helper process is ended")] = 60.0
     max_queued_calls: Annotated[int, amount("maximum number of running and queued calls")] = 1_000
     rate_limit_rps: Annotated[float, amount("HTTP calls per second and token")] = 10.0
     rate_limit_burst: Annotated[int, amount("HTTP calls that a token may make in one burst")] = 20

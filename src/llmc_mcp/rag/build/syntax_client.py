@@ -39,6 +39,7 @@ class Checker:
         self._child: RunningChild | None = None
         self._stdin = self._stdout = -1
         self._unpacked: set[str] = set()
+        self._used_at = 0.0
         self._closed = False
 
     def may_know(self, path: str) -> bool:
@@ -72,6 +73,18 @@ class Checker:
             self._hang_up()
             self._free.release()
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End the process if it has checked nothing for a while; whether it was ended."""
+        if not self._free.acquire(blocking=False):
+            return False  # a check is under way
+        try:
+            if self._child is None or time.monotonic() - self._used_at < idle_s:
+                return False
+            self._hang_up()
+            return True
+        finally:
+            self._free.release()
+
     def _answer(self, pending: "_PendingCheck") -> None:
         try:
             self._ready(pending.question.language)
@@ -84,6 +97,7 @@ class Checker:
         except (OSError, LlmcError, msgspec.MsgspecError):
             self._hang_up()
         finally:
+            self._used_at = time.monotonic()
             self._free.release()
             pending.done.set()
 
