@@ -1,5 +1,6 @@
 """What one server process has: configuration, roots and engines."""
 
+import gc
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from .config.schema import Config, data_directory
 from .errors import IsolationRequired, LlmcError
 from .files import names, off_limits
 from .files.filesystem import Access, Filesystem, Root
+from .kernel import syscalls
 from .store.data_dir import database_of
 from .store.root_sets import RootSet
 
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")  # of Docker, Podman, systemd
+
+_LOOKS = 4  # for idle helpers, in the time after which one is idle
+
 
 @runtime_checkable
 class Closable(Protocol):
@@ -51,7 +57,13 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")  # of Docker, Podman, systemd
+@runtime_checkable
+class Releasable(Protocol):
+    """An engine whose helpers and caches can end while nobody uses them: the next use makes them anew."""
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End what has not been used for so long; whether anything was ended. What is in use is left alone."""
+        ...
 
 
 class EngineProperty(Generic[Made]):
@@ -122,18 +134,35 @@ class App:
         self.problems = Problems()
         self._engines: dict[str, Any] = {}
         self._making = threading.RLock()
+        self._idle_clock: IdleClock | None = None
 
     def engine_of(self, name: str, make: "Callable[[App], Made]") -> Made:
         """The engine of a name; two first calls at once must not make two of it."""
         with self._making:
             if name not in self._engines:
-                self._engines[name] = make(self)
+                made = self._engines[name] = make(self)
+                if isinstance(made, Releasable) and self._idle_clock is None:
+                    self._idle_clock = IdleClock(self, self.config.limits.helper_idle_sec)
             return self._engines[name]
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End the helpers, and drop the caches, that have not been used for so long; whether there were any."""
+        with self._making:
+            engines = dict(self._engines)
+        found = [engines[name] for name in closing_order() if name in engines]
+        released = [made.release_idle(idle_s) for made in found if isinstance(made, Releasable)]
+        if any(released):
+            gc.collect()
+            syscalls.trim_memory()
+        return any(released)
 
     def close(self) -> None:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
+            clock, self._idle_clock = self._idle_clock, None
+        if clock is not None:
+            clock.close()
         if "store" in engines:
             engines["store"].hurry()  # whoever waits for it keeps others from closing
         for name in closing_order():
@@ -343,6 +372,26 @@ class App:
         from .machine.downloads import DownloadSorter
 
         return DownloadSorter(self.files, lambda: self.changes, lambda: self.mutations)
+
+
+class IdleClock:
+    """A thread that looks from time to time which helpers nobody has used for `idle_s` seconds."""
+
+    def __init__(self, app: App, idle_s: float) -> None:
+        self._app, self._idle_s = app, idle_s
+        self._over = threading.Event()
+        threading.Thread(target=self._run, name="idle-clock", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._idle_s / _LOOKS):
+            try:
+                self._app.release_idle(self._idle_s)
+            except Exception as exc:  # noqa: BLE001 - helpers that can't be ended now are looked at again
+                self._app.problems.add(f"idle helpers could not be ended: {type(exc).__name__}: {exc}")
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
 
 
 def closing_order() -> list[str]:

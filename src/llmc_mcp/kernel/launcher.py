@@ -537,6 +537,7 @@ class Launcher:
         self._channel: socket.socket | None = None
         self._pid = 0
         self._next = 0
+        self._used_at = 0.0
         self._events: dict[int, dict[str, int]] = {}
 
     def start(self, argv: list[bytes], env: dict[bytes, bytes], fds: list[int], plan: ChildPlan) -> RunningChild:
@@ -566,6 +567,7 @@ class Launcher:
 
     def _order(self, number: int, order: bytes, fds: list[int]) -> None:
         channel = self._connected()
+        self._used_at = time.monotonic()
         self._events[number] = {}
         try:
             socket.send_fds(channel, [order], fds)
@@ -601,6 +603,17 @@ class Launcher:
         """Hang up: the launcher ends all children and itself."""
         with self._lock:
             self._disconnect()
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End the process if it has no child and has started none for a while; whether it was ended.
+
+        The next start makes a new one. A start is known here before its order is sent, so none is ever cut off.
+        """
+        with self._lock:
+            if self._channel is None or self._events or time.monotonic() - self._used_at < idle_s:
+                return False
+            self._disconnect()
+            return True
 
     def _disconnect(self) -> None:
         channel, self._channel = self._channel, None

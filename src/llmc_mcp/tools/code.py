@@ -38,7 +38,6 @@ class CodeResult(Result):
     duration_ms: int
     error: CodeError | None = None
     note: str | None = None
-    warnings: list[str] | None = None
     truncated: bool = False
     handle: str | None = None
     body: ClassVar[str] = "stdout"

@@ -8,6 +8,7 @@ import os
 import resource
 import select
 import signal
+import time
 
 from ...kernel import syscalls
 from ...kernel.confine import command, needed, plan
@@ -27,6 +28,7 @@ class ParserProcess:
         self._child: RunningChild | None = None
         self._stdin = self._stdout = -1
         self._unpacked: set[str] = set()
+        self._used_at = 0.0
 
     def ask(self, language: str, request: bytes, seconds: float) -> bytes | None:
         """The answer to a request about a text in `language`; None if there is none within `seconds`.
@@ -39,9 +41,17 @@ class ParserProcess:
             answer = receive(self._stdout) if select.select([self._stdout], [], [], seconds)[0] else None
         except OSError:
             answer = None
+        self._used_at = time.monotonic()
         if answer is None:
             self.close()
         return answer
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End the process if it was asked nothing for so long; whether it was ended."""
+        if self._child is None or time.monotonic() - self._used_at < idle_s:
+            return False
+        self.close()
+        return True
 
     def close(self) -> None:
         """End the process."""

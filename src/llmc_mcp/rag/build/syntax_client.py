@@ -66,6 +66,15 @@ class Checker:
             self._process.close()
             self._free.release()
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End the process if it has checked nothing for a while; whether it was ended."""
+        if not self._free.acquire(blocking=False):
+            return False  # a check is under way
+        try:
+            return self._process.release_idle(idle_s)
+        finally:
+            self._free.release()
+
     def _answer(self, pending: "_PendingCheck") -> None:
         try:
             question = pending.question
