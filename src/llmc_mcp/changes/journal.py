@@ -101,12 +101,16 @@ class Journal:
         self._folder = os.path.join(store.data_dir, "journal")
         self.trash = os.path.join(store.data_dir, "trash")
         self._released: set[str] = set()  # pre-images whose rows are deleted but whose files are not
+        self.make_folders()
+
+    def make_folders(self) -> None:
+        """Make the folders beside the store, for the first time or where somebody deleted the data directory."""
         try:
             for folder in (self._folder, self.trash):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as exc:
             raise FeatureUnavailable(
-                f"{store.data_dir} can't be written: {exc.strerror}",
+                f"{self._store.data_dir} can't be written: {exc.strerror}",
                 hint="No change is made without a journal: free space there, or set LLMC_DATA_DIR to another folder.",
             ) from None
 

@@ -19,6 +19,7 @@ from ..errors import (
     LlmcError,
     NotADirectory,
     NotAFile,
+    NotFound,
     PermissionDenied,
     from_oserror,
 )
@@ -37,6 +38,7 @@ from ..policy import (
 from . import names, off_limits
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS
+_ROOT_FLAGS = syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_LINKS = 40  # the kernel's own limit
 
 
@@ -205,11 +207,11 @@ class Filesystem:
     def locate(self, path: str) -> Place:
         """Assign a path argument to a root. Existence is not checked: opening does that."""
         name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if path.startswith("~/") else path)
-        if not name.startswith(b"/"):
-            return Place(self.roots[0], name, path)
-        place = self._below_a_root(name, path)
+        place = self._below_a_root(name, path) if name.startswith(b"/") else Place(self.roots[0], name, path)
         if place is None:
             raise self._outside(path)
+        if os.fstat(place.root.fd).st_nlink == 0:
+            _reopen(place.root)
         return place
 
     def below(self, place: Place, path: str) -> Place:
@@ -567,10 +569,27 @@ def _refuse_kept_secret(label: str) -> PermissionDenied:
     )
 
 
+def _reopen(root: Root) -> None:
+    """Let a root whose directory was deleted mean the one that has been made in its place.
+
+    The descriptor keeps its number: whoever holds the root goes on with the new directory. No link may lead to it, or
+    whoever can delete a root could point it elsewhere.
+    """
+    try:
+        fd = syscalls.openat2(syscalls.AT_FDCWD, root.real, _ROOT_FLAGS, syscalls.RESOLVE_NO_SYMLINKS)
+    except OSError as exc:
+        raise NotFound(
+            f"root {root.shown}: the directory was deleted while the server ran: {exc.strerror}",
+            hint="Make it again, or start the server with another root.",
+        ) from None
+    os.dup2(fd, root.fd, inheritable=False)
+    os.close(fd)
+
+
 def _open_root(path: str) -> Root:
     spelled = os.fsencode(os.path.abspath(os.path.expanduser(path)))
     try:
-        fd = os.open(spelled, syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(spelled, _ROOT_FLAGS)
     except OSError as exc:
         raise from_oserror(exc, f"root {path}") from None
     return Root(fd, spelled, os.path.realpath(spelled))
