@@ -311,9 +311,17 @@ class Journal:
         return self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC", *_whose(who))
 
     def history(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
-        """Completed changes, newest first."""
-        wanted = "state<>'pending' AND (?2 IS NULL OR principal=?2) AND (?3 IS NULL OR session_id=?3)"
-        return self._visible(f"{wanted} ORDER BY seq DESC LIMIT ?4", principal, session_id, limit)
+        """Completed changes, newest first.
+
+        One session's are found by their index; those of many are read from the newest back (`+`: without the index)
+        until there are enough. Neither depends on how many there are.
+        """
+        if principal is not None and session_id is not None:
+            whose = "principal=?2 AND session_id=?3"
+        else:
+            whose = "(?2 IS NULL OR +principal=?2) AND (?3 IS NULL OR +session_id=?3)"
+        wanted = f"state<>'pending' AND {whose} ORDER BY seq DESC LIMIT ?4"
+        return self._visible(wanted, principal, session_id, limit)
 
     def pending(self) -> list[Change]:
         """Changes that are journaled but not done, newest first."""
