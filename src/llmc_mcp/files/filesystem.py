@@ -38,7 +38,6 @@ from ..policy import (
 from . import names, off_limits
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS
-_ROOT_FLAGS = syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_LINKS = 40  # the kernel's own limit
 
 
@@ -210,8 +209,7 @@ class Filesystem:
         place = self._below_a_root(name, path) if name.startswith(b"/") else Place(self.roots[0], name, path)
         if place is None:
             raise self._outside(path)
-        if os.fstat(place.root.fd).st_nlink == 0:
-            _reopen(place.root)
+        _refuse_deleted(place.root)
         return place
 
     def below(self, place: Place, path: str) -> Place:
@@ -569,27 +567,30 @@ def _refuse_kept_secret(label: str) -> PermissionDenied:
     )
 
 
-def _reopen(root: Root) -> None:
-    """Let a root whose directory was deleted mean the one that has been made in its place.
+def _refuse_deleted(root: Root) -> None:
+    """Say what to do about a root whose directory was deleted.
 
-    The descriptor keeps its number: whoever holds the root goes on with the new directory. No link may lead to it, or
-    whoever can delete a root could point it elsewhere.
+    A directory that has come to stand in its place is not entered: nobody has said yet that it is to be served.
     """
-    try:
-        fd = syscalls.openat2(syscalls.AT_FDCWD, root.real, _ROOT_FLAGS, syscalls.RESOLVE_NO_SYMLINKS)
-    except OSError as exc:
+    ours = os.fstat(root.fd)
+    if ours.st_nlink == 0 and not _leads_to(root.real, ours):  # some FUSE file systems count no links at all
         raise NotFound(
-            f"root {root.shown}: the directory was deleted while the server ran: {exc.strerror}",
-            hint="Make it again, or start the server with another root.",
-        ) from None
-    os.dup2(fd, root.fd, inheritable=False)
-    os.close(fd)
+            f"root {root.shown}: the directory was deleted while the server ran",
+            hint="Make it again if it is gone, then restart the server: it goes on with the directory that is there.",
+        )
+
+
+def _leads_to(path: bytes, info: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), info)
+    except OSError:
+        return False
 
 
 def _open_root(path: str) -> Root:
     spelled = os.fsencode(os.path.abspath(os.path.expanduser(path)))
     try:
-        fd = os.open(spelled, _ROOT_FLAGS)
+        fd = os.open(spelled, syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as exc:
         raise from_oserror(exc, f"root {path}") from None
     return Root(fd, spelled, os.path.realpath(spelled))

@@ -29,7 +29,6 @@ def _check(result: int) -> int:
 
 # --- openat2 ---------------------------------------------------------------------------------------
 
-AT_FDCWD = -100
 RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
@@ -60,7 +59,7 @@ def openat2(dir_fd: int, path: bytes, flags: int, resolve: int, mode: int = 0) -
 def missing_openat2() -> str | None:
     """Return why file access can't be confined here, or None if it can."""
     try:
-        os.close(openat2(AT_FDCWD, b"/", O_PATH, RESOLVE_NO_MAGICLINKS))
+        os.close(openat2(-100, b"/", O_PATH, RESOLVE_NO_MAGICLINKS))
     except OSError as exc:
         if exc.errno == errno.ENOSYS:
             return f"the kernel ({os.uname().release}) has no openat2: Linux 5.6 or newer is needed"
