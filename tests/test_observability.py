@@ -3,9 +3,11 @@
 import csv
 import json
 import os
+import sqlite3
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.gate.audit import Audit, TokenAudit, digest
 from llmc_mcp.gate.usage import Recorder, Usage, weighed
 from llmc_mcp.session import Session
+from llmc_mcp.store.schema import insert_into
 from llmc_mcp.store.sqlite import Store
 from llmc_mcp.tokens import estimate, sample
 from llmc_mcp.web import otel
@@ -352,3 +355,36 @@ def test_recording_waits_for_nothing(tmp_path: Path) -> None:
         recorder.record(usage(0.0))
     recorder.close()
     assert recorder.dropped > 0
+
+
+def test_records_are_kept_for_ninety_days_and_forgotten_in_short_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now = Store(str(tmp_path)), time.time()
+    rows = [usage(now - 91 * 86_400) for _ in range(2_500)] + [usage(now - 89 * 86_400) for _ in range(10)]
+    with store.transaction() as connection:
+        connection.executemany(insert_into("calls", Usage._fields), rows)
+    sizes: list[int] = []
+    monkeypatch.setattr(store, "transaction", watched_transactions(store, sizes))
+    recorder = Recorder(lambda: store, retention_days=Config().observability.retention_days)
+    recorder.record(usage(now))
+    for _ in range(10):  # on a busy machine, more than one moment
+        recorder.flush()
+    recorder.close()
+    assert store.query("SELECT count(*) FROM calls") == [(11,)]
+    assert len(sizes) >= 3
+    assert max(sizes) <= 1_000
+
+
+def watched_transactions(store: Store, sizes: list[int]) -> Callable[..., AbstractContextManager[sqlite3.Connection]]:
+    """The store's transactions; notes how many rows each changed."""
+    real = store.transaction
+
+    @contextmanager
+    def watched(**given: Any) -> Generator[sqlite3.Connection]:
+        with real(**given) as connection:
+            before = connection.total_changes
+            yield connection
+            sizes.append(connection.total_changes - before)
+
+    return watched

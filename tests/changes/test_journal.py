@@ -4,9 +4,11 @@ import errno
 import json
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +375,47 @@ def test_a_file_changed_by_an_editor_while_we_write_is_not_overwritten(
         app.mutations.write(WHO, "a.txt", "new", never)
     assert path.read_text() == "saved by an editor"
     assert app.changes.journal.history(None, None, 10) == []
+
+
+MANY_CHANGES = """
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
+    INSERT INTO changes (id, session_id, principal, agent_id, at, action, state, process, roots, effects)
+    SELECT 'U_' || n, iif(n <= 10, 'first', 'later'), principal, agent_id, at, action, state, process, roots, effects
+    FROM changes, numbers
+"""
+
+
+@pytest.mark.parametrize("session_id", [None, "first"])
+def test_listing_changes_costs_the_same_however_many_the_journal_has(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session_id: str | None
+) -> None:
+    steps: list[int] = []
+    for size in (500, 20_000):
+        app = App(Config(), [str(workspace.root)], str(tmp_path / f"data-{size}"))
+        app.mutations.write(WHO, "a.txt", str(size), never)
+        with app.store.transaction() as connection:
+            connection.execute(MANY_CHANGES, (size,))
+        queries: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(app.store, "query", partial(noted, queries, app.store.query))
+        assert len(app.changes.journal.history("uid:0", session_id, 5)) == 5
+        steps.append(sum(steps_of(tmp_path / f"data-{size}" / "llmc.db", *query) for query in queries))
+        app.close()
+    assert steps[1] <= steps[0] * 1.1
+
+
+def noted(calls: list[tuple[Any, ...]], call: Callable[..., Any], *given: Any) -> Any:
+    calls.append(given)
+    return call(*given)
+
+
+def steps_of(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> int:
+    """How many instructions of its machine SQLite needs for a query."""
+    connection, steps = sqlite3.connect(path), [0]
+
+    def count() -> None:
+        steps[0] += 1
+
+    connection.set_progress_handler(count, 1)
+    connection.execute(sql, parameters).fetchall()
+    connection.close()
+    return steps[0]

@@ -13,7 +13,7 @@ from llmc_mcp.app import App
 from llmc_mcp.changes import steps
 from llmc_mcp.changes.journal import Journal
 from llmc_mcp.config.schema import Config
-from llmc_mcp.errors import FeatureUnavailable, Stale
+from llmc_mcp.errors import FeatureUnavailable, ResourceBusy, Stale
 from llmc_mcp.session import Session
 
 from ..support import crashes
@@ -155,3 +155,27 @@ def test_an_undo_whose_earlier_content_is_lost_is_stale_and_says_why(workspace: 
         app.undoing.undo(WHO, app.changes.journal.find(change, None), False, never)
     assert path.read_text() == "new"
     app.close()
+
+
+def test_a_change_that_another_agent_took_back_during_its_syncs_is_refused_and_not_taken_back_twice(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = workspace.file("a.txt", "old\n")
+    app, other = app_on(workspace, tmp_path), app_on(workspace, tmp_path)
+    real = steps.Put.sync
+
+    def slow(step: steps.Put) -> None:
+        monkeypatch.setattr(steps.Put, "sync", real)
+        (pending,) = other.changes.journal.pending()
+        assert path.read_text() == "new\n"
+        other.changes.settle(pending.id, finish=False)
+        other.mutations.write(WHO, "a.txt", "another\n", never)
+
+    monkeypatch.setattr(steps.Put, "sync", slow)
+    with pytest.raises(ResourceBusy, match="took it back"):
+        app.mutations.write(WHO, "a.txt", "new\n", never)
+    assert path.read_text() == "another\n"
+    assert app.changes.journal.pending() == []
+    assert app.changes.leases.all() == []
+    app.close()
+    other.close()

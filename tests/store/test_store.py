@@ -141,7 +141,7 @@ def test_no_statement_of_ours_depends_on_the_order_or_number_of_columns() -> Non
 def test_calls_that_the_first_version_recorded_are_a_persons_to_see(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     _made_by_version(tmp_path / "state", 1)
-    environment = {"LLMC_DATA_DIR": str(tmp_path / "state")}
+    environment = {"LLMC_DATA_DIR": str(tmp_path / "state"), "LLMC_MCP_OBSERVABILITY_RETENTION_DAYS": "0"}
     with Client("--root", str(workspace.root), "--mode", "classic", env=environment) as client:
         assert not client.call("linux_fs_write", path="new.txt", content="x").is_error
         shown = client.call("linux_mcp_recent_calls").text

@@ -101,12 +101,16 @@ class Journal:
         self._folder = os.path.join(store.data_dir, "journal")
         self.trash = os.path.join(store.data_dir, "trash")
         self._released: set[str] = set()  # pre-images whose rows are deleted but whose files are not
+        self.make_folders()
+
+    def make_folders(self) -> None:
+        """Make the folders beside the store, for the first time or where somebody deleted the data directory."""
         try:
             for folder in (self._folder, self.trash):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as exc:
             raise FeatureUnavailable(
-                f"{store.data_dir} can't be written: {exc.strerror}",
+                f"{self._store.data_dir} can't be written: {exc.strerror}",
                 hint="No change is made without a journal: free space there, or set LLMC_DATA_DIR to another folder.",
             ) from None
 
@@ -307,9 +311,17 @@ class Journal:
         return self._visible(f"principal=?2 AND session_id=?3 AND {_STANDING} ORDER BY seq DESC", *_whose(who))
 
     def history(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
-        """Completed changes, newest first."""
-        wanted = "state<>'pending' AND (?2 IS NULL OR principal=?2) AND (?3 IS NULL OR session_id=?3)"
-        return self._visible(f"{wanted} ORDER BY seq DESC LIMIT ?4", principal, session_id, limit)
+        """Completed changes, newest first.
+
+        One session's are found by their index; those of many are read from the newest back (`+`: without the index)
+        until there are enough. Neither depends on how many there are.
+        """
+        if principal is not None and session_id is not None:
+            whose = "principal=?2 AND session_id=?3"
+        else:
+            whose = "(?2 IS NULL OR +principal=?2) AND (?3 IS NULL OR +session_id=?3)"
+        wanted = f"state<>'pending' AND {whose} ORDER BY seq DESC LIMIT ?4"
+        return self._visible(wanted, principal, session_id, limit)
 
     def pending(self) -> list[Change]:
         """Changes that are journaled but not done, newest first."""

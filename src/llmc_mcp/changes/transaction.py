@@ -92,6 +92,7 @@ class Changes:
 
     def make(self, who: Session, action: str, plan_steps: Callable[[Draft], None], check: Callable[[], None]) -> Done:
         """Plan a change and carry it out; plan again when another change gets there first."""
+        self._renew_trash()
         self.settle_abandoned()
         change_id, queue, races, first = new_id(), Queue(self._wait_s, check), 0, True
         while True:
@@ -114,6 +115,14 @@ class Changes:
                 self.settle(verdict.purpose)
             else:
                 queue.wait(verdict, self._name_of(verdict, plan.steps[0].label))
+
+    def _renew_trash(self) -> None:
+        """Open the trash again where somebody deleted the data directory; its descriptor keeps its number."""
+        if os.fstat(self._trash_fd).st_nlink == 0:
+            self.journal.make_folders()
+            fd = os.open(self.journal.trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.dup2(fd, self._trash_fd, inheritable=False)
+            os.close(fd)
 
     def _name_of(self, lease: Lease, label: str) -> str:
         """How a message calls a conflicting lease, without revealing a path outside the roots."""

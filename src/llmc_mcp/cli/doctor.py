@@ -215,6 +215,7 @@ def _in_container() -> bool:
 
 def _data_directory(app: App) -> Check:
     try:
+        app.store.probe()
         path = app.store.path
     except LlmcError as exc:
         return Check("store", "broken", exc.message, exc.hint or "Set LLMC_DATA_DIR to a folder of your own.")

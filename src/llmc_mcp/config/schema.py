@@ -267,7 +267,7 @@ class Observability(Section):
         str, key("file for the token audit; a relative path starts at the data directory", "operator")
     ] = "./artifacts/token_audit.csv"
     audit_enabled: Annotated[bool, key("record every call that may change something in the audit log", "on")] = True
-    retention_days: Annotated[int, key("days that records are kept; 0: forever", "operator", ge=0)] = 0
+    retention_days: Annotated[int, key("days that records are kept; 0: forever", "operator", ge=0)] = 90
     otel_enabled: Annotated[bool, key("send an OpenTelemetry span per call, if the extra is installed", "off")] = True
 
 

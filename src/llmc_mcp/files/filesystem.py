@@ -19,6 +19,7 @@ from ..errors import (
     LlmcError,
     NotADirectory,
     NotAFile,
+    NotFound,
     PermissionDenied,
     from_oserror,
 )
@@ -209,11 +210,10 @@ class Filesystem:
         """Assign a path argument to a root. Existence is not checked: opening does that."""
         in_home = path == "~" or path.startswith("~/")
         name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if in_home else path)
-        if not name.startswith(b"/"):
-            return Place(self.roots[0], name, path)
-        place = self._below_a_root(name, path)
+        place = self._below_a_root(name, path) if name.startswith(b"/") else Place(self.roots[0], name, path)
         if place is None:
             raise self._outside(path)
+        _refuse_deleted(place.root)
         return place
 
     def below(self, place: Place, path: str) -> Place:
@@ -572,6 +572,26 @@ def _refuse_kept_secret(label: str) -> PermissionDenied:
         f"{label}: kept from tools and commands, because it holds keys or other secrets, or shall not be read",
         hint="The operator may serve it by naming it as a root; the setting is mcp.sandbox.deny_read.",
     )
+
+
+def _refuse_deleted(root: Root) -> None:
+    """Say what to do about a root whose directory was deleted.
+
+    A directory that has come to stand in its place is not entered: nobody has said yet that it is to be served.
+    """
+    ours = os.fstat(root.fd)
+    if ours.st_nlink == 0 and not _leads_to(root.real, ours):  # some FUSE file systems count no links at all
+        raise NotFound(
+            f"root {root.shown}: the directory was deleted while the server ran",
+            hint="Make it again if it is gone, then restart the server: it goes on with the directory that is there.",
+        )
+
+
+def _leads_to(path: bytes, info: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), info)
+    except OSError:
+        return False
 
 
 def _open_root(path: str) -> Root:

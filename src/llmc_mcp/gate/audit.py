@@ -54,7 +54,7 @@ class Audit:
 
     def _file(self, now: float) -> int:
         month = time.strftime("%Y-%m", time.gmtime(now))
-        if month != self._month:
+        if month != self._month or os.fstat(self._fd).st_nlink == 0:  # a new month, or somebody deleted the file
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             opened = os.open(os.path.join(self._folder, f"{month}.jsonl"), flags, 0o600)

@@ -228,7 +228,7 @@ class Gate:
 
                 self._audit = Audit(self.app.data_dir, settings.retention_days)
             self._audit.write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
-        except OSError as exc:
+        except (OSError, ImportError) as exc:
             self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)
 
     def _count_call(self, call: "_FinishedCall", summary: str) -> None:

@@ -123,7 +123,7 @@ class Leases:
         """Hold leases for the length of a block; wait for other holders, and give up with RESOURCE_BUSY."""
         wanted, queue = list(keys), Queue(wait_s, check)
         while True:
-            with self._store.transaction() as connection:
+            with self._store.transaction(check=check) as connection:
                 taken = self.take(connection, kind, wanted, who)
             if isinstance(taken, list):
                 break

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands
 
 BUSY_S = 5.0  # how long a transaction waits for other writers
 _LEAVING_S = 1.0  # the same, once the process is about to end
+_PROBE_S = 0.5
 _SLICE_S = 0.05
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.01
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -107,6 +108,11 @@ class Store:
             self._writing.release()
         if durable:
             self.sync()
+
+    def probe(self) -> None:
+        """Raise if nothing can be written now: the store is locked, its disk is full or it may not be written to."""
+        with self.transaction(wait_s=_PROBE_S) as connection:
+            connection.execute("UPDATE totals SET bytes=bytes")  # says nothing new, and is written all the same
 
     def sync(self) -> None:
         """Wait until all that is committed is on disk. Without the write lock: others write while the disk works."""

@@ -4,13 +4,13 @@ from typing import ClassVar
 
 from .. import __version__
 from ..context import Context
-from ..errors import FeatureUnavailable
+from ..errors import FeatureUnavailable, ResourceBusy
 from ..tool import Result, tool
 from .introduction import bootstrap
 
 
 class ServerHealth(Result):
-    """What runs here, and how safely."""
+    """What runs here, and how safely; `ok` is false where nothing can be stored, so no file can be changed."""
 
     ok: bool
     version: str
@@ -36,7 +36,8 @@ def health(ctx: Context) -> ServerHealth:
     app = ctx.app
     roots = [root.shown for root in app.files.roots]
     sandbox = {"files": "openat2 beneath the roots", "search": _search(), "commands": app.command_confinement()}
-    return ServerHealth(True, __version__, app.config.mode, roots, sandbox, _index(ctx), _store(ctx))
+    usable, store = _store(ctx)
+    return ServerHealth(usable, __version__, app.config.mode, roots, sandbox, _index(ctx), store)
 
 
 def _search() -> str:
@@ -53,11 +54,13 @@ def _index(ctx: Context) -> str:
     return ctx.app.index_state()
 
 
-def _store(ctx: Context) -> str:
+def _store(ctx: Context) -> tuple[bool, str]:
+    """Whether the store can be written, and where it is or what is wrong with it."""
     try:
-        return ctx.app.store.path
-    except FeatureUnavailable as exc:
-        return exc.message
+        ctx.app.store.probe()
+        return True, ctx.app.store.path
+    except (FeatureUnavailable, ResourceBusy) as exc:
+        return False, " ".join(filter(None, (exc.message, exc.hint)))
 
 
 @tool("Start here: how to work with this server", name="00_INIT", read_only=True, role="bootstrap")

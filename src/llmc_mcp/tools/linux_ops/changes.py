@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...changes.undo import Undone
 
 _LISTED = 500
+_LISTED_OF_ALL = 200  # as many as a reply shows; older ones are listed by their session
 _DIFF_MOST = 2 << 20  # characters of a diff after which no further file is added
 _CURRENT, _ALL = "current", "all"
 
@@ -190,15 +191,16 @@ def linux_fs_undo(ctx: Context, undo_id: str | None = None, session: bool = Fals
 @tool("What was changed in this session (or an id, or 'all'); optionally as a diff", needs=FILES, read_only=True)
 def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = False) -> ChangeList | ChangeDiff:
     session_id = ctx.session.session_id if session in (None, _CURRENT) else None if session == _ALL else session
-    found = ctx.app.changes.journal.history(ctx.session.principal, session_id, _LISTED + 1)
+    most = _LISTED if diff or session_id is not None else _LISTED_OF_ALL
+    found = ctx.app.changes.journal.history(ctx.session.principal, session_id, most + 1)
     if diff:
-        text = ctx.app.undoing.diff(found[:_LISTED], ctx.check, _DIFF_MOST)
+        text = ctx.app.undoing.diff(found[:most], ctx.check, _DIFF_MOST)
         reply = ChangeDiff(text.count("\n+++ ") + text.startswith("+++ "), text)
-        if len(found) > _LISTED:
-            reply.truncated, reply.note = True, f"Only the newest {_LISTED} changes: then is before the first of them."
+        if len(found) > most:
+            reply.truncated, reply.note = True, f"Only the newest {most} changes: then is before the first of them."
         return reply
-    rows = [row for change in found[:_LISTED] for row in _change_rows(change, session == _ALL)]
-    return ChangeList(rows, len(found) > _LISTED)
+    rows = [row for change in found[:most] for row in _change_rows(change, session == _ALL)]
+    return ChangeList(rows, len(found) > most)
 
 
 def _undone_rows(undone: "Undone") -> list[UndoneRow]:
