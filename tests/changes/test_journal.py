@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
 from llmc_mcp.context import Context
 from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
+from llmc_mcp.kernel import syscalls
 from llmc_mcp.session import Session
 
 from ..support import crashes
@@ -272,13 +274,13 @@ def test_a28_a_full_disk_leaves_the_old_content(workspace: Workspace, tmp_path: 
 Call = Callable[..., Any]
 
 
-@pytest.mark.parametrize("name", ["fsync", "rename", "fchmod"])
+@pytest.mark.parametrize(("module", "name"), [(os, "fsync"), (syscalls, "rename_exchange"), (os, "fchmod")])
 def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
-    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, name: str
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     path = workspace.file("a.txt", "old\n")
     app.mutations.write(WHO, "other.txt", "x", never)
-    real: Call = getattr(os, name)
+    real: Call = getattr(module, name)
     for fatal in range(10):
         calls = iter(range(100))
 
@@ -287,7 +289,7 @@ def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
                 raise OSError(errno.EIO, "I/O error")
             return real(*arguments, **named)
 
-        monkeypatch.setattr(os, name, failing)
+        monkeypatch.setattr(module, name, failing)
         try:
             app.mutations.write(WHO, "a.txt", "new\n", never)
         except WriteFailed:
@@ -298,18 +300,21 @@ def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
             assert path.read_text() == "new\n"
             return
         finally:
-            monkeypatch.setattr(os, name, real)
+            monkeypatch.setattr(module, name, real)
     pytest.fail("it never succeeded")
 
 
-@pytest.mark.parametrize("name", ["fsync", "rename", "mkdir"])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(os, "fsync"), (syscalls, "rename_exchange"), (syscalls, "rename_no_replace"), (os, "mkdir"), (os, "unlink")],
+)
 def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
-    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, name: str
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     for file, text in crashes.BEFORE.items():
         workspace.file(file, text)
     app.changes.settle_abandoned()  # the journal is there: only the change itself shall fail
-    real: Call = getattr(os, name)
+    real: Call = getattr(module, name)
     outcomes: list[bool] = []
     while not outcomes or not outcomes[-1]:
         calls, fatal = iter(range(1000)), len(outcomes)
@@ -319,7 +324,7 @@ def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
                 raise OSError(errno.EIO, "I/O error")
             return real(*arguments, **named)
 
-        monkeypatch.setattr(os, name, failing)
+        monkeypatch.setattr(module, name, failing)
         try:
             app.patching.apply(WHO, crashes.DIFF, False, never)
         except WriteFailed:
@@ -327,7 +332,7 @@ def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
         else:
             outcomes.append(True)
         finally:
-            monkeypatch.setattr(os, name, real)
+            monkeypatch.setattr(module, name, real)
         found = {str(path.relative_to(workspace.root)): path.read_text() for path in workspace.root.rglob("*.txt")}
         assert found == (crashes.PATCHED if outcomes[-1] else crashes.BEFORE)
         assert litter(workspace.root) == []

@@ -15,18 +15,29 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..errors import LlmcError, ResourceBusy, Stale
+from ..errors import LlmcError, NotADirectory, NotFound, ResourceBusy, Stale
 from ..files.filesystem import Filesystem
 from ..session import Session
 from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
 from ..store.sqlite import Store
 from . import targets
-from .journal import Change, Journal, PreImage, new_id
-from .steps import MoveRecord, Record, SortRecord, Step, StepContext, from_record, paths_of, was_published
+from .journal import Change, Journal, Leftover, PreImage, new_id
+from .steps import (
+    TRASH,
+    MoveRecord,
+    Record,
+    SortRecord,
+    Step,
+    StepContext,
+    from_record,
+    leftovers_of,
+    paths_of,
+    was_published,
+)
 
 _under_way: set[str] = set()  # the changes that this process is making
 _SYNCS = 4  # files of one change that are synced in parallel
@@ -82,6 +93,7 @@ class Changes:
         self.context = StepContext(files, self._trash_fd, journal.image)
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
         self._cleared = False
+        self._resisting: set[str] = set()  # leftovers that this process could not remove
         self._lock = threading.Lock()
 
     # --- making ----------------------------------------------------------------------------------
@@ -172,8 +184,10 @@ class Changes:
                     step.publish()
                     step.visible = True
                 for step in plan.steps:
+                    step.retire()
+                for step in plan.steps:
                     step.sync()
-                trimmed = self.journal.done(connection, plan.id, effects)
+                left = self.journal.done(connection, plan.id, effects, _leftovers(plan.id, effects))
                 self.leases.release(connection, tokens)
         except BaseException as exc:
             self._take_back(plan, tokens)
@@ -182,19 +196,29 @@ class Changes:
             raise
         finally:
             _under_way.discard(plan.id)
-        with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
-            for step in plan.steps:
-                step.clean()
-        self._clear_up(trimmed)
+        self._clear_up(left)
         return Done(plan.id, effects)
 
-    def _clear_up(self, trimmed: Sequence[str]) -> None:
-        """Remove what the journal let go of, and entries trimmed from the trash; what resists is litter, no failure."""
+    def _clear_up(self, left: Sequence[str]) -> None:
+        """Remove what the journal let go of and what a change left; what resists is tried again, no failure."""
         with suppress(OSError, LlmcError):
             self.journal.remove_released()
-        with suppress(OSError):
-            for entry in trimmed:
-                targets.remove_tree(self._trash_fd, os.fsencode(entry))
+        for path in left:
+            self._try_to_remove(self.context, path)
+
+    def _try_to_remove(self, context: StepContext, path: str) -> None:
+        try:
+            self._remove_leftover(context, path)
+        except (OSError, LlmcError):
+            self._resisting.add(path)  # another process may be luckier, or this one after a restart
+
+    def _remove_leftover(self, context: StepContext, path: str) -> None:
+        """Remove a leftover, then its row; a crash in between leaves a row that means nothing any more."""
+        with suppress(NotFound, NotADirectory), closing(context.entry(path)) as location:
+            targets.remove_tree(location.dir_fd, location.name)
+            os.fsync(location.dir_fd)
+        with self._store.transaction() as connection:
+            self.journal.removed(connection, path)
 
     def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], label: str) -> None:
         if not self.leases.holds(connection, tokens):
@@ -228,6 +252,9 @@ class Changes:
             for change in self.journal.pending():
                 if self._is_abandoned(change):
                     self.settle(change.id)
+            for leftover in self.journal.leftovers():
+                if leftover.path not in self._resisting and _is_given_up(leftover):
+                    self._try_to_remove(self._context_of(leftover.roots, [leftover.path]), leftover.path)
 
     def _is_abandoned(self, change: Change) -> bool:
         """Whether nobody works on a change: its process is dead or, where that can't be seen, its leases are over.
@@ -245,25 +272,25 @@ class Changes:
 
         Without `finish`, for the process that failed to make it, it is taken back even if all of it is visible.
         """
-        trimmed: list[str] = []
+        left: list[str] = []
         with self._store.transaction(durable=True) as connection:
             pending = [change for change in self.journal.pending() if change.id == change_id]
             over = all(lease.over for lease in self.leases.of_purpose(change_id))
             if pending and finish and not over and not self._is_abandoned(pending[0]):
                 return False
             if pending:
-                trimmed = self._settle(connection, pending[0], finish)
+                left = self._settle(connection, pending[0], finish)
             self.leases.release_purpose(connection, change_id)
-        self._clear_up(trimmed)
+        self._clear_up(left)
         return bool(pending)
 
     def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> list[str]:
         """Finish a change that is wholly visible, else withdraw it from the last step back.
 
-        Returns the trash entries to remove.
+        Returns what is to be removed then.
         """
         try:
-            context = StepContext(self._files_of(change), self._trash_fd, self.journal.image)
+            context = self._context_of(change.roots, [path for effect in change.effects for path in paths_of(effect)])
             steps = [(record, _temporary(change.id, number)) for number, record in enumerate(change.effects)]
             visible = [was_published(context, *step) for step in steps]
             finish = finish and all(visible)
@@ -273,35 +300,38 @@ class Changes:
                     continue
                 try:
                     step.visible = published
-                    if not finish:
+                    if finish:
+                        step.retire()
+                    else:
                         step.withdraw()
-                    step.clean()
+                        step.clean()
                     step.sync()  # the row is durable, so the files must be as well
                 finally:
                     step.close()
             if finish:
-                return self.journal.done(connection, change.id, change.effects)
+                return self.journal.done(connection, change.id, change.effects, _leftovers(change.id, change.effects))
             self.journal.forget(connection, change.id)
         except (OSError, LlmcError):
             self.journal.failed(connection, change.id)
         return []
 
-    def _files_of(self, change: Change) -> Filesystem:
-        """A file system that reaches the paths of a change: its roots may differ from this server's."""
+    def _context_of(self, roots: list[str], paths: Sequence[str]) -> StepContext:
+        """A context that reaches the paths of a change: its roots may differ from this server's."""
+        files = self._files
         try:
-            for effect in change.effects:
-                for path in paths_of(effect):
+            for path in paths:
+                if not path.startswith(TRASH):
                     self._files.locate(path)
         except LlmcError:
-            return Filesystem(change.roots, self._files.access)
-        return self._files
+            files = Filesystem(roots, self._files.access)
+        return StepContext(files, self._trash_fd, self.journal.image)
 
     def empty_trash(self, entries: Sequence[str]) -> None:
         """Remove trash entries permanently; the changes that trashed them can no longer be undone."""
         for entry in entries:
             with self._store.transaction() as connection:
-                self.journal.empty_trash(connection, entry)
-            targets.remove_tree(self._trash_fd, os.fsencode(entry))
+                left = self.journal.empty_trash(connection, entry)
+            self._remove_leftover(self.context, left)
 
     def close(self) -> None:
         """Stop the sync threads and close the trash."""
@@ -328,6 +358,15 @@ class _LeaseRenewal:
 
 def _temporary(change_id: str, number: int) -> bytes:
     return f".llmc-{change_id}-{number}.tmp".encode()
+
+
+def _leftovers(change_id: str, effects: Sequence[Record]) -> list[str]:
+    return leftovers_of([(record, _temporary(change_id, number)) for number, record in enumerate(effects)])
+
+
+def _is_given_up(leftover: Leftover) -> bool:
+    """Whether nobody is removing a leftover; where that can't be seen, two may do it at once."""
+    return leftover.process != own_process() and (not is_local(leftover.process) or not alive(leftover.process))
 
 
 def _keys(effects: Sequence[Record]) -> list[LeaseKey]:
