@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -378,3 +379,34 @@ def test_a_file_changed_by_an_editor_while_we_write_is_not_overwritten(
         app.mutations.write(WHO, "a.txt", "new", never)
     assert path.read_text() == "saved by an editor"
     assert app.changes.journal.history(None, None, 10) == []
+
+
+def syncs_of(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> Counter[str]:
+    """How often a change syncs each file and folder below a root or in the trash, by name."""
+    synced: Counter[str] = Counter()
+    real = os.fsync
+
+    def counted(fd: int) -> None:
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
+        synced["new content" if name.endswith((" (deleted)", ".tmp")) else name] += 1
+        real(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", counted)
+        change()
+    return synced
+
+
+def test_a_change_syncs_each_folder_once_and_each_new_file_once(
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file, text in crashes.BEFORE.items():
+        workspace.file(file, text)
+    app.changes.settle_abandoned()
+    root = workspace.root.name
+    written = syncs_of(monkeypatch, lambda: app.mutations.write(WHO, "one.txt", "one\nend\n", never))
+    assert written == {"new content": 1, root: 1}
+    patched = syncs_of(monkeypatch, lambda: app.patching.apply(WHO, crashes.DIFF, False, never))
+    assert patched == {"new content": 3, root: 1, "new": 1, "folder": 1, "trash": 1}
+    moved = syncs_of(monkeypatch, lambda: app.mutations.move(WHO, "one.txt", "two.txt", True, never))
+    assert moved == {root: 1, "trash": 1}

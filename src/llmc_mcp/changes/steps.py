@@ -20,6 +20,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 
 import msgspec
 
@@ -214,8 +215,9 @@ class _Phased:
     def clean(self) -> None:
         """Remove temporary files."""
 
-    def sync(self) -> None:
-        """Sync the directories involved."""
+    def folders(self) -> list[int]:
+        """The directories to sync once the step is visible."""
+        return []
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -271,7 +273,8 @@ class Put(_Phased):
         if self._looks(self.temporary) not in ("", self.record.replaces):
             raise _stale(self.label)
         if self.record.kept:
-            targets.remove_tree(self.target.dir_fd, self.temporary)
+            with suppress(FileNotFoundError):  # a new file replaces none, and a rename leaves none
+                os.unlink(self.temporary, dir_fd=self.target.dir_fd)
 
     def published(self) -> bool:
         """Not with anything but the replaced file beside it: the new content, or what was saved as the process died."""
@@ -324,8 +327,8 @@ class Put(_Phased):
             for name in (self.temporary, _restoring(self.temporary)):
                 targets.remove_tree(self.target.dir_fd, name)
 
-    def sync(self) -> None:
-        os.fsync(self.target.dir_fd)
+    def folders(self) -> list[int]:
+        return [self.target.dir_fd]
 
     def close(self) -> None:
         self.target.close()
@@ -399,9 +402,8 @@ class Move(_Phased):
             if not (location.target and location.target.missing):
                 targets.remove_tree(location.dir_fd, self.temporary)
 
-    def sync(self) -> None:
-        for location in (self._source, self._target):
-            os.fsync(location.dir_fd)
+    def folders(self) -> list[int]:
+        return [self._source.dir_fd, self._target.dir_fd]
 
     def close(self) -> None:
         for location in (self._source, self._target):
@@ -431,8 +433,8 @@ class Make(_Phased):
         except OSError:  # no longer empty, or removed
             pass
 
-    def sync(self) -> None:
-        os.fsync(self._target.dir_fd)
+    def folders(self) -> list[int]:
+        return [self._target.dir_fd]
 
     def close(self) -> None:
         self._target.close()
@@ -486,8 +488,8 @@ class Remove(_Phased):
         except FileExistsError:
             pass
 
-    def sync(self) -> None:
-        os.fsync(self._target.dir_fd)
+    def folders(self) -> list[int]:
+        return [self._target.dir_fd]
 
     def close(self) -> None:
         self._target.close()
@@ -524,13 +526,13 @@ class Branches:
         (source, name), (target, new_name) = self.at(old), self.at(new)
         syscalls.rename_no_replace(source, name, target, new_name)
 
-    def sync(self) -> None:
-        for fd in (self.top, *self._opened.values()):
-            os.fsync(fd)
+    def folders(self) -> list[int]:
+        """All that are open."""
+        return [self.top, *self._opened.values()]
 
     def close(self) -> None:
         """Close everything; may be called twice."""
-        for fd in (self.top, *self._opened.values()):
+        for fd in self.folders():
             if fd >= 0:
                 os.close(fd)
         self.top, self._opened = -1, {}
@@ -564,8 +566,8 @@ class Sort(_Phased):
             if _same_inode(look(new), identity) and not look(old):
                 self._branches.rename(new, old)
 
-    def sync(self) -> None:
-        self._branches.sync()
+    def folders(self) -> list[int]:
+        return self._branches.folders()
 
     def close(self) -> None:
         self._branches.close()
