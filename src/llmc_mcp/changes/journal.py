@@ -236,10 +236,10 @@ class Journal:
         """Mark a change that could not be settled: a person must look at it."""
         connection.execute("UPDATE changes SET state='failed' WHERE id=?", (change_id,))
 
-    def forget(self, connection: sqlite3.Connection, change_id: str) -> None:
-        """Delete a pending change that was taken back."""
+    def forget(self, connection: sqlite3.Connection, change_id: str, state: str) -> None:
+        """Delete a change that was taken back, unless somebody else has settled it: then its state is another one."""
         for (seq,) in connection.execute(
-            "SELECT seq FROM changes WHERE id=? AND state='pending'", (change_id,)
+            "SELECT seq FROM changes WHERE id=? AND state=?", (change_id, state)
         ).fetchall():
             self._release_images(connection, seq)
             connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
@@ -331,6 +331,11 @@ class Journal:
     def pending(self) -> list[Change]:
         """Changes that are journaled but not done, newest first."""
         return self._select("state='pending' ORDER BY seq DESC", ())
+
+    def of_temporary(self, name: str) -> Change | None:
+        """The change that is done and whose step has a temporary name; None if there is none."""
+        found = self._select("id=? AND state='done'", (name.removeprefix(".llmc-").rpartition("-")[0],))
+        return found[0] if found else None
 
     def leftovers(self) -> list[Leftover]:
         """What changes that are done have still to remove."""

@@ -7,6 +7,11 @@
 Phase 3 holds the store's write lock, so nobody can take over a lease between its check and the renames. A change that a
 killed process left between 1 and 3 is settled by the next one: if all of it is visible it counts as done, otherwise it
 is taken back. No file is ever left in between.
+
+The folder of a rename is synced before the change is marked as done. Where a change replaces a single file, both are
+synced at the same time, and the reply waits for both. After a power cut in between, the mark may be there without the
+rename: until a later transaction confirms it, the change is listed with its leftovers, and whoever finds it there after
+another boot, with the replaced file untouched, forgets it.
 """
 
 import os
@@ -14,7 +19,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -29,18 +34,21 @@ from .journal import Change, Journal, Leftover, PreImage, new_id
 from .steps import (
     TRASH,
     MoveRecord,
+    PutRecord,
     Record,
     SortRecord,
     Step,
     StepContext,
     from_record,
     leftovers_of,
+    looks_of,
     paths_of,
     was_published,
 )
 
 _under_way: set[str] = set()  # the changes that this process is making
 _SYNCS = 4  # files of one change that are synced in parallel
+_LEFTOVERS_S = 1.0  # between two looks for leftovers of killed processes
 _RACES = 50  # replanning attempts when files change before the intent is journaled
 
 
@@ -93,6 +101,8 @@ class Changes:
         self.context = StepContext(files, self._trash_fd, journal.image)
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
         self._cleared = False
+        self._confirmed: list[str] = []  # leftovers of changes that are on the disk as a whole
+        self._look_at = 0.0  # when to look for leftovers again
         self._resisting: set[str] = set()  # leftovers that this process could not remove
         self._lock = threading.Lock()
 
@@ -142,6 +152,9 @@ class Changes:
         effects = [step.record for step in plan.steps]
         try:
             with self._store.transaction(durable=True) as connection:
+                confirmed, self._confirmed = self._confirmed, []
+                for path in confirmed:
+                    self.journal.removed(connection, path)
                 taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, plan.id)
                 if isinstance(taken, Lease):
                     return taken
@@ -169,7 +182,9 @@ class Changes:
         """Make a journaled change. From here on it can't be cancelled: it is made, or taken back with an error."""
         effects = [step.record for step in plan.steps]
         renewal = _LeaseRenewal(self.leases, tokens)
-        label = plan.steps[0].label
+        label, state = plan.steps[0].label, "pending"
+        left, syncs = _leftovers(plan.id, effects), list[Future[None]]()
+        late = [] if left else _replaced_beside(plan)
         try:
             for step in plan.steps:
                 label = step.label
@@ -185,30 +200,29 @@ class Changes:
                     step.visible = True
                 for step in plan.steps:
                     step.retire()
-                self._sync([fd for step in plan.steps for fd in step.folders()])
-                left = self.journal.done(connection, plan.id, effects, _leftovers(plan.id, effects))
+                syncs = self._begin_sync([fd for step in plan.steps for fd in step.folders()])
+                if not late:
+                    _finish(syncs)
+                left = self.journal.done(connection, plan.id, effects, [*left, *late])
                 self.leases.release(connection, tokens)
+            state = "done"
+            _finish(syncs)
         except BaseException as exc:
-            self._take_back(plan, tokens)
+            wait(syncs)
+            self._take_back(plan, tokens, state)
             if isinstance(exc, OSError):
                 raise targets.failed(exc, label) from None
             raise
         finally:
             _under_way.discard(plan.id)
-        self._clear_up(left)
+        self._confirmed += late
+        self._clear_up([path for path in left if path not in late])
         return Done(plan.id, effects)
 
-    def _sync(self, folders: Sequence[int]) -> None:
+    def _begin_sync(self, folders: Sequence[int]) -> "list[Future[None]]":
         """Sync directories, each once, several at a time: the file system writes them together."""
         by_inode = {(info.st_dev, info.st_ino): fd for fd in folders for info in (os.fstat(fd),)}
-        first, *others = by_inode.values()
-        syncs = [self._pool.submit(os.fsync, fd) for fd in others]
-        try:
-            os.fsync(first)
-        finally:
-            wait(syncs)  # the descriptors must stay open until then
-        for sync in syncs:
-            sync.result()
+        return [self._pool.submit(os.fsync, fd) for fd in by_inode.values()]
 
     def _clear_up(self, left: Sequence[str]) -> None:
         """Remove what the journal let go of and what a change left; what resists is tried again, no failure."""
@@ -238,14 +252,14 @@ class Changes:
                 hint="Read it again and retry.",
             )
 
-    def _take_back(self, plan: Draft, tokens: Sequence[int]) -> None:
+    def _take_back(self, plan: Draft, tokens: Sequence[int], state: str) -> None:
         """Undo a failed change through its open descriptors or, if that fails, through its recorded paths."""
         try:
             for step in reversed(plan.steps):
                 step.withdraw()
                 step.clean()
             with self._store.transaction() as connection:
-                self.journal.forget(connection, plan.id)
+                self.journal.forget(connection, plan.id, state)
                 self.leases.release(connection, tokens)
             self._clear_up([])
         except (OSError, LlmcError):
@@ -263,9 +277,28 @@ class Changes:
             for change in self.journal.pending():
                 if self._is_abandoned(change):
                     self.settle(change.id)
-            for leftover in self.journal.leftovers():
-                if leftover.path not in self._resisting and _is_given_up(leftover):
-                    self._try_to_remove(self._context_of(leftover.roots, [leftover.path]), leftover.path)
+            if time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + _LEFTOVERS_S
+                self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        for leftover in self.journal.leftovers():
+            if leftover.path not in self._resisting and _is_given_up(leftover):
+                context = self._context_of(leftover.roots, [leftover.path])
+                if not is_local(leftover.process):
+                    self._forget_lost(context, leftover)
+                self._try_to_remove(context, leftover.path)
+
+    def _forget_lost(self, context: StepContext, leftover: Leftover) -> None:
+        """Forget a change that a power cut kept from the disk: its file is the one that it should have replaced."""
+        with self._store.transaction(durable=True) as connection:
+            change = self.journal.of_temporary(os.path.basename(leftover.path))
+            if change is None or len(change.effects) != 1 or not isinstance(change.effects[0], PutRecord):
+                return
+            with suppress(OSError, LlmcError), closing(context.entry(change.effects[0].path)) as location:
+                info = location.stat()
+                if info is not None and looks_of(info) == change.effects[0].replaces:
+                    self.journal.forget(connection, change.id, "done")
 
     def _is_abandoned(self, change: Change) -> bool:
         """Whether nobody works on a change: its process is dead or, where that can't be seen, its leases are over.
@@ -316,12 +349,12 @@ class Changes:
                     else:
                         step.withdraw()
                         step.clean()
-                    self._sync(step.folders())  # the row is durable, so the files must be as well
+                    _finish(self._begin_sync(step.folders()))  # the row is durable, so the files must be as well
                 finally:
                     step.close()
             if finish:
                 return self.journal.done(connection, change.id, change.effects, _leftovers(change.id, change.effects))
-            self.journal.forget(connection, change.id)
+            self.journal.forget(connection, change.id, "pending")
         except (OSError, LlmcError):
             self.journal.failed(connection, change.id)
         return []
@@ -373,6 +406,21 @@ def _temporary(change_id: str, number: int) -> bytes:
 
 def _leftovers(change_id: str, effects: Sequence[Record]) -> list[str]:
     return leftovers_of([(record, _temporary(change_id, number)) for number, record in enumerate(effects)])
+
+
+def _replaced_beside(plan: Draft) -> list[str]:
+    """The temporary path of a change that does nothing but replace one file, which the journal keeps."""
+    record = plan.steps[0].record
+    if len(plan.steps) > 1 or plan.undoes or not isinstance(record, PutRecord) or not record.before:
+        return []
+    return [f"{os.path.dirname(record.path)}/{_temporary(plan.id, 0).decode()}"]
+
+
+def _finish(syncs: "Sequence[Future[None]]") -> None:
+    """Wait for all, since the descriptors must stay open until then; the first error is raised."""
+    wait(syncs)
+    for sync in syncs:
+        sync.result()
 
 
 def _is_given_up(leftover: Leftover) -> bool:
