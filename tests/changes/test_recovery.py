@@ -235,3 +235,15 @@ def test_the_reply_waits_for_the_folder_and_a_failure_takes_the_change_back(
     app.mutations.write(WHO, "a.txt", "new", never)
     assert path.read_text() == "new"
     app.close()
+
+
+def test_a_leftover_in_a_root_that_is_gone_holds_up_nobody(
+    workspace: Workspace, tmp_path: Path, marked: sqlite3.Connection
+) -> None:
+    gone = str(tmp_path / "gone")
+    marked.execute("UPDATE leftovers SET path=?, roots=?", (f"{gone}/.llmc-U_0000000000-0.tmp", f'["{gone}"]'))
+    app = app_on(workspace, tmp_path)
+    app.mutations.write(WHO, "b.txt", "x", never)
+    assert (workspace.root / "b.txt").read_text() == "x"
+    assert f"{gone}/.llmc-U_0000000000-0.tmp" in [leftover.path for leftover in app.changes.journal.leftovers()]
+    app.close()

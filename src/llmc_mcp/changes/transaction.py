@@ -229,13 +229,8 @@ class Changes:
         with suppress(OSError, LlmcError):
             self.journal.remove_released()
         for path in left:
-            self._try_to_remove(self.context, path)
-
-    def _try_to_remove(self, context: StepContext, path: str) -> None:
-        try:
-            self._remove_leftover(context, path)
-        except (OSError, LlmcError):
-            self._resisting.add(path)  # another process may be luckier, or this one after a restart
+            with suppress(OSError, LlmcError):  # its row stays, for a later process
+                self._remove_leftover(self.context, path)
 
     def _remove_leftover(self, context: StepContext, path: str) -> None:
         """Remove a leftover, then its row; a crash in between leaves a row that means nothing any more."""
@@ -284,10 +279,13 @@ class Changes:
     def _remove_leftovers(self) -> None:
         for leftover in self.journal.leftovers():
             if leftover.path not in self._resisting and _is_given_up(leftover):
-                context = self._context_of(leftover.roots, [leftover.path])
-                if not is_local(leftover.process):
-                    self._forget_lost(context, leftover)
-                self._try_to_remove(context, leftover.path)
+                try:
+                    context = self._context_of(leftover.roots, [leftover.path])
+                    if not is_local(leftover.process):
+                        self._forget_lost(context, leftover)
+                    self._remove_leftover(context, leftover.path)
+                except (OSError, LlmcError):  # its root may be gone, or on a disk that is not there now
+                    self._resisting.add(leftover.path)
 
     def _forget_lost(self, context: StepContext, leftover: Leftover) -> None:
         """Forget a change that a power cut kept from the disk: its file is the one that it should have replaced."""
