@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
@@ -15,10 +16,12 @@ from llmc_mcp.session import Session
 
 from . import report
 from .client import Client, ClientError
-from .servers import llmc
+from .servers import filesystem, llmc
 
 _WHO = Session("uid:0", "benchmark")
 _REPOSITORY = Path(__file__).parents[1]
+_LOG_PAGES = 1_000  # SQLite's log before a checkpoint
+_INTENT_PAGES, _DONE_PAGES = 14, 6  # what the two transactions of a write add to it, by strace
 
 
 def _never() -> None:
@@ -28,6 +31,7 @@ def _never() -> None:
 def run(work: Path, quick: bool) -> str:
     rounds = 100 if quick else 1_000
     rows = [
+        *_beside_filesystem(work, rounds // 5),
         _write(work, rounds),
         _edit(work, 5 if quick else 30),
         _nearest(work, 3 if quick else 15),
@@ -65,6 +69,86 @@ def _bare_write(root: Path, data: bytes) -> None:
     os.fsync(fd)
     os.close(fd)
     os.rename(root / "bare.tmp", root / "bare.txt")
+
+
+def _beside_filesystem(work: Path, rounds: int) -> list[list[str]]:
+    """Writes and edits through our server and the filesystem server, and the syncs of one write alone, in turns."""
+    root = work / "beside"
+    root.mkdir()
+    servers = [llmc(root, work), filesystem(root, work)]
+    times: dict[str, list[float]] = {name: [] for name in ("write", "edit", "their write", "their edit", "syncs")}
+    with servers[0].start(root) as ours, servers[1].start(root) as theirs, _BareSyncs(work / "syncs") as bare:
+        for client in (ours, theirs):
+            client.initialize()
+        for number in range(rounds):
+            text, path, other = f"{number:08d}\n" + "x" * 4087, str(root / "a.txt"), str(root / "b.txt")
+            for name, client, tool, arguments in (
+                ("write", ours, "linux_fs_write", {"path": path, "content": text}),
+                ("their write", theirs, "write_file", {"path": other, "content": text}),
+                ("edit", ours, "linux_fs_edit", {"path": path, "old_text": text[:8], "new_text": "edited"}),
+                (
+                    "their edit",
+                    theirs,
+                    "edit_file",
+                    {"path": other, "edits": [{"oldText": text[:8], "newText": "edited"}]},
+                ),
+            ):
+                times[name].append(report.milliseconds(lambda: client.call(tool, arguments)))  # noqa: B023 - called at once
+            times["syncs"].append(report.milliseconds(lambda: bare.write(text.encode())))  # noqa: B023 - called at once
+    medians = {name: report.median(taken) for name, taken in times.items()}
+    rows: list[list[str]] = []
+    for name in ("write", "edit"):
+        mine, peer = medians[name], medians[f"their {name}"]
+        text = f"{report.number(mine)} ms, {mine / peer:.2f} times {report.number(peer)} ms"
+        rows.append(
+            [f"{name} of 4 kB over stdio, beside filesystem", text, "1.5 times", report.verdict(mine / peer, 1.5)]
+        )
+    floor, peer = medians["syncs"], medians["their write"]
+    text = f"{report.number(floor)} ms, {floor / peer:.2f} times {report.number(peer)} ms"
+    return [*rows, ["the syncs of one write alone", text, "", ""]]
+
+
+class _BareSyncs:
+    """What a journaled write has to wait for, and nothing else: no server, no lease, no SQL.
+
+    The intent with the earlier content and the new file are synced at the same time, then the folder with the rename
+    and the mark that the change is done. The log is overwritten in place, as SQLite's is once it has its size.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._log = os.open(folder / "log", os.O_RDWR | os.O_CREAT, 0o600)
+        os.pwrite(self._log, bytes(_LOG_PAGES * 4096), 0)
+        os.fsync(self._log)
+        self._page, self._pool = 0, ThreadPoolExecutor(1)
+
+    def _append(self, pages: int) -> None:
+        for _ in range(pages):
+            os.pwrite(self._log, os.urandom(4096), self._page * 4096)
+            self._page = (self._page + 1) % _LOG_PAGES
+        os.fdatasync(self._log)
+
+    def write(self, data: bytes) -> None:
+        fd = os.open(b".", os.O_WRONLY | os.O_TMPFILE, 0o600, dir_fd=self._folder)
+        os.write(fd, data)
+        synced = self._pool.submit(os.fsync, fd)
+        self._append(_INTENT_PAGES)
+        synced.result()
+        os.link(f"/proc/self/fd/{fd}", "new", dst_dir_fd=self._folder, follow_symlinks=True)
+        os.rename("new", "file", src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.close(fd)
+        synced = self._pool.submit(os.fsync, self._folder)
+        self._append(_DONE_PAGES)
+        synced.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+        os.close(self._log)
+        os.close(self._folder)
 
 
 def _two_megabytes() -> str:

@@ -7,9 +7,11 @@ import resource
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
 from llmc_mcp.context import Context
 from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
+from llmc_mcp.kernel import syscalls
 from llmc_mcp.session import Session
 
 from ..support import crashes
@@ -274,13 +277,13 @@ def test_a28_a_full_disk_leaves_the_old_content(workspace: Workspace, tmp_path: 
 Call = Callable[..., Any]
 
 
-@pytest.mark.parametrize("name", ["fsync", "rename", "fchmod"])
+@pytest.mark.parametrize(("module", "name"), [(os, "fsync"), (syscalls, "rename_exchange"), (os, "fchmod")])
 def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
-    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, name: str
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     path = workspace.file("a.txt", "old\n")
     app.mutations.write(WHO, "other.txt", "x", never)
-    real: Call = getattr(os, name)
+    real: Call = getattr(module, name)
     for fatal in range(10):
         calls = iter(range(100))
 
@@ -289,7 +292,7 @@ def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
                 raise OSError(errno.EIO, "I/O error")
             return real(*arguments, **named)
 
-        monkeypatch.setattr(os, name, failing)
+        monkeypatch.setattr(module, name, failing)
         try:
             app.mutations.write(WHO, "a.txt", "new\n", never)
         except WriteFailed:
@@ -300,18 +303,21 @@ def test_a28_an_input_output_error_anywhere_leaves_the_old_content(
             assert path.read_text() == "new\n"
             return
         finally:
-            monkeypatch.setattr(os, name, real)
+            monkeypatch.setattr(module, name, real)
     pytest.fail("it never succeeded")
 
 
-@pytest.mark.parametrize("name", ["fsync", "rename", "mkdir"])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(os, "fsync"), (syscalls, "rename_exchange"), (syscalls, "rename_no_replace"), (os, "mkdir"), (os, "unlink")],
+)
 def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
-    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, name: str
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     for file, text in crashes.BEFORE.items():
         workspace.file(file, text)
     app.changes.settle_abandoned()  # the journal is there: only the change itself shall fail
-    real: Call = getattr(os, name)
+    real: Call = getattr(module, name)
     outcomes: list[bool] = []
     while not outcomes or not outcomes[-1]:
         calls, fatal = iter(range(1000)), len(outcomes)
@@ -321,7 +327,7 @@ def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
                 raise OSError(errno.EIO, "I/O error")
             return real(*arguments, **named)
 
-        monkeypatch.setattr(os, name, failing)
+        monkeypatch.setattr(module, name, failing)
         try:
             app.patching.apply(WHO, crashes.DIFF, False, never)
         except WriteFailed:
@@ -329,7 +335,7 @@ def test_a_diff_that_fails_half_way_leaves_every_file_as_it_was(
         else:
             outcomes.append(True)
         finally:
-            monkeypatch.setattr(os, name, real)
+            monkeypatch.setattr(module, name, real)
         found = {str(path.relative_to(workspace.root)): path.read_text() for path in workspace.root.rglob("*.txt")}
         assert found == (crashes.PATCHED if outcomes[-1] else crashes.BEFORE)
         assert litter(workspace.root) == []
@@ -419,3 +425,34 @@ def steps_of(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> int:
     connection.execute(sql, parameters).fetchall()
     connection.close()
     return steps[0]
+
+
+def syncs_of(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> Counter[str]:
+    """How often a change syncs each file and folder below a root or in the trash, by name."""
+    synced: Counter[str] = Counter()
+    real = os.fsync
+
+    def counted(fd: int) -> None:
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
+        synced["new content" if name.endswith((" (deleted)", ".tmp")) else name] += 1
+        real(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", counted)
+        change()
+    return synced
+
+
+def test_a_change_syncs_each_folder_once_and_each_new_file_once(
+    workspace: Workspace, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file, text in crashes.BEFORE.items():
+        workspace.file(file, text)
+    app.changes.settle_abandoned()
+    root = workspace.root.name
+    written = syncs_of(monkeypatch, lambda: app.mutations.write(WHO, "one.txt", "one\nend\n", never))
+    assert written == {"new content": 1, root: 1}
+    patched = syncs_of(monkeypatch, lambda: app.patching.apply(WHO, crashes.DIFF, False, never))
+    assert patched == {"new content": 3, root: 1, "new": 1, "folder": 1, "trash": 1}
+    moved = syncs_of(monkeypatch, lambda: app.mutations.move(WHO, "one.txt", "two.txt", True, never))
+    assert moved == {root: 1, "trash": 1}

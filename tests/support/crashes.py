@@ -3,15 +3,19 @@
 Run as a program: `python -m tests.support.crashes FOLDER POINTS [SEED]`; prints one JSON line. A moment is a call into
 C: the process that makes the change counts them and sends itself SIGKILL before a randomly chosen one, so every system
 call and every statement of the store has its turn, and a seed repeats a run exactly.
+
+`python -m tests.support.crashes FOLDER ELSEWHERE` kills the changes between two file systems instead, at every moment
+that follows a change on a disk. ELSEWHERE is a folder on another file system than FOLDER.
 """
 
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -19,6 +23,7 @@ from typing import NamedTuple
 from llmc_mcp.app import App
 from llmc_mcp.changes import operations, patches, undo
 from llmc_mcp.config.schema import Config
+from llmc_mcp.errors import LlmcError
 from llmc_mcp.machine import downloads
 from llmc_mcp.session import Session
 
@@ -131,16 +136,93 @@ CHANGES = {
     "undo organize": Scenario(_undo, BEFORE, SORTED, _organize),
 }
 
+# --- between two file systems: names that begin with @ are in a second root, on another one ----------
 
-def _fresh(root: Path) -> None:
-    for name, text in BEFORE.items():
-        path = root / name
+
+def _path(app: App, name: str) -> str:
+    root = app.files.roots[name.startswith("@")].real
+    return os.path.join(os.fsdecode(root), name.removeprefix("@"))
+
+
+def _mover(old: str, new: str) -> Callable[[App], None]:
+    return lambda app: app.mutations.move(WHO, _path(app, old), _path(app, new), True, never) and None
+
+
+def _deleter(*names: str) -> Callable[[App], None]:
+    def delete(app: App) -> None:
+        for name in names:
+            app.mutations.delete(WHO, _path(app, name), never, recursive=True)
+
+    return delete
+
+
+def _create_apart(app: App) -> None:
+    app.mutations.write(WHO, _path(app, "@new/folder/three.txt"), "drei\n", never, parents=True)
+
+
+def _empty_trash(app: App) -> None:
+    app.changes.empty_trash([entry for entry, *_ in app.changes.journal.trashed()])
+
+
+def _renamed(old: str, new: str) -> dict[str, str]:
+    moved = {new + name.removeprefix(old): text for name, text in APART.items() if name.startswith(old)}
+    return {**{name: text for name, text in APART.items() if not name.startswith(old)}, **moved}
+
+
+def _kept(*prefixes: str) -> dict[str, str]:
+    return {name: text for name, text in APART.items() if not name.startswith(prefixes)}
+
+
+APART = {
+    "one.txt": "one\n",
+    "@two.txt": "two\n",
+    "dir/deep.txt": "deep\n",
+    "dir/in/deeper.txt": "deeper\n",
+    "dir/in/deepest.txt": "deepest\n",
+    "@far/a.txt": "a" * 40,
+    "@far/b/c.txt": "c" * 40,
+    "@large.txt": "large" * 12,
+}
+TRASH_BYTES = 100  # room for the folder, not for the file as well
+FILE_MOVED, FOLDER_MOVED = _renamed("one.txt", "@new.txt"), _renamed("dir", "@dir")
+OVERWRITTEN = _renamed("one.txt", "@two.txt")
+BETWEEN = {
+    "move a file": Scenario(_mover("one.txt", "@new.txt"), FILE_MOVED, APART),
+    "undo the move of a file": Scenario(_undo, APART, FILE_MOVED, _mover("one.txt", "@new.txt")),
+    "move a folder": Scenario(_mover("dir", "@dir"), FOLDER_MOVED, APART),
+    "undo the move of a folder": Scenario(_undo, APART, FOLDER_MOVED, _mover("dir", "@dir")),
+    "move onto a file": Scenario(_mover("one.txt", "@two.txt"), OVERWRITTEN, APART),
+    "undo a move onto a file": Scenario(_undo, APART, OVERWRITTEN, _mover("one.txt", "@two.txt")),
+    "delete a file": Scenario(_deleter("@two.txt"), _kept("@two.txt"), APART),
+    "delete a folder": Scenario(_deleter("@far"), _kept("@far"), APART),
+    "undo the delete of a folder": Scenario(_undo, APART, _kept("@far"), _deleter("@far")),
+    "trim the trash": Scenario(_deleter("@large.txt"), _kept("@far", "@large"), _kept("@far"), _deleter("@far")),
+    "empty the trash": Scenario(_empty_trash, _kept("@far"), _kept("@far"), _deleter("@far")),
+    "undo a new file": Scenario(_undo, APART, {**APART, "@new/folder/three.txt": "drei\n"}, _create_apart),
+}
+
+
+def _app(data: Path, roots: Sequence[Path]) -> App:
+    config = Config()
+    if len(roots) > 1:
+        config.limits.trash_max_total_bytes = TRASH_BYTES
+    return App(config, [str(root) for root in roots], str(data))
+
+
+def _fresh(roots: Sequence[Path]) -> None:
+    for name, text in (BEFORE if len(roots) == 1 else APART).items():
+        path = roots[name.startswith("@")] / name.removeprefix("@")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
-def _now(root: Path) -> dict[str, str]:
-    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+def _now(roots: Sequence[Path]) -> dict[str, str]:
+    return {
+        f"{'@' * number}{path.relative_to(root)}": path.read_text()
+        for number, root in enumerate(roots)
+        for path in root.rglob("*")
+        if path.is_file()
+    }
 
 
 def _fork(body: Callable[[], None]) -> int:
@@ -155,31 +237,37 @@ def _fork(body: Callable[[], None]) -> int:
     return os.waitpid(pid, 0)[1]
 
 
+# Between two of these calls a disk holds the same: what an `open` makes is there before the next one, too.
+_CHANGING = frozenset(
+    ("write", "sendfile", "fchmod", "utime", "symlink", "link", "mkdir", "rename", "unlink", "rmdir", "execute")
+)
+
+
 class _Countdown:
-    """Counts calls into C and ends the process before one of them."""
+    """Counts calls into C, those with the given names or all, and ends the process before one of them."""
 
-    def __init__(self, fatal: int | None) -> None:
-        self.calls, self._fatal = 0, fatal
+    def __init__(self, fatal: int | None, counted: Container[str] | None) -> None:
+        self.calls, self._fatal, self._counted = 0, fatal, counted
 
-    def __call__(self, _frame: FrameType, event: str, _argument: object) -> None:
-        if event == "c_call":
+    def __call__(self, _frame: FrameType, event: str, call: object) -> None:
+        if event == "c_call" and (self._counted is None or getattr(call, "__name__", "") in self._counted):
             if self.calls == self._fatal:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.calls += 1
 
 
-def _run(data: Path, root: Path, scenario: Scenario, fatal: int | None) -> int:
+def _run(data: Path, roots: Sequence[Path], scenario: Scenario, fatal: int | None) -> int:
     """How many calls the change takes; with `fatal`, it dies before that one."""
     reading, writing = os.pipe()
 
     def body() -> None:
-        app = App(Config(), [str(root)], str(data))
+        app = _app(data, roots)
         app.changes.settle_abandoned()
         for rule in (app.files.is_secret, app.files.is_protected):  # they compile their lists on first use
             rule("x")
         if scenario.first is not None:
             scenario.first(app)
-        countdown = _Countdown(fatal)
+        countdown = _Countdown(fatal, None if len(roots) == 1 else _CHANGING)
         sys.setprofile(countdown)
         scenario.change(app)
         sys.setprofile(None)
@@ -196,48 +284,95 @@ def _run(data: Path, root: Path, scenario: Scenario, fatal: int | None) -> int:
     return fatal
 
 
-def crash(data: Path, root: Path, name: str, fatal: int) -> str:
+def _settle_and_die(data: Path, roots: Sequence[Path], fatal: int) -> None:
+    """Whoever settles may be killed as well."""
+
+    def body() -> None:
+        app = _app(data, roots)
+        app.changes  # noqa: B018 - opens the store
+        sys.setprofile(_Countdown(fatal, _CHANGING))
+        app.changes.settle_abandoned()
+        os._exit(0)
+
+    _fork(body)
+
+
+def crash(data: Path, roots: Sequence[Path], name: str, fatal: int) -> str:
     """Crash one change at one point, settle, undo; returns `old` or `new`, or raises an error that says why."""
-    scenario = CHANGES[name]
-    _fresh(root)
-    _run(data, root, scenario, fatal)
-    app = App(Config(), [str(root)], str(data))
+    scenario = (CHANGES if len(roots) == 1 else BETWEEN)[name]
+    _fresh(roots)
+    _run(data, roots, scenario, fatal)
+    if len(roots) > 1:
+        _settle_and_die(data, roots, fatal * 7 % 23)
+    app = _app(data, roots)
     try:
         app.reader  # noqa: B018 - creating the reader settles pending changes
-        found = _now(root)
+        found = _now(roots)
         state = "old" if found == scenario.before else "new" if found == scenario.after else "torn"
-        made = [one for one in app.changes.journal.history(None, None, 2) if one.roots == [str(root)]]
+        ours = sorted(map(str, roots))
+        made = [one for one in app.changes.journal.history(None, None, 2) if one.roots == ours]
         if state == "torn" or len(made) != (state == "new") + (scenario.first is not None):
             raise AssertionError(f"{name} at {fatal}: {state}, journaled {made}, found {sorted(found)}")
         if app.changes.leases.all() or app.changes.journal.pending():
             raise AssertionError(f"{name} at {fatal}: a change is still in progress")
+        _refuse_litter(app, data, roots, f"{name} at {fatal}")
         if state == "new":
             app.undoing.undo(WHO, made[0], False, never)
-        if _now(root) != scenario.before:
-            raise AssertionError(f"{name} at {fatal}: undo did not bring everything back: {sorted(_now(root))}")
-        empty = [path for path in root.rglob("*") if path.is_dir() and not any(path.iterdir())]
-        if empty:
-            raise AssertionError(f"{name} at {fatal}: litter: {empty}")
+        if _now(roots) != scenario.before:
+            raise AssertionError(f"{name} at {fatal}: undo did not bring everything back: {sorted(_now(roots))}")
+        _refuse_litter(app, data, roots, f"{name} at {fatal}, undone")
         return state
     finally:
         app.close()
 
 
-def main() -> None:
+def _refuse_litter(app: App, data: Path, roots: Sequence[Path], when: str) -> None:
+    """Nothing may be left that is neither in the files nor in the journal."""
+    empty = [path for root in roots for path in root.rglob("*") if path.is_dir() and not any(path.iterdir())]
+    unknown = {entry.name for entry in (data / "trash").iterdir()} ^ {row[0] for row in app.changes.journal.trashed()}
+    if empty or unknown:
+        raise AssertionError(f"{when}: litter: {empty}, in the trash or its table alone: {unknown}")
+
+
+def crash_at_random(folder: Path, points: int, seed: int) -> None:
     """Crash POINTS times."""
-    folder, points = Path(sys.argv[1]).resolve(), int(sys.argv[2])
-    chance = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    chance = random.Random(seed)
     data, lengths, seen = folder / "data", dict[str, int](), Counter[str]()
     for number in range(points):
         name = list(CHANGES)[number % len(CHANGES)]
-        root = folder / f"root{number}"
         if name not in lengths:
-            rehearsal = folder / f"rehearsal-{name}"
+            rehearsal = [folder / f"rehearsal-{name}"]
             _fresh(rehearsal)
             lengths[name] = _run(data, rehearsal, CHANGES[name], None)
-        _fresh(root)
-        seen[f"{name}: {crash(data, root, name, chance.randrange(lengths[name]))}"] += 1
+        seen[f"{name}: {crash(data, [folder / f'root{number}'], name, chance.randrange(lengths[name]))}"] += 1
     print(json.dumps({"points": points, "moments": lengths, "seen": dict(sorted(seen.items()))}))
+
+
+def crash_between(folder: Path, elsewhere: Path, wanted: Sequence[str]) -> None:
+    """Crash the changes between two file systems at every moment; says all that is wrong, not only the first."""
+    lengths, seen, wrong = dict[str, int](), Counter[str](), list[str]()
+    for name in wanted or BETWEEN:
+        roots = [folder / "root", elsewhere / "root"]
+        _fresh(roots)
+        lengths[name] = _run(folder / "data", roots, BETWEEN[name], None)
+        for fatal in range(lengths[name] + 1):
+            for used in (*roots, folder / "data"):
+                shutil.rmtree(used)
+            try:
+                seen[f"{name}: {crash(folder / 'data', roots, name, fatal)}"] += 1
+            except (AssertionError, LlmcError, OSError) as exc:
+                wrong.append(f"{name} at {fatal}: {exc}")
+    points = sum(seen.values()) + len(wrong)
+    print(json.dumps({"points": points, "moments": lengths, "seen": dict(sorted(seen.items())), "wrong": wrong}))
+
+
+def main() -> None:
+    """Crash at random points, or between two file systems at every one."""
+    folder = Path(sys.argv[1]).resolve()
+    if sys.argv[2].isdigit():
+        crash_at_random(folder, int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    else:
+        crash_between(folder, Path(sys.argv[2]).resolve(), sys.argv[3:])
 
 
 if __name__ == "__main__":

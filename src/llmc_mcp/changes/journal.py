@@ -80,6 +80,17 @@ _INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"))
 _INSERT_TRASH = insert_into("trash", ("entry", "change_id", "path", "kind", "bytes", "at"), verb="INSERT OR REPLACE")
 
 
+_INSERT_LEFTOVER = insert_into("leftovers", ("path", "roots", "process"), verb="INSERT OR REPLACE")
+
+
+class Leftover(NamedTuple):
+    """Something that a change that is done has still to remove; `roots` are those of the change."""
+
+    path: str
+    roots: list[str]
+    process: str
+
+
 class PreImage(NamedTuple):
     """A file's content before a change, ready to be journaled; `packed` is None when it is in a file already."""
 
@@ -206,10 +217,12 @@ class Journal:
         self._make_room(connection, cast(int, seq))
         return True
 
-    def done(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> list[str]:
-        """Mark a change as done. Returns the trash entries to remove to make room for those it added."""
-        update = "UPDATE changes SET state='done' WHERE id=? RETURNING undoes"
-        ((undoes,),) = connection.execute(update, (change_id,)).fetchall()
+    def done(
+        self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record], left: Sequence[str]
+    ) -> list[str]:
+        """Mark a change as done. Returns what is to be removed then: what it left, and trash that makes room."""
+        update = "UPDATE changes SET state='done' WHERE id=? RETURNING undoes, roots"
+        ((undoes, roots),) = connection.execute(update, (change_id,)).fetchall()
         if undoes:
             _undone(connection, undoes, change_id)
         moves = [effect for effect in effects if isinstance(effect, MoveRecord)]
@@ -219,7 +232,9 @@ class Journal:
             if effect.target.startswith(TRASH):
                 entry = (effect.target[len(TRASH) :], change_id, effect.path, effect.kind, effect.bytes, time.time())
                 connection.execute(_INSERT_TRASH, entry)
-        return self._trim_trash(connection) if moves else []
+        left = [*left, *(self._trim_trash(connection) if moves else [])]
+        connection.executemany(_INSERT_LEFTOVER, [(path, roots, own_process()) for path in left])
+        return left
 
     def knows(self, connection: sqlite3.Connection, change_id: str) -> bool:
         """Whether a change is still there; whoever takes one back deletes its row."""
@@ -229,10 +244,10 @@ class Journal:
         """Mark a change that could not be settled: a person must look at it."""
         connection.execute("UPDATE changes SET state='failed' WHERE id=?", (change_id,))
 
-    def forget(self, connection: sqlite3.Connection, change_id: str) -> None:
-        """Delete a pending change that was taken back."""
+    def forget(self, connection: sqlite3.Connection, change_id: str, state: str) -> None:
+        """Delete a change that was taken back, unless somebody else has settled it: then its state is another one."""
         for (seq,) in connection.execute(
-            "SELECT seq FROM changes WHERE id=? AND state='pending'", (change_id,)
+            "SELECT seq FROM changes WHERE id=? AND state=?", (change_id, state)
         ).fetchall():
             self._release_images(connection, seq)
             connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
@@ -277,15 +292,21 @@ class Journal:
             if not row:
                 break
             connection.execute("UPDATE changes SET dropped=1 WHERE id=?", (row[0][1],))
-            gone.append(row[0][0])
+            gone.append(f"{TRASH}{row[0][0]}")
         return gone
 
-    def empty_trash(self, connection: sqlite3.Connection, entry: str) -> None:
-        """Forget a trash entry; the change that trashed it can no longer be undone."""
+    def empty_trash(self, connection: sqlite3.Connection, entry: str) -> str:
+        """Forget a trash entry, which is then to be removed; the change that trashed it can no longer be undone."""
         for (change_id,) in connection.execute(
             "DELETE FROM trash WHERE entry=? RETURNING change_id", (entry,)
         ).fetchall():
             connection.execute("UPDATE changes SET dropped=1 WHERE id=?", (change_id,))
+        connection.execute(_INSERT_LEFTOVER, (f"{TRASH}{entry}", "[]", own_process()))
+        return f"{TRASH}{entry}"
+
+    def removed(self, connection: sqlite3.Connection, path: str) -> None:
+        """Forget a leftover that is gone."""
+        connection.execute("DELETE FROM leftovers WHERE path=?", (path,))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -326,6 +347,16 @@ class Journal:
     def pending(self) -> list[Change]:
         """Changes that are journaled but not done, newest first."""
         return self._select("state='pending' ORDER BY seq DESC", ())
+
+    def of_temporary(self, name: str) -> Change | None:
+        """The change that is done and whose step has a temporary name; None if there is none."""
+        found = self._select("id=? AND state='done'", (name.removeprefix(".llmc-").rpartition("-")[0],))
+        return found[0] if found else None
+
+    def leftovers(self) -> list[Leftover]:
+        """What changes that are done have still to remove."""
+        rows = self._store.query("SELECT path, roots, process FROM leftovers")
+        return [Leftover(str(path), msgspec.json.decode(str(roots)), str(process)) for path, roots, process in rows]
 
     def trashed(self) -> list[tuple[str, str, str, str, int, float]]:
         """The entries of the trash, newest first: entry, change, path, kind, bytes, time."""

@@ -26,7 +26,7 @@ from ..policy import refuse_protected, refuse_secret
 from ..session import Session
 from . import edit, targets
 from .diff import count_changes
-from .steps import TRASH, ContentImage, Location, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Refusal
+from .steps import TRASH, ContentImage, Location, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Refusal, looks_of
 from .targets import Target
 from .transaction import Changes, Done, Draft
 
@@ -156,7 +156,7 @@ class Operations:
             target.path, ContentImage(targets.sha256(pieces()), size, mode_now if mode is None else mode)
         )
         record.mode = mode
-        record.before = ContentImage("", target.info.st_size, mode_now)
+        record.before, record.replaces = ContentImage("", target.info.st_size, mode_now), looks_of(target.info)
         if before is None:
             record.kept = False
         else:

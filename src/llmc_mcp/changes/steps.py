@@ -9,13 +9,18 @@ in phases, so that a crash at any moment leaves a state that can be recognised a
     withdraw   revert a published step
     clean      remove temporary files
 
+New content is swapped with what it replaces, which is compared with what the change was planned for before it goes:
+what somebody saved meanwhile gets its name back. What can't be brought back from the journal, as the original of a
+copy on another mount, is removed after the change is done; until then the journal lists it (`leftovers_of`).
+
 The journal stores a step's record, a plain struct, from which another process can rebuild the step.
 """
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 
 import msgspec
 
@@ -51,6 +56,7 @@ class PutRecord(msgspec.Struct, tag="put", omit_defaults=True):
     kept: bool = True  # False: too large for the journal, and the caller allowed that
     added: int | None = None  # lines; None: not counted
     removed: int | None = None
+    replaces: str = ""  # the file that it replaces, as `looks_of` says
 
 
 class MoveRecord(msgspec.Struct, tag="move", omit_defaults=True):
@@ -95,10 +101,30 @@ def left_behind(record: Record) -> list[str]:
     return [record.path]
 
 
+def leftovers_of(steps: Sequence[tuple[Record, bytes]]) -> list[str]:
+    """What published steps leave to be removed once their change is done: what the journal has no copy of.
+
+    Each step comes with its temporary name. A folder that is removed may have held originals of copies.
+    """
+    left: list[str] = []
+    for record, temporary in steps:
+        original = isinstance(record, MoveRecord) and record.copied
+        replaced = isinstance(record, PutRecord) and not record.kept
+        if original or replaced or (left and isinstance(record, RemoveRecord)):
+            folder = TRASH if record.path.startswith(TRASH) else f"{os.path.dirname(record.path)}/"
+            left.append(f"{folder}{temporary.decode()}")
+    return left
+
+
 def paths_of(record: Record) -> list[str]:
     """The paths below the roots that a step changes."""
     both = [record.path, record.target] if isinstance(record, MoveRecord) else [record.path]
     return [path for path in both if not path.startswith(TRASH)]
+
+
+def looks_of(info: os.stat_result) -> str:
+    """A file's identity within its folder, which stays the same across boots: devices may get other numbers."""
+    return targets.identity(info).partition(".")[2]
 
 
 class StepContext:
@@ -176,6 +202,9 @@ class _Phased:
     def publish(self) -> None:
         """Make it visible."""
 
+    def retire(self) -> None:
+        """Remove what was replaced, once every step of the change is visible."""
+
     def published(self) -> bool:
         """Whether the step is visible; for settling an unfinished change."""
         raise NotImplementedError
@@ -186,11 +215,17 @@ class _Phased:
     def clean(self) -> None:
         """Remove temporary files."""
 
-    def sync(self) -> None:
-        """Sync the directories involved."""
+    def folders(self) -> list[int]:
+        """The directories to sync once the step is visible."""
+        return []
 
     def close(self) -> None:
         """Close all descriptors."""
+
+
+def _restoring(temporary: bytes) -> bytes:
+    """Earlier content on its way back has a name of its own: half-written, it must not be taken for a save."""
+    return temporary + b".old"
 
 
 def _stale(label: str) -> Stale:
@@ -230,36 +265,70 @@ class Put(_Phased):
         target = self.target
         if target.info is None:
             syscalls.rename_no_replace(target.dir_fd, self.temporary, target.dir_fd, target.name)
-        else:
-            os.rename(self.temporary, target.name, src_dir_fd=target.dir_fd, dst_dir_fd=target.dir_fd)
+        elif not targets.exchange(target.dir_fd, self.temporary, target.name, targets.identity(target.info)):
+            raise _stale(self.label)
+
+    def retire(self) -> None:
+        """Not what somebody who had the file open has written meanwhile."""
+        if self._looks(self.temporary) not in ("", self.record.replaces):
+            raise _stale(self.label)
+        if self.record.kept:
+            with suppress(FileNotFoundError):  # a new file replaces none, and a rename leaves none
+                os.unlink(self.temporary, dir_fd=self.target.dir_fd)
 
     def published(self) -> bool:
-        if self.target.kind != "file":
-            return False
-        if targets.exists_in(self.target.dir_fd, self.temporary):  # it would have been renamed
-            return False
-        return targets.sha256(targets.pieces_of(self.target)) == self.record.after.sha256
+        """Not with anything but the replaced file beside it: the new content, or what was saved as the process died."""
+        return self._looks(self.temporary) in ("", self.record.replaces) and self._is_new(self.target.name)
+
+    def _looks(self, name: bytes) -> str:
+        return targets.identity_in(self.target.dir_fd, name).partition(".")[2]
+
+    def _is_new(self, name: bytes) -> bool:
+        """Whether an entry beside the target, or the target itself, is the new content."""
+        after = self.record.after
+        entry = Target(self._context.files, os.dup(self.target.dir_fd), [], name, self.label)
+        try:
+            if entry.kind != "file" or (self.record.before and entry.existing().st_mode & 0o777 != after.mode):
+                return False
+            return targets.sha256(targets.pieces_of(entry)) == after.sha256
+        finally:
+            entry.close()
 
     def withdraw(self) -> None:
-        if not self.visible:
+        folder, before = self.target.dir_fd, self.record.before
+        if self.target.missing or (before is None and not self.visible):
             return
-        before = self.record.before
         if before is None:
-            os.unlink(self.target.name, dir_fd=self.target.dir_fd)
-            return
+            os.unlink(self.target.name, dir_fd=folder)
+        elif not targets.exists_in(folder, self.temporary):
+            if self.visible:
+                self._restore(before)
+        elif self._was_swapped():
+            ours = targets.identity_in(folder, self.target.name)
+            targets.put_back(folder, self.temporary, self.target.name, ours)
+
+    def _was_swapped(self) -> bool:
+        untouched = self._looks(self.target.name) == self.record.replaces
+        return not untouched and self._is_new(self.target.name) and not self._is_new(self.temporary)
+
+    def _restore(self, before: ContentImage) -> None:
+        """Bring back replaced content that is in the journal alone."""
         now = Target(self._context.files, os.dup(self.target.dir_fd), [], self.target.name, self.label)
         try:
-            targets.write_beside(now, self.temporary, [self._context.image(before.sha256)], before.mode, _no_tick)
-            os.rename(self.temporary, now.name, src_dir_fd=now.dir_fd, dst_dir_fd=now.dir_fd)
+            name = _restoring(self.temporary)
+            targets.write_beside(now, name, [self._context.image(before.sha256)], before.mode, _no_tick)
+            if not targets.exchange(now.dir_fd, name, now.name, targets.identity(now.existing())):
+                raise _stale(self.label)
         finally:
             now.close()
 
     def clean(self) -> None:
         if not self.target.missing:
-            targets.remove_tree(self.target.dir_fd, self.temporary)
+            for name in (self.temporary, _restoring(self.temporary)):
+                targets.remove_tree(self.target.dir_fd, name)
 
-    def sync(self) -> None:
-        os.fsync(self.target.dir_fd)
+    def folders(self) -> list[int]:
+        return [self.target.dir_fd]
 
     def close(self) -> None:
         self.target.close()
@@ -279,6 +348,7 @@ class Move(_Phased):
     ) -> None:
         super().__init__(label)
         self._source, self._target, self.record, self._refuse = source, target, record, refuse
+        self._copied = ""  # the identity of the tree that was copied
 
     def prepare(self, tick: Callable[[], None], /) -> None:
         source, target = self._source, self._target
@@ -288,6 +358,7 @@ class Move(_Phased):
             target.target.enter()
             target.dir_fd = target.target.dir_fd
         if self.record.copied:
+            self._copied = targets.tree_identity(source.dir_fd, source.name)
             targets.copy_tree(source.dir_fd, source.name, target.dir_fd, self.temporary, tick)
 
     def verify(self) -> None:
@@ -299,11 +370,9 @@ class Move(_Phased):
         source, target = self._source, self._target
         if self.record.copied:
             os.rename(source.name, self.temporary, src_dir_fd=source.dir_fd, dst_dir_fd=source.dir_fd)
-            try:
-                syscalls.rename_no_replace(target.dir_fd, self.temporary, target.dir_fd, target.name)
-            except OSError:
-                os.rename(self.temporary, source.name, src_dir_fd=source.dir_fd, dst_dir_fd=source.dir_fd)
-                raise
+            if targets.tree_identity(source.dir_fd, self.temporary) != self._copied:
+                raise _stale(self.label)  # `withdraw` gives it its name back
+            syscalls.rename_no_replace(target.dir_fd, self.temporary, target.dir_fd, target.name)
         else:
             syscalls.rename_no_replace(source.dir_fd, source.name, target.dir_fd, target.name)
 
@@ -321,8 +390,9 @@ class Move(_Phased):
             return
         if self.visible:
             os.rename(target.name, self.temporary, src_dir_fd=target.dir_fd, dst_dir_fd=target.dir_fd)
-        # Also after a crash between the two renames, when the original has its temporary name.
-        if source.stat() is None and targets.exists_in(source.dir_fd, self.temporary):
+        # Also between the two renames, when the original has its temporary name. If somebody made something else of
+        # its name, this fails, and both stay.
+        if targets.exists_in(source.dir_fd, self.temporary):
             syscalls.rename_no_replace(source.dir_fd, self.temporary, source.dir_fd, source.name)
 
     def clean(self) -> None:
@@ -332,9 +402,8 @@ class Move(_Phased):
             if not (location.target and location.target.missing):
                 targets.remove_tree(location.dir_fd, self.temporary)
 
-    def sync(self) -> None:
-        for location in (self._source, self._target):
-            os.fsync(location.dir_fd)
+    def folders(self) -> list[int]:
+        return [self._source.dir_fd, self._target.dir_fd]
 
     def close(self) -> None:
         for location in (self._source, self._target):
@@ -364,30 +433,54 @@ class Make(_Phased):
         except OSError:  # no longer empty, or removed
             pass
 
-    def sync(self) -> None:
-        os.fsync(self._target.dir_fd)
+    def folders(self) -> list[int]:
+        return [self._target.dir_fd]
 
     def close(self) -> None:
         self._target.close()
 
 
 class Remove(_Phased):
-    """The removal of an empty directory."""
+    """The removal of an empty directory; one that holds originals of copies is renamed away, then removed with them."""
 
     def __init__(self, target: Target, record: RemoveRecord) -> None:
         super().__init__(target.label)
         self._target, self.record = target, record
 
     def publish(self) -> None:
+        folder, name = self._target.dir_fd, self._target.name
         try:
-            os.rmdir(self._target.name, dir_fd=self._target.dir_fd)
+            if self._is_spent(name):
+                os.rename(name, self.temporary, src_dir_fd=folder, dst_dir_fd=folder)
+                self.visible = True
+                if self._is_spent(self.temporary):
+                    return
+            else:
+                os.rmdir(name, dir_fd=folder)
+                return
         except OSError:
-            raise Stale(f"{self.label}: no longer an empty directory", hint="Use force to trash it.") from None
+            pass
+        raise Stale(f"{self.label}: no longer an empty directory", hint="Use force to trash it.")
+
+    def _is_spent(self, name: bytes) -> bool:
+        """Whether a directory holds something, and nothing but what this change has renamed away."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, dir_fd=self._target.dir_fd)
+        try:
+            inside = os.listdir(fd)
+        finally:
+            os.close(fd)
+        ours = os.fsdecode(self.temporary).rpartition("-")[0]
+        return bool(inside) and all(entry.startswith(f"{ours}-") for entry in inside)
 
     def published(self) -> bool:
-        return self._target.kind == ""
+        renamed = targets.exists_in(self._target.dir_fd, self.temporary)
+        return self._target.kind == "" and (not renamed or self._is_spent(self.temporary))
 
     def withdraw(self) -> None:
+        folder, name = self._target.dir_fd, self._target.name
+        if targets.exists_in(folder, self.temporary):
+            syscalls.rename_no_replace(folder, self.temporary, folder, name)
         if not self.visible:
             return
         try:
@@ -395,8 +488,8 @@ class Remove(_Phased):
         except FileExistsError:
             pass
 
-    def sync(self) -> None:
-        os.fsync(self._target.dir_fd)
+    def folders(self) -> list[int]:
+        return [self._target.dir_fd]
 
     def close(self) -> None:
         self._target.close()
@@ -433,13 +526,13 @@ class Branches:
         (source, name), (target, new_name) = self.at(old), self.at(new)
         syscalls.rename_no_replace(source, name, target, new_name)
 
-    def sync(self) -> None:
-        for fd in (self.top, *self._opened.values()):
-            os.fsync(fd)
+    def folders(self) -> list[int]:
+        """All that are open."""
+        return [self.top, *self._opened.values()]
 
     def close(self) -> None:
         """Close everything; may be called twice."""
-        for fd in (self.top, *self._opened.values()):
+        for fd in self.folders():
             if fd >= 0:
                 os.close(fd)
         self.top, self._opened = -1, {}
@@ -473,8 +566,8 @@ class Sort(_Phased):
             if _same_inode(look(new), identity) and not look(old):
                 self._branches.rename(new, old)
 
-    def sync(self) -> None:
-        self._branches.sync()
+    def folders(self) -> list[int]:
+        return self._branches.folders()
 
     def close(self) -> None:
         self._branches.close()

@@ -10,6 +10,7 @@ import os
 import shutil
 import stat as stat_bits
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from ..errors import (
     InvalidPath,
@@ -288,11 +289,29 @@ def failed(exc: OSError, label: str) -> LlmcError:
 
 def exists_in(dir_fd: int, name: bytes) -> bool:
     """Whether a directory has an entry with a name."""
+    return identity_in(dir_fd, name) != ""
+
+
+def identity_in(dir_fd: int, name: bytes) -> str:
+    """The identity of the entry with a name; empty if there is none."""
     try:
-        os.lstat(name, dir_fd=dir_fd)
+        return identity(os.lstat(name, dir_fd=dir_fd))
     except FileNotFoundError:
-        return False
-    return True
+        return ""
+
+
+def tree_identity(dir_fd: int, name: bytes) -> str:
+    """A string that changes when anything in a tree is written, replaced, added or removed; no link is followed."""
+    top = os.lstat(name, dir_fd=dir_fd)
+    if not stat_bits.S_ISDIR(top.st_mode):
+        return identity(top)
+    digest = hashlib.sha256()
+    for folder, folders, others, fd in os.fwalk(name, dir_fd=dir_fd):
+        folders.sort()
+        digest.update(folder[len(name) :] + b"\0" + identity(os.fstat(fd)).encode())
+        for entry in (*folders, *sorted(others)):
+            digest.update(entry + b"\0" + identity_in(fd, entry).encode())
+    return digest.hexdigest()
 
 
 def mount_of(fd: int) -> int:
@@ -378,6 +397,48 @@ def _copy_attributes(fd: int, target: Target, model: os.stat_result, mode: int |
     os.fchmod(fd, (model.st_mode if mode is None else mode) & 0o777)  # never set-user-id
 
 
+def exchange(dir_fd: int, new: bytes, name: bytes, expected: str) -> bool:
+    """Swap a new entry in for another of its folder, which gets its name; False if that is not the expected one.
+
+    Then everything is as before: what somebody else saved under the name meanwhile has it again. A file system that
+    can't swap names replaces the entry, which leaves a moment between the last look and the rename.
+    """
+    ours = identity_in(dir_fd, new)
+    try:
+        swapped = syscalls.rename_exchange(dir_fd, new, name)
+    except FileNotFoundError:
+        return False
+    if swapped and identity_in(dir_fd, new) != expected:
+        put_back(dir_fd, new, name, ours)
+        return False
+    if not swapped:
+        if identity_in(dir_fd, name) != expected:
+            return False
+        os.rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    return True
+
+
+def put_back(dir_fd: int, replaced: bytes, name: bytes, ours: str) -> None:
+    """Give a replaced entry its name back; afterwards `replaced` names ours, or a save that a later one replaced.
+
+    Whoever saves again meanwhile replaces our entry and not theirs, so what comes out is swapped in once more.
+    """
+    for _ in range(_RACES):
+        inside = identity_in(dir_fd, replaced)
+        try:
+            syscalls.rename_exchange(dir_fd, replaced, name)
+        except FileNotFoundError:  # ours was deleted or moved away
+            try:
+                syscalls.rename_no_replace(dir_fd, replaced, dir_fd, name)
+            except FileExistsError:
+                continue
+            return
+        if identity_in(dir_fd, replaced) == ours:
+            return
+        ours = inside
+    raise Stale(f"{os.fsdecode(name)}: keeps changing while we look", hint="Try again.")
+
+
 def copy_tree(source_fd: int, source: bytes, into_fd: int, name: bytes, tick: Callable[[], None]) -> None:
     """Copy a tree to another mount; it is on disk when this returns. Links are copied as links, devices refused."""
     info = os.lstat(source, dir_fd=source_fd)
@@ -433,13 +494,17 @@ def _copy_times_and_mode(fd: int, model: os.stat_result) -> None:
 
 def remove_tree(dir_fd: int, name: bytes) -> None:
     """Remove an entry, recursively, if it exists; never through a link."""
-    try:
-        if stat_bits.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode):
-            shutil.rmtree(os.fsdecode(name), dir_fd=dir_fd)  # fd-based: a directory swapped for a link is not entered
-        else:
-            os.unlink(name, dir_fd=dir_fd)
-    except FileNotFoundError:
-        pass
+    for _ in range(_RACES):
+        try:
+            is_folder = stat_bits.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode)
+        except FileNotFoundError:
+            return
+        with suppress(FileNotFoundError):  # another server may be removing it as well
+            if is_folder:
+                shutil.rmtree(os.fsdecode(name), dir_fd=dir_fd)  # fd-based: a folder swapped for a link isn't entered
+            else:
+                os.unlink(name, dir_fd=dir_fd)
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
 def read_all(target: Target, limit: int) -> bytes | None:

@@ -9,7 +9,12 @@
 Phase 3 holds the write lock, so nobody can take over a lease between its check and the renames. Everything that waits
 for the disk happens without it, so that servers don't wait for each other's syncs. A change that a killed process left
 between 1 and 5 is settled by the next one: if all of it is visible it counts as done, otherwise it is taken back. No
-file is ever left in between: what is marked as done was synced before.
+file is ever left in between.
+
+The folder of a rename is synced before the change is marked as done. Where a change replaces a single file, both are
+synced at the same time, and the reply waits for both. After a power cut in between, the mark may be there without the
+rename: until a later transaction confirms it, the change is listed with its leftovers, and whoever finds it there after
+another boot, with the replaced file untouched, forgets it.
 """
 
 import os
@@ -17,23 +22,37 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..errors import LlmcError, ResourceBusy, Stale
+from ..errors import LlmcError, NotADirectory, NotFound, ResourceBusy, Stale
 from ..files.filesystem import Filesystem
 from ..session import Session
 from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
 from ..store.sqlite import BUSY_S, Store
 from . import targets
-from .journal import Change, Journal, PreImage, new_id
-from .steps import MoveRecord, Record, SortRecord, Step, StepContext, from_record, paths_of, was_published
+from .journal import Change, Journal, Leftover, PreImage, new_id
+from .steps import (
+    TRASH,
+    MoveRecord,
+    PutRecord,
+    Record,
+    SortRecord,
+    Step,
+    StepContext,
+    from_record,
+    leftovers_of,
+    looks_of,
+    paths_of,
+    was_published,
+)
 
 _under_way: set[str] = set()  # the changes that this process is making
 _SYNCS = 4  # files of one change that are synced in parallel
 _SETTLING_S = 1.0  # how long settling a change waits for other writers: the next change settles it as well
+_LEFTOVERS_S = 1.0  # between two looks for leftovers of killed processes
 _RACES = 50  # replanning attempts when files change before the intent is journaled
 
 
@@ -86,6 +105,9 @@ class Changes:
         self.context = StepContext(files, self._trash_fd, journal.image)
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync")
         self._cleared = False
+        self._confirmed: list[str] = []  # leftovers of changes that are on the disk as a whole
+        self._look_at = 0.0  # when to look for leftovers again
+        self._resisting: set[str] = set()  # leftovers that this process could not remove
         self._lock = threading.Lock()
 
     # --- making ----------------------------------------------------------------------------------
@@ -143,6 +165,9 @@ class Changes:
         effects = [step.record for step in plan.steps]
         try:
             with self._store.transaction(durable=True, check=check) as connection:
+                confirmed, self._confirmed = self._confirmed, []
+                for path in confirmed:
+                    self.journal.removed(connection, path)
                 taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, plan.id)
                 if isinstance(taken, Lease):
                     return taken
@@ -172,7 +197,9 @@ class Changes:
         """Make a journaled change. From here on it can't be cancelled: it is made, or taken back with an error."""
         effects = [step.record for step in plan.steps]
         renewal = _LeaseRenewal(self.leases, tokens)
-        label = plan.steps[0].label
+        label, state = plan.steps[0].label, "pending"
+        left, syncs = _leftovers(plan.id, effects), list[Future[None]]()
+        late = [] if left else _replaced_beside(plan)
         try:
             for step in plan.steps:
                 label = step.label
@@ -186,33 +213,50 @@ class Changes:
                     label = step.label
                     step.publish()
                     step.visible = True
-            for step in plan.steps:
-                step.sync()
+                for step in plan.steps:
+                    step.retire()
+            syncs = self._begin_sync([fd for step in plan.steps for fd in step.folders()])
+            if not late:
+                _finish(syncs)
             with self._store.transaction() as connection:
                 self._refuse_taken_back(connection, plan)
-                trimmed = self.journal.done(connection, plan.id, effects)
+                left = self.journal.done(connection, plan.id, effects, [*left, *late])
                 self.leases.release(connection, tokens)
+            state = "done"
+            self._store.sync()  # before the reply, or a power cut may revert it afterwards
+            _finish(syncs)
         except BaseException as exc:
-            self._take_back(plan, tokens)
+            wait(syncs)
+            self._take_back(plan, tokens, state)
             if isinstance(exc, OSError):
                 raise targets.failed(exc, label) from None
             raise
         finally:
             _under_way.discard(plan.id)
-        with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
-            for step in plan.steps:
-                step.clean()
-        self._store.sync()  # before the reply, or a power cut may revert it afterwards
-        self._clear_up(trimmed)
+        self._confirmed += late
+        self._clear_up([path for path in left if path not in late])
         return Done(plan.id, effects)
 
-    def _clear_up(self, trimmed: Sequence[str]) -> None:
-        """Remove what the journal let go of, and entries trimmed from the trash; what resists is litter, no failure."""
+    def _begin_sync(self, folders: Sequence[int]) -> "list[Future[None]]":
+        """Sync directories, each once, several at a time: the file system writes them together."""
+        by_inode = {(info.st_dev, info.st_ino): fd for fd in folders for info in (os.fstat(fd),)}
+        return [self._pool.submit(os.fsync, fd) for fd in by_inode.values()]
+
+    def _clear_up(self, left: Sequence[str]) -> None:
+        """Remove what the journal let go of and what a change left; what resists is tried again, no failure."""
         with suppress(OSError, LlmcError):
             self.journal.remove_released()
-        with suppress(OSError):
-            for entry in trimmed:
-                targets.remove_tree(self._trash_fd, os.fsencode(entry))
+        for path in left:
+            with suppress(OSError, LlmcError):  # its row stays, for a later process
+                self._remove_leftover(self.context, path)
+
+    def _remove_leftover(self, context: StepContext, path: str) -> None:
+        """Remove a leftover, then its row; a crash in between leaves a row that means nothing any more."""
+        with suppress(NotFound, NotADirectory), closing(context.entry(path)) as location:
+            targets.remove_tree(location.dir_fd, location.name)
+            os.fsync(location.dir_fd)
+        with self._store.transaction() as connection:
+            self.journal.removed(connection, path)
 
     def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], label: str) -> None:
         if not self.leases.holds(connection, tokens):
@@ -231,14 +275,14 @@ class Changes:
                 hint="Read it again and retry.",
             )
 
-    def _take_back(self, plan: Draft, tokens: Sequence[int]) -> None:
+    def _take_back(self, plan: Draft, tokens: Sequence[int], state: str) -> None:
         """Undo a failed change through its open descriptors or, if that fails, through its recorded paths."""
         try:
             for step in reversed(plan.steps):
                 step.withdraw()
                 step.clean()
             with self._store.transaction(wait_s=_SETTLING_S) as connection:
-                self.journal.forget(connection, plan.id)
+                self.journal.forget(connection, plan.id, state)
                 self.leases.release(connection, tokens)
             self._clear_up([])
         except (OSError, LlmcError):
@@ -258,8 +302,33 @@ class Changes:
             for change in self.journal.pending():
                 if self._is_abandoned(change):
                     self.settle(change.id)
+            if time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + _LEFTOVERS_S
+                self._remove_leftovers()
         finally:
             self._lock.release()
+
+    def _remove_leftovers(self) -> None:
+        for leftover in self.journal.leftovers():
+            if leftover.path not in self._resisting and _is_given_up(leftover):
+                try:
+                    context = self._context_of(leftover.roots, [leftover.path])
+                    if not is_local(leftover.process):
+                        self._forget_lost(context, leftover)
+                    self._remove_leftover(context, leftover.path)
+                except (OSError, LlmcError):  # its root may be gone, or on a disk that is not there now
+                    self._resisting.add(leftover.path)
+
+    def _forget_lost(self, context: StepContext, leftover: Leftover) -> None:
+        """Forget a change that a power cut kept from the disk: its file is the one that it should have replaced."""
+        with self._store.transaction(durable=True, wait_s=_SETTLING_S) as connection:
+            change = self.journal.of_temporary(os.path.basename(leftover.path))
+            if change is None or len(change.effects) != 1 or not isinstance(change.effects[0], PutRecord):
+                return
+            with suppress(OSError, LlmcError), closing(context.entry(change.effects[0].path)) as location:
+                info = location.stat()
+                if info is not None and looks_of(info) == change.effects[0].replaces:
+                    self.journal.forget(connection, change.id, "done")
 
     def _is_abandoned(self, change: Change) -> bool:
         """Whether nobody works on a change: its process is dead or, where that can't be seen, its leases are over.
@@ -277,25 +346,25 @@ class Changes:
 
         Without `finish`, for the process that failed to make it, it is taken back even if all of it is visible.
         """
-        trimmed: list[str] = []
+        left: list[str] = []
         with self._store.transaction(durable=True, wait_s=_SETTLING_S) as connection:
             pending = [change for change in self.journal.pending() if change.id == change_id]
             over = all(lease.over for lease in self.leases.of_purpose(change_id))
             if pending and finish and not over and not self._is_abandoned(pending[0]):
                 return False
             if pending:
-                trimmed = self._settle(connection, pending[0], finish)
+                left = self._settle(connection, pending[0], finish)
             self.leases.release_purpose(connection, change_id)
-        self._clear_up(trimmed)
+        self._clear_up(left)
         return bool(pending)
 
     def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> list[str]:
         """Finish a change that is wholly visible, else withdraw it from the last step back.
 
-        Returns the trash entries to remove.
+        Returns what is to be removed then.
         """
         try:
-            context = StepContext(self._files_of(change), self._trash_fd, self.journal.image)
+            context = self._context_of(change.roots, [path for effect in change.effects for path in paths_of(effect)])
             steps = [(record, _temporary(change.id, number)) for number, record in enumerate(change.effects)]
             visible = [was_published(context, *step) for step in steps]
             finish = finish and all(visible)
@@ -305,35 +374,38 @@ class Changes:
                     continue
                 try:
                     step.visible = published
-                    if not finish:
+                    if finish:
+                        step.retire()
+                    else:
                         step.withdraw()
-                    step.clean()
-                    step.sync()  # the row is durable, so the files must be as well
+                        step.clean()
+                    _finish(self._begin_sync(step.folders()))  # the row is durable, so the files must be as well
                 finally:
                     step.close()
             if finish:
-                return self.journal.done(connection, change.id, change.effects)
-            self.journal.forget(connection, change.id)
+                return self.journal.done(connection, change.id, change.effects, _leftovers(change.id, change.effects))
+            self.journal.forget(connection, change.id, "pending")
         except (OSError, LlmcError):
             self.journal.failed(connection, change.id)
         return []
 
-    def _files_of(self, change: Change) -> Filesystem:
-        """A file system that reaches the paths of a change: its roots may differ from this server's."""
+    def _context_of(self, roots: list[str], paths: Sequence[str]) -> StepContext:
+        """A context that reaches the paths of a change: its roots may differ from this server's."""
+        files = self._files
         try:
-            for effect in change.effects:
-                for path in paths_of(effect):
+            for path in paths:
+                if not path.startswith(TRASH):
                     self._files.locate(path)
         except LlmcError:
-            return Filesystem(change.roots, self._files.access)
-        return self._files
+            files = Filesystem(roots, self._files.access)
+        return StepContext(files, self._trash_fd, self.journal.image)
 
     def empty_trash(self, entries: Sequence[str]) -> None:
         """Remove trash entries permanently; the changes that trashed them can no longer be undone."""
         for entry in entries:
             with self._store.transaction() as connection:
-                self.journal.empty_trash(connection, entry)
-            targets.remove_tree(self._trash_fd, os.fsencode(entry))
+                left = self.journal.empty_trash(connection, entry)
+            self._remove_leftover(self.context, left)
 
     def close(self) -> None:
         """Stop the sync threads and close the trash."""
@@ -360,6 +432,30 @@ class _LeaseRenewal:
 
 def _temporary(change_id: str, number: int) -> bytes:
     return f".llmc-{change_id}-{number}.tmp".encode()
+
+
+def _leftovers(change_id: str, effects: Sequence[Record]) -> list[str]:
+    return leftovers_of([(record, _temporary(change_id, number)) for number, record in enumerate(effects)])
+
+
+def _replaced_beside(plan: Draft) -> list[str]:
+    """The temporary path of a change that does nothing but replace one file, which the journal keeps."""
+    record = plan.steps[0].record
+    if len(plan.steps) > 1 or plan.undoes or not isinstance(record, PutRecord) or not record.before:
+        return []
+    return [f"{os.path.dirname(record.path)}/{_temporary(plan.id, 0).decode()}"]
+
+
+def _finish(syncs: "Sequence[Future[None]]") -> None:
+    """Wait for all, since the descriptors must stay open until then; the first error is raised."""
+    wait(syncs)
+    for sync in syncs:
+        sync.result()
+
+
+def _is_given_up(leftover: Leftover) -> bool:
+    """Whether nobody is removing a leftover; where that can't be seen, two may do it at once."""
+    return leftover.process != own_process() and (not is_local(leftover.process) or not alive(leftover.process))
 
 
 def _keys(effects: Sequence[Record]) -> list[LeaseKey]:

@@ -77,6 +77,7 @@ def missing_openat2() -> str | None:
 # --- renameat2 -------------------------------------------------------------------------------------
 
 _RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
 
 
 def rename_no_replace(from_fd: int, name: bytes, to_fd: int, new_name: bytes) -> None:
@@ -93,6 +94,16 @@ def rename_no_replace(from_fd: int, name: bytes, to_fd: int, new_name: bytes) ->
         os.rename(name, new_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
     else:
         raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def rename_exchange(dir_fd: int, name: bytes, other: bytes) -> bool:
+    """Swap two names of a directory at once; False, and nothing is done, where the file system can't do that."""
+    if _libc.renameat2(dir_fd, name, dir_fd, other, _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number))
 
 
 # --- prctl -----------------------------------------------------------------------------------------

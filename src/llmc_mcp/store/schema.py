@@ -134,6 +134,13 @@ STEPS: tuple[str, ...] = (
     CREATE TRIGGER change_roots AFTER INSERT ON changes
         BEGIN INSERT OR IGNORE INTO root_sets VALUES (new.roots); END;
     """,
+    """
+    CREATE TABLE leftovers (            -- what changes that are done have still to remove
+        path        TEXT PRIMARY KEY,   -- below a root, or trash:NAME
+        roots       TEXT NOT NULL,      -- JSON: the roots that the change was made below
+        process     TEXT NOT NULL       -- which is removing it
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 
