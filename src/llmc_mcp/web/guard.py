@@ -288,7 +288,7 @@ def _check_content(headers: dict[bytes, bytes], *, form: bool) -> None:
     kind, _, parameters = headers.get(b"content-type", b"").decode("latin-1").lower().partition(";")
     if kind.strip() != "application/json" and not (form and kind.strip() == _FORM):
         raise refusal(415, "the body must be JSON", "Send Content-Type: application/json.")
-    charset = re.search(r'charset\s*=\s*"?([^\s";]+)', parameters)
+    charset = re.search(r'charset\s*=\s*"?([^\s";]+)', parameters) if parameters else None
     if charset is not None and charset[1] not in ("utf-8", "utf8", "us-ascii"):
         raise refusal(415, "the body must be UTF-8")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":

@@ -31,6 +31,7 @@ _PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower().encode()
 _RESULT = {"content", "isError"}
 _STATELESS_RESULT = {*_RESULT, "resultType", "_meta"}
 _REMEMBERED = 4_096  # bytes of a `_meta` that is validated once only: a client sends the same with every call
+_ASCII = json.JSONEncoder(separators=(",", ":"))
 
 Fields = dict[str, Any]
 
@@ -49,10 +50,12 @@ class PlainCall(NamedTuple):
         if shaped is None:
             return None
         message = {"jsonrpc": "2.0", "id": self.id, "result": shaped}
-        try:  # the SDK, too, writes the eras differently
-            body = json.dumps(message, separators=(",", ":")).encode() if stateless else msgspec.json.encode(message)
+        try:
+            body = msgspec.json.encode(message)
         except UnicodeEncodeError:
             return None
+        if stateless and (not body.isascii() or b"\x7f" in body):  # of this era, the SDK escapes such characters
+            body = _ASCII.encode(message).encode()
         kind, length = (b"content-type", JSON), (b"content-length", str(len(body)).encode())
         return [length, kind] if stateless else [kind, length], body
 

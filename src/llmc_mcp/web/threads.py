@@ -6,7 +6,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import anyio
 
@@ -68,36 +68,49 @@ class DisconnectWatch:
 class Job(Generic[Outcome]):
     """A call on its way through a thread."""
 
-    def __init__(
-        self, principal: str, call: Callable[[], Outcome], running: RunningCall, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> None:
         self.principal, self.call, self._running = principal, call, running
-        self._outcome: asyncio.Future[Outcome] = loop.create_future()
-        self._over: asyncio.Future[None] | None = None  # set once somebody no longer waits for the outcome
+        self._result: Outcome | None = None
+        self._error: BaseException | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         self._after: list[Callable[[], object]] = []
         self.finished = False
 
     async def outcome(self) -> Outcome:
         """What the call returns or raises. Cancelling the awaiting task cancels the call and waits for its thread."""
-        try:
-            return await self._outcome
-        except asyncio.CancelledError:
-            await self._take_back()
-            raise
+        await self.finishes_within(None)
+        if self._error is not None:
+            raise self._error
+        return cast(Outcome, self._result)
 
     async def finishes_within(self, seconds: float | None) -> bool:
         """Whether the call ends in time; cancelling is the same as with `outcome`."""
         try:
-            await asyncio.wait([self._outcome], timeout=seconds)
+            await self._wait(seconds)
         except asyncio.CancelledError:
-            await self._take_back()
+            self._running.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._wait(None)
             raise
         return self.finished
+
+    async def _wait(self, seconds: float | None) -> None:
+        if self.finished:
+            return
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(waiter)
+        timer = loop.call_later(seconds, _wake, waiter) if seconds is not None else None
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     @property
     def succeeded(self) -> bool:
         """Whether the call has returned a result."""
-        return self.finished and not self._outcome.cancelled() and self._outcome.exception() is None
+        return self.finished and self._error is None
 
     def when_finished(self, act: Callable[[], object]) -> None:
         """Call a function in the event loop once the call is over, however it ends."""
@@ -105,26 +118,16 @@ class Job(Generic[Outcome]):
 
     def finish(self, result: Outcome | None, error: BaseException | None) -> None:
         """Hand over the outcome; called in the event loop."""
-        self.finished = True
+        self._result, self._error, self.finished = result, error, True
         for act in self._after:
             act()
-        if self._over is not None:
-            self._over.set_result(None)
-        if self._outcome.cancelled():
-            return
-        if error is None:
-            self._outcome.set_result(result)  # pyright: ignore[reportArgumentType]
-        else:
-            self._outcome.set_exception(error)
+        for waiter in self._waiting:
+            _wake(waiter)
 
-    async def _take_back(self) -> None:
-        self._running.cancel()
-        if not self.finished:
-            self._over = asyncio.get_running_loop().create_future()
-            with anyio.CancelScope(shield=True):
-                await self._over
-        if not self._outcome.cancelled():
-            self._outcome.exception()  # otherwise asyncio logs that it was never retrieved
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class CallThreads:
@@ -142,13 +145,12 @@ class CallThreads:
 
     def start(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> Job[Outcome]:
         """Start a call in a thread, or as soon as its principal has one to spare."""
-        loop = asyncio.get_running_loop()
-        job = Job(principal, call, running, loop)
+        job = Job(principal, call, running)
         busy = self._busy.get(principal, 0)
         if busy >= self._size:
             self._waiting.setdefault(principal, deque()).append(job)
             return job
-        thread = self._idle.pop() if self._idle else _Thread(loop, self._finished, self._retire)
+        thread = self._idle.pop() if self._idle else _Thread(asyncio.get_running_loop(), self._finished, self._retire)
         self._busy[principal] = busy + 1
         thread.jobs.put(job)
         return job
