@@ -1,6 +1,6 @@
-"""Plain tool calls take a short way past the SDK; on the wire nobody can tell.
+"""Plain tool calls take a short way past the SDK and FastAPI; on the wire nobody can tell.
 
-Two servers get the same requests. One of them leaves every request to the SDK.
+Two servers get the same requests. One of them leaves every request to the SDK and to FastAPI.
 """
 
 import base64
@@ -18,7 +18,12 @@ from llmc_mcp.web.plain_calls import plain_call
 from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
 from ..support.workspace import Workspace
 
-SDK_ONLY = "import llmc_mcp.web.mcp as web; web.plain_call = lambda *_: None; import llmc_mcp.server as s; s.main()"
+THE_LONG_WAY = """
+import llmc_mcp.server, llmc_mcp.web.app, llmc_mcp.web.mcp
+llmc_mcp.web.mcp.plain_call = lambda *_: None
+llmc_mcp.web.app._tool_call = lambda _: None
+llmc_mcp.server.main()
+"""
 BOTH = "application/json, text/event-stream"
 CAPABILITIES, CLIENT = "io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/clientInfo"
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -29,16 +34,17 @@ Headers = list[tuple[str, str]]
 
 
 class Sent(NamedTuple):
-    """A request to /mcp."""
+    """A request."""
 
     headers: Headers
     body: bytes
     method: str = "POST"
+    path: str = "/mcp"
 
     @property
     def wire(self) -> bytes:
         own = [("Host", "localhost"), ("X-LLMC-Token", TOKEN), ("X-Correlation-Id", "the-same-id"), *self.headers]
-        lines = [f"{self.method} /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in own)]
+        lines = [f"{self.method} {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in own)]
         lines += ["Connection: close", f"Content-Length: {len(self.body)}", "", ""]
         return "\r\n".join(lines).encode("latin-1") + self.body
 
@@ -209,7 +215,7 @@ def servers(workspace: Workspace) -> Iterator[tuple[HttpServer, HttpServer]]:
     data = {"LLMC_DATA_DIR": str(workspace.outside / "data")}
     with (
         HttpServer(workspace.root, *OPEN_HANDED, env=data) as ours,
-        HttpServer(workspace.root, *OPEN_HANDED, env=data, program=("-c", SDK_ONLY)) as sdk,
+        HttpServer(workspace.root, *OPEN_HANDED, env=data, program=("-c", THE_LONG_WAY)) as sdk,
     ):
         yield ours, sdk
 
@@ -259,3 +265,53 @@ def test_a_session_of_one_way_is_a_session_of_the_other(servers: tuple[HttpServe
     ours, sdk = answers(servers, request)
     assert ours == sdk
     assert b'"isError":false' in ours
+
+
+# --- REST ------------------------------------------------------------------------------------------------------------
+
+CALLS: list[object] = [
+    {"name": "stat", "args": {"path": "a.txt"}},
+    {"name": "stat", "args": {"path": "a.txt"}, "session_id": "s"},
+    {"name": "stat", "args": {"path": "a.txt"}, "session_id": "é" * 128},
+    {"name": "read_file", "args": {"path": "odd.txt"}},
+    {"name": "read_file", "args": {"path": "/etc/passwd"}},
+    {"name": "stat", "args": {"path": 5}},
+    {"name": "stat"},
+    {"name": "nothing"},
+    {"name": ""},
+    {"name": "é" * 128},
+    {"name": "x" * 129},
+    {"name": "stat", "session_id": "x" * 129},
+    {"name": "stat", "session_id": None},
+    {"name": "stat", "args": None},
+    {"name": "stat", "args": []},
+    {"name": "stat", "args": {"a": 10**40, "b": 1.5e300, "c": [[{}]]}},
+    {"name": "stat", "more": 1},
+    {"name": 5},
+    {},
+    [],
+    None,
+    "stat",
+]
+BODIES = [
+    *(json.dumps(call).encode() for call in CALLS),
+    b"",
+    b"{",
+    b'{"name": "nothing", "name": "stat", "args": {"path": "a.txt"}}',
+    b' {"name": "stat", "args": {"path": "a.txt"}} \n',
+    b'{"name": "stat", "args": {"path": NaN}}',
+    b'{"name": "stat", "args": {"path": 1e999}}',
+    b'{"name": "stat", "args": {"path": "\\ud800"}}',
+    b'{"name": "stat", "args": {"path": "\xff"}}',
+    b'{"name": "stat", "args": {"path": ' + b"[" * 500 + b"]" * 500 + b"}}",
+    b'{"name": "stat", "args": {"path": ' + b"[" * 50_000,
+    b'\xef\xbb\xbf{"name": "stat"}',
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+def test_a_call_by_rest_is_answered_as_fastapi_answers_it(servers: tuple[HttpServer, HttpServer], body: bytes) -> None:
+    for kind in ("application/json", "Application/JSON; charset=utf-8"):
+        ours, fastapi = answers(servers, Sent([("Content-Type", kind)], body, path="/tool"))
+        assert ours == fastapi
+        assert ours.startswith(b"HTTP/1.1 "), ours
