@@ -155,7 +155,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class _JoiningTransport:
-    """A transport that sends the head of a reply together with its body: a write costs a tenth of a small call.
+    """A transport that sends the head of a reply together with its body, in one system call.
 
     Only a head that announces its body's length is held back, so that the head of a stream arrives at once.
     """
