@@ -24,10 +24,15 @@ class HttpServer:
     """A server process that listens on a free port of loopback."""
 
     def __init__(
-        self, root: Path, *arguments: str, env: dict[str, str] | None = None, token: str | None = TOKEN
+        self,
+        root: Path,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        token: str | None = TOKEN,
+        program: tuple[str, ...] = ("-m", "llmc_mcp.server"),
     ) -> None:
         environment = {**os.environ, **({"LLMC_MCP_TOKEN": token} if token else {}), **(env or {})}
-        command = ["-m", "llmc_mcp.server", "--transport", "http", "--port", "0", "--root", str(root), *arguments]
+        command = [*program, "--transport", "http", "--port", "0", "--root", str(root), *arguments]
         self.process = subprocess.Popen(
             [sys.executable, *command], stderr=subprocess.PIPE, env=environment, cwd=root, text=True
         )

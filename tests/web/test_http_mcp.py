@@ -122,6 +122,55 @@ def test_a_rest_client_that_hangs_up_takes_its_call_back(served: HttpServer, wor
     assert outcome_of(served, "max_lines=7") == "CANCELLED"
 
 
+VERSION = "io.modelcontextprotocol/protocolVersion"
+STATELESS: dict[str, Any] = {VERSION: "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+WAYS: list[tuple[str, str, dict[str, Any]]] = [  # era, what the client accepts, `_meta`
+    ("2025-11-25", "application/json", {}),
+    ("2025-11-25", "application/json, text/event-stream", {}),
+    ("2025-11-25", "application/json", {"progressToken": 1}),
+    ("2025-11-25", "application/json, text/event-stream", {"progressToken": 1}),
+    ("2026-07-28", "application/json", STATELESS),
+    ("2026-07-28", "application/json, text/event-stream", STATELESS),
+    ("2026-07-28", "application/json", {**STATELESS, "progressToken": 1}),
+    ("2026-07-28", "application/json, text/event-stream", {**STATELESS, "progressToken": 1}),
+]
+
+
+def hang_up_on(served: HttpServer, era: str, accept: str, meta: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Begin a call that would go on for ever, and close the connection."""
+    params = {"name": "read_file", "arguments": arguments, "_meta": meta}
+    headers = {
+        "accept": accept,
+        "mcp-protocol-version": era,
+        "mcp-method": "tools/call",
+        "mcp-name": "read_file",
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    with served.client() as client, pytest.raises(httpx.ReadTimeout):
+        client.post("/mcp", json=message, headers=headers, timeout=0.3)
+
+
+@pytest.mark.parametrize("way", range(len(WAYS)))
+def test_an_mcp_client_that_hangs_up_takes_its_call_back(served: HttpServer, workspace: Workspace, way: int) -> None:
+    era, accept, meta = WAYS[way]
+    lines = 30 + way
+    hang_up_on(served, era, accept, meta, {**endless(workspace.root), "max_lines": lines})
+    assert outcome_of(served, f"max_lines={lines}") == "CANCELLED"
+
+
+def test_abandoned_calls_do_not_use_up_what_a_token_may_have_under_way(workspace: Workspace) -> None:
+    settings = (*OPEN_HANDED, *UNHURRIED, "--set", "limits.concurrency_per_token=2")
+    with HttpServer(workspace.root, *settings) as server:
+        for era, accept, meta in (WAYS[0], WAYS[4]):
+            hang_up_on(server, era, accept, meta, endless(workspace.root))
+        statuses = [200]
+        for _ in range(2000):
+            statuses.append(server.tool("stat", path=".").status_code)
+            if statuses[-1] == 200:
+                break
+        assert statuses[-1] == 200
+
+
 # --- the wire ------------------------------------------------------------------------------------------------------
 
 

@@ -22,16 +22,20 @@ from .guard import Guard, Receive, RequestCaller, Scope, Send
 from .mcp import McpEndpoint, SessionIds
 from .metrics import CONTENT_TYPE, Metrics
 from .pages import docs_page, sign_in_routes
-from .replies import error_reply, refusal
-from .threads import CallThreads, RunningCall
+from .replies import JSON, error_reply, refusal
+from .threads import CallThreads
 
 API_VERSION = "v0"
-_MCP = "/mcp"
+_MCP, _TOOL = "/mcp", "/tool"
 _DEFAULT_SESSION = "http"
 _SESSION_KEY = "session.key"
 _SEARCHED = 2_000  # characters of a message used as the query; longer queries are refused
 
-SessionId = Annotated[str, Field(max_length=128, description="the conversation that processes and changes belong to")]
+_SESSION_LENGTH = _NAME_LENGTH = 128
+
+SessionId = Annotated[
+    str, Field(max_length=_SESSION_LENGTH, description="the conversation that processes and changes belong to")
+]
 
 
 def _capitalized(name: object) -> object:
@@ -46,8 +50,19 @@ class Body(BaseModel):
 
 class ToolRequest(Body):
     session_id: SessionId = _DEFAULT_SESSION
-    name: Annotated[str, Field(max_length=128)]
+    name: Annotated[str, Field(max_length=_NAME_LENGTH)]
     args: dict[str, Any] = {}
+
+
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A valid `ToolRequest`, decoded without FastAPI."""
+
+    name: Annotated[str, msgspec.Meta(max_length=_NAME_LENGTH)]
+    session_id: Annotated[str, msgspec.Meta(max_length=_SESSION_LENGTH)] = _DEFAULT_SESSION
+    args: dict[str, Any] = {}
+
+
+_TOOL_CALL = msgspec.json.Decoder(ToolCall)
 
 
 class AgentRequest(Body):
@@ -130,31 +145,41 @@ class _Rest:
     async def health(self) -> Health:
         return Health(ok=True, version=API_VERSION)
 
-    async def tool(self, body: ToolRequest, caller: Who, request: Request) -> Response:
+    async def tool(self, body: ToolRequest, caller: Who) -> Response:
         """Call a tool by name; the reply is the tool's result object."""
-        return _json(await self._call(caller, request, body.session_id, body.name, body.args))
+        return _json(await self._call(caller, body.session_id, body.name, body.args))
 
-    async def invoke_agent(self, body: AgentRequest, caller: Who, request: Request) -> AgentReply:
+    async def reply_to_tool(self, call: ToolCall, caller: RequestCaller, send: Send) -> None:
+        """Do the same for a body that is known to be valid, without FastAPI, which takes as long as a small tool."""
+        try:
+            body = await self._call(caller, call.session_id, call.name, call.args)
+            status, headers = 200, [(b"content-length", str(len(body)).encode()), (b"content-type", JSON)]
+        except LlmcError as exc:
+            status, headers, body = error_reply(exc, caller.correlation_id)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def invoke_agent(self, body: AgentRequest, caller: Who) -> AgentReply:
         """Return context for a message to an agent. The caller passes it to the model; no model is called here."""
         self._gate.limits.take(caller.session(body.session_id))
         parts = [body.inject_context] if body.inject_context else []
         if self._rag.jit_context_enabled and "rag_search" in self._gate.catalog.tools:
             query = body.user_msg[:_SEARCHED]
             arguments = self._search_arguments(query, None, None, None)
-            found = msgspec.json.decode(await self._call(caller, request, body.session_id, "rag_search", arguments))
+            found = msgspec.json.decode(await self._call(caller, body.session_id, "rag_search", arguments))
             parts += [f"{snippet['src']}\n{snippet['text']}" for snippet in found["snippets"]]
         text = f"[MCP {API_VERSION}] received; use /rag/search for pre-call context"
         return AgentReply(text=text, context="\n\n".join(parts) or None)
 
-    async def search(self, body: SearchRequest, caller: Who, request: Request) -> Response:
+    async def search(self, body: SearchRequest, caller: Who) -> Response:
         """Search the code index."""
         arguments = self._search_arguments(body.q, body.scope, body.k, body.budget_tokens)
-        return _json(await self._call(caller, request, _DEFAULT_SESSION, "rag_search", arguments))
+        return _json(await self._call(caller, _DEFAULT_SESSION, "rag_search", arguments))
 
-    async def bootload(self, body: BootloadRequest, caller: Who, request: Request) -> Response:
+    async def bootload(self, body: BootloadRequest, caller: Who) -> Response:
         """Return the plan and scope of a task, from the repository's own notes."""
         arguments = {"session_id": body.session_id, "task_id": body.task_id}
-        return _json(await self._call(caller, request, body.session_id, "rag_bootload", arguments))
+        return _json(await self._call(caller, body.session_id, "rag_bootload", arguments))
 
     async def metrics(self, caller: Who) -> Response:
         """Return Prometheus metrics."""
@@ -176,18 +201,16 @@ class _Rest:
             "budget_tokens": min(budget or rag.token_budget, rag.token_budget),
         }
 
-    async def _call(
-        self, caller: RequestCaller, request: Request, session_id: str, name: str, arguments: dict[str, Any]
-    ) -> bytes:
-        """Run a tool in a thread; a client that disconnects cancels its call."""
-        session, running = caller.session(session_id), RunningCall()
+    async def _call(self, caller: RequestCaller, session_id: str, name: str, arguments: dict[str, Any]) -> bytes:
+        """Run a tool in a thread."""
+        session = caller.session(session_id)
 
         def run() -> bytes:
             context = self._gate.context(session, caller.correlation_id)
-            running.attach(context)
+            caller.running.attach(context)
             return self._gate.reply_json(context, name, arguments)
 
-        return await self._workers.run_while(request.receive, session.principal, run, running)
+        return await self._workers.run(session.principal, run, caller.running)
 
 
 def _json(body: bytes) -> Response:
@@ -200,13 +223,29 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     metrics = Metrics(gate)
     workers = CallThreads(config.limits.concurrency_per_token)
     mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
-    api = _rest_app(gate, _Rest(gate, workers, metrics), tokens, mcp.run)
+    rest = _Rest(gate, workers, metrics)
+    api = _rest_app(gate, rest, tokens, mcp.run)
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        await (mcp if scope["type"] == "http" and scope["path"] == _MCP else api)(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] == _MCP:
+            await mcp(scope, receive, send)
+        elif (call := _tool_call(scope)) is not None:
+            await rest.reply_to_tool(call, scope["state"]["caller"], send)
+        else:
+            await api(scope, receive, send)
 
     paths = [route.path for route in api.routes if isinstance(route, APIRoute)]
     return Guard(route, gate, tokens, metrics, [_MCP, *paths])
+
+
+def _tool_call(scope: Scope) -> ToolCall | None:
+    """The call that a request to /tool makes; None for any other request, and for a body that FastAPI must refuse."""
+    if scope["type"] != "http" or scope["path"] != _TOOL or scope["method"] != "POST":
+        return None
+    try:
+        return _TOOL_CALL.decode(scope["state"]["body"])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _rest_app(
@@ -223,7 +262,7 @@ def _rest_app(
     api.router.route_class = _StrictRoute
     settings = gate.app.config.observability
     api.get("/health", response_model=Health)(rest.health)
-    api.post("/tool", responses=_FAILURES)(rest.tool)
+    api.post(_TOOL, responses=_FAILURES)(rest.tool)
     api.post("/invoke_agent", response_model=AgentReply, response_model_exclude_none=True, responses=_FAILURES)(
         rest.invoke_agent
     )

@@ -1,8 +1,9 @@
 """The outermost ASGI application: checks every request and adds headers to every reply.
 
 It checks Host and Origin (a web page that the user happens to visit must not reach the server), the token and the
-content type. Only then it reads the body, within limits on size and time. It adds the correlation id, writes a log
-line, counts metrics and renders errors. The routes behind it receive admitted requests only.
+content type. Only then it reads the body, within limits on size and time. It cancels the call of a client that
+disconnects, adds the correlation id, writes a log line, counts metrics and renders errors. The routes behind it receive
+admitted requests only.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from ..session import Session
 from .auth import COOKIE, Principal, Tokens, is_loopback
 from .metrics import Metrics
 from .replies import error_reply, refusal
+from .threads import DisconnectWatch, RunningCall
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -50,6 +52,7 @@ class RequestCaller(NamedTuple):
     principal: Principal | None
     correlation_id: str
     config: Config
+    running: RunningCall  # the call that it makes
 
     def session(self, session_id: str) -> Session:
         """The session of a call that this request makes."""
@@ -96,10 +99,12 @@ class Guard:
         principal: Principal | None = None
         try:
             principal = self._admit(scope, headers)
-            scope["state"]["caller"] = RequestCaller(principal, exchange.correlation_id, self._config)
+            caller = RequestCaller(principal, exchange.correlation_id, self._config, RunningCall())
+            scope["state"]["caller"] = caller
             body = await self._body(scope, headers, receive)
             scope["state"]["body"] = body
-            await self._app(scope, _replay(body, receive), exchange.send)
+            with DisconnectWatch(receive, caller.running):
+                await self._app(scope, _replay(body, receive), exchange.send)
         except LlmcError as exc:
             if isinstance(exc, AuthFailed):
                 self._metrics.auth_failed()
@@ -283,7 +288,7 @@ def _check_content(headers: dict[bytes, bytes], *, form: bool) -> None:
     kind, _, parameters = headers.get(b"content-type", b"").decode("latin-1").lower().partition(";")
     if kind.strip() != "application/json" and not (form and kind.strip() == _FORM):
         raise refusal(415, "the body must be JSON", "Send Content-Type: application/json.")
-    charset = re.search(r'charset\s*=\s*"?([^\s";]+)', parameters)
+    charset = re.search(r'charset\s*=\s*"?([^\s";]+)', parameters) if parameters else None
     if charset is not None and charset[1] not in ("utf-8", "utf8", "us-ascii"):
         raise refusal(415, "the body must be UTF-8")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":

@@ -7,7 +7,8 @@ to. It is signed for the principal, so that it needs no storage, stays valid acr
 another token.
 
 Replies are JSON. They are streamed only if the client requests progress (and, in the stateless era, only if there is
-progress to report), or if a question to the user is on its way (see `asking`).
+progress to report), or if a question to the user is on its way (see `asking`). Plain tool calls are answered without the
+SDK: see `plain_calls`.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 
@@ -24,7 +25,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value, x_mcp_header_map
 from mcp_types import RequestParams
 
 from .. import __version__
@@ -36,8 +37,9 @@ from ..protocol.request import TASKS_VERSION, Peer, Request, asks_users
 from ..tools.introduction import instructions
 from .asking import AskingCalls, IncomingCall
 from .guard import Message, Receive, RequestCaller, Scope, Send
+from .plain_calls import METHOD, PlainCall, plain_call
 from .replies import refusal
-from .threads import CallThreads, RunningCall
+from .threads import CallThreads, Job, RunningCall
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -45,6 +47,7 @@ _BY_SDK = frozenset({"initialize", "ping"})
 _ASKS_USERS = "\n?"  # behind a client's name, which has no line end
 _NAME_TASKS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _DEFAULT_VERSION = "2025-03-26"  # of a handshake-era request without a header for it
+_PROMPT_S = 1.0  # a call that takes longer may need a stream: the SDK opens one after 15 s, to keep the connection open
 
 Params = dict[str, Any]
 
@@ -92,6 +95,7 @@ class McpEndpoint:
         self._server = self._make_server()
         self._replying = self._manager(json_response=True)
         self._streaming = self._manager(json_response=False)
+        self._header_parameters: dict[str, bool] = {}  # by tool
 
     def _make_server(self) -> Server[Any]:
         server: Server[Any] = Server(
@@ -169,7 +173,25 @@ class McpEndpoint:
                 return
         stream = accepts_stream and (head.wants_progress if handshake else True)
         manager = self._streaming if stream else self._replying
-        await manager.handle_request(scope, receive, send)
+        plain = plain_call(scope, headers, head.message)
+        if plain is None or not await self._reply_promptly(plain, scope["state"], send, _PROMPT_S if stream else None):
+            await manager.handle_request(scope, receive, send)
+
+    async def _reply_promptly(self, call: PlainCall, state: Params, send: Send, seconds: float | None) -> bool:
+        """Answer a call without the SDK; one that takes long or fails is left to it, and goes on as `state["job"]`."""
+        if self._has_header_parameters(call.params["name"]):
+            return False
+        request = self._request(METHOD, call.params, state, _unreported)
+        job = self._start(request, call.id, state)
+        if not await job.finishes_within(seconds):
+            return False
+        reply = call.reply(await job.outcome()) if job.succeeded else None
+        if reply is None:
+            return False
+        headers, body = reply
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return True
 
     async def _serve_asking(self, scope: Scope, receive: Receive, send: Send, head: "_MessageHead") -> None:
         state, running = scope["state"], RunningCall()
@@ -193,39 +215,56 @@ class McpEndpoint:
         if ctx.request is None:
             raise MCPError(INTERNAL_ERROR, "the request has no HTTP request")
         state = ctx.request.scope["state"]
-        caller: RequestCaller = state["caller"]
-        session_id: str = state["session_id"]
-        session = caller.session(session_id or f"mcp-{caller.principal.name if caller.principal else ''}")
-        session = introduced(session, {"name": state["agent"]})
-        running, progress = RunningCall(), _Progress(ctx)
-        request = Request(
-            ctx.method,
-            dict(ctx.params or {}),
-            session,
-            progress.report,
-            running.attach,
-            caller.correlation_id,
-            state["peer"],
-        )
+        progress = _Progress(ctx)
+        request = self._request(ctx.method, dict(ctx.params or {}), state, progress.report)
         if ctx.method in _NAME_TASKS and not state["peer"].version:
             _check_name(ctx.request.headers.get(MCP_NAME_HEADER), request.params.get("taskId"))
-        key = (session_id, repr(ctx.request_id))
-
-        def answer() -> Params:
-            return cast(Params, msgspec.to_builtins(self._methods.answer(request)))
-
         try:
             if self._methods.is_quick(ctx.method):
-                return answer()
-            if session_id:
-                self._running[key] = running
-            result = await self._workers.run(session.principal, answer, running)
+                return _builtins(self._methods.answer(request))
+            job: Job[Params] = state.get("job") or self._start(request, ctx.request_id, state)
+            result = await job.outcome()
             await progress.sent()
             return result
         except ProtocolError as exc:
             raise MCPError(exc.code, exc.message, exc.data) from None
-        finally:
-            self._running.pop(key, None)
+
+    def _request(self, method: str, params: Params, state: Params, report: Callable[[Params], None]) -> Request:
+        caller: RequestCaller = state["caller"]
+        session = caller.session(state["session_id"] or f"mcp-{caller.principal.name if caller.principal else ''}")
+        session = introduced(session, {"name": state["agent"]})
+        return Request(method, params, session, report, caller.running.attach, caller.correlation_id, state["peer"])
+
+    def _start(self, request: Request, request_id: object, state: Params) -> Job[Params]:
+        """Answer a request in a thread; its session can cancel it."""
+        caller: RequestCaller = state["caller"]
+        running = caller.running
+        state["job"] = job = self._workers.start(
+            request.session.principal, lambda: _builtins(self._methods.answer(request)), running
+        )
+        if state["session_id"]:
+            key = (state["session_id"], repr(request_id))
+            self._running[key] = running
+            job.when_finished(lambda: self._running.pop(key, None))
+        return job
+
+    def _has_header_parameters(self, tool: str) -> bool:
+        """Whether a tool takes arguments from headers, which the SDK compares with the body."""
+        known = self._header_parameters.get(tool)
+        if known is None:
+            schema = self._methods.input_schema(tool)
+            if schema is None:
+                return False
+            known = self._header_parameters[tool] = bool(x_mcp_header_map(schema))
+        return known
+
+
+def _builtins(answer: Params) -> Params:
+    return cast(Params, msgspec.to_builtins(answer))
+
+
+def _unreported(params: Params) -> None:
+    """Progress that nobody asked for."""
 
 
 class _Progress:
@@ -258,6 +297,7 @@ class _MessageHead:
             message: object = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             message = None
+        self.message: object = message
         fields = cast(Params, message) if isinstance(message, dict) else {}
         self.fields = fields
         self.method: object = fields.get("method")

@@ -64,6 +64,7 @@ class Metrics:
         self._request_seconds = Histogram(
             "llmc_http_request_seconds", "Time of HTTP requests", ("route",), buckets=_SECONDS, registry=registry
         )
+        self._request_series: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}  # looking one up takes long
         self._auth_failures = Counter("llmc_auth_failures", "Requests without a valid token", registry=registry)
         if self.enabled:
             registry.register(_Gauges(gate))
@@ -83,9 +84,15 @@ class Metrics:
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a finished HTTP request."""
-        if self.enabled:
-            self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
-            self._request_seconds.labels(route).observe(seconds)
+        if not self.enabled:
+            return
+        labels = (route, method if method in _METHODS else "other", str(status))
+        series = self._request_series.get(labels)
+        if series is None:
+            series = self._requests.labels(*labels), self._request_seconds.labels(route)
+            self._request_series[labels] = series
+        series[0].inc()
+        series[1].observe(seconds)
 
     def auth_failed(self) -> None:
         """Count a missing or invalid token."""

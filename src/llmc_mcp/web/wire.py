@@ -5,7 +5,7 @@ httptools parses headers of any length and waits forever, so the limits are enfo
 
 import asyncio
 from asyncio import TimerHandle
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import httptools
 from uvicorn.config import Config
@@ -49,7 +49,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._joining = _JoiningTransport(transport)
+        super().connection_made(cast(asyncio.Transport, self._joining))
         if len(self.connections) > self._patience.connections:
             self._refuse(RateLimited("too many connections", hint="Close some, or raise mcp.limits.max_connections."))
             return
@@ -93,6 +94,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
+        self._joining.flush()
         super().on_response_complete()
         if not self._in_headers:
             self._arm(self._patience.idle_s, self._abort)
@@ -150,6 +152,39 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _JoiningTransport:
+    """A transport that sends the head of a reply together with its body, in one system call.
+
+    Only a head that announces its body's length is held back, so that the head of a stream arrives at once.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.abort = transport.abort
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            held, self._head = self._head, b""
+            self._transport.writelines((held, data))
+        elif data.endswith(b"\r\n\r\n") and b"\r\ncontent-length: " in data and data.startswith(b"HTTP/1.1 "):
+            self._head = data
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head that no body followed."""
+        if self._head:
+            held, self._head = self._head, b""
+            self._transport.write(held)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
 
 
 def _authority(url: bytes) -> bytes:

@@ -1,0 +1,101 @@
+"""The threads that run calls: shares, order, cancellation, what they raise."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from llmc_mcp.web.threads import CallThreads, DisconnectWatch, Job, RunningCall
+
+from ..support.client import PATIENCE
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await body()
+
+    asyncio.run(main())
+
+
+def test_a_call_returns_or_raises_in_its_own_words() -> None:
+    async def body() -> None:
+        threads = CallThreads(1)
+        assert await threads.run("a", threading.get_ident, RunningCall()) != threading.get_ident()
+        with pytest.raises(ZeroDivisionError):
+            await threads.run("a", lambda: 1 // 0, RunningCall())
+        with pytest.raises(SystemExit):  # ends neither the thread nor the server
+            await threads.run("a", lambda: exec("raise SystemExit"), RunningCall())
+        assert await threads.run("a", lambda: "still here", RunningCall()) == "still here"
+
+    run(body)
+
+
+def test_one_principal_waits_for_its_own_calls_and_for_nobody_elses() -> None:
+    async def body() -> None:
+        threads, go = CallThreads(1), threading.Event()
+        held = [threads.start("a", lambda: go.wait(PATIENCE), RunningCall()) for _ in range(20)]
+        assert await threads.run("b", lambda: "served", RunningCall()) == "served"
+        late = threads.start("a", lambda: "late", RunningCall())
+        assert not await late.finishes_within(0.01)
+        go.set()
+        assert [await job.outcome() for job in held] == [True] * 20
+        assert await late.outcome() == "late"
+
+    run(body)
+
+
+def test_a_thread_serves_one_call_after_another() -> None:
+    async def body() -> None:
+        threads = CallThreads(4)
+        idents = {await threads.run("a", threading.get_ident, RunningCall()) for _ in range(50)}
+        assert len(idents) == 1
+
+    run(body)
+
+
+def test_a_task_that_is_cancelled_cancels_its_call_and_waits_for_the_thread() -> None:
+    async def body() -> None:
+        threads, running, begun, ended = CallThreads(1), RunningCall(), threading.Event(), threading.Event()
+
+        def call() -> None:
+            begun.set()
+            while not running.cancelled:
+                pass
+            ended.set()
+
+        task = asyncio.ensure_future(threads.run("a", call, running))
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+
+    run(body)
+
+
+def test_a_client_that_is_gone_cancels_the_call_and_one_that_stays_does_not() -> None:
+    async def body() -> None:
+        gone, there = RunningCall(), RunningCall()
+
+        async def disconnected() -> dict[str, str]:
+            return {"type": "http.disconnect"}
+
+        async def silent() -> dict[str, str]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        threads = CallThreads(2)
+        with DisconnectWatch(disconnected, gone), DisconnectWatch(silent, there):
+            job: Job[bool] = threads.start("a", lambda: _until(lambda: gone.cancelled), gone)
+            assert await job.outcome()
+        assert not there.cancelled
+
+    run(body)
+
+
+def _until(condition: Callable[[], bool]) -> bool:
+    while not condition():
+        pass
+    return True
