@@ -16,6 +16,9 @@ from ..policy import is_below, is_below_any
 command = Command("repo", "Checks the configuration. Exit code 1 when something is wrong; warnings alone leave it 0.")
 
 
+_SEVERITIES = ("error", "warning", "notice")
+
+
 class ConfigFinding(NamedTuple):
     """One finding. An error prevents something from working; a warning is a risk; a notice is neither."""
 
@@ -27,7 +30,7 @@ class ConfigFinding(NamedTuple):
 @command.verb("validate", "print what is wrong or risky, with a hint each", flags=(JSON,), server_flags=True)
 def _validate(given: Arguments) -> int:
     try:
-        found = list(findings(load(given.server)))
+        found = sorted(findings(load(given.server)), key=lambda finding: _SEVERITIES.index(finding.severity))
     except ConfigError as exc:
         found = [ConfigFinding("error", problem, "DOCS/configuration.md lists every key.") for problem in exc.problems]
     if "--json" in given:
@@ -41,7 +44,7 @@ def _validate(given: Arguments) -> int:
 
 
 def findings(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
-    """All findings, worst first."""
+    """All findings."""
     yield from (ConfigFinding("error", line, "The server does not start like this.") for line in loaded.refusals)
     yield from _missing_roots(loaded)
     yield from _missing_tools(loaded)
