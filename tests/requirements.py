@@ -288,6 +288,7 @@ REQUIREMENTS = [
             "The whole configuration as it is written",
             "config/test_config::test_every_specified_file_loads_as_it_is_written",
             "config/test_config::test_the_specified_server_file_means_what_it_says",
+            "integration/test_mvp_configuration::test_every_tool_answers_with_the_configuration_of_the_mvp_document",
         ),
         (
             "7",
@@ -609,7 +610,8 @@ DEVIATIONS = {
     "HYB 4-5": "Monty, the default engine, reaches nothing of the host (28 attempts: `security/test_d_code.py`) and "
     "needs no container. `mcp.code_execution.require_isolation` demands one for both engines.",
     "L2 R9": "psutil is required, so there are no shell fallbacks.",
-    "MVP A3": "Roots default to the working directory; `/` is possible where it is written out.",
+    "MVP A3": "Roots default to the working directory; `/` is possible where it is written out. Commands then find "
+    "the system's folders read-only, and the server's own code, configuration and data out of reach.",
     "MVP A5": "Commands have no network unless the operator allows it.",
     "MVP 14.2.1": "te_run calls the same engine in the sandbox instead of starting scripts/te.",
 }

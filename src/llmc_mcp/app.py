@@ -13,6 +13,7 @@ from .errors import IsolationRequired, LlmcError
 from .files import names, off_limits
 from .files.filesystem import Access, Filesystem, Root
 from .kernel import syscalls
+from .policy import is_broad
 from .store.data_dir import database_of
 from .store.root_sets import RootSet
 
@@ -126,6 +127,7 @@ class App:
         """`own_files` are the configuration files in force; those of them that are trusted bind commands too."""
         self.config = config
         self._trusted_files = tuple(trusted_files)
+        self._started_in = _working_directory()
         self.data_dir = data_dir or data_directory()
         off_limits.forget_unneeded_imports(roots)
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
@@ -203,7 +205,7 @@ class App:
     def pytest(self) -> "PytestRunner":
         from .commands.pytest import PytestRunner
 
-        return PytestRunner(self.launcher, self.shell, self.sandbox, self.files)
+        return PytestRunner(self.launcher, self.shell, self.sandbox, self.files, self.project)
 
     @engine(closes_before=("launcher",))
     def repls(self) -> "TerminalSessions":
@@ -314,7 +316,14 @@ class App:
         from .store.leases import Leases
 
         leases = Leases(self.store, self.config.limits.lease_ttl_sec)
-        return CodeSearch(self.files, self.launcher, leases, self.data_dir, wanted_from(self.config))
+        spec = wanted_from(self.config)
+        return CodeSearch(self.files, self.indexed_roots, self.launcher, leases, self.data_dir, spec)
+
+    @engine()
+    def indexed_roots(self) -> "list[Root]":
+        from .rag.query.folders import indexed_roots
+
+        return indexed_roots(self.files, self.config.rag.roots, self._started_in)
 
     @engine()
     def maps(self) -> "Maps":
@@ -328,6 +337,12 @@ class App:
 
         return Checker(self.launcher, self.data_dir)
 
+    @property
+    def project(self) -> Root:
+        """The first root or, where that is a whole machine or home, the project in which the server was started."""
+        first = self.files.roots[0]
+        return self.indexed_roots[0] if self.indexed_roots and is_broad(os.fsdecode(first.real)) else first
+
     def is_indexed(self, root: Root) -> bool:
         """Whether a root has a code index already; none is built to find out."""
         from .rag.store.layout import home_of
@@ -338,7 +353,9 @@ class App:
         """The state of the code index, in a few words; nothing is built or imported for it."""
         if "rag" in self._engines:
             return self.rag.state()
-        built = all(self.is_indexed(root) for root in self.files.roots)
+        if not self.indexed_roots:
+            return "no folder is indexed: rag_index(path=FOLDER) indexes one"
+        built = all(self.is_indexed(root) for root in self.indexed_roots)
         return "there, compared with the files on use" if built else "not built yet: the first search builds it"
 
     # --- the machine -----------------------------------------------------------------------------
@@ -392,6 +409,13 @@ class IdleClock:
     def close(self) -> None:
         """Look no more."""
         self._over.set()
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it is gone
+        return ""
 
 
 def closing_order() -> list[str]:

@@ -7,6 +7,7 @@ is reported.
 """
 
 import fnmatch
+import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -87,6 +88,21 @@ def is_below(path: str, folder: str) -> bool:
 def is_below_any(path: str, folders: Iterable[str]) -> bool:
     """Whether one of the folders is `path` or holds it."""
     return any(is_below(path, folder) for folder in folders)
+
+
+def is_broad(folder: str) -> bool:
+    """Whether a folder is a whole home directory or holds one, as `/` does."""
+    return bool(folder) and is_below(os.path.realpath(os.path.expanduser("~")), os.path.realpath(folder))
+
+
+def project_of(folder: str) -> str:
+    """The repository that contains a folder, else the folder itself; a whole home directory is not taken for one."""
+    here = above = os.path.realpath(folder)
+    while not is_broad(above):
+        if os.path.exists(os.path.join(above, ".git")):
+            return above
+        above = os.path.dirname(above)
+    return here
 
 
 def watchable(patterns: Iterable[str]) -> tuple[list[str], list[str]]:

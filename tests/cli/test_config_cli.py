@@ -11,6 +11,7 @@ from llmc_mcp.cli import main
 from llmc_mcp.config.schema import keys
 
 from ..support.machine import Machine
+from ..support.workspace import require
 
 
 @pytest.fixture
@@ -132,8 +133,8 @@ def test_untrust_without_trust_says_so(machine: Machine) -> None:
 # --- llmc repo validate ------------------------------------------------------------------------------------------
 
 
-def validate(machine: Machine, *arguments: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    done = machine.llmc("repo", "validate", "--json", *arguments)
+def validate(machine: Machine, *arguments: str, **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    done = machine.llmc("repo", "validate", "--json", *arguments, **env)
     rows: list[dict[str, str]] = json.loads(done.stdout)
     assert all(row["hint"] for row in rows)
     return done.returncode, {row["message"]: (row["severity"], row["hint"]) for row in rows}
@@ -207,3 +208,34 @@ def test_validate_takes_a_named_file(machine: Machine) -> None:
     assert done.returncode == 1
     assert f"error   {named}:2: unknown key mcp.tools.x" in done.stdout
     assert "hint: " in done.stdout
+
+
+@pytest.mark.parametrize("root", ["/", "~", "~/"])
+def test_validate_says_what_holds_for_a_root_with_the_servers_own_data_in_it(machine: Machine, root: str) -> None:
+    require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
+    data = machine.home / ".local/state/llmc"
+    code, findings = validate(machine, "--root", root, LLMC_DATA_DIR=str(data))
+    assert code == 0
+    shown = "/" if root == "/" else str(machine.home)
+    hidden = next(message for message in findings if f"root {shown}: commands find hidden: " in message)
+    assert str(data) in hidden
+    if root == "/":
+        read_only = next(message for message in findings if "root /: commands find read-only: " in message)
+        assert {"/usr", "/etc"} <= set(read_only.partition("read-only: ")[2].split(", "))
+
+
+def test_validate_says_what_to_install_where_such_a_root_can_not_be_confined(machine: Machine) -> None:
+    code, findings = validate(machine, "--root", "/", "--set", "sandbox.level=landlock")
+    assert code == 1
+    severity, hint = found(findings, "holds the server's own data, so no command runs")
+    assert severity == "error"
+    assert "Install the package bubblewrap" in hint
+
+
+def test_validate_checks_the_folders_to_index(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    named = f'rag.roots=["{tmp_path}/elsewhere", "{tmp_path}/gone"]'
+    code, findings = validate(machine, "--root", str(machine.home), "--set", named)
+    assert code == 1
+    assert found(findings, "elsewhere lies outside the allowed roots")[0] == "error"
+    assert found(findings, "gone is no folder")[0] == "error"

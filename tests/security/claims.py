@@ -114,18 +114,19 @@ CLAIMS: dict[str, Claim] = {
         "the server's own code inside a root (a clone that is served, an environment in a project): changed, added to, "
         "moved, or reached by a link put above it",
         "read-only, and no folder above it up to the root can be moved; no commands where a root lies in it or a "
-        "link in a root leads to it. not: hard links to its files elsewhere in a root, a folder for the user's "
-        "packages that does not exist yet",
+        "link in a root leads to it. Below the root / too, by whatever name a mount shows it. not: hard links to its "
+        "files elsewhere in a root, but for uv's cache",
         "not used there",
     ),
     "B30": Claim(
-        "what is hidden inside a root: moved away, replaced by a link, made later",
-        "covered at every start as it is then, can't be moved; no commands where a link in a root leads to it",
+        "what is hidden inside a root, / too: moved away, replaced by a link, made later",
+        "covered at every start as it is then, can't be moved, nor a folder above it; no commands where a link in a "
+        "root leads to it",
         "not used there",
     ),
     "B32": Claim(
         "unix sockets that lie inside a root",
-        "not: they can be reached, with the network off as well; `llmc doctor` names them",
+        "not: they can be reached, with the network off as well; `llmc doctor` names them. With the root / none can",
         "no socket can be made",
     ),
     "C01": Claim("a timeout with daemons that ignore TERM", "0 survivors", _SAME),
@@ -235,9 +236,17 @@ in the roots stay usable. `mcp.sandbox.run_as` names a user for them instead. Th
 commands could change modes and times of root's files anywhere (see B07), so it is refused to them.
 
 The server's data directory, the user's secrets (~/.ssh, ~/.aws, ~/.config, ~/.netrc and the like) and what
-`mcp.sandbox.deny_read` names are absent. If they lie inside a root, `workspace` covers the entry right below the root
-that holds them, and `landlock`, which can't, is not used; a root of `/` can only be served with `off`. File and search
-tools keep away from them as well, unless the operator named a root inside.
+`mcp.sandbox.deny_read` names are absent. If they lie inside a root, `workspace` covers them where they are, and
+`landlock`, which can't, is not used. File and search tools keep away from them as well, unless the operator named a
+root inside. Configuration that the next start trusts (`--config`, `LLMC_CONFIG`, the user's own file) is read-only for
+commands, or hidden where it does not exist yet.
+
+A root of `/` or a home directory is served like any other, though it is rarely what you want. Commands then need
+bubblewrap. Of `/` they may change what the user may, but for the system's folders, `/etc` and `/boot`, which are
+read-only (`mcp.sandbox.extra_write = ["/etc/cron.d"]` opens one); `/proc` and `/dev` are their own, `/sys` and `/run`
+are absent, `/etc/shadow`, host keys and every user's secrets are hidden, and there are no unix sockets, since behind
+those programs outside the sandbox listen. File tools change neither the system's programs and libraries nor what the
+dynamic linker reads. `llmc repo validate` lists what is hidden and read-only.
 
 Whoever can change the server's code, or the Python it starts next, is no longer confined. Where that code lies inside
 a root, no file tool changes it or moves a folder above it, and commands see it read-only; a root inside it is not

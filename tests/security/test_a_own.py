@@ -193,7 +193,7 @@ def home(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
     (workspace.root / "keys").symlink_to(".ssh")
     config = tmp_path / "llmc.toml"
     denied = [str(workspace.root / "private"), str(workspace.root / "deep/er")]
-    config.write_text(f"[mcp.sandbox]\ndeny_read = {denied}\n")
+    config.write_text(f"[mcp.sandbox]\ndeny_read = {denied}\n[mcp.rag]\nroots = [{str(workspace.root)!r}]\n")
     env = {"HOME": str(workspace.root), "LLMC_DATA_DIR": str(tmp_path / "data")}
     with Client("--root", str(workspace.root), "--mode", "classic", "--config", str(config), env=env) as client:
         yield client

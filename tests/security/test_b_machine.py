@@ -41,6 +41,21 @@ def test_b24_own_code_below_the_root_of_everything_stays_as_it_is(machine: Arena
     assert machine.run(["cat", str(lib / "late.py")])["stdout"] == "# of the server\n"
 
 
+def test_b24_own_code_is_not_changed_through_the_cache_that_it_is_linked_to(machine: Arena) -> None:
+    """uv installs packages as hard links into its cache."""
+    cached = machine.home / ".cache/uv/archive/llmc_mcp/__init__.py"
+    cached.parent.mkdir(parents=True)
+    os.link(machine.root / "app/lib/llmc_mcp/__init__.py", cached)
+    machine.hand_over()
+    machine.restart()
+    script = """
+        path = sys.argv[1]
+        attempt("write", lambda: open(path, "a"))
+        attempt("move", lambda: os.rename(os.path.dirname(path), path + "2"))
+    """
+    assert machine.python(script, str(cached)) == []
+
+
 OWN_PLACES = """
 import shutil
 home = sys.argv[1]

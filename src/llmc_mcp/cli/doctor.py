@@ -165,7 +165,8 @@ def _sandbox(app: App) -> Iterator[Check]:
     message = f"run at level {report.level}; {len(held)} of {len(held) + len(open_doors)} attempts prevented"
     fix = "The level workspace prevents the rest." if open_doors and report.level == "landlock" else ""
     yield Check("commands", "ok", message, fix, tuple(details))
-    if report.level == "workspace" and (sockets := _sockets_in_roots(app)):
+    machine = any(root.real == b"/" for root in app.files.roots)  # there commands have no unix sockets
+    if report.level == "workspace" and not machine and (sockets := _sockets_in_roots(app)):
         fix = 'Have them made elsewhere ($XDG_RUNTIME_DIR), or set mcp.sandbox.level="landlock": it allows no sockets.'
         message = "commands can reach unix sockets that lie in a root, with the network off as well"
         yield Check("sockets", "missing", message, fix, tuple(sockets))

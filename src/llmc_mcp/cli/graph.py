@@ -88,7 +88,7 @@ def inspect(given: Arguments) -> int:
 def repository_map(given: Arguments) -> int:
     """Print a map of the repository."""
     tokens = given.number("--tokens", most=100_000)
-    gate = gate_on(indexed_folder(given.first() or "."))
+    gate = gate_on(indexed_folder(given.first() or ".", named=bool(given.first())))
     try:
         ctx = context(gate)
         maps = gate.ask(ctx, "map", {"tokens": tokens}, lambda: gate.app.maps.draw(tokens, caller_of(ctx)))

@@ -24,6 +24,7 @@ _BAR = 24
 
 def _app(folder: str) -> App:
     loaded = load()
+    loaded.config.rag.roots = (folder,)
     return App(loaded.config, [folder], loaded.data_dir)
 
 
@@ -70,7 +71,7 @@ class _Bar:
 )
 def index(given: Arguments) -> int:
     """Build or update the index of a folder."""
-    folder = indexed_folder(given.first() or ".")
+    folder = indexed_folder(given.first() or ".", named=bool(given.first()))
     app, bar = _app(folder), _Bar()
     started = time.monotonic()
     try:

@@ -9,7 +9,9 @@ from ..errors import InvalidArgument
 from ..gate.catalog import Catalog
 from ..gate.dispatch import Gate
 from ..gate.log import Log, correlation_id
+from ..policy import is_broad, project_of
 from ..session import Session
+from ..store.data_dir import data_directory
 
 _TIME_S = 600.0  # a first index of a large repository
 
@@ -24,6 +26,7 @@ def gate_on(folder: str) -> Gate:
     loaded = load()
     config = loaded.config
     config.rag.jit_context_enabled = True
+    config.rag.roots = (folder,)
     config.tools.read_timeout = config.linux_ops.process_limits.max_timeout_sec = _TIME_S
     config.limits.max_reply_bytes_cap = 1 << 30
     log = Log(enabled=True, level="error", log_format="text", with_ids=True)
@@ -39,13 +42,21 @@ def never() -> None:
     """The cancellation check of a person's call: never cancelled, a person presses ^C."""
 
 
-def indexed_folder(folder: str) -> str:
-    """The folder whose index is meant: the repository that contains a folder, else the folder itself."""
-    here = above = os.path.realpath(folder)
-    if not os.path.isdir(here):
+def indexed_folder(folder: str, *, named: bool = False) -> str:
+    """The folder whose index is meant: the repository that contains a folder, else the folder itself.
+
+    A whole machine or home directory is indexed only if the person named it.
+    """
+    from ..rag.store.layout import home_of
+
+    if not os.path.isdir(folder):
         raise InvalidArgument(f"{folder}: not a folder")
-    while above != os.path.dirname(above):
-        if os.path.exists(os.path.join(above, ".git")):
-            return above
-        above = os.path.dirname(above)
-    return here
+    project = project_of(folder)
+    is_repository = os.path.exists(os.path.join(project, ".git"))
+    is_indexed = home_of(data_directory(), os.fsencode(project)).current() is not None
+    if is_broad(project) and not (named or is_repository or is_indexed):
+        raise InvalidArgument(
+            f"{project} is too much to index, and no repository",
+            hint="Go to the folder of a project first, or name this one: llmc index PATH.",
+        )
+    return project

@@ -11,8 +11,12 @@ from ..config.load import LoadedConfig, load
 from ..config.trust import ConfigError
 from ..errors import LlmcError
 from ..gate.catalog import Catalog
+from ..policy import is_below, is_below_any
 
 command = Command("repo", "Checks the configuration. Exit code 1 when something is wrong; warnings alone leave it 0.")
+
+
+_SEVERITIES = ("error", "warning", "notice")
 
 
 class ConfigFinding(NamedTuple):
@@ -26,7 +30,7 @@ class ConfigFinding(NamedTuple):
 @command.verb("validate", "print what is wrong or risky, with a hint each", flags=(JSON,), server_flags=True)
 def _validate(given: Arguments) -> int:
     try:
-        found = list(findings(load(given.server)))
+        found = sorted(findings(load(given.server)), key=lambda finding: _SEVERITIES.index(finding.severity))
     except ConfigError as exc:
         found = [ConfigFinding("error", problem, "DOCS/configuration.md lists every key.") for problem in exc.problems]
     if "--json" in given:
@@ -40,12 +44,14 @@ def _validate(given: Arguments) -> int:
 
 
 def findings(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
-    """All findings, worst first."""
+    """All findings."""
     yield from (ConfigFinding("error", line, "The server does not start like this.") for line in loaded.refusals)
     yield from _missing_roots(loaded)
     yield from _missing_tools(loaded)
     yield from _missing_binaries(loaded)
     yield from _missing_documents(loaded)
+    yield from _unindexable_roots(loaded)
+    yield from _wide_roots(loaded)
     yield from _risks(loaded)
     for line in loaded.ignored:
         yield ConfigFinding("warning", line, "Read the file; `llmc config trust` pins it as it is, --config names it.")
@@ -110,6 +116,43 @@ def _missing_documents(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
             os.close(files.open_file(files.locate(path))[0])
         except LlmcError as exc:
             yield ConfigFinding("warning", f"mcp.{key}: {exc.message}", "A document is a file below the roots.")
+
+
+def _unindexable_roots(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
+    roots = [os.path.realpath(root) for root in loaded.roots]
+    for path in loaded.config.rag.roots:
+        real = os.path.realpath(os.path.expanduser(path))
+        if not os.path.isdir(real) or not is_below_any(real, roots):
+            problem = "lies outside the allowed roots" if os.path.isdir(real) else "is no folder"
+            yield ConfigFinding("error", f"mcp.rag.roots: {path} {problem}", "Name folders below the allowed roots.")
+
+
+def _wide_roots(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
+    """What holds for commands where a root is `/` or contains the server's own data."""
+    data = os.path.realpath(loaded.data_dir)
+    wide = [root for root in loaded.roots if os.path.isdir(root) and is_below(data, os.path.realpath(root))]
+    if not wide or not loaded.config.tools.enable_run_cmd or loaded.config.sandbox.level in ("off", "read_only"):
+        return
+    from ..app import App
+
+    shown = ", ".join(wide)
+    try:
+        app = App(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
+    except LlmcError as exc:
+        yield ConfigFinding("error", exc.message, exc.hint or "Name other roots.")
+        return
+    try:
+        report = app.sandbox.report()
+        if not report.level:
+            why = "; ".join(f"{level}: {reason}" for level, reason in report.reasons.items())
+            hint = "Install the package bubblewrap, or name narrower roots; llmc doctor tells more."
+            yield ConfigFinding("error", f"root {shown} holds the server's own data, so no command runs: {why}", hint)
+            return
+        hint = "mcp.sandbox.deny_read hides more; extra_write lets commands change a folder of the system."
+        for state, places in app.sandbox.exceptions().items():
+            yield ConfigFinding("notice", f"root {shown}: commands find {state}: {', '.join(places)}", hint)
+    finally:
+        app.close()
 
 
 def _risks(loaded: LoadedConfig) -> Iterator[ConfigFinding]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, OutputTooLarge
-from ..files.filesystem import Filesystem, Place
+from ..files.filesystem import Filesystem, Place, Root
 from ..kernel import confine, syscalls
 from ..kernel.child import Child
 from ..kernel.landlock import ruleset
@@ -60,10 +60,13 @@ class PytestOutcome(NamedTuple):
 
 
 class PytestRunner:
-    """Runs pytest in the first root with the project's own Python."""
+    """Runs pytest in the project with the project's own Python."""
 
-    def __init__(self, launcher: Launcher, shell: CommandRunner, sandbox: Sandbox, files: Filesystem) -> None:
+    def __init__(
+        self, launcher: Launcher, shell: CommandRunner, sandbox: Sandbox, files: Filesystem, project: Root
+    ) -> None:
         self._launcher, self._shell, self._sandbox, self._files = launcher, shell, sandbox, files
+        self._project = project
 
     def run(self, path: str | None, args: list[str], timeout_sec: float, call: CommandCall) -> PytestOutcome:
         """Run the tests in `path` (all by default)."""
@@ -74,7 +77,13 @@ class PytestRunner:
             argv = [self._python(), "-m", "pytest", "-q", "--color=no", f"--junit-xml={target}"]
             argv += ["-o", "junit_family=xunit1", *args, *self._target(path)]
             done = self._shell.run_command(
-                CommandLine(argv), timeout_sec=timeout_sec, call=call, listed=False, keep=(report,), level=level
+                CommandLine(argv),
+                cwd=self._project.shown,
+                timeout_sec=timeout_sec,
+                call=call,
+                listed=False,
+                keep=(report,),
+                level=level,
             )
             size = os.fstat(report).st_size
             if size > MAX_REPORT:
@@ -104,10 +113,9 @@ class PytestRunner:
                 os.close(fd)
 
     def _python(self) -> str:
-        root = self._files.roots[0]
         for name in _VENVS:
             try:
-                os.stat(f"{name}/bin/python", dir_fd=root.fd)
+                os.stat(f"{name}/bin/python", dir_fd=self._project.fd)
             except OSError:
                 continue
             return f"./{name}/bin/python"
@@ -159,7 +167,7 @@ def _no_report(done: CommandResult) -> LlmcError:
     if "No module named pytest" in output:
         return FeatureUnavailable(
             "pytest is not installed for the project's Python",
-            hint="Install it into .venv in the first root, or into the system's Python.",
+            hint="Install it into .venv in the project, or into the system's Python.",
         )
     return InvalidArgument(
         f"pytest ended with exit code {done.exit_code} and no report: {output}", hint=" ".join(done.warnings) or None

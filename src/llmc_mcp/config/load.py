@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast, get_origin
 
 import msgspec
 
-from ..policy import is_below, is_below_any
+from ..policy import is_below_any, is_broad
 from .schema import Config, SettingKey, data_directory, find_key, get_key, keys, put_key, sections
 from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
@@ -488,7 +488,7 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
     configured, written_in = merged.config.configured_roots()
     written_out = bool(flags.roots) or (bool(configured) and written_in not in merged.untrusted)
     roots = _absolute(flags.roots or configured or (directory,), directory)
-    broad = [root for root in roots if _is_broad(root)]
+    broad = [root for root in roots if is_broad(root)]
     if broad and not written_out:
         return roots, {}, [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
     if not all(roots):
@@ -496,10 +496,6 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
         return roots, {}, [f"{why}: name the folder to work in with --root DIR"]
     advice = "Name the folders that are needed instead."
     return roots, {f"root {root}: {_what_is_broad(root)} open to the tools": advice for root in broad}, []
-
-
-def _is_broad(root: str) -> bool:
-    return bool(root) and is_below(os.path.realpath(os.path.expanduser("~")), os.path.realpath(root))
 
 
 def _what_is_broad(root: str) -> str:

@@ -208,6 +208,7 @@ class RagSection(Section):
     max_file_bytes: Annotated[int, amount("largest file that is indexed, in bytes")] = 1 << 20
     max_files: Annotated[int, amount("maximum number of files indexed per root")] = 200_000
     embedding: Annotated[str, key("embedding model: auto, none, or a name", "operator")] = "auto"
+    roots: Annotated[Names, key("folders to index; empty: each root, of / or a home the project", "operator")] = ()
 
 
 class Limits(Section):

@@ -47,7 +47,7 @@ def own_code() -> tuple[str, ...]:
     # The user's site-packages may not exist yet, but could be created; `site` may not be loaded.
     site = sys.modules.get("site")
     users = [site.getusersitepackages()] if site is not None and site.ENABLE_USER_SITE else []
-    paths = (*prefixes, PACKAGE_HOME, sys.executable, *_start_script(), *sys.path, *caches, *users)
+    paths = (*prefixes, PACKAGE_HOME, sys.executable, *_start_script(), *_linked_cache(), *sys.path, *caches, *users)
     return tuple(dict.fromkeys(os.path.abspath(path) for path in paths))
 
 
@@ -57,6 +57,17 @@ def _start_script() -> list[str]:
     if not os.path.isfile(script):
         return []
     return [os.path.dirname(script) if os.path.islink(script) else script]
+
+
+def _linked_cache() -> list[str]:
+    """The cache of uv, whose installed files are hard links: who changes one there changes what is installed."""
+    modules = (sys.modules.get(name) for name in ("llmc_mcp", "msgspec"))
+    files = (module.__file__ for module in modules if module is not None and module.__file__)
+    if not any(os.stat(file).st_nlink > 1 for file in files if os.path.exists(file)):
+        return []
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cache = os.environ.get("UV_CACHE_DIR") or os.path.join(home, "uv")
+    return [cache] if os.path.isdir(cache) else []
 
 
 def system_code() -> tuple[str, ...]:

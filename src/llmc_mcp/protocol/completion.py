@@ -76,7 +76,7 @@ class Completion:
     def _symbols(self, ctx: Context, value: str) -> Iterator[str]:
         """Names of definitions, where there is an index already: none is built while somebody types."""
         app = ctx.app
-        if not app.config.rag.jit_context_enabled or not all(app.is_indexed(root) for root in app.files.roots):
+        if not app.config.rag.jit_context_enabled or not all(map(app.is_indexed, app.indexed_roots)):
             return
         from ..rag.query.search import QueryCaller
 

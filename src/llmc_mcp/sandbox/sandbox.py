@@ -16,13 +16,14 @@ from typing import NamedTuple, cast
 
 from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, NotFound, ResourceBusy
 from ..files.filesystem import Root
+from ..files.off_limits import SYSTEM_FOLDERS
 from ..kernel.child import Child
 from ..kernel.launcher import ConfinementError, Launcher
 from ..kernel.limits import ControlGroup
 from . import selftest
 from .git_identity import identity_file
 from .levels import find_bubblewrap, make_level
-from .profile import LEVELS, Level, Profile, SandboxSettings, covered_now, make_profile
+from .profile import HIDDEN, LEVELS, READ_ONLY, Level, Profile, SandboxSettings, covered_now, covers, make_profile
 
 _NOTHING_WEAKER = (
     "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
@@ -111,6 +112,18 @@ class Sandbox:
         """
         name, profile = self.level().name, self._require_profile()
         return make_level(name, _without_writing(profile) if read_only else profile)
+
+    def exceptions(self) -> dict[str, list[str]]:
+        """What of the roots commands can't change or see, by how they find it."""
+        profile = self._require_profile()
+        found: dict[str, list[str]] = {HIDDEN: [], READ_ONLY: []}
+        for path, how in covers(profile).items():
+            if how in found:
+                found[how].append(path)
+        if profile.machine:
+            found[HIDDEN] += ["/run", "/sys"]
+            found[READ_ONLY] += [*(path for path in SYSTEM_FOLDERS if os.path.isdir(path)), *profile.machine.read_only]
+        return {how: places for how, places in found.items() if places}
 
     @property
     def user(self) -> tuple[int, int] | None:

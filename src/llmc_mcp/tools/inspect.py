@@ -136,9 +136,12 @@ def _portrait_of_file(ctx: Context, path: str) -> "tuple[GraphView, Portrait, Co
     for (view, portrait, complete), note in ctx.app.rag.ask(question, caller_of(ctx)):
         if portrait is not None:
             return view, portrait, complete, note
-    raise NotFound(
-        f"{path} is not in the code index", hint="It may be ignored, binary or too large; read_file reads it."
-    )
+    hint = "It may be ignored, binary or too large; read_file reads it."
+    if not ctx.app.rag.is_covered(place.real):
+        from ..rag.query.folders import HOW_TO_INDEX
+
+        hint = HOW_TO_INDEX
+    raise NotFound(f"{path} is not in the code index", hint=hint)
 
 
 def _beginning(lines: list[str]) -> str:

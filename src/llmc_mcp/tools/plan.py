@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..context import Context
-from ..errors import LlmcError
+from ..errors import FeatureUnavailable, LlmcError
 from ..files import names
 from ..tool import CODE_INDEX, Result, Row, tool
 from .index_common import Scope, caller_of, code_query, display_path
@@ -91,6 +91,16 @@ def _snippets(ctx: Context, words: str, scope: Scope) -> list[Snippet]:
 
 
 def _planned(ctx: Context, words: str, commands: list[str]) -> str:
+    try:
+        steps = _from_index(ctx, words)
+    except FeatureUnavailable as exc:
+        steps = [f"Without the code index: {exc.message}.", *([exc.hint] if exc.hint else [])]
+    if commands:
+        steps.append(f"Check with: {'; '.join(commands)}")
+    return "\n".join(steps)
+
+
+def _from_index(ctx: Context, words: str) -> list[str]:
     from ..rag.query import plan
 
     steps: list[str] = []
@@ -106,16 +116,14 @@ def _planned(ctx: Context, words: str, commands: list[str]) -> str:
         for drawn in ctx.app.maps.draw(_MAP_TOKENS, caller_of(ctx)):
             if drawn.text:
                 steps += [drawn.text] if drawn.root == ctx.app.files.roots[0] else [f"# {drawn.root.shown}", drawn.text]
-    if commands:
-        steps.append(f"Check with: {'; '.join(commands)}")
-    return "\n".join(steps)
+    return steps
 
 
 def _text_of(ctx: Context, path: str) -> str | None:
-    """A small text file of the first root."""
+    """A small text file of the project."""
     files = ctx.app.files
     try:
-        handle, info = files.open_file(files.locate(path))
+        handle, info = files.open_file(files.locate(os.path.join(ctx.app.project.shown, path)))
     except LlmcError:
         return None
     with os.fdopen(handle, "rb") as file:

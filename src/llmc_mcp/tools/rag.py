@@ -11,7 +11,7 @@ from ..tool import CODE_INDEX, Result, Row, tool
 from .index_common import Count, Scope, caller_of, code_query, source_of
 
 if TYPE_CHECKING:
-    from ..rag.query.search import RankedSnippet
+    from ..rag.query.search import RankedSnippet, Stats
 
 
 class Snippet(Row):
@@ -76,7 +76,7 @@ def rag_index(ctx: Context, path: str | None = None, full: bool = False) -> Inde
     rag = ctx.app.rag
     outcomes = rag.refresh(path, full, caller_of(ctx))
     done = [news for news in outcomes if news is not None]
-    stats = rag.stats()
+    stats = rag.stats(path)
     return IndexReport(
         "up to date" if len(done) == len(outcomes) else rag.state(),
         sum(one.totals.files for one in stats if one.totals),
@@ -120,8 +120,12 @@ def rag_stats(ctx: Context) -> IndexStats:
         stale_files=sum(one.changing for one in stats),
         embedding=", ".join(dict.fromkeys(one.embedding for one in stats if one.embedding)) or "none",
         skipped=_summed(one.skipped for one in totals),
-        notes=[f"{one.root.shown}: {note}" for one in stats for note in one.notes],
+        notes=[f"{one.root.shown}: {note}" for one in stats for note in one.notes] or _why_empty(ctx, stats),
     )
+
+
+def _why_empty(ctx: Context, stats: "list[Stats]") -> list[str]:
+    return [] if stats else [ctx.app.rag.state()]
 
 
 def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:

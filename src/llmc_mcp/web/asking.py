@@ -18,7 +18,7 @@ from ..protocol.jsonrpc import INTERNAL_ERROR, Params, ProtocolError
 from ..protocol.methods import Methods
 from ..protocol.request import Peer, Request
 from ..session import Session
-from .guard import Receive, Send
+from .guard import Send
 from .threads import CallThreads, RunningCall
 
 _PING_S = 15.0  # how often a silent stream says that it is alive, for proxies on the way
@@ -50,7 +50,7 @@ class AskingCalls:
         """No client will answer any more."""
         self._questions.close()
 
-    async def serve(self, incoming: IncomingCall, running: RunningCall, receive: Receive, send: Send) -> None:
+    async def serve(self, incoming: IncomingCall, running: RunningCall, send: Send) -> None:
         """Answer a call: as a stream from its first message on, as JSON if the reply is the only one."""
         loop, messages = asyncio.get_running_loop(), asyncio.Queue[Params | None]()
 
@@ -58,7 +58,7 @@ class AskingCalls:
             loop.call_soon_threadsafe(messages.put_nowait, message)
 
         answer = self._answer(incoming, running, emit)
-        calling = asyncio.ensure_future(self._workers.run_while(receive, incoming.session.principal, answer, running))
+        calling = asyncio.ensure_future(self._workers.run(incoming.session.principal, answer, running))
         calling.add_done_callback(lambda _: messages.put_nowait(None))
         try:
             streaming = await self._forward(messages, send)

@@ -7,8 +7,8 @@ to. It is signed for the principal, so that it needs no storage, stays valid acr
 another token.
 
 Replies are JSON. They are streamed only if the client requests progress (and, in the stateless era, only if there is
-progress to report), or if a question to the user is on its way (see `asking`). Plain tool calls are answered without the
-SDK: see `plain_calls`.
+progress to report), or if a question to the user is on its way (see `asking`). Plain tool calls are answered without
+the SDK: see `plain_calls`.
 """
 
 import asyncio
@@ -169,7 +169,7 @@ class McpEndpoint:
                 await send({"type": "http.response.body", "body": b""})
                 return
             if accepts_stream and head.is_call and self._methods.may_ask(head.method, head.params):
-                await self._serve_asking(scope, receive, send, head)
+                await self._serve_asking(scope, send, head)
                 return
         stream = accepts_stream and (head.wants_progress if handshake else True)
         manager = self._streaming if stream else self._replying
@@ -193,14 +193,15 @@ class McpEndpoint:
         await send({"type": "http.response.body", "body": body})
         return True
 
-    async def _serve_asking(self, scope: Scope, receive: Receive, send: Send, head: "_MessageHead") -> None:
-        state, running = scope["state"], RunningCall()
+    async def _serve_asking(self, scope: Scope, send: Send, head: "_MessageHead") -> None:
+        state = scope["state"]
+        running: RunningCall = state["caller"].running
         key = (state["session_id"], repr(head.fields["id"]))
         self._running[key] = running
         session = introduced(state["caller"].session(state["session_id"]), {"name": state["agent"]})
         incoming = IncomingCall(head.fields, session, state["peer"], state["caller"].correlation_id)
         try:
-            await self._asking.serve(incoming, running, receive, send)
+            await self._asking.serve(incoming, running, send)
         finally:
             self._running.pop(key, None)
 

@@ -1,10 +1,11 @@
-"""Search and the symbol graph over all roots: the facade that the tools call.
+"""Search and the symbol graph over all indexed folders (folders.py): the facade that the tools call.
 
-Each root has an index of its own (root_index.py); a query goes to all of them, and their results are merged. A root
+Each folder has an index of its own (root_index.py); a query goes to all of them, and their results are merged. A folder
 whose index can't be used is left out, and the result says so.
 """
 
 import os
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from ...config.schema import Config
 from ...errors import FeatureUnavailable, Internal, InvalidArgument, LlmcError, ResourceBusy
 from ...files.filesystem import Filesystem, Root
 from ...kernel.launcher import Launcher
+from ...policy import is_below, is_below_any
 from ...store.leases import Leases
 from ..build.keeper_client import Builder, IndexSpec
 from ..build.messages import News, WalkRules
@@ -21,6 +23,7 @@ from ..parse import words
 from ..store.layout import home_of
 from ..store.types import Scope
 from . import snippets
+from .folders import HOW_TO_INDEX, is_inside, nothing_indexed, refuse_broad, root_at
 from .globs import Glob
 from .root_index import RootIndex, busy_words
 from .types import CodeQuery, GraphView, QueryCaller, RankedSnippet, SearchResult, Stats
@@ -70,9 +73,17 @@ def check_query(text: str) -> None:
 
 
 class CodeSearch:
-    """The indexes of all roots; made once per server."""
+    """The indexes of all folders that are indexed; made once per server."""
 
-    def __init__(self, files: Filesystem, launcher: Launcher, leases: Leases, data_dir: str, spec: IndexSpec) -> None:
+    def __init__(
+        self,
+        files: Filesystem,
+        roots: list[Root],
+        launcher: Launcher,
+        leases: Leases,
+        data_dir: str,
+        spec: IndexSpec,
+    ) -> None:
         self._files = files
         hidden = tuple(tuple(map(os.fsencode, places)) for places in files.hidden_places)
         rules = msgspec.structs.replace(spec.rules, hidden=hidden)
@@ -81,8 +92,9 @@ class CodeSearch:
             builder = Builder(launcher, root, data_dir, spec._replace(rules=rules), leases)
             return RootIndex(files, root, home_of(data_dir, root.real), builder, spec.embedding)
 
-        outermost = [root for root in files.roots if not any(_inside(root, other) for other in files.roots)]
-        self._indexes = [index_of(root) for root in outermost]
+        self._index_of = index_of
+        self._adding = threading.Lock()
+        self._indexes = [index_of(root) for root in roots]
 
     def search(self, query: CodeQuery, caller: QueryCaller) -> SearchResult:
         """The best snippets of all roots."""
@@ -90,8 +102,11 @@ class CodeSearch:
         if query.path_glob is not None:
             Glob(query.path_glob)  # reject an invalid glob before anything is built
         question = words.question(query.text)
-        results, missing = _from_each(self._indexes, lambda index: (index, *index.search(query, question, caller)))
+        searched = self._all()
+        results, missing = _from_each(searched, lambda index: (index, *index.search(query, question, caller)))
         notes = [*(note for _, _, note, _ in results), *missing]
+        if not any(hits for _, hits, _, _ in results):
+            notes.append(self._not_indexed())
         order = sorted(
             ((hit, index) for index, hits, _, _ in results for hit in hits), key=lambda row: (row[0].nth, -row[0].score)
         )[: query.limit]
@@ -118,7 +133,7 @@ class CodeSearch:
         self, question: "Callable[[GraphView], Answer]", caller: QueryCaller, root: Root | None = None
     ) -> "list[tuple[Answer, str]]":
         """The answer of each root's graph, or of one, with a note on its freshness."""
-        indexes = [index for index in self._indexes if root is None or index.root == root]
+        indexes = [index for index in self._all() if root is None or index.root == root]
         answers, missing = _from_each(indexes, lambda index: index.ask(question, caller))
         return [(answer, "; ".join(filter(None, [note, *missing]))) for answer, note in answers]
 
@@ -126,24 +141,49 @@ class CodeSearch:
         """Bring indexes up to date, or build them anew; None for one that continues past the deadline."""
         return [index.refresh(full, caller) for index in self._indexes_for(path)]
 
-    def _indexes_for(self, path: str | None) -> list[RootIndex]:
-        """The index that a path belongs to; all of them without one."""
-        if path is None:
-            return self._indexes
-        place = self._files.locate(path)
-        os.close(self._files.open_dir(place))
-        indexes = [index for index in self._indexes if index.root == place.root or _inside(place.root, index.root)]
-        if not indexes:
-            raise Internal(f"{path}: no index is responsible for it")
-        return indexes
+    def _all(self) -> list[RootIndex]:
+        if not self._indexes:
+            raise nothing_indexed(self._files)
+        return self._indexes
 
-    def stats(self) -> list[Stats]:
-        """Size and state of each index, without building anything."""
-        return [index.stats() for index in self._indexes]
+    def _indexes_for(self, path: str | None) -> list[RootIndex]:
+        """The index that a path belongs to, a new one if there is none; all of them without a path."""
+        if path is None:
+            return self._all()
+        place = self._files.locate(path)
+        fd = self._files.open_dir(place)
+        real = os.readlink(f"/proc/self/fd/{fd}")
+        os.close(fd)
+        with self._adding:
+            known = [index for index in self._indexes if is_below(real, os.fsdecode(index.root.real))]
+            if known:
+                return known
+            folder = root_at(self._files, place)
+            refuse_broad(folder)
+            within = [index for index in self._indexes if is_inside(index.root, folder)]
+            added = self._index_of(folder)
+            self._indexes = [*(index for index in self._indexes if index not in within), added]
+        for index in within:
+            index.close()
+        return [added]
+
+    def is_covered(self, path: str) -> bool:
+        """Whether a real path lies in a folder that is indexed."""
+        return is_below_any(path, (os.fsdecode(index.root.real) for index in self._indexes))
+
+    def _not_indexed(self) -> str:
+        """A note on what no search covers; empty where all roots are indexed."""
+        if all(self.is_covered(os.fsdecode(root.real)) for root in self._files.roots):
+            return ""
+        return f"only {', '.join(index.root.shown for index in self._indexes)} is searched: {HOW_TO_INDEX}"
+
+    def stats(self, path: str | None = None) -> list[Stats]:
+        """Size and state of each index, or of the one that a path belongs to; nothing is built."""
+        return [index.stats() for index in (self._indexes if path is None else self._indexes_for(path))]
 
     def state(self) -> str:
         """The state of all indexes in a few words."""
-        return "; ".join(index.state() for index in self._indexes)
+        return "; ".join(index.state() for index in self._indexes) or f"no folder is indexed: {HOW_TO_INDEX}"
 
     def release_idle(self, idle_s: float) -> bool:
         """Close the indexes that no query came for in a while; whether there were any."""
@@ -170,7 +210,3 @@ def _from_each(indexes: list[RootIndex], ask: "Callable[[RootIndex], Answer]") -
     if errors and not answers:
         raise errors[0]
     return answers, missing
-
-
-def _inside(root: Root, other: Root) -> bool:
-    return root.real != other.real and root.real.startswith(other.real.rstrip(b"/") + b"/")
