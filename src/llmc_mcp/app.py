@@ -141,7 +141,8 @@ class App:
         from .sandbox.profile import settings_from
         from .sandbox.sandbox import Sandbox
 
-        return Sandbox(self.launcher, settings_from(self.config), tuple(self.files.roots), self.data_dir)
+        silent = self.files.silent_roots.find
+        return Sandbox(self.launcher, settings_from(self.config), tuple(self.files.roots), self.data_dir, silent)
 
     @engine()
     def shell(self) -> "CommandRunner":

@@ -127,8 +127,18 @@ class CommandRunner:
         except BaseException:
             kept.discard()
             raise
-        warnings = [*watch.changes(), *_misread_operator(argv), *_missing_network(level, exit_code, kept)]
+        warnings = [
+            *watch.changes(),
+            *self._missing_roots(),
+            *_misread_operator(argv),
+            *_missing_network(level, exit_code, kept),
+        ]
         return kept.result(exit_code, duration_ms, level.name, warnings)
+
+    def _missing_roots(self) -> list[str]:
+        silent = self._files.silent_roots.find()
+        missing = [root.shown for root in self._files.roots if root.real in silent]
+        return [f"{root} does not answer, so the command ran without it." for root in missing]
 
 
 def encoded(words: list[str]) -> list[bytes]:
