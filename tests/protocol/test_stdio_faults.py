@@ -196,7 +196,7 @@ def mount(workspace: Workspace) -> Iterator[HangingMount]:
 @pytest.fixture
 def impatient(workspace: Workspace, mount: HangingMount) -> Iterator[Client]:
     """A server whose calls have little time, on a workspace with a mount that is about to hang."""
-    settings = ("--set", "tools.read_timeout=0.2", "--set", "limits.workers=2")
+    settings = ("--set", "tools.read_timeout=1", "--set", "limits.workers=2")
     with Client("--root", str(workspace.root), *settings) as client:
         workspace.file("a.txt", "at hand\n")
         try:
