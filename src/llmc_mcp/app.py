@@ -186,7 +186,8 @@ class App:
         from .sandbox.sandbox import Sandbox
 
         settings = settings_from(self.config)._replace(trusted_files=self._trusted_files)
-        return Sandbox(self.launcher, settings, tuple(self.files.roots), self.data_dir)
+        silent = self.files.silent_roots.find
+        return Sandbox(self.launcher, settings, tuple(self.files.roots), self.data_dir, silent)
 
     @engine()
     def shell(self) -> "CommandRunner":

@@ -226,6 +226,8 @@ _BY_ERRNO: dict[int, tuple[type[LlmcError], str]] = {
     errno.EFBIG: (WriteFailed, "file too large"),
     errno.EIO: (WriteFailed, "input/output error"),
     errno.EBUSY: (ResourceBusy, "is changing too fast to be opened safely"),
+    errno.EAGAIN: (ResourceBusy, "temporarily unavailable; too many processes or threads may run"),
+    errno.ETIMEDOUT: (Timeout, "did not answer in time"),
     errno.ENXIO: (NotAFile, "is not a regular file"),
 }
 

@@ -196,12 +196,14 @@ def mount(workspace: Workspace) -> Iterator[HangingMount]:
 @pytest.fixture
 def impatient(workspace: Workspace, mount: HangingMount) -> Iterator[Client]:
     """A server whose calls have little time, on a workspace with a mount that is about to hang."""
-    settings = ("--set", "tools.read_timeout=0.2", "--set", "limits.workers=2")
+    settings = ("--set", "tools.read_timeout=1", "--set", "limits.workers=2")
     with Client("--root", str(workspace.root), *settings) as client:
         workspace.file("a.txt", "at hand\n")
-        assert client.call("read_file", path="hung/there.txt").body.encode() == CONTENT
-        yield client
-        mount.end()  # or the server can't leave
+        try:
+            assert client.call("read_file", path="hung/there.txt").body.encode() == CONTENT
+            yield client
+        finally:
+            mount.end()  # or the server can't leave
 
 
 def test_a_call_into_a_hung_mount_times_out_and_leaves_the_server_at_work(
@@ -239,6 +241,22 @@ def test_a_command_that_hangs_in_a_mount_is_given_up_at_its_timeout(impatient: C
     reply = impatient.call("run_cmd", command="cat hung/there.txt", timeout=1)
     assert reply.code == "TIMEOUT"
     assert impatient.call("run_cmd", command="cat a.txt").body == "at hand\n"
+
+
+def test_a_command_in_one_root_does_not_wait_for_another_that_hangs(workspace: Workspace, tmp_path: Path) -> None:
+    require(can_mount(), "root that may make mounts")
+    workspace.file("a.txt", "at hand\n")
+    roots = ("--root", str(workspace.root), "--root", str(tmp_path / "other"))
+    with hanging_mount(tmp_path / "other") as mount, Client(*roots) as client:
+        there = client.call("run_cmd", command=["cat", f"{mount.folder}/there.txt"])
+        assert there.body.encode() == CONTENT
+        try:
+            mount.hang()
+            reply = client.call("run_cmd", command="cat a.txt")
+        finally:
+            mount.end()
+        assert reply.body == "at hand\n"
+        assert f"{mount.folder} does not answer" in str(reply.meta["warnings"])
 
 
 def test_a_server_with_calls_that_hang_ends_at_the_end_of_input(

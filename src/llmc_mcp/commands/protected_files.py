@@ -18,13 +18,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Fingerprint = tuple[int, int, int, int]  # inode, change time, size, mode; unlike mtime, ctime can't be set
 _Fingerprints = dict[tuple[tuple[int, int], str], _Fingerprint]  # by watched folder (device, inode) and path in it
+_LOOKED_AT: _Fingerprint = (0, 0, 0, 0)  # of the empty path: a folder that was seen in one look only tells nothing
 
 
 class ProtectedFiles:
     """The protected files below the roots of a server."""
 
     def __init__(self, files: Filesystem) -> None:
-        self._roots = [root.fd for root in files.roots]
+        self._files = files
         paths, listed = watchable(files.access.protected_names)
         self._named = frozenset(path for path in paths if "/" not in path)
         # By the first part of a path, so that one stat answers for all paths below a folder that is absent.
@@ -42,14 +43,17 @@ class ProtectedFiles:
         return ProtectedFileWatch(self, directory)
 
     def fingerprints(self, directory: int) -> _Fingerprints:
-        """The current state of every protected file."""
+        """The current state of every protected file, but for those in a root that does not answer."""
         current: _Fingerprints = {}
         done: set[tuple[int, int]] = set()
-        for folder in (*self._roots, directory):
+        silent = self._files.silent_roots.find()
+        roots = [root.fd for root in self._files.roots if root.real not in silent]
+        for folder in (*roots, directory):
             info = os.fstat(folder)
             identity = info.st_dev, info.st_ino
             if identity not in done:
                 done.add(identity)
+                current[identity, ""] = _LOOKED_AT
                 current.update(((identity, path), state) for path, state in self._below(folder))
         return current
 
@@ -79,7 +83,8 @@ class ProtectedFileWatch:
         """A sentence that names the files changed since the last report; none if there are none."""
         before, after = self._before, self._protected.fingerprints(self._directory)
         self._before = after
-        changed = sorted({path for (_, path), _ in before.items() ^ after.items()})
+        both = before.keys() & after.keys()
+        changed = sorted({path for (folder, path), _ in before.items() ^ after.items() if (folder, "") in both})
         if not changed:
             return []
         more = f" and {len(changed) - _NAMED_AT_MOST} more" if len(changed) > _NAMED_AT_MOST else ""

@@ -136,7 +136,13 @@ class CommandRunner:
             for fd in (directory, script):
                 if fd >= 0:
                     os.close(fd)
-        return _StartedCommand(child, _KeptOutput(call), watch, level, path, started, line.warnings)
+        warnings = (*line.warnings, *self._missing_roots())
+        return _StartedCommand(child, _KeptOutput(call), watch, level, path, started, warnings)
+
+    def _missing_roots(self) -> list[str]:
+        silent = self._files.silent_roots.find()
+        missing = [root.shown for root in self._files.roots if root.real in silent]
+        return [f"{root} does not answer, so the command ran without it." for root in missing]
 
 
 class _StartedCommand(NamedTuple):

@@ -243,7 +243,7 @@ class Limits(Section):
     code_result_bytes: Annotated[int, amount("maximum size of a tool's result inside execute_code, in bytes")] = 4 << 20
     edit_max_bytes: Annotated[int, amount("largest file that is edited or patched, in bytes")] = 2 << 20
     lease_wait_sec: Annotated[float, amount("seconds that a change waits for another change of the same file")] = 5.0
-    workers: Annotated[int, amount("maximum number of calls that run concurrently")] = 8
+    workers: Annotated[int, amount("maximum number of calls that run concurrently, quick and long ones each")] = 8
     helper_idle_sec: Annotated[float, amount("seconds before an unused helper process is ended")] = 60.0
     max_queued_calls: Annotated[int, amount("maximum number of running and queued calls")] = 1_000
     max_tasks: Annotated[int, amount("maximum number of MCP tasks that a session has at a time")] = 32

@@ -36,6 +36,7 @@ from ..policy import (
     refuse_secret,
 )
 from . import names, off_limits
+from .silent_roots import SilentRoots
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS
 _MAX_LINKS = 40  # the kernel's own limit
@@ -203,6 +204,11 @@ class Filesystem:
     @cached_property
     def _named(self) -> tuple[str, ...]:
         return tuple(os.fsdecode(root.real) for root in self.roots)
+
+    @cached_property
+    def silent_roots(self) -> SilentRoots:
+        """The roots that do not answer."""
+        return SilentRoots([root.real for root in self.roots])
 
     # --- finding ---------------------------------------------------------------------------------
 

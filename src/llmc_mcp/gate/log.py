@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from functools import lru_cache
 
 import msgspec
 
@@ -30,6 +31,11 @@ def correlation_id() -> str:
     raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+@lru_cache(maxsize=1)  # many lines are of the same second
+def _stamp(now: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
 
 
 def _field(value: object) -> str:
@@ -83,7 +89,7 @@ class Log:
             return
         if not self._with_ids:
             fields.pop("cid", None)
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        stamp = _stamp(int(time.time()))
         record = {"ts": stamp, "level": level, "event": event, **fields}
         if self._json:
             line = msgspec.json.encode(record)

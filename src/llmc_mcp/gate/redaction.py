@@ -7,11 +7,12 @@ credential at a cut would no longer look like one.
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 MASK = "•••"
 _LOOKED_AT = 512  # characters of a text that a summary can be made from
 _CUT = " …"
+_WORD = 40  # characters of a name that is worth remembering
 
 _NAMES = (
     r"(?:api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key|sharedaccess(?:key|signature)|secret|token|passw(?:or)?d|passphrase|credentials?"
@@ -68,6 +69,11 @@ def redact_word(word: str) -> str:
 
 def is_secret_name(name: str) -> bool:
     """Whether an argument of that name holds a credential."""
+    return _is_secret_word(name) if len(name) <= _WORD else _expression(_SECRET_NAME).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1_000)  # the arguments of all tools, with room for what callers make up
+def _is_secret_word(name: str) -> bool:
     return _expression(_SECRET_NAME).fullmatch(name) is not None
 
 

@@ -51,6 +51,7 @@ class Worker:
 
     def __init__(self, lane: "Lane", number: int) -> None:
         self.lane, self.given_up = lane, False
+        self.call: PendingCall | None = None  # what it works on
         self.thread = threading.Thread(target=lane.work, args=(self,), name=f"{lane.name}-{number}", daemon=True)
 
 
@@ -69,7 +70,7 @@ class Lanes:
 
     def give_up(self, call: PendingCall) -> list[PendingCall]:
         """Replace the thread of an overdue call; returns the calls that wait in a lane without any thread."""
-        return call.worker.lane.give_up(call.worker) if call.worker is not None else []
+        return call.worker.lane.give_up(call.worker, call) if call.worker is not None else []
 
     def finish(self) -> None:
         """Let every thread end that has nothing left to do."""
@@ -114,9 +115,10 @@ class Lane:
     def work(self, worker: Worker) -> None:
         """What a thread of the lane does: it is free for the next call before its client hears of this one."""
         while (call := self._queue.get()) is not None:
-            call.worker = worker
+            call.worker, worker.call = worker, call
             reply = self._answer(call)
             with self._lock:
+                worker.call = None
                 if stays := not worker.given_up or self._take_back(worker):
                     self._idle += 1
             if reply is not None:
@@ -124,10 +126,10 @@ class Lane:
             if not stays:
                 return
 
-    def give_up(self, worker: Worker) -> list[PendingCall]:
+    def give_up(self, worker: Worker, call: PendingCall) -> list[PendingCall]:
         """Replace a thread, if not too many were; returns the calls that nobody is left to serve."""
         with self._lock:
-            if worker.given_up:
+            if worker.given_up or worker.call is not call:  # it has just come back
                 return []
             worker.given_up = True
             self._serving -= 1

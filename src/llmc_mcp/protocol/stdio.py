@@ -244,8 +244,7 @@ class StdioServer:
             self._fail(call, Timeout("the call took too long, and can't be ended", hint=_HUNG))
             for other in waiting:
                 self._refuse(other)
-        while self._late and self._send_at_once(self._late[0]):
-            self._late.popleft()
+        self._send_late()
 
     def _refuse(self, call: PendingCall) -> None:
         hint = "Wait until they are answered, or start the server anew."
@@ -255,15 +254,16 @@ class StdioServer:
         """Answer a call in the place of its handler, which does not come back or never ran."""
         cid = call.context.correlation_id if call.context is not None else correlation_id()
         tool = str(call.params.get("name", ""))[:64]
-        self._gate.log.warning("given_up", status=error.code, method=call.method[:64], tool=tool, cid=cid)
         if not self._claim(call):
             return
+        self._gate.log.warning("given_up", status=error.code, method=call.method[:64], tool=tool, cid=cid)
         request = Request(call.method, call.params, self._session, self._send_progress, call.attach, cid)
         try:
             reply = {"jsonrpc": "2.0", "id": call.request_id, "result": self._methods.failure(request, error)}
         except ProtocolError as exc:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
         self._late.append(reply)
+        self._send_late()
 
     def _shake_hands(self, params: dict[str, Any], result: dict[str, Any]) -> None:
         """Keep what the handshake says of the client."""
@@ -290,6 +290,10 @@ class StdioServer:
         with self._write_lock:
             self._write(message)
 
+    def _send_late(self) -> None:
+        while self._late and self._send_at_once(self._late[0]):
+            self._late.popleft()
+
     def _send_at_once(self, message: Message) -> bool:
         """Send a short message, unless that would wait for the client to read: the reader has other things to do."""
         if not self._write_lock.acquire(blocking=False):
@@ -305,7 +309,7 @@ class StdioServer:
             self._write_lock.release()
 
     def _write(self, message: Message) -> None:
-        view = memoryview(msgspec.json.encode(message) + b"\n")
+        view = memoryview(self._encoded(message) + b"\n")
         try:
             while view:
                 view = view[os.write(self._output, view) :]
@@ -313,6 +317,13 @@ class StdioServer:
             self._leave()  # the client hung up
         except OSError:
             pass  # its output is a file, and the disk is full
+
+    def _encoded(self, message: Message) -> bytes:
+        try:
+            return msgspec.json.encode(message)
+        except (TypeError, ValueError, RecursionError):  # a lone surrogate, say: no reply may end its thread
+            self._gate.log.exception("reply_failed")
+            return msgspec.json.encode(_error(message.get("id"), INTERNAL_ERROR, "internal error"))
 
 
 def _scanning(scanner: "IdScanner | None", pieces: list[bytes]) -> "IdScanner":

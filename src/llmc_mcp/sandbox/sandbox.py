@@ -11,7 +11,7 @@ could make the stronger level fail, or its test take too long, would choose thei
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
 from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, NotFound, ResourceBusy
@@ -42,10 +42,18 @@ class SandboxReport(NamedTuple):
 class Sandbox:
     """Starts commands at the strongest level that was seen to work; made once per server."""
 
-    def __init__(self, launcher: Launcher, settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        settings: SandboxSettings,
+        roots: tuple[Root, ...],
+        data_dir: str,
+        silent: Callable[[], frozenset[bytes]] = frozenset,
+    ) -> None:
+        """`silent` finds roots that do not answer, by their real paths: commands run without them."""
         if settings.level not in LEVELS:
             raise InvalidArgument(f"mcp.sandbox.level is none of {', '.join(LEVELS)}")
-        self._settings, self._roots, self._data_dir = settings, roots, data_dir
+        self._settings, self._roots, self._data_dir, self._silent = settings, roots, data_dir, silent
         # Resource limits do not count root's processes; a control group does, with a launcher of its own in it.
         self._group = ControlGroup(settings.bounds) if os.getuid() == 0 and not settings.run_as else None
         self._own_launcher = Launcher(self._group.procs) if self._group and self._group.procs else None
@@ -61,7 +69,7 @@ class Sandbox:
     def level(self) -> Level:
         """The level in force; FEATURE_UNAVAILABLE with the reason where nothing holds."""
         with self._lock:
-            if self._level is None or self._stamp != self._now():
+            if self._level is None or self._stamp != self._now(self._answering()):
                 self._forget()
                 self._choose()
             if self._level is None:
@@ -188,9 +196,13 @@ class Sandbox:
             if self._group is not None:
                 self._group.close()
 
-    def _now(self) -> object:
+    def _answering(self) -> tuple[Root, ...]:
+        silent = self._silent()
+        return tuple(root for root in self._roots if root.real not in silent) if silent else self._roots
+
+    def _now(self, roots: tuple[Root, ...]) -> object:
         """What the level in force depends on and can change while the server runs."""
-        return _stamp(), covered_now(self._settings, self._roots, self._data_dir)
+        return _stamp(), roots, covered_now(self._settings, roots, self._data_dir)
 
     def _forget(self) -> None:
         if self._level is not None:
@@ -203,10 +215,11 @@ class Sandbox:
         self._untested = None
         if setting == "read_only":
             report.reasons["read_only"] = "the operator switched commands off (mcp.sandbox.level)"
-        self._stamp = self._now()
+        roots = self._answering()
+        self._stamp = self._now(roots)
         try:
-            profile = make_profile(self._settings, self._roots, self._data_dir)
-            if self._roots:  # without them there is nothing to commit
+            profile = make_profile(self._settings, roots, self._data_dir)
+            if roots:  # without them there is nothing to commit
                 profile = profile._replace(git_config=identity_file(self._launcher, profile))
             self._profile = profile
         except LlmcError as exc:

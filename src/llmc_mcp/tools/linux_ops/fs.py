@@ -1,6 +1,6 @@
 """Files: read, list, stat."""
 
-from datetime import UTC, datetime
+import time
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
@@ -360,4 +360,4 @@ def _file_handle(ctx: Context, place: Place, reading: "FileSlice") -> str | None
 
 
 def _iso(timestamp: float) -> str:
-    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(timestamp))
