@@ -107,7 +107,7 @@ class Context:
         self._progress, self._parent = progress, parent
         self._ask: Ask | None = ask if parent is None else parent._ask
         self._started = self._last_progress = time.monotonic()
-        self._cancelled = False
+        self._cancelled = self._unanswered = False
         self.doing = "working"  # the message of a progress notification
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
         self.truncated = False  # for the log: whether the reply was cut
@@ -141,18 +141,29 @@ class Context:
         return self._ask is not None
 
     def ask(self, question: Question) -> Answer | None:
-        """The user's answer; None if there is none in time. The time that the user takes does not count."""
-        if self._ask is None:
+        """The user's answer; None if there is none in time. The time that the user takes does not count.
+
+        Once a question went unanswered, the rest of the call is spared the wait.
+        """
+        outermost = self._lineage()[-1]
+        if self._ask is None or outermost._unanswered:
             return None
         with self._clock_stopped():
-            return self._ask(self, question)
+            answer = self._ask(self, question)
+        outermost._unanswered = answer is None
+        return answer
+
+    def _lineage(self) -> "list[Context]":
+        """This call and those that it is a part of."""
+        calls: list[Context] = [self]
+        while (parent := calls[-1]._parent) is not None:
+            calls.append(parent)
+        return calls
 
     @contextmanager
     def _clock_stopped(self) -> Generator[None]:
         """Move the deadlines of this call and those around it by the time that passes inside."""
-        calls: list[Context] = [self]
-        while (parent := calls[-1]._parent) is not None:
-            calls.append(parent)
+        calls = self._lineage()
         began, deadlines = time.monotonic(), [call.deadline for call in calls]
         for call in calls:
             call.deadline = None

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
+from llmc_mcp.context import Answer, Context, Question
+from llmc_mcp.protocol.jsonrpc import ProtocolError
+from llmc_mcp.protocol.request import Peer, Request
+from llmc_mcp.session import Session
 from llmc_mcp.web.auth import add
 
+from ..conformance.fixtures import FixtureMethods
 from ..support.asking import HAS_TASKS, TASKS, HttpTalk, Message, StdioTalk, Talk, call, outcome, stateless, talk_to
 from ..support.client import Client, Reply
+from ..support.gates import gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
 from ..support.talk import alive, eventually
 from ..support.workspace import Workspace
@@ -209,6 +215,33 @@ def test_the_end_of_the_server_ends_all_tasks(workspace: Workspace) -> None:
         pid = running(workspace.root)
         assert served.stop() == 0
         assert not alive(pid)
+
+
+def test_a_task_that_asks_is_answered_while_its_result_is_awaited(workspace: Workspace) -> None:
+    with gate_on(workspace.root) as gate:
+        methods = FixtureMethods(gate)
+        asked: list[str] = []
+
+        def ask(ctx: Context, question: Question) -> Answer | None:
+            del ctx
+            asked.append(question.key)
+            return Answer("accept", {"confirm": True})
+
+        def answer(method: str, **params: Any) -> Message:
+            peer = Peer("2025-11-25", asks_users=True)
+            session = Session("uid:0", "test")
+            return methods.answer(
+                Request(method, params, session, lambda _: None, lambda _: None, peer=peer, ask=ask, notify=None)
+            )
+
+        task = answer("tools/call", **call("confirm_delete", filename="a.txt"), task={})["task"]["taskId"]
+        assert eventually(lambda: answer("tasks/get", taskId=task)["status"] == "input_required")
+        assert "accept" in answer("tasks/result", taskId=task)["content"][0]["text"]
+        assert asked == ["confirm"]
+        broken = answer("tools/call", **call("protocol_error_job"), task={})["task"]["taskId"]
+        with pytest.raises(ProtocolError, match="breaks the protocol"):
+            answer("tasks/result", taskId=broken)
+        methods.close()
 
 
 # --- whose task it is --------------------------------------------------------------------------------

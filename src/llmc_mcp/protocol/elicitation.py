@@ -60,8 +60,8 @@ def read_answers(raw: object, expected: Set[str] | None = None) -> dict[str, Ans
 class SentQuestions:
     """Requests to clients that wait for replies. Ids are unique in the process; a reply counts for its session only."""
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, patience_s: float, most_per_session: int) -> None:
+        self._patience_s, self._most = patience_s, most_per_session
         self._ids = itertools.count(1)
         self._waiting: dict[tuple[str, str], queue.SimpleQueue[Params]] = {}
         self._closed = False
@@ -69,14 +69,19 @@ class SentQuestions:
     def ask(
         self, ctx: Context, question: Question, send: Callable[[Params], None], session_id: str = ""
     ) -> Answer | None:
-        """Send a question and wait for its answer; None if none comes. A call that ends meanwhile takes it back."""
+        """Send a question and wait for its answer; None if none comes, or if too many are open already.
+
+        A call that ends meanwhile takes its question back.
+        """
+        if sum(session == session_id for session, _ in list(self._waiting)) >= self._most:
+            return None
         request_id = f"ask-{next(self._ids)}"
         replies: queue.SimpleQueue[Params] = queue.SimpleQueue()
         self._waiting[session_id, request_id] = replies
+        if self._closed:
+            replies.put({})
         answered = False
         try:
-            if self._closed:
-                return None
             send({"jsonrpc": "2.0", "id": request_id, **as_request(question)})
             reply = self._wait(ctx, replies)
             answered = reply is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from .. import __version__
-from ..context import Ask, Context
+from ..context import Answer, Ask, Context, Question
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
@@ -76,7 +76,7 @@ _STATELESS_ONLY = frozenset({"server/discover", "tasks/update"})
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9._:@/+ -]{1,128}")
 _NO_PLAIN_WORD = re.compile(r"[^A-Za-z0-9._:@/+ -]")
 
-Answer = TypeVar("Answer")
+Outcome = TypeVar("Outcome")
 
 
 class CallFacts(NamedTuple):
@@ -248,8 +248,12 @@ class Methods:
             return self._made
 
     def _begin(self, request: Request, call: "BackgroundCall", can_ask: bool) -> None:
+        def ask(ctx: Context, question: Question) -> Answer | None:
+            with self._gate.limits.set_aside(ctx.session):
+                return call.ask(ctx, question)
+
         progress = msgspec.structs.replace(request, progress=call.send_progress)
-        ctx = self._context(progress, ask=call.ask if can_ask else None)
+        ctx = self._context(progress, ask=ask if can_ask else None)
         call.start(lambda: self.run_tool(request, ctx), ctx, lambda: self._gate.log.exception("request_failed"))
 
     def _owner(self, request: Request) -> "Owner":
@@ -333,7 +337,7 @@ class Methods:
         counted = {} if found.total is None else {"total": found.total}
         return {"completion": {"values": found.values, **counted, "hasMore": found.has_more}}
 
-    def _through_gate(self, request: Request, ask: Callable[[Context], Answer]) -> Answer:
+    def _through_gate(self, request: Request, ask: Callable[[Context], Outcome]) -> Outcome:
         """Answer through the gate; a failure becomes a protocol error with our envelope as its data."""
         ctx = self._context(request)
         try:

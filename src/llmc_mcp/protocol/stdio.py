@@ -217,7 +217,8 @@ class StdioServer:
         if self._peer.asks_users and self._questions is None:
             from .elicitation import SentQuestions
 
-            self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout)
+            spare = max(self._limits.workers - 1, 1)  # a worker that waits for an answer serves nobody else
+            self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout, spare)
 
     def _ask(self, ctx: Context, question: Question) -> Answer | None:
         return None if self._questions is None else self._questions.ask(ctx, question, self._send)

@@ -40,7 +40,8 @@ class AskingCalls:
 
     def __init__(self, gate: Gate, methods: Methods, workers: CallThreads) -> None:
         self._gate, self._methods, self._workers = gate, methods, workers
-        self._questions = SentQuestions(gate.app.config.tools.consent_timeout)
+        config = gate.app.config
+        self._questions = SentQuestions(config.tools.consent_timeout, config.limits.concurrency_per_token)
 
     def deliver(self, reply: Params, session_id: str) -> None:
         """Hand a client's answer to the call that waits for it."""
