@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PROGRESS_EVERY_S = 0.5
 
 
-class Question(msgspec.Struct, frozen=True):
+class UserQuestion(msgspec.Struct, frozen=True):
     """What a call asks the user: a sentence, and a form. A form without fields asks for a yes or a no."""
 
     key: str
@@ -26,7 +26,7 @@ class Question(msgspec.Struct, frozen=True):
     form: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
 
 
-class Answer(NamedTuple):
+class UserAnswer(NamedTuple):
     """What the user did with a question (`accept`, `decline`, `cancel`), and the fields of the form."""
 
     action: str
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 # Puts a question to the user and waits for the answer. Polls the call's `check`; returns None if nobody answers.
-Ask = Callable[["Context", Question], Answer | None]
+Ask = Callable[["Context", UserQuestion], UserAnswer | None]
 
 
 class Toolbox(Protocol):
@@ -140,7 +140,7 @@ class Context:
         """Whether the client puts questions to its user."""
         return self._ask is not None
 
-    def ask(self, question: Question) -> Answer | None:
+    def ask(self, question: UserQuestion) -> UserAnswer | None:
         """The user's answer; None if there is none in time. The time that the user takes does not count.
 
         Once a question went unanswered, the rest of the call is spared the wait.

@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
-from llmc_mcp.context import Answer, Context, Question
+from llmc_mcp.context import Context, UserAnswer, UserQuestion
 from llmc_mcp.session import Session
 
 from ..support.asking import (
@@ -264,7 +264,7 @@ def test_open_questions_leave_a_worker_for_other_calls(workspace: Workspace) -> 
 def test_the_time_that_the_user_takes_does_not_count(workspace: Workspace) -> None:
     seen: list[float | None] = []
 
-    def ask(ctx: Context, question: Question) -> Answer | None:
+    def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
         del question
         seen.extend((ctx.deadline, outer.deadline))
         return None
@@ -275,7 +275,7 @@ def test_the_time_that_the_user_takes_does_not_count(workspace: Workspace) -> No
         outer.limit_time(100)
         inner.limit_time(50)
         before = (outer.deadline, inner.deadline)
-        assert inner.ask(Question("key", "Well?")) is None
+        assert inner.ask(UserQuestion("key", "Well?")) is None
         assert seen == [None, None]
         assert outer.deadline is not None
         assert inner.deadline is not None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple, cast
 
-from ..context import Answer, Context, Question
+from ..context import Context, UserAnswer, UserQuestion
 from .background import BackgroundCall
 from .jsonrpc import INVALID_PARAMS, SERVER_ERROR, Params, ProtocolError
 
@@ -23,7 +23,7 @@ _CHECK_S = 0.1  # how often a waiting call looks whether it was cancelled
 _KEPT_S = 60.0  # how long the outcome of a call is kept whose client did not come back
 
 
-def as_request(question: Question) -> Params:
+def as_request(question: UserQuestion) -> Params:
     """A question as the protocol's request to a client."""
     return {
         "method": "elicitation/create",
@@ -31,7 +31,7 @@ def as_request(question: Question) -> Params:
     }
 
 
-def read_answer(raw: object) -> Answer | None:
+def read_answer(raw: object) -> UserAnswer | None:
     """An answer as a client sends it; None if it is malformed."""
     if not isinstance(raw, dict):
         return None
@@ -39,14 +39,14 @@ def read_answer(raw: object) -> Answer | None:
     action, content = fields.get("action"), fields.get("content")
     if action not in _ACTIONS or not isinstance(content, dict | None):
         return None
-    return Answer(action, cast(Params, content or {}))
+    return UserAnswer(action, cast(Params, content or {}))
 
 
-def read_answers(raw: object, expected: Set[str] | None = None) -> dict[str, Answer]:
+def read_answers(raw: object, expected: Set[str] | None = None) -> dict[str, UserAnswer]:
     """The answers of `inputResponses`; keys that nobody asked for are ignored, malformed answers are refused."""
     if not isinstance(raw, dict):
         raise ProtocolError(INVALID_PARAMS, "inputResponses is an object: answers by the keys of inputRequests")
-    answers: dict[str, Answer] = {}
+    answers: dict[str, UserAnswer] = {}
     for key, value in cast(Params, raw).items():
         if expected is not None and key not in expected:
             continue
@@ -67,8 +67,8 @@ class SentQuestions:
         self._closed = False
 
     def ask(
-        self, ctx: Context, question: Question, send: Callable[[Params], None], session_id: str = ""
-    ) -> Answer | None:
+        self, ctx: Context, question: UserQuestion, send: Callable[[Params], None], session_id: str = ""
+    ) -> UserAnswer | None:
         """Send a question and wait for its answer; None if none comes, or if too many are open already.
 
         A call that ends meanwhile takes its question back.

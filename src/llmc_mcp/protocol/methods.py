@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from .. import __version__
-from ..context import Answer, Ask, Context, Question
+from ..context import Ask, Context, UserAnswer, UserQuestion
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .long_calls import LongCalls
     from .prompts import Prompts
     from .resources import ResourceReader
-    from .tasks import Owner
+    from .tasks import TaskOwner
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
@@ -248,7 +248,7 @@ class Methods:
             return self._made
 
     def _begin(self, request: Request, call: "BackgroundCall", can_ask: bool) -> None:
-        def ask(ctx: Context, question: Question) -> Answer | None:
+        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
             with self._gate.limits.set_aside(ctx.session):
                 return call.ask(ctx, question)
 
@@ -256,11 +256,11 @@ class Methods:
         ctx = self._context(progress, ask=ask if can_ask else None)
         call.start(lambda: self.run_tool(request, ctx), ctx, lambda: self._gate.log.exception("request_failed"))
 
-    def _owner(self, request: Request) -> "Owner":
-        from .tasks import Owner
+    def _owner(self, request: Request) -> "TaskOwner":
+        from .tasks import TaskOwner
 
         stated = self.session_of(request.session, request.meta)
-        return Owner(request.session.principal, request.session.session_id, stated.session_id)
+        return TaskOwner(request.session.principal, request.session.session_id, stated.session_id)
 
     def _get_task(self, request: Request) -> Params:
         return self._tasks(request).get(request, stateless=self._stateless(request.params.get("_meta")))

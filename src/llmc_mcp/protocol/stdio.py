@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
-from ..context import Answer, Context, Question
+from ..context import Context, UserAnswer, UserQuestion
 from ..gate.dispatch import Gate, ends_process
 from ..session import Session
 from .jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ProtocolError
@@ -220,7 +220,7 @@ class StdioServer:
             spare = max(self._limits.workers - 1, 1)  # a worker that waits for an answer serves nobody else
             self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout, spare)
 
-    def _ask(self, ctx: Context, question: Question) -> Answer | None:
+    def _ask(self, ctx: Context, question: UserQuestion) -> UserAnswer | None:
         return None if self._questions is None else self._questions.ask(ctx, question, self._send)
 
     def _send_progress(self, params: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ _SHORTEST_TTL_MS = 1_000
 _PRINCIPAL_SHARE = 4  # as many times a session's tasks are kept for all sessions of a principal
 
 
-class Owner(NamedTuple):
+class TaskOwner(NamedTuple):
     """Whom a task belongs to: the session is that of the transport, with what the caller said of itself."""
 
     principal: str
@@ -36,7 +36,7 @@ class Owner(NamedTuple):
 class Task:
     """A call that is kept under an id."""
 
-    def __init__(self, owner: Owner, tool: str, call: BackgroundCall, ttl_ms: int) -> None:
+    def __init__(self, owner: TaskOwner, tool: str, call: BackgroundCall, ttl_ms: int) -> None:
         self.id = secrets.token_urlsafe(24)
         self.owner, self.tool, self.call, self.ttl_ms = owner, tool, call, ttl_ms
         self._created = time.time()
@@ -112,7 +112,7 @@ class Tasks:
             self._tasks.pop(task.id, None)
             self._news.notify_all()
 
-    def find(self, owner: Owner, task_id: object) -> Task:
+    def find(self, owner: TaskOwner, task_id: object) -> Task:
         """A task of an owner."""
         with self._news:
             task = self._tasks.get(task_id) if isinstance(task_id, str) else None
@@ -120,7 +120,7 @@ class Tasks:
             raise ProtocolError(INVALID_PARAMS, "unknown task: never made, another session's, or its time is over")
         return task
 
-    def of(self, owner: Owner) -> list[Task]:
+    def of(self, owner: TaskOwner) -> list[Task]:
         """The tasks of an owner, oldest first."""
         with self._news:
             return [task for task in self._tasks.values() if task.owner == owner]

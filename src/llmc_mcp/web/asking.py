@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..context import Answer, Context, Question
+from ..context import Context, UserAnswer, UserQuestion
 from ..gate.dispatch import Gate
 from ..protocol.elicitation import SentQuestions
 from ..protocol.jsonrpc import INTERNAL_ERROR, Params, ProtocolError
@@ -90,7 +90,7 @@ class AskingCalls:
     def _answer(
         self, incoming: IncomingCall, running: RunningCall, emit: Callable[[Params], None]
     ) -> Callable[[], Params]:
-        def ask(ctx: Context, question: Question) -> Answer | None:
+        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
             return self._questions.ask(ctx, question, emit, incoming.session.session_id)
 
         def progress(params: Params) -> None:
