@@ -155,6 +155,15 @@ def test_a_client_that_hangs_up_instead_of_answering_ends_the_call(workspace: Wo
     assert (workspace.root / "tree/leaf.txt").exists()
 
 
+def test_a_client_that_drops_its_connection_instead_of_answering_ends_the_call(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, *OPEN_HANDED) as served:
+        with HttpTalk(served, ASKS) as talk:
+            talk.start("tools/call", DELETE)
+            talk.heard("elicitation/create")
+        assert eventually(lambda: any(event.get("status") == "CANCELLED" for event in served.events))
+    assert (workspace.root / "tree/leaf.txt").exists()
+
+
 def test_an_answer_counts_for_its_own_session_only(workspace: Workspace) -> None:
     with (
         HttpServer(workspace.root, *OPEN_HANDED) as served,
@@ -420,8 +429,9 @@ def test_only_so_many_questions_stay_open(workspace: Workspace) -> None:
             workspace.file(f"folder{number}/leaf.txt", "leaf")
         for number in range(2):
             asked(talk, call("linux_fs_delete", path=f"folder{number}", recursive=True))
-        third = {**call("linux_fs_delete", path="folder2", recursive=True), "_meta": ASKING}
-        assert "error" in talk.request("tools/call", third)
+        for meta in (ASKING, {**ASKING, "llmc/sessionId": "another"}):
+            third = {**call("linux_fs_delete", path="folder2", recursive=True), "_meta": meta}
+            assert "error" in talk.request("tools/call", third)
         assert not outcome(talk.request("tools/call", call("list_dir", path="."))).is_error
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..context import Context, UserAnswer, UserQuestion
 from .jsonrpc import INTERNAL_ERROR, SERVER_ERROR, Params, ProtocolError
@@ -11,6 +11,14 @@ from .jsonrpc import INTERNAL_ERROR, SERVER_ERROR, Params, ProtocolError
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 _CHECK_S = 0.1  # how often a call that waits for an answer looks whether it was cancelled
+
+
+class CallOwner(NamedTuple):
+    """Whom a call belongs to: the session is that of the transport, with what the caller said of itself."""
+
+    principal: str
+    session_id: str
+    stated_session_id: str
 
 
 class BackgroundCall:

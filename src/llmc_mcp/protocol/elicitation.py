@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple, cast
 
 from ..context import Context, UserAnswer, UserQuestion
-from .background import BackgroundCall
+from .background import BackgroundCall, CallOwner
 from .jsonrpc import INVALID_PARAMS, SERVER_ERROR, Params, ProtocolError
 
 _ACTIONS = ("accept", "decline", "cancel")
@@ -116,7 +116,7 @@ class SentQuestions:
 
 
 class _PausedCall(NamedTuple):
-    owner: object
+    owner: CallOwner
     name: object
     arguments: object
     call: BackgroundCall
@@ -128,18 +128,18 @@ class PausedCalls:
     A state is a random number: it can be neither guessed nor altered. It serves once, its owner only, for one call.
     """
 
-    def __init__(self, most_per_owner: int) -> None:
-        self._most = most_per_owner
+    def __init__(self, most_per_principal: int) -> None:
+        self._most = most_per_principal
         self._lock = threading.Lock()
         self._paused: dict[str, _PausedCall] = {}
         self._closed = False
 
-    def add(self, owner: object, params: Params, call: BackgroundCall) -> str:
+    def add(self, owner: CallOwner, params: Params, call: BackgroundCall) -> str:
         """Keep a call that asks; returns its state. A client that leaves too many questions open loses the call."""
         state = secrets.token_urlsafe(24)
         with self._lock:
             self._drop_forgotten()
-            own = sum(paused.owner == owner for paused in self._paused.values())
+            own = sum(paused.owner.principal == owner.principal for paused in self._paused.values())
             crowded = own >= self._most or self._closed
             if not crowded:
                 self._paused[state] = _PausedCall(owner, params.get("name"), params.get("arguments"), call)
@@ -148,18 +148,18 @@ class PausedCalls:
             raise ProtocolError(SERVER_ERROR, f"{self._most} calls wait for an answer already; answer one of them")
         return state
 
-    def find(self, owner: object, params: Params) -> BackgroundCall:
+    def find(self, owner: CallOwner, params: Params) -> BackgroundCall:
         """The call that a state belongs to."""
         return self._get(owner, params).call
 
-    def take(self, owner: object, params: Params) -> BackgroundCall:
+    def take(self, owner: CallOwner, params: Params) -> BackgroundCall:
         """The call that a state belongs to; the state is used up."""
         with self._lock:
             found = self._get(owner, params)
             del self._paused[params["requestState"]]
             return found.call
 
-    def _get(self, owner: object, params: Params) -> _PausedCall:
+    def _get(self, owner: CallOwner, params: Params) -> _PausedCall:
         state: object = params.get("requestState")
         found = self._paused.get(state) if isinstance(state, str) else None
         same = (owner, params.get("name"), params.get("arguments"))

@@ -7,11 +7,11 @@ from ..context import Context, UserAnswer
 from ..errors import Cancelled, RateLimited
 from ..gate.dispatch import Gate
 from ..tool import TaskSupport
-from .background import BackgroundCall
+from .background import BackgroundCall, CallOwner
 from .elicitation import PausedCalls, as_request, read_answers
 from .jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CAPABILITY, SERVER_ERROR, Params, ProtocolError
 from .request import TASKS, Request, abilities
-from .tasks import RELATED_TASK, Task, TaskOwner, Tasks, announce
+from .tasks import RELATED_TASK, Task, Tasks, announce
 
 _LOOK_S = 0.25  # how often a request that waits for a task looks whether it was cancelled
 _CLOSING_S = 5.0  # for all calls together to stop when the session ends
@@ -25,7 +25,7 @@ class LongCalls:
 
     patience_s = 1.0  # a call that ends within this time is answered at once instead of becoming a task
 
-    def __init__(self, gate: Gate, begin: Begin, owner_of: Callable[[Request], TaskOwner]) -> None:
+    def __init__(self, gate: Gate, begin: Begin, owner_of: Callable[[Request], CallOwner]) -> None:
         limits = gate.app.config.limits
         self._begin, self._owner_of = begin, owner_of
         self._answer_s = gate.app.config.tools.consent_timeout

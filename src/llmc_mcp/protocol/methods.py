@@ -34,12 +34,11 @@ from .jsonrpc import (
 from .request import CAPABILITIES_KEY, TASKS, TASKS_VERSION, VERSION_KEY, Abilities, Request, abilities
 
 if TYPE_CHECKING:
-    from .background import BackgroundCall
+    from .background import BackgroundCall, CallOwner
     from .completion import Completion
     from .long_calls import LongCalls
     from .prompts import Prompts
     from .resources import ResourceReader
-    from .tasks import TaskOwner
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
@@ -256,11 +255,11 @@ class Methods:
         ctx = self._context(progress, ask=ask if can_ask else None)
         call.start(lambda: self.run_tool(request, ctx), ctx, lambda: self._gate.log.exception("request_failed"))
 
-    def _owner(self, request: Request) -> "TaskOwner":
-        from .tasks import TaskOwner
+    def _owner(self, request: Request) -> "CallOwner":
+        from .background import CallOwner
 
         stated = self.session_of(request.session, request.meta)
-        return TaskOwner(request.session.principal, request.session.session_id, stated.session_id)
+        return CallOwner(request.session.principal, request.session.session_id, stated.session_id)
 
     def _get_task(self, request: Request) -> Params:
         return self._tasks(request).get(request, stateless=self._stateless(request.params.get("_meta")))
