@@ -1,6 +1,8 @@
 """Tasks: long calls that their client need not wait for, in the words of both eras, on stdio and over HTTP."""
 
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from ..support.asking import HAS_TASKS, TASKS, HttpTalk, Message, StdioTalk, Tal
 from ..support.client import Client, Reply
 from ..support.gates import gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
+from ..support.processes import processes_with
 from ..support.talk import alive, eventually
 from ..support.workspace import Workspace
 
@@ -49,18 +52,12 @@ def running(root: Path) -> int:
 
 
 def commands_of(root: Path) -> list[int]:
-    """The processes whose working directory is the root, but for the server."""
+    """The processes of waiting commands in a root."""
     found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            here = (entry / "cwd").readlink() == root
-            waits = b"until [ -e go ]" in (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if here and waits:
-            found.append(int(entry.name))
+    for pid in processes_with("until [ -e go ]"):
+        with suppress(OSError):  # it has just ended
+            if Path(f"/proc/{pid}/cwd").readlink() == root:
+                found.append(pid)
     return found
 
 
@@ -200,11 +197,14 @@ def test_tests_and_the_index_run_as_tasks(server: Client, workspace: Workspace) 
     assert outcome(talk.request("tasks/result", {"taskId": index})).meta["state"] == "up to date"
 
 
-def test_the_end_of_the_session_ends_its_tasks(workspace: Workspace) -> None:
+@pytest.mark.parametrize("number", [None, signal.SIGTERM])
+def test_the_end_of_the_session_ends_its_tasks(workspace: Workspace, number: int | None) -> None:
     with Client("--root", str(workspace.root)) as client:
         talk = StdioTalk(client)
         create(talk, "run_cmd", command=WAITING, timeout=600)
         pid = running(workspace.root)
+        if number is not None:
+            client.process.send_signal(number)
         assert client.close() == 0
         assert not alive(pid)
 
@@ -308,6 +308,10 @@ def test_a_cancelled_task_of_the_extension_ends(stateless_talk: Talk, workspace:
     made = talk.request("tools/call", call("run_cmd", WITH_TASKS, command=WAITING))["result"]
     pid = running(workspace.root)
     about = {"taskId": made["taskId"], "_meta": WITH_TASKS}
+    for answers in ({}, {"inputResponses": 7}, {"inputResponses": None}):
+        assert code_of(talk.request("tasks/update", {**about, **answers})) == INVALID_PARAMS
+    unasked = {"inputResponses": {"nobody-asked": {"action": "accept"}}}
+    assert talk.request("tasks/update", {**about, **unasked})["result"]["resultType"] == "complete"
     for _ in range(2):
         acknowledged = talk.request("tasks/cancel", about)["result"]
         assert "taskId" not in acknowledged
