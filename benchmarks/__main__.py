@@ -17,6 +17,7 @@ from . import (
     processes,
     search,
     startup,
+    store,
     tasks,
     te,
     writes,
@@ -35,6 +36,7 @@ _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "estimate": estimate.run,
     "processes": processes.run,
     "writes": writes.run,
+    "store": store.run,
     "te": te.run,
     "onboarding": onboarding.run,
 }

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,13 @@ _IDLE, _SLOW = 1_000, 200
 
 
 class Server:
-    """A server process on a free port."""
+    """A server process on a free port, ours or another that says where it listens."""
 
-    def __init__(self, work: Path, *settings: str) -> None:
-        flags = [part for setting in settings for part in ("--set", setting)]
-        command = [sys.executable, "-m", "llmc_mcp.server", "--transport", "http", "--port", "0", "--root", str(work)]
+    def __init__(self, work: Path, *arguments: str) -> None:
         environment = {**os.environ, "LLMC_MCP_TOKEN": TOKEN, "LLMC_DATA_DIR": str(work / ".data")}
         self.log = work / f"log-{time.monotonic_ns()}"
         self._file = self.log.open("w")
-        self.process = subprocess.Popen([*command, *flags], stderr=self._file, env=environment)
+        self.process = subprocess.Popen([sys.executable, "-m", *arguments], stderr=self._file, env=environment)
         self.port = self._port()
 
     def _port(self) -> int:
@@ -55,18 +53,23 @@ class Server:
         self._file.close()
 
 
+def serving(work: Path, *settings: str) -> AbstractContextManager[Server]:
+    flags = [part for setting in settings for part in ("--set", setting)]
+    return running(work, "llmc_mcp.server", "--transport", "http", "--port", "0", "--root", str(work), *flags)
+
+
 @contextmanager
-def serving(work: Path, *settings: str) -> Generator[Server]:
-    server = Server(work, *settings)
+def running(work: Path, *arguments: str) -> Generator[Server]:
+    server = Server(work, *arguments)
     try:
         yield server
     finally:
         server.stop()
 
 
-def request(path: str, body: object = None) -> bytes:
+def request(path: str, body: object = None, headers: str = "") -> bytes:
     method, content = ("GET", b"") if body is None else ("POST", json.dumps(body).encode())
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-LLMC-Token: {TOKEN}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost:80\r\nX-LLMC-Token: {TOKEN}\r\n{headers}"
     if body is not None:
         head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
     return f"{head}\r\n".encode() + content
@@ -75,6 +78,24 @@ def request(path: str, body: object = None) -> bytes:
 HEALTH = request("/health")
 STAT = request("/tool", {"name": "stat", "args": {"path": "a.txt"}})
 READ = request("/tool", {"name": "read_file", "args": {"path": "a.txt"}})
+
+
+def mcp_stat(meta: dict[str, Any], headers: str) -> bytes:
+    """A tools/call as clients send it: they accept a stream, and ask for no progress."""
+    params = {"name": "stat", "arguments": {"path": "a.txt"}, **({"_meta": meta} if meta else {})}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return request("/mcp", message, f"Accept: application/json, text/event-stream\r\n{headers}")
+
+
+HANDSHAKE = mcp_stat({}, "MCP-Protocol-Version: 2025-11-25\r\n")
+STATELESS = mcp_stat(
+    {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "benchmarks", "version": "1"},
+    },
+    "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: stat\r\n",
+)
 
 
 class Connection:
@@ -187,6 +208,42 @@ def _throughput(work: Path, quick: bool) -> list[list[str]]:
     ]
 
 
+def _beside_noops(work: Path, quick: bool) -> list[list[str]]:
+    """Calls of `stat` as a share of what the stack itself manages when it does nothing, in turns."""
+    with (
+        serving(work, *OPEN, *QUIET) as ours,
+        running(work, "benchmarks.noop_http", "fastapi") as fastapi,
+        running(work, "benchmarks.noop_http", "sdk") as sdk,
+    ):
+        return [
+            _share("stat by REST / a threaded FastAPI no-op", STAT, ours, fastapi, 0.6, quick),
+            _share("stat by MCP, handshake era / the SDK's no-op", HANDSHAKE, ours, sdk, 0.9, quick),
+            _share("stat by MCP, stateless era / the SDK's no-op", STATELESS, ours, sdk, 0.9, quick),
+        ]
+
+
+def _share(name: str, message: bytes, ours: Server, noop: Server, bar: float, quick: bool) -> list[str]:
+    rates: dict[Server, list[float]] = {ours: [], noop: []}
+    spent: dict[Server, list[float]] = {ours: [], noop: []}
+    for server in rates:
+        asyncio.run(hammer(server.port, message, 0.5))
+    seconds = 1.0 if quick else 2.0
+    for _ in range(3 if quick else 7):
+        for server in rates:
+            before = procfs.cpu_ms(server.process.pid)
+            done, failed = asyncio.run(hammer(server.port, message, seconds))
+            if failed:
+                raise RuntimeError(f"{name}: {failed} of {done} requests failed")
+            rates[server].append(done / seconds)
+            spent[server].append((procfs.cpu_ms(server.process.pid) - before) / done)
+    per_second = [median(rates[server]) for server in rates]
+    cpu = [median(spent[server]) for server in rates]
+    share = per_second[0] / per_second[1]
+    shown = f"{number(per_second[0])} / {number(per_second[1])} = {share:.2f}"
+    spelled = f"{name}, requests/s ({number(cpu[0])} / {number(cpu[1])} ms CPU each)"
+    return [spelled, shown, f"≥ {bar:g}", verdict(-share, -bar)]
+
+
 def _limiter(work: Path, quick: bool) -> list[list[str]]:
     with serving(work, "observability.log_level=debug") as server:
         statuses = asyncio.run(arrivals(server.port, 100 if quick else 400, seed=7))
@@ -271,6 +328,7 @@ def run(work: Path, quick: bool) -> str:
     rows = [
         *_latency(work, quick),
         *_throughput(work, quick),
+        *_beside_noops(work, quick),
         *_limiter(work, quick),
         *_recording(work, quick),
         *_crowd(work, quick),

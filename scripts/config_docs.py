@@ -30,8 +30,9 @@ of the wrong type stops the start with exit code 2 and a line such as
 Roots are `--root`, else the configured ones, else the working directory. Relative ones start at the working directory.
 `/`, and a folder that contains the home directory, are roots only when they are written out.
 
-Without a configuration file the mode is `hybrid`. A file with an `[mcp]` table that sets no mode means `classic`, or
-`code_execution` where `[mcp.code_execution] enabled` is true.
+Where nothing sets a mode it is `hybrid`, unless `[mcp.code_execution] enabled` is true (`code_execution`), or a file of
+the user's own is a full one from before modes existed, with a `config_version` or with settings for server, auth and
+tools (`classic`). `llmc config show` says which rule decided. The workspace's file never changes the mode.
 
 The data directory is `LLMC_DATA_DIR`, else `.llmc` in `LLMC_ROOT`, else `$XDG_STATE_HOME/llmc`
 (`~/.local/state/llmc`). No file can set it.

@@ -1,6 +1,7 @@
 """Fixtures: a workspace, a server on it, and a data directory of the tests' own."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,27 @@ import pytest
 
 from .support.client import Client
 from .support.workspace import Workspace
+
+# Words of a skipped test's reason → what would let it run.
+REMEDIES = (
+    (("bwrap", "bubblewrap"), "apt-get install bubblewrap"),
+    (("make peers",), "make peers (needs npm)"),
+    (("make clients",), "make clients (needs npm)"),
+    (("root", "user", "mount"), "run it as root"),
+    (("Landlock", "landlock"), "a kernel with Landlock (Linux 5.13 or later)"),
+)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in a line each what would let skipped tests run."""
+    unlocked: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        if reason.startswith("needs "):
+            remedy = (what for words, what in REMEDIES if any(word in reason for word in words))
+            unlocked[next(remedy, f"install {reason.removeprefix('needs ')}")] += 1
+    for remedy, count in unlocked.most_common():
+        terminalreporter.write_line(f"{count} tests were skipped; to run them: {remedy}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -219,6 +219,16 @@ def test_what_the_pages_call_a_tool_is_one() -> None:
     assert sorted(set(unknown)) == []
 
 
+def test_the_readme_leads_to_the_container_and_to_every_tool() -> None:
+    readme = (TOP / "README.md").read_text()
+    for page in ("DOCS/deploy.md", "DOCS/mcp_linuxops_tools.md"):
+        assert f"({page})" in readme
+    deploy = (TOP / "DOCS" / "deploy.md").read_text()
+    assert "docker compose" in deploy
+    tools = (TOP / "DOCS" / "mcp_linuxops_tools.md").read_text()
+    assert [name for name in Catalog(Config(mode="classic")).tools if name not in tools] == []
+
+
 def test_the_readme_marks_the_tools_that_are_listed() -> None:
     text = (TOP / "README.md").read_text()
     table = text[text.index("\n## Tools\n") : text.index("`--mode classic` lists them all")]

@@ -88,10 +88,18 @@ def test_the_working_directory_is_the_first_root_or_one_inside(shell: Client, wo
     assert shell.call("run_cmd", command="pwd", cwd=str(workspace.outside)).code == "INVALID_PATH"
 
 
-def test_a_shells_operators_without_a_shell_are_explained(shell: Client) -> None:
-    reply = shell.call("run_cmd", command="echo a | wc -l")
-    assert reply.body == "a | wc -l\n"
-    assert "bash -c" in reply.meta["warnings"][0]
+def test_without_a_shell_a_line_is_plain_words_and_the_hint_works(workspace: Workspace, tmp_path: Path) -> None:
+    with classic(workspace, tmp_path, "--set", "tools.run_cmd_shell=never") as client:
+        reply = client.call("run_cmd", command="echo a | wc -l").meta
+        assert reply["data"]["stdout"] == "a | wc -l\n"
+        assert '["bash", "-c", "…"]' in reply["meta"]["warnings"][0]
+        hinted = client.call("run_cmd", command=["bash", "-c", "echo a | wc -l"]).meta
+        assert hinted["data"]["stdout"] == "1\n"
+    no_shell = ("--set", 'tools.run_cmd_allowlist=["echo"]')
+    with classic(workspace, tmp_path, *no_shell) as client:
+        reply = client.call("run_cmd", command="echo a | wc -l").meta
+        assert reply["data"]["stdout"] == "a | wc -l\n"
+        assert "bash" not in reply["meta"]["warnings"][0]
 
 
 def test_a_timeout_says_what_was_printed_and_ends_everything(shell: Client) -> None:

@@ -48,12 +48,27 @@ def test_path_traversal_blocked(workspace: Workspace, server: Client, path: str)
     assert not Path("/etc/llmc-test").exists()
 
 
-def test_shell_injection_blocked(workspace: Workspace, server: Client) -> None:
+def test_the_introduction_describes_the_format_in_force(workspace: Workspace) -> None:
+    for mode, said in (("hybrid", "a line of JSON about the body"), ("classic", "one JSON object")):
+        config = Config()
+        config.mode = mode
+        with gate_on(workspace.root, config) as gate:
+            assert said in bootstrap(gate.app, gate.catalog)
+
+
+def test_shell_injection_blocked(workspace: Workspace) -> None:
+    """Whoever puts untrusted words into a command passes a list, or has the operator switch the shell off."""
     canary = workspace.file("canary.txt", "alive")
-    for command in (f"ls; rm {canary}", f"ls && rm {canary}", f"ls `rm {canary}`", f"ls $(rm {canary})"):
-        reply = server.call("run_cmd", command=command)
-        assert reply.is_error or reply.meta["exit_code"] != 0
-        assert canary.read_text() == "alive"
+    lines = (f"; rm {canary}", f"&& rm {canary}", f"`rm {canary}`", f"$(rm {canary})")
+    with Client("--root", str(workspace.root)) as client:
+        for words in lines:
+            assert client.call("run_cmd", command=["ls", words]).meta["exit_code"] != 0
+            assert canary.read_text() == "alive"
+    with Client("--root", str(workspace.root), "--set", "tools.run_cmd_shell=never") as client:
+        for words in lines:
+            reply = client.call("run_cmd", command=f"ls {words}")
+            assert reply.is_error or reply.meta["exit_code"] != 0
+            assert canary.read_text() == "alive"
 
 
 def test_a_program_that_is_not_on_the_list_is_not_run(server: Client) -> None:

@@ -449,6 +449,8 @@ def test_a_full_disk_and_a_high_load_are_found_with_their_reasons(machine: tuple
     assert "only 10 % busy" in waiting.why
     busy = [one for one in health.findings(full._replace(cpu_percent=100.0), lambda: None) if "load" in one.what]
     assert busy[0].why == "everything takes longer than usual"
+    short = CALM._replace(load_avg=(1.9 * cores, 0.5 * cores, 0.1), cpu_percent=100.0)
+    assert [severity for severity, what in found(health, short) if what.startswith("load")] == ["note"]
     assert not [what for _, what in found(health, CALM) if what.startswith(("load", "/"))]
 
 

@@ -180,6 +180,21 @@ def test_ancestors_of_the_server_are_not_killed(server: Client) -> None:
         assert kill(server, pid) == "KILL_FORBIDDEN"
 
 
+def test_an_unknown_signal_is_an_invalid_argument(server: Client) -> None:
+    reply = server.call("linux_proc_kill", pid=os.getpid(), signal="STOP")
+    assert reply.code == "INVALID_ARGUMENT"
+    assert "TERM, KILL, INT, HUP" in reply.text
+    assert server.call("linux_proc_stop", proc_id="P_x", signal="usr1").code == "INVALID_ARGUMENT"
+
+
+def test_signals_alone_can_be_switched_off(workspace: Workspace) -> None:
+    with Client("--root", str(workspace.root), "--set", "linux_ops.features.kill_enabled=false") as client:
+        reply = client.call("linux_proc_kill", pid=os.getpid(), signal="HUP")
+        assert reply.code == "FEATURE_DISABLED"
+        assert "kill_enabled" in reply.text
+        assert not client.call("linux_proc_list").is_error
+
+
 def test_zero_and_negative_numbers_are_not_killed(server: Client) -> None:
     for pid in (0, -1, -os.getpid(), -(2**31)):
         assert kill(server, pid) == "KILL_FORBIDDEN"

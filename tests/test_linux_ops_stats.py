@@ -33,8 +33,8 @@ def test_totals_are_counts_errors_percentiles_and_tokens(tmp_path: Path) -> None
         ("read_file", "NOT_FOUND", 5.0),
     )
     first, second = by_tool(store, None)
-    assert first == ("stat", 100, 0, 50.0, 95.0, 100, 200, 300)
-    assert second == ("read_file", 1, 1, 5.0, 5.0, 1, 2, 3)
+    assert first == ("stat", 100, 0, 50.0, 95.0, 99.0, 100, 200, 300)
+    assert second == ("read_file", 1, 1, 5.0, 5.0, 5.0, 1, 2, 3)
     assert by_tool(store, None, principal="other") == []
     assert by_tool(store, None, since=time.time() + 10) == []
     assert [call.tool for call in newest(store, None, 2)] == ["read_file", "stat"]
@@ -51,7 +51,7 @@ def test_the_tools_answer_across_restarts_and_servers(workspace: Workspace, tmp_
     with Client("--root", str(workspace.root), "--mode", "classic", env=environment) as client:
         client.call("linux_fs_read", path="a.txt")
         usage = client.call("linux_mcp_usage_stats").meta["tools"]
-        assert usage["stat"].keys() == {"count", "p50_ms", "p95_ms", "errors", "tokens_out", "tokens_saved"}
+        assert usage["stat"].keys() == {"count", "p50_ms", "p95_ms", "p99_ms", "errors", "tokens_out", "tokens_saved"}
         assert (usage["stat"]["count"], usage["stat"]["errors"]) == (4, 2)
         assert usage["linux_fs_read"]["count"] == 1
         totals = client.call("get_metrics").meta
@@ -70,6 +70,7 @@ def test_a_call_by_an_alias_counts_for_the_tool(workspace: Workspace, tmp_path: 
         client.call("linux_fs_mkdir", path="one")
         client.call("linux.fs_mkdirs", path="two")
         assert '"linux_fs_mkdirs":{"count":2' in client.call("linux_mcp_usage_stats").text
+        assert client.call("linux_mcp_recent_calls", tool_name="linux_fs_mkdir").text.count("linux_fs_mkdirs ok") == 2
 
 
 @pytest.mark.parametrize("value", [0, 1001, "5", True])
@@ -86,8 +87,8 @@ def llmc(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_llmc_stats_is_a_table_with_a_sum(tmp_path: Path) -> None:
     fill(tmp_path, ("stat", "ok", 1234.5), ("stat", "ok", 1.0), ("linux_search_content", "TIMEOUT", 3.0))
     head, *rows = llmc(tmp_path, "stats").stdout.splitlines()
-    assert " ".join(head.split()) == "tool calls errors p50 ms p95 ms tokens in tokens out tokens saved"
-    assert rows[0].split() == ["stat", "2", "0", "1.0", "1,234.5", "2", "4", "6"]
+    assert " ".join(head.split()) == "tool calls errors p50 ms p95 ms p99 ms tokens in tokens out tokens saved"
+    assert rows[0].split() == ["stat", "2", "0", "1.0", "1,234.5", "1,234.5", "2", "4", "6"]
     assert rows[-1].split() == ["all", "3", "1", "3", "6", "9"]
     assert len({len(line) for line in (head, *rows)}) == 1
     parsed = json.loads(llmc(tmp_path, "stats", "--json").stdout)

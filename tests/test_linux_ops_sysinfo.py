@@ -162,6 +162,9 @@ def test_the_journal_comes_before_the_plain_log(system: System, launcher: Launch
     system.program("journalctl", 'echo "$@"')
     log = info.logs(5, "ssh.service", "1 hour ago", unhurried)
     assert log.source == "journald"
+    system.program("journalctl", "true")
+    assert info.logs(1, None, None, unhurried).source == "/var/log/syslog"  # a journal that nobody writes to
+    assert info.logs(1, "ssh", None, unhurried) == ("", "journald")
     assert log.content.split()[-5:] == ["--lines=5", "--unit=ssh.service", "--since=1", "hour", "ago"]
 
 

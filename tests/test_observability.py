@@ -93,6 +93,12 @@ def test_a_prometheus_parser_takes_the_page_and_finds_every_call_in_it(served: H
     assert ("llmc_dropped_total", frozenset({("reason", "rate")})) in after
 
 
+def test_the_time_of_te_run_is_in_the_metrics(served: HttpServer) -> None:
+    before = value(metrics(served), "llmc_te_seconds_count")
+    assert served.tool("te_run", command="cat a.txt").status_code == 200
+    assert value(metrics(served), "llmc_te_seconds_count") == before + 1
+
+
 def test_no_client_can_make_the_page_grow(served: HttpServer) -> None:
     def make_up(number: int) -> int:
         with served.client() as client:
@@ -113,6 +119,7 @@ def test_metrics_are_where_and_whether_the_operator_says(workspace: Workspace) -
     assert status("observability.metrics_path=/m", path="/m") == 200
     assert status("observability.metrics_prometheus_enabled=false") == 403
     assert status("observability.metrics_enabled=false") == 403
+    assert status("observability.enabled=false") == 403
 
 
 # --- logs ----------------------------------------------------------------------------------------------------------

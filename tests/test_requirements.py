@@ -19,7 +19,10 @@ COMPLETE = {
     "MVP": [f"FR-{number}" for number in range(1, 8)]
     + [f"NFR-{number}" for number in range(1, 7)]
     + [f"14.2.12-{number}" for number in range(1, 11)]
-    + [f"16-{number}" for number in range(1, 6)],
+    + [f"16-{number}" for number in range(1, 7)]
+    + [f"G{number}" for number in range(1, 6)]
+    + [f"M{number}" for number in range(7)]
+    + [f"R{number}" for number in range(1, 6)],
     "LLD": [f"L1-{number}" for number in range(1, 9)]
     + [f"L2-{number}" for number in range(1, 6)]
     + [f"L3-{number}" for number in range(1, 6)]

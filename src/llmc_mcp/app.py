@@ -1,5 +1,6 @@
 """What one server process has: configuration, roots and engines."""
 
+import gc
 import os
 import threading
 import time
@@ -8,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from .config.schema import Config, data_directory
-from .errors import LlmcError
+from .errors import IsolationRequired, LlmcError
 from .files import names, off_limits
 from .files.filesystem import Access, Filesystem, Root
+from .kernel import syscalls
 from .store.data_dir import database_of
 from .store.root_sets import RootSet
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from .commands.pytest import PytestRunner
     from .commands.runner import CommandRunner
     from .commands.sessions import TerminalSessions
+    from .commands.shell_lines import ShellLines
     from .files.handle_pages import Pages
     from .files.handles import Handles
     from .files.listing import Lister
@@ -42,12 +45,25 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")  # of Docker, Podman, systemd
+
+_LOOKS = 4  # for idle helpers, in the time after which one is idle
+
 
 @runtime_checkable
 class Closable(Protocol):
     """An engine that holds on to something: children, descriptors, a database."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Releasable(Protocol):
+    """An engine whose helpers and caches can end while nobody uses them: the next use makes them anew."""
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End what has not been used for so long; whether anything was ended. What is in use is left alone."""
+        ...
 
 
 class EngineProperty(Generic[Made]):
@@ -100,9 +116,16 @@ class App:
     """Configuration, roots and engines."""
 
     def __init__(
-        self, config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()
+        self,
+        config: Config,
+        roots: list[str],
+        data_dir: str | None = None,
+        own_files: Sequence[str] = (),
+        trusted_files: Sequence[str] = (),
     ) -> None:
+        """`own_files` are the configuration files in force; those of them that are trusted bind commands too."""
         self.config = config
+        self._trusted_files = tuple(trusted_files)
         self.data_dir = data_dir or data_directory()
         off_limits.forget_unneeded_imports(roots)
         self.files = Filesystem(roots, _access(config, self.data_dir, own_files))
@@ -111,18 +134,37 @@ class App:
         self.problems = Problems()
         self._engines: dict[str, Any] = {}
         self._making = threading.RLock()
+        self._idle_clock: IdleClock | None = None
 
     def engine_of(self, name: str, make: "Callable[[App], Made]") -> Made:
         """The engine of a name; two first calls at once must not make two of it."""
         with self._making:
             if name not in self._engines:
-                self._engines[name] = make(self)
+                made = self._engines[name] = make(self)
+                if isinstance(made, Releasable) and self._idle_clock is None:
+                    self._idle_clock = IdleClock(self, self.config.limits.helper_idle_sec)
             return self._engines[name]
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End the helpers, and drop the caches, that have not been used for so long; whether there were any."""
+        with self._making:
+            engines = dict(self._engines)
+        found = [engines[name] for name in closing_order() if name in engines]
+        released = [made.release_idle(idle_s) for made in found if isinstance(made, Releasable)]
+        if any(released):
+            gc.collect()
+            syscalls.trim_memory()
+        return any(released)
 
     def close(self) -> None:
         """End every child, close the store."""
         with self._making:
             engines, self._engines = self._engines, {}
+            clock, self._idle_clock = self._idle_clock, None
+        if clock is not None:
+            clock.close()
+        if "store" in engines:
+            engines["store"].hurry()  # whoever waits for it keeps others from closing
         for name in closing_order():
             made = engines.get(name)
             if isinstance(made, Closable):
@@ -141,7 +183,8 @@ class App:
         from .sandbox.profile import settings_from
         from .sandbox.sandbox import Sandbox
 
-        return Sandbox(self.launcher, settings_from(self.config), tuple(self.files.roots), self.data_dir)
+        settings = settings_from(self.config)._replace(trusted_files=self._trusted_files)
+        return Sandbox(self.launcher, settings, tuple(self.files.roots), self.data_dir)
 
     @engine()
     def shell(self) -> "CommandRunner":
@@ -149,6 +192,12 @@ class App:
         from .commands.runner import CommandRunner
 
         return CommandRunner(self.sandbox, self.files, programs_from(self.config, tuple(self.files.roots)))
+
+    @engine(closes_before=("launcher",))
+    def shell_lines(self) -> "ShellLines":
+        from .commands.shell_lines import ShellLines
+
+        return ShellLines(self.launcher, self.shell.programs, self.data_dir, self.config.tools.run_cmd_shell)
 
     @engine()
     def pytest(self) -> "PytestRunner":
@@ -325,6 +374,26 @@ class App:
         return DownloadSorter(self.files, lambda: self.changes, lambda: self.mutations)
 
 
+class IdleClock:
+    """A thread that looks from time to time which helpers nobody has used for `idle_s` seconds."""
+
+    def __init__(self, app: App, idle_s: float) -> None:
+        self._app, self._idle_s = app, idle_s
+        self._over = threading.Event()
+        threading.Thread(target=self._run, name="idle-clock", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._idle_s / _LOOKS):
+            try:
+                self._app.release_idle(self._idle_s)
+            except Exception as exc:  # noqa: BLE001 - helpers that can't be ended now are looked at again
+                self._app.problems.add(f"idle helpers could not be ended: {type(exc).__name__}: {exc}")
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+
 def closing_order() -> list[str]:
     """The engines in the order in which they close: each before those that must outlive it."""
     closes_before: dict[str, tuple[str, ...]] = {
@@ -345,7 +414,10 @@ def closing_order() -> list[str]:
 
 def _tidy(launcher: "Launcher") -> "Launcher":
     """Beside the first child, remove what the children of killed servers left behind."""
-    threading.Thread(target=_remove_leftovers, name="leftovers", daemon=True).start()
+    try:
+        threading.Thread(target=_remove_leftovers, name="leftovers", daemon=True).start()
+    except RuntimeError:
+        pass  # no thread to be had: the next server does it
     return launcher
 
 
@@ -357,6 +429,12 @@ def _remove_leftovers() -> None:
 
 def _code_engine(app: App) -> "CodeEngine":
     settings = app.config.code_execution
+    vouched = os.environ.get("LLMC_ISOLATED") == "1"  # the operator's word, and only here: no file can say it
+    if settings.require_isolation and not vouched and not _in_container():
+        raise IsolationRequired(
+            "mcp.code_execution.require_isolation is on, and the server is in no container",
+            hint="Run the server in its container; an operator who isolates it otherwise sets LLMC_ISOLATED=1.",
+        )
     if settings.engine != "python":
         from .interpreters.monty import MontyEngine
 
@@ -364,9 +442,12 @@ def _code_engine(app: App) -> "CodeEngine":
     from .interpreters.cpython import PythonEngine, settings_for_code
     from .sandbox.profile import settings_from
 
-    vouched = os.environ.get("LLMC_ISOLATED") == "1"  # the operator's word, and only here: no file can say it
     confined = settings_for_code(settings_from(app.config), settings.max_memory_mb)
     return PythonEngine(app.launcher, confined, app.data_dir, vouched=vouched)
+
+
+def _in_container() -> bool:
+    return any(os.path.exists(mark) for mark in _CONTAINER_MARKS)
 
 
 def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
@@ -381,4 +462,5 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         tuple(own_files),
         off_limits.secrets(config.sandbox.deny_read, off_limits.homes(os.getuid())),
         off_limits.own_code(),
+        off_limits.system_code(),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from .app import App
-from .errors import Cancelled, FeatureUnavailable, Internal, Timeout
+from .errors import Cancelled, FeatureUnavailable, Internal, ResourceBusy, Timeout
 from .session import Session
 from .tool import ToolDef
 
@@ -50,6 +50,10 @@ class Toolbox(Protocol):
         """Those that the mode lists."""
         ...
 
+    def known(self, name: str) -> ToolDef | None:
+        """The tool that a name or an alias means."""
+        ...
+
 
 class CallingGate(Protocol):
     """What a tool may ask of the gate that runs it."""
@@ -63,6 +67,10 @@ class CallingGate(Protocol):
         """Call another tool as part of a call."""
         ...
 
+    def render_part(self, ctx: "Context", result: object, room: int) -> str:
+        """A result as text, to stand inside another reply."""
+        ...
+
     def flush_usage(self) -> None:
         """Wait until the calls so far can be read from the store."""
         ...
@@ -72,6 +80,9 @@ class _NoTools:
     tools: Mapping[str, ToolDef] = {}
     listed: Sequence[ToolDef] = ()
 
+    def known(self, name: str) -> ToolDef | None:
+        return self.tools.get(name)
+
 
 class _NoGate:
     """For a handler that is called directly, as a benchmark does: it can call no other tool."""
@@ -80,6 +91,9 @@ class _NoGate:
 
     def call_nested(self, ctx: "Context", name: str, arguments: dict[str, object]) -> object:
         raise Internal(f"{name}({', '.join(arguments)}) was called outside of the gate, for {ctx.correlation_id}")
+
+    def render_part(self, ctx: "Context", result: object, room: int) -> str:
+        raise Internal(f"{type(result).__name__} has no gate to render it in {room} bytes, for {ctx.correlation_id}")
 
     def flush_usage(self) -> None:
         """Nothing is recorded."""
@@ -107,11 +121,15 @@ class Context:
         self._progress, self._parent = progress, parent
         self._ask: Ask | None = ask if parent is None else parent._ask
         self._started = self._last_progress = time.monotonic()
-        self._cancelled = self._unanswered = False
+        self._cancelled = self._unanswered = self._unkept = False
         self.doing = "working"  # the message of a progress notification
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
+        self.lean = app.config.lean_replies()  # the gate sets it: whether the reply is text or a JSON object
+        self.in_code = False  # whether the result goes to code, which pays nothing for its length
         self.truncated = False  # for the log: whether the reply was cut
+        self.logged: dict[str, object] = {}  # for the log: what the result says of itself
         self.warnings: list[str] = []  # for the log: what went wrong without failing the call
+        self.notes: list[str] = []  # the same, for the reply
         self.kept_bytes = 0  # for the statistics: what went behind a handle instead of into the reply
 
     def cancel(self) -> None:
@@ -179,18 +197,26 @@ class Context:
         return self.gate.call_nested(self, name, arguments)
 
     def keep(self, kind: str, meta: "Meta", payload: bytes) -> str | None:
-        """Store what does not fit the reply; None, and a warning in the log, if the store is unavailable."""
+        """Store what does not fit the reply; None, and a warning, if the store can't be used."""
         self.kept_bytes = max(self.kept_bytes, len(payload))
+        if self._unkept:
+            return None  # it has waited for the store once already
         try:
             return self.app.handles.create(self.session.principal, kind, meta, payload)
-        except FeatureUnavailable as exc:
-            self.warnings.append(exc.message)
+        except (FeatureUnavailable, ResourceBusy) as exc:
+            self.unkept(exc.message)
             return None
 
     def refer(self, kind: str, meta: "Meta", size: int) -> str | None:
         """A handle on a file that is too large to keep a copy of."""
         try:
             return self.app.handles.refer(self.session.principal, kind, meta, size)
-        except FeatureUnavailable as exc:
-            self.warnings.append(exc.message)
+        except (FeatureUnavailable, ResourceBusy) as exc:
+            self.unkept(exc.message)
             return None
+
+    def unkept(self, reason: str) -> None:
+        """Output could not be stored: the log and the reply say why there is no handle."""
+        self._unkept = True
+        self.warnings.append(reason)
+        self.notes.append(f"There is no handle for the rest: {reason}")

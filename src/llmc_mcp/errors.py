@@ -16,7 +16,7 @@ LlmcError                    code                   HTTP  when
 ├── Conflict                 CONFLICT               409   the target exists already
 │   ├── ShaMismatch          SHA_MISMATCH           409   the file is not what the caller thinks it is
 │   ├── Stale                STALE                  409   the source changed since
-│   └── ResourceBusy         RESOURCE_BUSY          409   somebody else holds the lease
+│   └── ResourceBusy         RESOURCE_BUSY          409   somebody else holds the lease, or the process ran short
 ├── TooLarge                 TOO_LARGE              413   the request
 │   └── OutputTooLarge       OUTPUT_TOO_LARGE       413   what it would touch or return
 ├── Unprocessable            BAD_ARGS               422   what is below
@@ -230,8 +230,37 @@ _BY_ERRNO: dict[int, tuple[type[LlmcError], str]] = {
 }
 
 
+_SHORTAGES: dict[int, str] = {
+    errno.EMFILE: "Too many files are open in the server: end programs and calls, or raise its limit (ulimit -n).",
+    errno.ENFILE: "Too many files are open on this machine: end programs, or raise fs.file-max.",
+    errno.ENOMEM: "This machine has too little memory left: end programs.",
+}
+
+
+def shortage(exc: BaseException) -> ResourceBusy | None:
+    """What to tell a caller if an error means that the process has run out of something for the moment."""
+    number = exc.errno if isinstance(exc, OSError) else None
+    if isinstance(exc, ImportError):  # a library that can't be opened says why in words only
+        number = next((one for one in _SHORTAGES if os.strerror(one) in str(exc)), None)
+    if number in _SHORTAGES:
+        return ResourceBusy(f"the server has run short: {os.strerror(number).lower()}", hint=_SHORTAGES[number])
+    cause = exc.__cause__ or exc.__context__
+    return None if cause is None else shortage(cause)
+
+
+def shortage_now() -> ResourceBusy | None:
+    """The same, found by trying: some libraries say no more than that a file can't be opened."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as exc:
+        return shortage(exc)
+    return None
+
+
 def from_oserror(exc: OSError, shown_path: str) -> LlmcError:
     """Translate the error of a system call; `shown_path` is the path as the caller wrote it."""
+    if short := shortage(exc):
+        return short
     number = exc.errno or 0
     kind, words = _BY_ERRNO.get(number, (Internal, os.strerror(number).lower()))
     return kind(f"{shown_path}: {words}")

@@ -6,6 +6,7 @@ The flags are few and every client start pays for what is imported here, so they
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,6 +23,8 @@ from .session import Session
 if TYPE_CHECKING:
     from .command_line import Command, Handler
 
+_CLOSE_S = 15.0
+
 _ABOUT = """\
 An MCP server on standard input and output, or over HTTP. File tools reach only what lies below the roots.
 
@@ -33,7 +36,11 @@ def definition(run: "Handler | None" = None) -> "Command":
     """The command line, for --help, the documentation and completion; a server's start does without it."""
     from .command_line import Command, Flag, server_flags
 
-    flags = (*server_flags(), Flag("--version", "print the version"))
+    flags = (
+        *server_flags(),
+        Flag("--verbose", "print every setting in force at the start, on standard error"),
+        Flag("--version", "print the version"),
+    )
     return Command("", _ABOUT, run, program="llmc-mcp", flags=flags, parsed=False)
 
 
@@ -49,7 +56,13 @@ def _write(fd: int, text: str) -> None:
         pass
 
 
-def build(config: Config, roots: list[str], data_dir: str | None = None, own_files: Sequence[str] = ()) -> Gate:
+def build(
+    config: Config,
+    roots: list[str],
+    data_dir: str | None = None,
+    own_files: Sequence[str] = (),
+    trusted_files: Sequence[str] = (),
+) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
     log = Log(
@@ -58,7 +71,7 @@ def build(config: Config, roots: list[str], data_dir: str | None = None, own_fil
         log_format=settings.log_format,
         with_ids=settings.include_correlation_id,
     )
-    gate = Gate(App(config, roots, data_dir, own_files), Catalog(config), log)
+    gate = Gate(App(config, roots, data_dir, own_files, trusted_files), Catalog(config), log)
     for notice in gate.catalog.notices:
         log.warning("catalog", notice=notice)
     if kept := gate.app.files.own_code:
@@ -75,6 +88,8 @@ def configure(arguments: list[str]) -> LoadedConfig:
         from . import __version__
 
         _leave(f"llmc-mcp {__version__}\n", 0)
+    verbose = "--verbose" in left
+    left = [word for word in left if word != "--verbose"]
     if left:
         raise ConfigError(f"unknown argument {left[0]!r}; see llmc-mcp --help")
     loaded = load(flags)
@@ -82,6 +97,8 @@ def configure(arguments: list[str]) -> LoadedConfig:
         raise ConfigError(*loaded.refusals)
     # Not through the log: a workspace's file may set its level, but not hide what was said about the file.
     _write(2, "".join(f"llmc-mcp: {line}\n" for line in loaded.lines()))
+    if verbose:
+        _write(2, "".join(f"llmc-mcp: {line}\n" for line in loaded.described()))
     return loaded
 
 
@@ -89,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve MCP until the client hangs up, or over HTTP until a signal comes."""
     try:
         loaded = configure(sys.argv[1:] if arguments is None else list(arguments))
-        gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
+        gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
         config = loaded.config
         gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
         if config.server.transport == "http":
@@ -113,12 +130,24 @@ def _serve_stdio(gate: Gate) -> None:
         budget_profile=who.default_budget_profile,
     )
     server = StdioServer(gate, session)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, server.hang_up)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, server.hang_up)
     try:
         server.run()
     finally:
+        _close(gate)
+
+
+def _close(gate: Gate) -> None:
+    """Close what the calls left, within a bound: a call that hangs may hold what closing waits for."""
+    closing = threading.Thread(target=gate.close, name="close", daemon=True)
+    try:
+        closing.start()
+    except RuntimeError:  # no thread to be had
         gate.close()
+    else:
+        closing.join(_CLOSE_S)
 
 
 def _serve_http(gate: Gate) -> None:

@@ -20,6 +20,7 @@ _DROPPED_FROM_SCHEMAS = ("title", "description", "additionalProperties")
 FILES = ("linux_ops.features.fs_enabled",)
 PROCESSES = ("linux_ops.features.proc_enabled",)
 COMMANDS = (*PROCESSES, "tools.enable_run_cmd")
+KILLS = (*PROCESSES, "linux_ops.features.kill_enabled")
 REPLS = (*PROCESSES, "linux_ops.features.repl_enabled")  # a program to talk to is a command too
 SYSTEM = ("linux_ops.features.system_enabled",)
 SYSTEM_LOGS = ("linux_ops.features.logs_enabled",)
@@ -38,7 +39,7 @@ Consent = Callable[..., str | None]
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 
 
-class Result(msgspec.Struct, omit_defaults=True):
+class Result(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What a tool returns. `body` names the field that holds the bulk: text, or a list of rows.
 
     A reply that is too long is cut in its body, at a line or a row; `cut` then makes the rest of the result
@@ -47,7 +48,10 @@ class Result(msgspec.Struct, omit_defaults=True):
 
     body: ClassVar[str] = ""
     lean_leaves_out: ClassVar[tuple[str, ...]] = ()  # fields that tell a model nothing it does not know already
+    logged: ClassVar[tuple[str, ...]] = ()  # fields that the call's line in the log has too
     handle_kind: ClassVar[str] = ""  # set where a cut reply leaves its whole body behind, as a handle of this kind
+
+    warnings: list[str] | None = None  # what went wrong without failing the call
 
     def handle_meta(self) -> dict[str, str | int]:
         """Where the body comes from, kept with its handle."""
@@ -123,11 +127,13 @@ class ToolDef:
         role: Role | None = None,
         carries_calls: bool = False,
         content: tuple[str, ...] = (),
+        takes_long: bool = False,
         task_support: TaskSupport | None = None,
         consent: Consent | None = None,
     ) -> None:
         self.fn, self.description, self.name, self.aliases, self.needs = fn, description, name, aliases, needs
         self.role, self.carries_calls, self.content = role, carries_calls, content
+        self._takes_long = takes_long
         self.task_support: TaskSupport | None = task_support
         self.consent = consent
         self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
@@ -139,6 +145,11 @@ class ToolDef:
     def mutating(self) -> bool:
         """Whether a call may change something; such calls are audited."""
         return not self.annotations["readOnlyHint"]
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether a call may take as long as a program, a whole tree or an index does; a transport keeps it apart."""
+        return self._takes_long or self.carries_calls or self.scope == "exec" or self.needs == CODE_INDEX
 
     @property
     def may_ask(self) -> bool:
@@ -183,7 +194,7 @@ class ToolDef:
         """The fields of the result, in a line."""
         result = get_type_hints(self.fn)["return"]
         shapes = get_args(result) or (result,)
-        return " or ".join(f"{{{', '.join(n for n in shape.__struct_fields__ if n != 'image')}}}" for shape in shapes)
+        return " or ".join(f"{{{', '.join(_told_fields(shape))}}}" for shape in shapes)
 
     def parse(self, raw: object) -> dict[str, Any]:
         """Arguments as the function takes them, or BAD_ARGS naming the field."""
@@ -202,6 +213,11 @@ class ToolDef:
         required = schema.get("required", [])
         shown = [name if name in required else f"{name}?" for name in schema["properties"]]
         return f"Arguments: {', '.join(shown) or 'none'}."
+
+
+def _told_fields(shape: type[Result]) -> list[str]:
+    """The fields that a model has to know of: an image is sent beside them, warnings explain themselves."""
+    return [name for name in shape.__struct_fields__ if name not in ("image", "warnings")]
 
 
 def _slim(spec: dict[str, Any]) -> dict[str, Any]:
@@ -233,14 +249,16 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     role: Role | None = None,
     carries_calls: bool = False,
     content: tuple[str, ...] = (),
+    takes_long: bool = False,
     task_support: TaskSupport | None = None,
     consent: Consent | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register a function `(ctx, arguments…) -> Result` as a tool.
 
     `needs`: settings that must be on. `carries_calls`: it changes nothing by itself; the gate checks each call that it
-    makes. `content`: arguments that hold somebody's data, which no log shows. `task_support`: a call may run on as a
-    task. `consent`: what a call does that its user must agree to, where the client can ask.
+    makes. `content`: arguments that hold somebody's data, which no log shows. `takes_long`: its calls take longer
+    than a look at a file, though neither its scope nor its needs say so. `task_support`: a call may run on as a task.
+    `consent`: what a call does that its user must agree to, where the client can ask.
     """
 
     def register(fn: Handler) -> Handler:
@@ -256,6 +274,7 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
             role=role,
             carries_calls=carries_calls,
             content=content,
+            takes_long=takes_long,
             task_support=task_support,
             consent=consent,
         )

@@ -2,7 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +99,21 @@ def test_a_change_is_on_the_disk_as_done_before_it_is_reported(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = app_on(workspace, tmp_path)
-    levels: list[int] = []
-    real = Journal.done
+    app.mutations.write(WHO, "earlier.txt", "x", never)
+    store = sqlite3.connect(tmp_path / "data/llmc.db", check_same_thread=False)
+    synced: list[tuple[str, str]] = []  # what, and the state of the change at that time
 
-    def watched(journal: Journal, connection: sqlite3.Connection, *arguments: Any) -> list[str]:
-        levels.append(connection.execute("PRAGMA synchronous").fetchone()[0])
-        return real(journal, connection, *arguments)
+    def watched(real: Callable[[int], None], fd: int) -> None:
+        state = store.execute("SELECT state FROM changes WHERE seq>1").fetchone()
+        real(fd)
+        synced.append((os.path.basename(os.readlink(f"/proc/self/fd/{fd}")), state[0] if state else "unknown"))
 
-    monkeypatch.setattr(Journal, "done", watched)
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, partial(watched, getattr(os, name)))
     app.mutations.write(WHO, "a.txt", "x", never)
-    assert levels == [2]  # FULL: the commit waits for the disk
+    log, folder = "llmc.db-wal", workspace.root.name
+    assert synced[-3:] == [(log, "pending"), (folder, "pending"), (log, "done")]  # the intent, its rename, its end
+    store.close()
     app.close()
 
 

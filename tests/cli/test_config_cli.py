@@ -76,13 +76,23 @@ def test_show_prints_every_key_with_where_it_was_set(machine: Machine) -> None:
     assert "t0ken" not in done.stdout + done.stderr
 
 
+def test_a_verbose_start_prints_every_setting_without_secrets(machine: Machine) -> None:
+    machine.users_file('[mcp.store]\nurl = "postgres://me:hunter2@db/x"\n')
+    with machine.server("--verbose", "--set", "limits.workers=3") as client:
+        client.tools()
+    said = client.log
+    assert [name for name in keys() if f"{name.rpartition('.')[2]} = " not in said] == []
+    assert "# --set limits.workers" in said
+    assert "hunter2" not in said
+
+
 def test_show_as_json_is_only_json_on_stdout(machine: Machine) -> None:
     machine.repo_file('[mcp.sandbox]\nlevel = "off"\n')
     done = machine.llmc("config", "show", "--json")
     shown: dict[str, Any] = json.loads(done.stdout)
     assert shown["roots"] == [str(machine.repo)]
     assert shown["settings"]["mcp.sandbox.level"] == {"value": "auto", "source": "default", "in_force": True}
-    assert shown["settings"]["mcp.mode"]["value"] == "classic"
+    assert shown["settings"]["mcp.mode"]["value"] == "hybrid"
     assert any("mcp.sandbox.level" in line for line in shown["notices"])
     assert "mcp.sandbox.level" in done.stderr
 

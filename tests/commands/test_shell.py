@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.commands.allowlist import Programs, programs_from
-from llmc_mcp.commands.runner import split
+from llmc_mcp.commands.shell_syntax import split
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import BadArgs, CommandNotAllowed, NotFound, PermissionDenied
 

@@ -394,8 +394,8 @@ def test_a_named_file_must_be_there(machine: Machine, how: str) -> None:
 
 
 def test_a_byte_order_mark_is_no_mistake(machine: Machine) -> None:
-    (machine.repo / "llmc.toml").write_bytes(b'\xef\xbb\xbf[mcp]\nmode = "classic"\n')
-    assert machine.load().config.mode == "classic"
+    (machine.repo / "llmc.toml").write_bytes(b"\xef\xbb\xbf[mcp.limits]\nworkers = 2\n")
+    assert machine.load().config.limits.workers == 2
 
 
 # --- what follows ----------------------------------------------------------------------------------------------------
@@ -406,20 +406,29 @@ def test_a_byte_order_mark_is_no_mistake(machine: Machine) -> None:
     [
         (None, [], "hybrid", False),
         ("[other]\nx = 1\n", [], "hybrid", False),
-        ("[mcp]\n", [], "classic", True),
+        ("[mcp]\n", [], "hybrid", False),
+        ("[mcp]\nenabled = true\n[mcp.tools]\nexec_timeout = 5\n", [], "hybrid", False),
+        ('[mcp]\nenabled = true\nconfig_version = "v0"\n', [], "classic", True),
+        ('[mcp.server]\nport = 1\n[mcp.auth]\nmode = "token"\n[mcp.tools]\nexec_timeout = 5\n', [], "classic", True),
         ("[mcp.code_execution]\nenabled = true\n", [], "code_execution", True),
         ('[mcp]\nmode = "hybrid"\n', [], "hybrid", False),
-        ("[mcp]\n", ["--mode", "code_execution"], "code_execution", False),
+        ('[mcp]\nconfig_version = "v0"\n', ["--mode", "code_execution"], "code_execution", False),
     ],
 )
-def test_a_file_without_a_mode_means_what_it_meant_before_there_were_modes(
+def test_only_a_full_file_without_a_mode_means_what_it_meant_before_there_were_modes(
     machine: Machine, text: str | None, arguments: list[str], mode: str, noticed: bool
 ) -> None:
     if text is not None:
         machine.users_file(text)
     loaded = machine.load(*arguments)
     assert loaded.config.mode == mode
-    assert any("sets no mode" in notice for notice in loaded.notices) is noticed
+    assert any(f"{mode} mode" in notice for notice in loaded.notices) is noticed
+
+
+def test_a_workspace_never_changes_the_mode(machine: Machine) -> None:
+    for text in ('[mcp]\nmode = "classic"\n', '[mcp]\nconfig_version = "v0"\n'):
+        machine.repo_file(text)
+        assert machine.load().config.mode == "hybrid"
 
 
 def test_roots_come_from_the_command_line_then_the_configuration_then_the_working_directory(machine: Machine) -> None:

@@ -34,7 +34,7 @@ PROVED_BY = {
     "linux_ops.process_limits.max_timeout_sec": "test_no_call_may_take_longer_than_the_cap",
     "hybrid.promoted_tools": "test_promoted_tools_are_listed_and_a_phantom_is_said",
     "hybrid.bootstrap_budget_warning": "test_a_long_tool_list_is_said",
-    "code_execution.enabled": "test_a_file_without_a_mode_means_what_it_meant_before_there_were_modes",
+    "code_execution.enabled": "test_only_a_full_file_without_a_mode_means_what_it_meant_before_there_were_modes",
     "tools.consent_timeout": "test_a_client_that_never_answers_is_not_waited_for_forever",
     "limits.max_tasks": "test_a_session_has_only_so_many_tasks",
     "limits.task_ttl_sec": "test_a_time_to_live_is_kept_within_bounds",
@@ -90,6 +90,8 @@ PROVED_BY = {
     "observability.audit_enabled": "test_the_audit_can_be_switched_off",
     "observability.retention_days": "test_whole_months_leave_the_audit_when_they_are_past_retention",
     "observability.otel_enabled": "test_with_the_extra_every_call_is_a_span",
+    "code_execution.require_isolation": "test_an_operator_can_demand_isolation_for_any_engine",
+    "linux_ops.features.kill_enabled": "test_signals_alone_can_be_switched_off",
     "rag.jit_context_enabled": "test_the_code_index_can_be_switched_off",
     "rag.default_scope": "test_a_search_gives_as_much_as_is_configured_unless_asked_and_never_more_than_the_cap",
     "rag.top_k": "test_a_search_gives_as_much_as_is_configured_unless_asked_and_never_more_than_the_cap",
@@ -105,6 +107,7 @@ PROVED_BY = {
     "resources.sidecars": "test_e14_a_document_of_the_operator_passes_the_gate_of_every_file",
     "tools.exec_timeout": "test_the_operators_timeout_and_cap_hold",
     "tools.enable_run_cmd": "test_run_cmd_and_commands_can_be_switched_off",
+    "tools.run_cmd_shell": "test_without_a_shell_a_line_is_plain_words_and_the_hint_works",
     "tools.run_cmd_allowlist": "test_b02_a_program_is_what_it_is_not_what_it_is_called",
     "tools.allow_outbound_network": "test_the_network_is_there_when_the_operator_allows_it",
     "tools.executables": "test_an_executable_of_the_operator_is_a_tool",
@@ -299,6 +302,9 @@ def test_a_long_tool_list_is_said(machine: Machine) -> None:
     with machine.server("--set", "hybrid.bootstrap_budget_warning=100") as client:
         client.tools()
     assert "more than bootstrap_budget_warning (100)" in client.log
+    with machine.server("--mode", "classic") as client:
+        client.tools()
+    assert "bootstrap_budget_warning" not in client.log
 
 
 def test_a_request_is_as_long_as_configured(machine: Machine) -> None:

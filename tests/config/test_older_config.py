@@ -29,7 +29,8 @@ def test_a_file_from_before_there_were_modes_is_served_and_told_what_to_write(ma
         names = {tool["name"] for tool in client.tools()}
     assert "linux_fs_read" in names  # all tools, as it was then
     told = [line for line in client.log.splitlines() if line.startswith("llmc-mcp: ")]
-    assert any(f'{file} sets no mode: classic it is. Write mode = "hybrid" under [mcp]' in line for line in told)
+    said = f'{file} is a full configuration without a mode: classic mode. Write mode = "hybrid" under [mcp]'
+    assert any(said in line for line in told)
     assert any("mcp.te.script_path (te is part of this package; remove the key)" in line for line in told)
     assert any("mcp.docker.data_volume" in line and "LLMC_DATA_DIR" in line for line in told)
 

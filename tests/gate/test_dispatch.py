@@ -135,18 +135,34 @@ def test_after_a_failure_the_gate_goes_on(tmp_path: Path, install: Install) -> N
         assert json.loads(text_of(gate, "health"))["ok"] is True
 
 
-def test_every_call_leaves_one_line_in_the_log_and_no_argument_in_it(tmp_path: Path) -> None:
+def test_every_call_leaves_one_line_in_the_log_without_contents_and_secrets(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     log_fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     gate = logged_gate(tmp_path / "root", log_fd)
     gate.call(context(gate), "list_dir", {"path": "."})
     with pytest.raises(LlmcError):
-        gate.call(context(gate), "read_file", {"path": "private-name.txt"})
+        gate.call(context(gate), "read_file", {"path": "no-such.txt"})
+    gate.call(context(gate), "linux_fs_write", {"path": "a.txt", "content": "private words\n"})
+    with pytest.raises(LlmcError):
+        gate.call(context(gate), "linux_proc_kill", {"pid": 1, "signal": "HUP"})
+    gate.call(context(gate), "linux_proc_list", {"max_results": 5})
+    gate.call(context(gate), "linux_search_content", {"root": ".", "pattern": "private"})
+    gate.call(context(gate), "run_cmd", {"command": ["true", "--password=hunter2"]})
     gate.log.close()
     os.close(log_fd)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [(line["tool"], line["status"]) for line in lines] == [("list_dir", "ok"), ("read_file", "NOT_FOUND")]
-    assert "private-name" not in (tmp_path / "log").read_text()
+    by_tool = {line["tool"]: line for line in lines}
+    assert len(by_tool) == len(lines)
+    assert (by_tool["list_dir"]["status"], by_tool["read_file"]["status"]) == ("ok", "NOT_FOUND")
+    assert by_tool["read_file"]["args"] == "path=no-such.txt"
+    assert by_tool["linux_proc_kill"]["args"] == "pid=1 signal=HUP"
+    assert by_tool["linux_proc_kill"]["status"] == "KILL_FORBIDDEN"
+    assert by_tool["linux_proc_list"]["total_processes"] > 0
+    assert by_tool["linux_search_content"]["total_hits"] == 1
+    assert {"duration_ms", "truncated", "tokens"} <= by_tool["list_dir"].keys()
+    text = (tmp_path / "log").read_text()
+    assert "private words" not in text
+    assert "hunter2" not in text
 
 
 def test_a_call_past_its_deadline_is_a_timeout(tmp_path: Path, install: Install) -> None:

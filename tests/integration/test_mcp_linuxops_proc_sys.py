@@ -53,6 +53,7 @@ def test_the_snapshot_is_plausible(client: Client) -> None:
     assert 0 < state["mem_used_mb"] < state["mem_total_mb"]
     assert all(0 <= disk["used_percent"] <= 100 for disk in state["disks"])
     assert state["short_summary"]
+    assert not client.call("linux.sys_snapshot", include_disks=False).meta.get("disks")
 
 
 def test_a_conversation_with_python(classic: Client) -> None:

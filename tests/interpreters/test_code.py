@@ -1,11 +1,16 @@
 """execute_code: every tool as a function, and only the answer costs tokens."""
 
 import json
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from llmc_mcp.config.schema import Config
+from llmc_mcp.errors import IsolationRequired
+
 from ..support.client import Client
+from ..support.gates import gate_on, text_of
 from ..support.python_runs import interpreters
 from ..support.workspace import Workspace
 
@@ -52,6 +57,80 @@ def test_a_loop_over_many_files_answers_with_the_answer_alone(workspace: Workspa
 def test_results_inside_code_are_not_cut_to_the_size_of_a_reply(workspace: Workspace, server: Client) -> None:
     workspace.file("long.txt", "x" * 79 + "\n" + "0123456789\n" * 1999)
     assert value(server, "len(read_file('long.txt')['data'])") == 80 + 11 * 1999
+
+
+def test_a_read_in_code_is_whole(workspace: Workspace, server: Client) -> None:
+    workspace.file("numbers.txt", "".join(f"{number}\n" for number in range(300_001)))
+    reply = server.call("execute_code", code="sum(int(line) for line in read_file('numbers.txt')['data'].split())")
+    assert reply.meta["result"] == sum(range(300_001))
+    assert "warnings" not in reply.meta
+    workspace.file("wide.txt", "x" * 50_000 + "\n")
+    assert value(server, "len(linux_fs_read('wide.txt')['content'])") == 50_001
+    assert value(server, "[len(f['content']) for f in linux_fs_read_many(['wide.txt'])['files']]") == [50_001]
+
+
+def test_a_result_that_was_cut_is_warned_of(workspace: Workspace) -> None:
+    workspace.file("long.txt", "0123456789\n" * 10_000)
+    for number in range(120):
+        workspace.file(f"many/{number}.txt", "needle\n")
+    with Client("--root", str(workspace.root), "--set", "limits.code_result_bytes=20000") as client:
+        reply = client.call("execute_code", code="r = read_file('long.txt')\nr['meta']['truncated'], len(r['data'])")
+        assert reply.meta["result"][0] is True
+        assert "read_file" in reply.meta["warnings"][0]
+        (warning,) = client.call("execute_code", code="len(linux_search_content('.', 'needle')['hits'])").meta[
+            "warnings"
+        ]
+        assert "linux_search_content" in warning
+
+
+def test_a_part_that_was_asked_for_is_no_reason_to_warn(workspace: Workspace, server: Client) -> None:
+    workspace.file("long.txt", "0123456789\n" * 10_000)
+    reply = server.call("execute_code", code="len(read_file('long.txt', max_lines=3)['data'])")
+    assert reply.meta["result"] == 33
+    assert "warnings" not in reply.meta
+
+
+def test_a_tools_result_as_the_last_expression_reads_like_the_tools_own_reply(
+    workspace: Workspace, server: Client
+) -> None:
+    workspace.file("a.txt", "one needle\ntwo\n")
+    lone = server.call("linux_search_content", root=".", pattern="needle")
+    reply = server.call("execute_code", code="linux_search_content('.', 'needle')")
+    assert reply.body == lone.text
+    assert reply.meta["result"] == "below"
+    printed = server.call("execute_code", code="print('first')\nlinux_search_content('.', 'needle')")
+    assert printed.body == f"first\n{lone.text}"
+    changed = server.call("execute_code", code="r = linux_search_content('.', 'needle')\nr['total_hits'] = 9\nr")
+    assert changed.meta["result"]["total_hits"] == 9
+
+
+def test_results_always_say_whether_they_are_a_part(workspace: Workspace, server: Client) -> None:
+    workspace.file("a.py", "def needle():\n    pass\n")
+    assert value(server, "tool = linux_search_content('.', 'needle')\ntool['truncated']") is False
+    assert value(server, "run_cmd('true')['meta']['truncated']") is False
+
+
+def test_other_names_of_a_tool_are_functions_too(workspace: Workspace, server: Client) -> None:
+    workspace.file("a.txt", "one\n")
+    assert value(server, "edit_file('a.txt', 'one', 'two')['replacements_made']") == 1
+    assert value(server, "help('rag_query').startswith('rag_search(')") is True
+    assert value(server, "sum('edit_file' in line for line in tools())") == 0
+
+
+def test_an_operator_can_demand_isolation_for_any_engine(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LLMC_ISOLATED", raising=False)
+    monkeypatch.setattr("llmc_mcp.app._CONTAINER_MARKS", (str(tmp_path / "mark"),))
+    for engine in ("monty", "python"):
+        config = Config()
+        config.code_execution.engine, config.code_execution.require_isolation = engine, True
+        with gate_on(workspace.root, config) as gate, pytest.raises(IsolationRequired, match="require_isolation"):
+            text_of(gate, "execute_code", code="1 + 1")
+    (tmp_path / "mark").touch()
+    config.code_execution.engine = "monty"
+    with gate_on(workspace.root, config) as gate:
+        assert '"result":2' in text_of(gate, "execute_code", code="1 + 1")
 
 
 def test_prints_and_the_last_expression_come_back(server: Client) -> None:
@@ -129,6 +208,7 @@ def test_hidden_tools_can_be_found_and_called_where_the_operator_wants_it(worksp
         assert {"tool_search", "call_tool"} <= {tool["name"] for tool in client.tools()}
         found = client.call("tool_search", query="find files by name")
         assert found.body.startswith("linux_search_files:")
+        assert '{"type":"object","properties":' in found.body
         called = client.call("call_tool", name="linux_search_files", args={"root": ".", "pattern": "needle"})
         assert called.body == "needle.txt"
         assert client.call("call_tool", name="call_tool", args={}).code == "INVALID_ARGUMENT"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -9,15 +10,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.kernel.child import Child
-from llmc_mcp.kernel.launcher import Launcher, RunningChild, next_report
+from llmc_mcp.kernel.launcher import ChildPlan, Launcher, RunningChild, next_report
 
 from ..support.client import PATIENCE
+from ..support.hung_mount import NAME, can_mount, hanging_mount
 from ..support.processes import children_of, processes_below
 from ..support.workspace import SECRET, Workspace, require
 
@@ -50,12 +53,12 @@ def run(
         os.close(folder)
 
 
-def start(launcher: Launcher, *argv: bytes) -> RunningChild:
+def start(launcher: Launcher, *argv: bytes, plan: ChildPlan | None = None) -> RunningChild:
     """A child that nobody listens to."""
     null = os.open(os.devnull, os.O_RDWR)
     root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return launcher.start(list(argv), {}, [root, null, null, null], {})
+        return launcher.start(list(argv), {}, [root, null, null, null], plan or {})
     finally:
         os.close(null)
         os.close(root)
@@ -228,7 +231,10 @@ def test_killing_the_owner_leaves_nobody_alive() -> None:
             assert parent_of(launcher) == owner.pid
             while len(family := processes_below(launcher)) < 3 * 4 + 1:  # each shell with its three, and the last one
                 assert owner.poll() is None
-            watches = [os.pidfd_open(pid) for pid in (launcher, *family)]
+            watches = [os.pidfd_open(launcher)]
+            for pid in family:
+                with suppress(ProcessLookupError):  # a shell that forked and left since
+                    watches.append(os.pidfd_open(pid))
         finally:
             owner.kill()
         assert all(gone(watch) for watch in watches)
@@ -256,6 +262,91 @@ def test_a_start_that_is_first_to_notice_a_dead_launcher_makes_a_new_one(launche
         assert gone(watch)
         child = start(launcher, SH, b"-c", b"exit 7")
     assert launcher.wait(child) == 7
+
+
+# --- scarcity, and a file system that does not answer -----------------------------------------------------
+
+
+def test_a_launcher_that_nobody_could_listen_to_is_tried_anew(launcher: Launcher) -> None:
+    threading.stack_size(1 << 46)  # no thread can have that much, so none starts
+    try:
+        with pytest.raises(BlockingIOError):
+            start(launcher, b"/bin/true")
+    finally:
+        threading.stack_size(0)
+    assert launcher.wait(start(launcher, SH, b"-c", b"exit 7"), PATIENCE) == 7
+    assert len(children_of(os.getpid())) == 1
+
+
+def test_a_launcher_short_of_descriptors_fails_one_start_and_goes_on(launcher: Launcher) -> None:
+    assert launcher.wait(start(launcher, b"/bin/true"), PATIENCE) == 0
+    (process,) = children_of(os.getpid())
+    limits = resource.prlimit(process, resource.RLIMIT_NOFILE)
+    for room in range(10):  # whichever descriptor is the first that it can't have
+        used = len(os.listdir(f"/proc/{process}/fd"))
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (used + room, limits[1]))
+        for plan in (ChildPlan(), ChildPlan(supervised=True)):
+            with suppress(OSError):
+                child = start(launcher, b"/bin/true", plan=plan)
+                assert launcher.wait(child, PATIENCE) == 0
+    resource.prlimit(process, resource.RLIMIT_NOFILE, limits)
+    assert launcher.wait(start(launcher, SH, b"-c", b"exit 7"), PATIENCE) == 7
+    with suppress(OSError):  # the supervisor that was forked ahead has inherited the limit
+        launcher.wait(start(launcher, b"/bin/true", plan={"supervised": True}), PATIENCE)
+    assert launcher.wait(start(launcher, SH, b"-c", b"exit 8", plan={"supervised": True}), PATIENCE) == 8
+    assert children_of(os.getpid()) == [process]
+
+
+@pytest.mark.parametrize("plan", [ChildPlan(), ChildPlan(supervised=True)], ids=["alone", "supervised"])
+def test_a_program_that_the_file_system_never_hands_out_keeps_no_other_from_starting(
+    launcher: Launcher, tmp_path: Path, plan: ChildPlan
+) -> None:
+    require(can_mount(), "root that may make mounts")
+    failures: list[OSError] = []
+
+    def start_stuck() -> None:
+        try:
+            start(launcher, os.fsencode(mount.folder) + b"/" + NAME, plan=plan)
+        except OSError as exc:
+            failures.append(exc)
+
+    with hanging_mount(tmp_path / "hung") as mount:
+        assert launcher.wait(start(launcher, b"/bin/true", plan=plan), PATIENCE) == 0
+        mount.hang()
+        stuck = threading.Thread(target=start_stuck)
+        stuck.start()
+        while not any(is_stuck(pid) for pid in processes_below(os.getpid())):
+            assert stuck.is_alive()
+        assert launcher.wait(start(launcher, SH, b"-c", b"exit 7", plan=plan), PATIENCE) == 7
+        mount.end()
+        stuck.join(PATIENCE)
+    assert len(failures) == 1
+
+
+@pytest.mark.parametrize("plan", [ChildPlan(), ChildPlan(supervised=True)], ids=["alone", "supervised"])
+def test_nobody_waits_for_ever_for_a_child_that_the_kernel_cannot_kill(
+    launcher: Launcher, tmp_path: Path, plan: ChildPlan
+) -> None:
+    require(can_mount(), "root that may make mounts")
+    folder = os.open("/", os.O_RDONLY)
+    with hanging_mount(tmp_path / "hung") as mount:
+        mount.hang()
+        path = os.fsencode(mount.folder) + b"/" + NAME
+        with Child(launcher, [b"/bin/cat", path], cwd=folder, env={}, plan=plan) as child:
+            os.close(folder)
+            while not any(is_stuck(pid) for pid in processes_below(os.getpid())):
+                assert child.exit_code is None
+        assert child.exit_code == -signal.SIGKILL
+        assert launcher.wait(start(launcher, SH, b"-c", b"exit 7", plan=plan), PATIENCE) == 7
+        launcher.close()
+
+
+def is_stuck(pid: int) -> bool:
+    """Whether a process waits for the answer of a FUSE file system."""
+    try:
+        return Path(f"/proc/{pid}/wchan").read_text() == "request_wait_answer"
+    except OSError:
+        return False
 
 
 # --- confinement -------------------------------------------------------------------------------------------

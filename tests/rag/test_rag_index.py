@@ -2,11 +2,14 @@
 
 import importlib.util
 import os
+import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -20,20 +23,23 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, LlmcError
 from llmc_mcp.files.ripgrep import find_ripgrep
 from llmc_mcp.kernel import confine, syscalls
-from llmc_mcp.rag.build import keeper_client
-from llmc_mcp.rag.build.keeper import KeeperRequest, News, Setup
+from llmc_mcp.rag.build import keeper_client, keeper_host
+from llmc_mcp.rag.build.keeper import LISTENER, RANKER
+from llmc_mcp.rag.build.messages import KeeperRequest, News, Setup, WalkRules
 from llmc_mcp.rag.build.parser_pool import Job, ParserPool
-from llmc_mcp.rag.build.walk import Walk, WalkRules
+from llmc_mcp.rag.build.walk import Walk
 from llmc_mcp.rag.build.watch import Watch
 from llmc_mcp.rag.query.search import CodeQuery
 from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
 from llmc_mcp.store.leases import Leases
 
+from ..support.client import PATIENCE
 from ..support.library import Library, library_on
 from ..support.talk import alive, eventually
 from ..support.workspace import SECRET, Workspace, require
 
+KEEPER = "from llmc_mcp.rag.build.keeper import main; main()"
 ZEBRA = "def paint_zebra(stripes):\n    return [black(stripe) for stripe in stripes]\n"
 
 
@@ -212,7 +218,7 @@ def test_whatever_goes_wrong_at_the_start_is_said_and_the_next_call_tries_again(
         raise tarfile.ReadError("unexpected end of data")
 
     with monkeypatch.context() as broken:
-        broken.setattr(keeper_client, "unpack", torn)
+        broken.setattr(keeper_host, "unpack", torn)
         with pytest.raises(FeatureUnavailable, match="unexpected end of data"):
             library.ask("zebra")
     other = confine.command("llmc_mcp.rag.parse.columns")  # it ends before it reads anything
@@ -254,6 +260,9 @@ def test_an_indexing_process_that_hangs_is_ended_and_its_lease_with_it(
         with pytest.raises(FeatureUnavailable, match="said nothing"):
             library.ask("zebra")
     assert library.found("paint zebra")[0] == "zoo/zebra.py"
+    (lease,) = Leases(library.app.store, 1.0).all()  # of the process that came after it
+    assert lease.token > 1
+    library.rag.close()
     assert eventually(lambda: Leases(library.app.store, 1.0).all() == [])
 
 
@@ -477,19 +486,16 @@ def test_a_folder_that_changed_before_it_was_watched_is_said(tmp_path: Path, mon
 
 
 class Child:
-    """The process that keeps an index, at the other end of its pipes."""
+    """The process that keeps an index, at the other end of a connection."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self.process = process
+    def __init__(self, line: socket.socket) -> None:
+        self.line, self._lines = line, line.makefile("rb")
 
     def send(self, *requests: KeeperRequest) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"".join(msgspec.json.encode(request) + b"\n" for request in requests))
-        self.process.stdin.flush()
+        self.line.sendall(b"".join(msgspec.json.encode(request) + b"\n" for request in requests))
 
     def hear(self) -> News:
-        assert self.process.stdout is not None
-        return msgspec.json.decode(self.process.stdout.readline(), type=News)
+        return msgspec.json.decode(self._lines.readline(), type=News)
 
     def outcome(self, number: int) -> News:
         while True:
@@ -498,19 +504,38 @@ class Child:
                 return news
 
 
+def connected_to(place: Path) -> Child:
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(PATIENCE)
+    line.connect(str(place))
+    return Child(line)
+
+
 @contextmanager
 def child_on(root: Path, home: Path, ripgrep: str) -> Generator[Child]:
     home.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "llmc_mcp.rag.build.keeper"]
-    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        child = Child(process)
+    place = Path(tempfile.mkdtemp(prefix="keeper-"), "socket")  # a short path
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as searches:
+        listener.bind(str(place))
+        listener.listen()
+        searches.bind(f"{place}-searches")
+        searches.listen()
+        fds = [listener.fileno(), searches.fileno()]
+        places = f"os.dup2({fds[0]}, {LISTENER}); os.dup2({fds[1]}, {RANKER})"
+        command = [sys.executable, "-c", f"import os; {places}; {KEEPER}"]
+        process = subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, pass_fds=fds)
+    with process:
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(Setup(str(home), WalkRules(), ripgrep)) + b"\n")
+        process.stdin.flush()
+        child = connected_to(place)
         try:
             yield child
         finally:
+            child.line.close()
             process.stdin.close()
             process.kill()
+            shutil.rmtree(place.parent)
 
 
 def ripgrep_that(tmp_path: Path, script: str) -> str:

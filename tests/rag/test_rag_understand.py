@@ -517,6 +517,8 @@ def test_bootload_reads_the_rules_and_finds_the_task(tmp_path: Path) -> None:
         assert "shop/store.py" in found.plan
         assert "make test" in found.plan
         assert found.scope == "repo"
+        assert found.provenance
+        assert any("def save" in one.text and one.src.partition("#L")[2] for one in found.snippets)
         assert rag_bootload(context(library), "S", "write the docs").scope == "docs"
 
 

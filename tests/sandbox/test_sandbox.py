@@ -261,9 +261,43 @@ def test_off_serves_the_root_of_everything(make: Make) -> None:
     assert output(make(level="off", root=Path("/")), Path("/"), "/bin/pwd") == (0, "/\n")
 
 
-def test_the_root_of_everything_can_not_be_confined(make: Make) -> None:
-    with pytest.raises(FeatureUnavailable, match="the root / contains"):
-        make(root=Path("/")).level()
+def test_the_root_of_everything_is_confined_by_bubblewrap(make: Make, workspace: Workspace) -> None:
+    require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
+    box = make(root=Path("/"))
+    assert output(box, Path("/"), "/bin/pwd") == (0, "/\n")
+    assert output(box, workspace.root, "/bin/sh", "-c", "echo made > new; cat new") == (0, "made\n")
+    assert (workspace.root / "new").read_text() == "made\n"
+    assert box.level().name == "workspace"
+
+
+def test_the_root_of_everything_is_refused_by_landlock_alone(make: Make) -> None:
+    with pytest.raises(FeatureUnavailable, match=r"below the root /.*Install the package bubblewrap"):
+        make(level="landlock", root=Path("/")).level()
+
+
+def test_temporary_files_are_private_where_the_root_holds_the_machines_own(make: Make, workspace: Workspace) -> None:
+    require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
+    where = "touch $TMPDIR/one ~/two && echo $TMPDIR $HOME && ls ~"
+    private = output(make(), workspace.root, "/bin/sh", "-c", where)
+    assert private == (0, "/tmp /tmp/home\ntwo\n")
+    for root in ("/", "/tmp"):
+        done = output(make(root=Path(root)), workspace.root, "/bin/sh", "-c", where)
+        assert done == (0, "/run/tmp /run/home\ntwo\n")
+    assert not Path("/tmp/home/two").exists()
+
+
+def test_the_program_that_a_client_starts_stays_in_place(
+    make: Make, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
+    (workspace.root / ".local/bin").mkdir(parents=True)
+    start = workspace.root / ".local/bin/llmc-mcp"
+    start.symlink_to(workspace.file("tool/llmc-mcp", "#!/bin/sh\n"))
+    monkeypatch.setattr(sys, "argv", [str(start)])
+    box = make(level="workspace")
+    for script in ("ln -sfn /bin/true .local/bin/llmc-mcp", "mv .local away", "echo > .local/bin/new"):
+        assert output(box, workspace.root, "/bin/sh", "-c", script)[0] != 0
+    assert os.readlink(start) == str(workspace.root / "tool/llmc-mcp")
 
 
 def test_a_data_directory_in_the_root_is_hidden_and_stays_in_place(make: Make, workspace: Workspace) -> None:
@@ -305,7 +339,12 @@ def test_what_the_operator_hides_is_hidden(make: Make, workspace: Workspace) -> 
     require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
     workspace.file("private/deep/key", SECRET)
     box = make(deny_read=(str(workspace.root / "private/deep"),))
-    assert output(box, workspace.root, "/bin/sh", "-c", "cat private/deep/key 2>/dev/null; ls private") == (0, "")
+    look = "cat private/deep/key 2>/dev/null; ls private/deep"
+    assert output(box, workspace.root, "/bin/sh", "-c", look) == (0, "")
+    assert output(box, workspace.root, "/bin/sh", "-c", "echo open > private/new; cat private/new") == (0, "open\n")
+    for script in ("mv private away", "rm -r private", "mv private/deep away"):
+        assert output(box, workspace.root, "/bin/sh", "-c", script)[0] != 0
+    assert (workspace.root / "private/deep/key").read_text() == SECRET
 
 
 def test_extra_folders_are_readable_or_writable_as_configured(make: Make, workspace: Workspace, level: str) -> None:

@@ -140,12 +140,21 @@ class Arena:
     def __enter__(self) -> "Arena":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def restart(self, **setup: Any) -> None:
+        """The same server, set up otherwise."""
+        self._end()
+        self.setup |= setup
+        self._start()
+
+    def _end(self) -> None:
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.close()
         self.process.wait(30)
         self.process.stdout.close()
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self._end()
         shutil.rmtree(self.base, ignore_errors=True)
 
     def order(self, command: str | list[str], **arguments: Any) -> None:

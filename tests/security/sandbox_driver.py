@@ -24,7 +24,7 @@ def main() -> None:
         setattr(config.sandbox, name, value)
     for name, value in setup.get("tools", {}).items():
         setattr(config.tools, name, value)
-    app = App(config, setup["roots"], setup["data"])
+    app = App(config, setup["roots"], setup["data"], trusted_files=setup.get("trusted_files", ()))
     session = Session(principal="test", session_id="test")
     print(json.dumps({"pid": os.getpid(), "uid": os.getuid()}), flush=True)
     for line in sys.stdin:

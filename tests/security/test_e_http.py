@@ -85,6 +85,30 @@ def test_e02_a_foreign_origin_is_refused_whatever_the_token(served: HttpServer, 
         assert preflight.status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("request_line", "hosts", "status"),
+    [
+        ("/health", ("localhost", "evil.test"), 400),
+        ("/health", ("evil.test", "localhost"), 400),
+        ("/health", ("localhost", "localhost"), 400),
+        ("http://evil.test/health", ("localhost",), 400),
+        ("http://evil.test/health", ("evil.test",), 403),
+        ("http://localhost@evil.test/health", ("localhost",), 400),
+        ("http://localhost@evil.test/health", ("localhost@evil.test",), 403),
+        ("HTTP://evil.test:80/health?http://localhost/", ("localhost",), 400),
+        ("http://localhost/health", (), 400),
+        ("http://LOCALHOST:80/health", ("localhost:80",), 200),
+        ("/health?to=http://evil.test/", ("localhost",), 200),
+    ],
+)
+def test_e02_a_request_names_one_server_and_that_is_ours(
+    served: HttpServer, request_line: str, hosts: tuple[str, ...], status: int
+) -> None:
+    lines = [f"GET {request_line} HTTP/1.1", *(f"Host: {host}" for host in hosts), "Connection: close", "", ""]
+    answer = served.raw("\r\n".join(lines).encode())
+    assert int(answer.split()[1]) == status, answer
+
+
 def test_e02_own_names_are_taken_and_others_when_the_operator_says_so() -> None:
     loopback = Hosts("127.0.0.1", (), ())
     for host in (b"127.0.0.1:80", b"localhost", b"LOCALHOST:99", b"[::1]:80", b"127.9.9.9"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
 from llmc_mcp.files import names
-from llmc_mcp.rag.build.keeper import News
+from llmc_mcp.rag.build.messages import News
 from llmc_mcp.rag.query.search import CodeQuery, CodeSearch, QueryCaller, Scope, SearchResult, Stats
 from llmc_mcp.session import Session
 

@@ -9,6 +9,7 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.session import Session
+from llmc_mcp.tools.exec import CommandOutput
 from llmc_mcp.tools.linux_ops.proc import ProcessOutput, Sent, Sessions, StartedProcess, StopResult
 
 from .client import PATIENCE
@@ -28,6 +29,14 @@ class Talk:
     def _call(self, tool: str, **arguments: object) -> object:
         context = self.gate.context(self._session, correlation_id())
         return self.gate.call(context, tool, arguments)
+
+    def run(self, command: str | list[str] | None = None, **arguments: object) -> CommandOutput:
+        """Run a command, or go on with one that was handed over."""
+        if command is not None:
+            arguments["command"] = command
+        result = self._call("run_cmd", **arguments)
+        assert isinstance(result, CommandOutput)
+        return result
 
     def start(self, command: str | list[str], **arguments: object) -> StartedProcess:
         arguments.setdefault("wait_ms", LONG_MS)

@@ -89,7 +89,7 @@ def test_a_reply_keeps_to_its_size_as_json_too(client: httpx.Client) -> None:
 
 
 def test_invoke_agent_takes_note_and_hands_back_the_context_that_it_was_given(client: httpx.Client) -> None:
-    body = {"session_id": "S", "role": "Otto", "user_msg": "what is a?", "inject_context": "a is a file"}
+    body = {"session_id": "S", "role": "otto", "user_msg": "what is a?", "inject_context": "a is a file"}
     reply = client.post("/invoke_agent", json=body).json()
     assert reply["text"] == "[MCP v0] received; use /rag/search for pre-call context"
     assert reply["context"].startswith("a is a file")
@@ -148,6 +148,17 @@ def test_unknown_routes_and_methods_get_the_envelope(
     client: httpx.Client, method: str, path: str, status: int, code: str
 ) -> None:
     envelope(client.request(method, path, headers={"content-type": "application/json"}), status, code)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/tool", "/health"])
+def test_a_delete_without_a_body_needs_no_content_type_to_be_told_405(client: httpx.Client, path: str) -> None:
+    envelope(client.request("DELETE", path), 405, "BAD_ARGS")
+    envelope(client.request("DELETE", path, headers={"content-length": "0"}), 405, "BAD_ARGS")
+    envelope(client.request("DELETE", path, content=b"x", headers={"content-type": "text/plain"}), 415, "BAD_ARGS")
+
+
+def test_a_message_without_words_is_refused(client: httpx.Client) -> None:
+    assert "user_msg" in envelope(client.post("/invoke_agent", json={"user_msg": ""}), 422, "BAD_ARGS")["message"]
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,8 @@ def test_so_many_calls_of_a_token_run_at_once_over_http(workspace: Workspace) ->
 # --- the end -------------------------------------------------------------------------------------------------------
 
 
-def test_told_to_stop_the_server_finishes_what_is_under_way(workspace: Workspace) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_told_to_stop_the_server_finishes_what_is_under_way(workspace: Workspace, number: int) -> None:
     with HttpServer(workspace.root, "--set", "tools.read_timeout=2") as server:
         replies: list[int] = []
         arguments = endless(workspace.root)
@@ -249,7 +250,7 @@ def test_told_to_stop_the_server_finishes_what_is_under_way(workspace: Workspace
         with server.client() as client:
             while b"llmc_calls_under_way 1" not in client.get("/metrics").content:
                 pass
-        assert server.stop() == 0
+        assert server.stop(number) == 0
         caller.join(PATIENCE)
         assert replies == [504]  # its own time was up: nobody cut it off
 
@@ -266,6 +267,18 @@ def test_what_does_not_finish_is_taken_back_and_the_exit_is_clean(workspace: Wor
         assert server.stop() == 0
         caller.join(PATIENCE)
         assert "the server is stopping" in replies[0]
+
+
+def test_a_server_under_nohup_outlives_its_terminal(workspace: Workspace) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does it: a child inherits that
+    try:
+        server = HttpServer(workspace.root)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with server:
+        server.process.send_signal(signal.SIGHUP)
+        assert server.tool("stat", path=".").status_code == 200
+        assert server.tool("stat", path=".").status_code == 200
 
 
 def test_nothing_is_listening_where_something_listens(workspace: Workspace) -> None:

@@ -217,6 +217,10 @@ class Journal:
                 connection.execute(_INSERT_TRASH, entry)
         return self._trim_trash(connection) if moves else []
 
+    def knows(self, connection: sqlite3.Connection, change_id: str) -> bool:
+        """Whether a change is still there; whoever takes one back deletes its row."""
+        return connection.execute("SELECT 1 FROM changes WHERE id=?", (change_id,)).fetchone() is not None
+
     def failed(self, connection: sqlite3.Connection, change_id: str) -> None:
         """Mark a change that could not be settled: a person must look at it."""
         connection.execute("UPDATE changes SET state='failed' WHERE id=?", (change_id,))

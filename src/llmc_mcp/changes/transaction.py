@@ -1,12 +1,15 @@
-"""The protocol of a change: lease and journal the intent, prepare, then publish in one transaction.
+"""The protocol of a change: lease and journal the intent, prepare, publish, then mark it as done.
 
     1  lease + intent    durable; pre-images are in the journal before anything changes
     2  prepare           write new content beside its target and sync it; may take long
-    3  publish + done    check the leases, verify the targets, rename, mark the change done: one durable transaction
+    3  publish           check the leases, verify the targets, rename: while holding the store's write lock
+    4  sync              the directories in which entries were renamed
+    5  done + release    durable, before the reply
 
-Phase 3 holds the store's write lock, so nobody can take over a lease between its check and the renames. A change that a
-killed process left between 1 and 3 is settled by the next one: if all of it is visible it counts as done, otherwise it
-is taken back. No file is ever left in between.
+Phase 3 holds the write lock, so nobody can take over a lease between its check and the renames. Everything that waits
+for the disk happens without it, so that servers don't wait for each other's syncs. A change that a killed process left
+between 1 and 5 is settled by the next one: if all of it is visible it counts as done, otherwise it is taken back. No
+file is ever left in between: what is marked as done was synced before.
 """
 
 import os
@@ -23,13 +26,14 @@ from ..files.filesystem import Filesystem
 from ..session import Session
 from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
-from ..store.sqlite import Store
+from ..store.sqlite import BUSY_S, Store
 from . import targets
 from .journal import Change, Journal, PreImage, new_id
 from .steps import MoveRecord, Record, SortRecord, Step, StepContext, from_record, paths_of, was_published
 
 _under_way: set[str] = set()  # the changes that this process is making
 _SYNCS = 4  # files of one change that are synced in parallel
+_SETTLING_S = 1.0  # how long settling a change waits for other writers: the next change settles it as well
 _RACES = 50  # replanning attempts when files change before the intent is journaled
 
 
@@ -97,7 +101,7 @@ class Changes:
                 plan_steps(plan)
                 self._begin(plan, at_once=first)
                 first = False  # later attempts don't write the content ahead of the lease again
-                verdict = self._intend(who, action, plan)
+                verdict = self._intend(who, action, plan, check)
                 if isinstance(verdict, list):
                     return self._carry_out(plan, verdict)
             finally:
@@ -125,11 +129,11 @@ class Changes:
             except OSError as exc:
                 raise targets.failed(exc, step.label) from None
 
-    def _intend(self, who: Session, action: str, plan: Draft) -> list[int] | Lease | None:
+    def _intend(self, who: Session, action: str, plan: Draft, check: Callable[[], None]) -> list[int] | Lease | None:
         """Tokens once the intent is journaled, the lease that conflicts, or None when the plan is out of date."""
         effects = [step.record for step in plan.steps]
         try:
-            with self._store.transaction(durable=True) as connection:
+            with self._store.transaction(durable=True, check=check) as connection:
                 taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, plan.id)
                 if isinstance(taken, Lease):
                     return taken
@@ -149,9 +153,11 @@ class Changes:
                     raise _OutOfDate
                 _under_way.add(plan.id)
                 return taken
-        except (_OutOfDate, Stale):
+        except BaseException as exc:
             _under_way.discard(plan.id)
-            return None
+            if isinstance(exc, _OutOfDate | Stale):
+                return None
+            raise
 
     def _carry_out(self, plan: Draft, tokens: list[int]) -> Done:
         """Make a journaled change. From here on it can't be cancelled: it is made, or taken back with an error."""
@@ -162,7 +168,7 @@ class Changes:
             for step in plan.steps:
                 label = step.label
                 step.prepare(renewal)
-            with self._store.transaction(durable=True) as connection:  # or a power cut reverts it after the reply
+            with self._store.transaction() as connection:
                 self._refuse_lost_lease(connection, tokens, label)
                 for step in plan.steps:
                     label = step.label
@@ -171,8 +177,10 @@ class Changes:
                     label = step.label
                     step.publish()
                     step.visible = True
-                for step in plan.steps:
-                    step.sync()
+            for step in plan.steps:
+                step.sync()
+            with self._store.transaction() as connection:
+                self._refuse_taken_back(connection, plan)
                 trimmed = self.journal.done(connection, plan.id, effects)
                 self.leases.release(connection, tokens)
         except BaseException as exc:
@@ -185,6 +193,7 @@ class Changes:
         with suppress(OSError):  # the change is made; what can't be removed now is litter, not a failure
             for step in plan.steps:
                 step.clean()
+        self._store.sync()  # before the reply, or a power cut may revert it afterwards
         self._clear_up(trimmed)
         return Done(plan.id, effects)
 
@@ -203,13 +212,23 @@ class Changes:
                 hint="Read it again and retry.",
             )
 
+    def _refuse_taken_back(self, connection: sqlite3.Connection, plan: Draft) -> None:
+        """A change whose syncs outlast its leases may be settled by another process, and taken back if files differ."""
+        if not self.journal.knows(connection, plan.id):
+            for step in plan.steps:
+                step.visible = False  # whatever is there now is not this change's
+            raise ResourceBusy(
+                f"{plan.steps[0].label}: this change took too long, and another agent took it back",
+                hint="Read it again and retry.",
+            )
+
     def _take_back(self, plan: Draft, tokens: Sequence[int]) -> None:
         """Undo a failed change through its open descriptors or, if that fails, through its recorded paths."""
         try:
             for step in reversed(plan.steps):
                 step.withdraw()
                 step.clean()
-            with self._store.transaction() as connection:
+            with self._store.transaction(wait_s=_SETTLING_S) as connection:
                 self.journal.forget(connection, plan.id)
                 self.leases.release(connection, tokens)
             self._clear_up([])
@@ -221,13 +240,17 @@ class Changes:
 
     def settle_abandoned(self) -> None:
         """Settle what killed processes left half-done. Before every change: another server may die at any time."""
-        with self._lock:
+        if not self._lock.acquire(timeout=BUSY_S):
+            raise ResourceBusy("half-done changes are being settled", hint="Try again.")
+        try:
             if not self._cleared:
                 self.journal.clear_leftovers()
                 self._cleared = True
             for change in self.journal.pending():
                 if self._is_abandoned(change):
                     self.settle(change.id)
+        finally:
+            self._lock.release()
 
     def _is_abandoned(self, change: Change) -> bool:
         """Whether nobody works on a change: its process is dead or, where that can't be seen, its leases are over.
@@ -246,7 +269,7 @@ class Changes:
         Without `finish`, for the process that failed to make it, it is taken back even if all of it is visible.
         """
         trimmed: list[str] = []
-        with self._store.transaction(durable=True) as connection:
+        with self._store.transaction(durable=True, wait_s=_SETTLING_S) as connection:
             pending = [change for change in self.journal.pending() if change.id == change_id]
             over = all(lease.over for lease in self.leases.of_purpose(change_id))
             if pending and finish and not over and not self._is_abandoned(pending[0]):

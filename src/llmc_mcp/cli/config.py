@@ -6,9 +6,9 @@ import sys
 import msgspec
 
 from ..command_line import JSON, Arguments, Command, Positional
-from ..config.load import FILE_NAME, Flags, LoadedConfig, load, read_bytes
-from ..config.schema import SettingKey, data_directory, get_key, keys, sections
-from ..config.trust import ConfigError, pin, unpin
+from ..config.load import Flags, LoadedConfig, load, read_bytes
+from ..config.schema import data_directory, get_key, keys
+from ..config.trust import FILE_NAME, ConfigError, pin, unpin
 from ..printing import print_json, print_line
 
 command = Command(
@@ -25,7 +25,7 @@ def _show(given: Arguments) -> int:
     if "--json" in given:
         print_json(_as_data(loaded))
     else:
-        for line in _as_text(loaded):
+        for line in loaded.described():
             print_line(line)
     for line in (*loaded.refusals, *loaded.lines()):
         print_line(f"llmc: {line}", sys.stderr)
@@ -39,7 +39,7 @@ def _as_data(loaded: LoadedConfig) -> dict[str, object]:
         "files": loaded.files,
         "settings": {
             f"mcp.{name}": {
-                "value": msgspec.json.decode(_shown(loaded, key)),
+                "value": msgspec.json.decode(key.shown(get_key(loaded.config, name))),
                 "source": loaded.sources.get(name, "default"),
                 "in_force": not key.not_in_force,
             }
@@ -47,27 +47,6 @@ def _as_data(loaded: LoadedConfig) -> dict[str, object]:
         },
         "notices": [*loaded.refusals, *loaded.lines()],
     }
-
-
-def _as_text(loaded: LoadedConfig) -> list[str]:
-    lines = [f"# roots: {', '.join(loaded.roots)}", f"# data directory: {loaded.data_dir}"]
-    lines += [f"# read: {path}" for path in loaded.files]
-    for prefix, section in sections().items():
-        own = [key for name, key in keys().items() if name.rpartition(".")[0] == prefix]
-        if own:
-            lines += ["", section.__doc__ or ""]
-            lines += [_line(loaded, key) for key in own]
-    return lines
-
-
-def _line(loaded: LoadedConfig, key: SettingKey) -> str:
-    assignment = f"{key.name.rpartition('.')[2]} = {_shown(loaded, key)}"
-    source = loaded.sources.get(key.name, "default")
-    return f"{assignment:40} # {source}{'; not in force in this version' if key.not_in_force else ''}"
-
-
-def _shown(loaded: LoadedConfig, key: SettingKey) -> str:
-    return key.shown(get_key(loaded.config, key.name))
 
 
 @command.verb("trust", f"let ./{FILE_NAME} widen what the server may do, as it is now", positionals=(_FILE,))

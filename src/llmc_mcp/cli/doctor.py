@@ -82,7 +82,7 @@ def findings(loaded: LoadedConfig) -> Iterator[Check]:
     yield _python()
     yield from _kernel()
     try:
-        app = App(loaded.config, loaded.roots, loaded.data_dir)
+        app = App(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
     except LlmcError as exc:
         yield Check("roots", "broken", exc.message, exc.hint or "Name a folder that exists: --root DIR.")
         return

@@ -14,7 +14,7 @@ from ..visible import visible
 from .person import indexed_folder, never, session
 
 if TYPE_CHECKING:
-    from ..rag.build.keeper import News
+    from ..rag.build.messages import News
     from ..rag.query.search import QueryCaller, RankedSnippet, Scope, SearchResult
 
 _FOREVER_S = 24 * 3600.0

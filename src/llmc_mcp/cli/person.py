@@ -27,7 +27,7 @@ def gate_on(folder: str) -> Gate:
     config.tools.read_timeout = config.linux_ops.process_limits.max_timeout_sec = _TIME_S
     config.limits.max_reply_bytes_cap = 1 << 30
     log = Log(enabled=True, level="error", log_format="text", with_ids=True)
-    return Gate(App(config, [folder], loaded.data_dir, loaded.files), Catalog(config), log)
+    return Gate(App(config, [folder], loaded.data_dir, loaded.files, loaded.trusted_files), Catalog(config), log)
 
 
 def context(gate: Gate) -> Context:

@@ -21,7 +21,7 @@ def command(given: Arguments) -> int:
         print(command.help(), end="")
         return 0
     loaded = configure(["--set", "observability.log_level=warning", *given.rest, "--transport", "http"])
-    gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files)
+    gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
     try:
         serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
     finally:

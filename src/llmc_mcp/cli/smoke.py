@@ -63,8 +63,8 @@ def run(folder: str) -> int:
         hello = server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
         tools = server.ask("tools/list", {})["tools"]
         health = json.loads(server.call("health", {}))
-        tool, arguments = _something_to_read(folder)
-        meta, _, text = server.call(tool, arguments).partition("\n")
+        reader, arguments = _something_to_read(folder)
+        meta, _, text = server.call(reader, arguments).partition("\n")
     finally:
         code = server.close()
     print(f"{hello['serverInfo']['name']} {hello['serverInfo']['version']} on {folder}")
@@ -72,7 +72,7 @@ def run(folder: str) -> int:
     print(f"{len(tools)} tools listed ({len(json.dumps(tools)):,} characters):")
     for tool in tools:
         print(f"  {tool['name']:22} {tool['description']}")
-    print(f"\n{tool} {arguments['path']} -> {meta}")
+    print(f"\n{reader} {arguments['path']} -> {meta}")
     print("\n".join(f"  | {line}" for line in text.splitlines()[:_PREVIEW_LINES]))
     print(f"\n{client_configuration(folder)}")
     return code

@@ -55,7 +55,7 @@ def _print_totals(totals: list[ToolTotals]) -> None:
     rows = [_row(one) for one in totals]
     if len(totals) > 1:
         rows.append(_row(_sum(totals), percentiles=False))
-    head = ("tool", "calls", "errors", "p50 ms", "p95 ms", "tokens in", "tokens out", "tokens saved")
+    head = ("tool", "calls", "errors", "p50 ms", "p95 ms", "p99 ms", "tokens in", "tokens out", "tokens saved")
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     for row in [head, *rows]:
         first, *others = (
@@ -69,7 +69,7 @@ def _cells(row: tuple[str, ...], widths: list[int]) -> "enumerate[tuple[str, int
 
 
 def _row(one: ToolTotals, *, percentiles: bool = True) -> tuple[str, ...]:
-    times = (f"{one.p50_ms:,.1f}", f"{one.p95_ms:,.1f}") if percentiles else ("", "")
+    times = [f"{took:,.1f}" if percentiles else "" for took in (one.p50_ms, one.p95_ms, one.p99_ms)]
     tokens = (f"{one.tokens_in:,}", f"{one.tokens_out:,}", f"{one.tokens_saved:,}")
     return (visible(one.tool), f"{one.calls:,}", f"{one.errors:,}", *times, *tokens)
 
@@ -79,4 +79,4 @@ def _sum(totals: list[ToolTotals]) -> ToolTotals:
         return sum(getattr(one, column) for one in totals)
 
     counts = (add("tokens_in"), add("tokens_out"), add("tokens_saved"))
-    return ToolTotals("all", add("calls"), add("errors"), 0.0, 0.0, *counts)
+    return ToolTotals("all", add("calls"), add("errors"), 0.0, 0.0, 0.0, *counts)

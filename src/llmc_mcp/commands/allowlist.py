@@ -17,6 +17,7 @@ from ..policy import is_below_any
 from ..sandbox.profile import program_folders, search_path, settings_from
 
 _SHEBANG_BYTES = 256
+_LIST_HINT = "Setting: mcp.tools.run_cmd_allowlist."
 
 _Identity = tuple[int, int]  # device and inode
 
@@ -24,13 +25,20 @@ _Identity = tuple[int, int]  # device and inode
 class Programs:
     """Which binaries may start: by identity (device and inode) as found in a fixed PATH, not by name.
 
-    `folders` are those that commands can see; a program anywhere else counts as missing.
+    `folders` are those that commands can see; a program anywhere else counts as missing. `own` are those whose
+    programs are the project's, which a line for a shell may start as the shell itself may.
     """
 
     def __init__(
-        self, allowed: Iterable[str], refused: Iterable[str], path: Sequence[str], folders: Sequence[str]
+        self,
+        allowed: Iterable[str],
+        refused: Iterable[str],
+        path: Sequence[str],
+        folders: Sequence[str],
+        own: Sequence[str] = (),
     ) -> None:
         self._allowed, self._refused, self._path, self._folders = tuple(allowed), tuple(refused), path, folders
+        self._own = own
         self._identities: set[_Identity] = set()
 
     def find(self, program: str, cwd: str) -> str:
@@ -39,6 +47,19 @@ class Programs:
             if self._may_start(fd):
                 return path
         raise CommandNotAllowed(f"{program} is not on the list of allowed programs", hint=_hint(program))
+
+    def refuse_unlisted(self, program: str, cwd: str) -> None:
+        """Raise if a program that a line for a shell names is there and not on the list.
+
+        One that is not there is for the shell to complain about: it may lie in a folder that the line adds to PATH.
+        """
+        try:
+            with self._opened(program, cwd) as (path, fd):
+                allowed = self._may_start(fd) or ("/" in program and is_below_any(os.path.realpath(path), self._own))
+        except (NotFound, PermissionDenied):
+            return
+        if not allowed:
+            raise CommandNotAllowed(f"{program} is not on the list of allowed programs", hint=_LIST_HINT)
 
     def locate(self, program: str, cwd: str) -> str:
         """The path of a program, whether or not it is on the list."""
@@ -127,13 +148,14 @@ def programs_from(config: Config, roots: tuple[Root, ...]) -> Programs:
     allowed = (*config.tools.run_cmd_allowlist, *commands.allowed_binaries)
     refused = () if commands.allow_unsafe else commands.unsafe_binaries
     settings = settings_from(config)
-    return Programs(allowed, refused, search_path(settings), program_folders(settings, roots))
+    own = [os.fsdecode(root.real) for root in roots]
+    return Programs(allowed, refused, search_path(settings), program_folders(settings, roots), own)
 
 
 def _hint(program: str) -> str:
     if "/" in program:
         return f"Run it through a program on the list, for example: bash -c {shlex.quote(program)}."
-    return "Setting: mcp.tools.run_cmd_allowlist."
+    return _LIST_HINT
 
 
 def _identity(path: str) -> _Identity | None:

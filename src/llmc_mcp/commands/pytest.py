@@ -16,6 +16,7 @@ from ..kernel.launcher import Launcher
 from ..sandbox.sandbox import Sandbox
 from .junit import MAX_ANSWER, MAX_REPORT
 from .runner import CommandCall, CommandResult, CommandRunner
+from .shell_syntax import CommandLine
 
 _SHOWN = 600
 _READER_BYTES = 256 << 20
@@ -73,7 +74,7 @@ class PytestRunner:
             argv = [self._python(), "-m", "pytest", "-q", "--color=no", f"--junit-xml={target}"]
             argv += ["-o", "junit_family=xunit1", *args, *self._target(path)]
             done = self._shell.run_command(
-                argv, timeout_sec=timeout_sec, call=call, listed=False, keep=(report,), level=level
+                CommandLine(argv), timeout_sec=timeout_sec, call=call, listed=False, keep=(report,), level=level
             )
             size = os.fstat(report).st_size
             if size > MAX_REPORT:

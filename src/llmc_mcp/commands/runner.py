@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import BadArgs, Cancelled, Timeout, from_oserror
 from ..files.filesystem import Filesystem
-from ..kernel.child import ERR, OUT, Child
+from ..kernel.child import ERR, OUT, Child, file_in_memory
 from ..sandbox.profile import Level
 from ..sandbox.sandbox import Sandbox
 from ..tool import Gap
 from .allowlist import Programs
 from .protected_files import ProtectedFiles, ProtectedFileWatch
+from .shell_syntax import CommandLine
 
 if TYPE_CHECKING:
     from ..files.handles import Sink
@@ -25,7 +25,8 @@ _HEAD = _TAIL = 32 << 10  # bytes of a stream that stay in memory
 _SPOOL_FROM = 1_500  # bytes: escaped, as many may fill a reply
 _GRACE_S = 1.0  # between asking a command to end and making it
 _MESSAGE_TAIL = 700  # characters of output that an error message repeats
-_OPERATORS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1", "2>", "|&"})
+# How a shell runs a line that is too long for an argument; the line itself does not see the descriptor.
+_FROM_FILE = 'eval "$(cat <&{fd})" {fd}<&-'
 _NETWORK_MISSED = re.compile(
     rb"(?i)could ?n.t resolve|temporary failure in name resolution|name or service not known|network is unreachable"
     rb"|\b(?:EAI_AGAIN|ENETUNREACH|ENOTFOUND)\b|getaddrinfo|address family not supported"
@@ -65,19 +66,6 @@ class CommandResult(NamedTuple):
         return _signal_name(self.exit_code - 128)
 
 
-def split(command: str | list[str]) -> list[str]:
-    """The words of a command. A string is split like a shell would, but nothing in it is interpreted."""
-    try:
-        words = shlex.split(command) if isinstance(command, str) else list(command)
-    except ValueError as exc:
-        raise BadArgs(f"the command can't be split into words: {exc}", hint="Pass a list of words.") from None
-    if not words or not words[0]:
-        raise BadArgs("the command is empty")
-    if any("\0" in word for word in words):
-        raise BadArgs("the command contains a NUL byte")
-    return words
-
-
 class CommandRunner:
     """Runs commands; made once per server."""
 
@@ -87,7 +75,7 @@ class CommandRunner:
 
     def run_command(
         self,
-        argv: list[str],
+        line: CommandLine,
         *,
         cwd: str | None = None,
         timeout_sec: float,
@@ -102,33 +90,70 @@ class CommandRunner:
         `listed=False` starts a program of the operator's or our own choice that need not be on the list; `keep`
         are fds that stay open in it, numbered from the `free_fd` of `level`, which is the one in force by default.
         """
+        command = self._start(line, cwd, stdin, call, listed, keep, level)
+        try:
+            exit_code = _follow(command.child, command.kept, call.check)
+            if not command.child.executed:
+                raise self._sandbox.not_executed(command.path, command.kept.streams[ERR].head)
+        except Timeout:
+            raise _timed_out(timeout_sec, command.kept, command.watch) from None
+        except BaseException:
+            command.kept.discard()
+            raise
+        return command.result(exit_code)
+
+    def _start(
+        self,
+        line: CommandLine,
+        cwd: str | None,
+        stdin: str | None,
+        call: CommandCall,
+        listed: bool,
+        keep: tuple[int, ...],
+        level: Level | None,
+    ) -> "_StartedCommand":
         directory = self._files.open_dir(self._files.locate(cwd or "."))
+        script = -1
         try:
             folder = os.readlink(f"/proc/self/fd/{directory}")
-            path = self.programs.find(argv[0], folder) if listed else self.programs.locate(argv[0], folder)
-            words = encoded([path, *argv[1:]])
-            watch = self._protected.watch(directory)
+            path = self.programs.find(line.argv[0], folder) if listed else self.programs.locate(line.argv[0], folder)
+            for program in line.programs:
+                self.programs.refuse_unlisted(program, folder)
             level = level or self._sandbox.level()
+            words = [path, *line.argv[1:]]
+            if line.script is not None:
+                script = file_in_memory(line.script)
+                words += [_FROM_FILE.format(fd=level.free_fd + len(keep)), line.argv[0]]
+                keep = (*keep, script)
+            watch = self._protected.watch(directory)
             started = time.monotonic()
-            data = _text_bytes(stdin)
-            child = self._sandbox.start(words, directory, level=level, stdin=data, keep=keep, env=call.env)
+            child = self._sandbox.start(
+                encoded(words), directory, level=level, stdin=_text_bytes(stdin), keep=keep, env=call.env
+            )
         except OSError as exc:
-            raise from_oserror(exc, argv[0]) from None
+            raise from_oserror(exc, line.argv[0]) from None
         finally:
-            os.close(directory)
-        kept = _KeptOutput(call)
-        try:
-            exit_code = _follow(child, kept, call.check)
-            duration_ms = int((time.monotonic() - started) * 1000)
-            if not child.executed:
-                raise self._sandbox.not_executed(path, kept.streams[ERR].head)
-        except Timeout:
-            raise _timed_out(timeout_sec, kept, watch) from None
-        except BaseException:
-            kept.discard()
-            raise
-        warnings = [*watch.changes(), *_misread_operator(argv), *_missing_network(level, exit_code, kept)]
-        return kept.result(exit_code, duration_ms, level.name, warnings)
+            for fd in (directory, script):
+                if fd >= 0:
+                    os.close(fd)
+        return _StartedCommand(child, _KeptOutput(call), watch, level, path, started, line.warnings)
+
+
+class _StartedCommand(NamedTuple):
+    """A command that runs, and what its result is made from."""
+
+    child: Child
+    kept: "_KeptOutput"
+    watch: ProtectedFileWatch
+    level: Level
+    path: str
+    started: float
+    warnings: tuple[str, ...]
+
+    def result(self, exit_code: int) -> CommandResult:
+        duration_ms = int((time.monotonic() - self.started) * 1000)
+        warnings = [*self.watch.changes(), *self.warnings, *_missing_network(self.level, exit_code, self.kept)]
+        return self.kept.result(exit_code, duration_ms, self.level.name, warnings)
 
 
 def encoded(words: list[str]) -> list[bytes]:
@@ -167,13 +192,6 @@ def _timed_out(timeout_sec: float, kept: "_KeptOutput", watch: ProtectedFileWatc
         f"the command took longer than {timeout_sec:g} s and was ended, with all it had started{printed}",
         hint=" ".join([f"Give a longer timeout.{more}", *watch.changes()]),
     )
-
-
-def _misread_operator(argv: list[str]) -> list[str]:
-    operator = next((word for word in argv[1:] if word in _OPERATORS), None)
-    if operator is None:
-        return []
-    return [f"{operator} was passed as a plain argument; for a shell's meaning of it: bash -c '…'."]
 
 
 def _missing_network(level: Level, exit_code: int, kept: "_KeptOutput") -> list[str]:
@@ -261,7 +279,7 @@ class _KeptOutput:
         return self.streams[stream].text()
 
     def finish(self) -> str | None:
-        return self._sink.finish() if self._sink is not None else None
+        return (self._sink.finish() or None) if self._sink is not None else None
 
     def discard(self) -> None:
         if self._sink is not None:

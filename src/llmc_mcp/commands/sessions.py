@@ -31,6 +31,7 @@ from .conversation import Check, Conversation, Turn, open_terminal
 from .protected_files import ProtectedFiles, ProtectedFileWatch
 from .pump import Pump
 from .runner import encoded
+from .shell_syntax import CommandLine
 
 _ROWS = 40
 _EXITED_KEPT = 16  # exited programs kept per session, for their last output
@@ -131,7 +132,7 @@ class TerminalSessions:
     def start(
         self,
         owner: Owner,
-        argv: list[str],
+        line: CommandLine,
         *,
         cwd: str | None,
         env: dict[str, str],
@@ -145,10 +146,13 @@ class TerminalSessions:
         `env` comes from the caller, `server_env` from the server itself.
         """
         self._refuse_variables(env)
+        if line.script is not None:
+            raise BadArgs("the line is too long to be started on a terminal", hint="Start a shell, and type it.")
+        argv = line.argv
         entry = self._reserve(owner, " ".join(argv))
         try:
             variables = {**_encoded_env(env), **(server_env or {})}
-            entry.conversation, status = self._converse(entry, argv, cwd, variables, columns)
+            entry.conversation, status = self._converse(entry, line, cwd, variables, columns)
             with closing(status) if status is not None else nullcontext():
                 entry.pid = entry.conversation.pid
                 turn = entry.conversation.turn(wait_s, check, for_output=False)
@@ -192,12 +196,16 @@ class TerminalSessions:
                 raise BadArgs(f"the variable {name} contains a NUL byte")
 
     def _converse(
-        self, entry: _Entry, argv: list[str], cwd: str | None, env: dict[bytes, bytes], columns: int
+        self, entry: _Entry, line: CommandLine, cwd: str | None, env: dict[bytes, bytes], columns: int
     ) -> tuple[Conversation, ExecStatus | None]:
+        argv = line.argv
         directory = self._files.open_dir(self._files.locate(cwd or "."))
         try:
             entry.watch = self._protected.watch(directory)
-            path = self._programs.find(argv[0], os.readlink(f"/proc/self/fd/{directory}"))
+            folder = os.readlink(f"/proc/self/fd/{directory}")
+            path = self._programs.find(argv[0], folder)
+            for program in line.programs:
+                self._programs.refuse_unlisted(program, folder)
             terminal = open_terminal(columns, _ROWS)
             try:
                 launcher, child, status = self._launch(encoded([path, *argv[1:]]), directory, env, terminal.slave)

@@ -16,9 +16,8 @@ import msgspec
 
 from ..policy import is_below, is_below_any
 from .schema import Config, SettingKey, data_directory, find_key, get_key, keys, put_key, sections
-from .trust import MAX_FILE_BYTES, ConfigError, is_pinned, one_line
+from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
-FILE_NAME = "llmc.toml"
 _ENV = "LLMC_MCP_"
 
 
@@ -79,6 +78,7 @@ class LoadedConfig(msgspec.Struct):
     roots: list[str]
     data_dir: str
     files: list[str]  # that were read
+    trusted_files: list[str]  # those of them that the next start obeys, whatever they say then
     sources: dict[str, str]  # where every value that is not a default was set
     ignored: list[str]  # settings of a workspace's file that were refused
     idle: list[str]  # what is set but not in force in this version
@@ -90,6 +90,21 @@ class LoadedConfig(msgspec.Struct):
         """What differs from the defaults, without secrets."""
         settings = [(key, get_key(self.config, name)) for name in self.sources if (key := find_key(name)) is not None]
         return {key.name: key.visible(value) for key, value in settings if value != key.default}
+
+    def described(self) -> list[str]:
+        """Every setting in force and where it was set, as TOML with comments, without secrets."""
+        lines = [f"# roots: {', '.join(self.roots)}", f"# data directory: {self.data_dir}"]
+        lines += [f"# read: {path}" for path in self.files]
+        for prefix, section in sections().items():
+            own = [key for name, key in keys().items() if name.rpartition(".")[0] == prefix]
+            if own:
+                lines += ["", section.__doc__ or "", *map(self._described, own)]
+        return lines
+
+    def _described(self, key: SettingKey) -> str:
+        assignment = f"{key.name.rpartition('.')[2]} = {key.shown(get_key(self.config, key.name))}"
+        source = self.sources.get(key.name, "default")
+        return f"{assignment:40} # {source}{'; not in force in this version' if key.not_in_force else ''}"
 
     def lines(self) -> list[str]:
         """The messages of a start, the most urgent first."""
@@ -149,13 +164,15 @@ def load(
     if merged.problems:
         raise ConfigError(*merged.problems)
 
-    notices = _choose_mode(merged, files)
+    own = [file for file in files if file is trusted or pinned]
+    notices = _choose_mode(merged, own)
     roots, root_risks, refusals = _choose_roots(flags, merged, directory)
     return LoadedConfig(
         config=merged.config,
         roots=roots,
         data_dir=data_dir,
         files=[file.path for file in files],
+        trusted_files=[trusted.path] if trusted else [],
         sources=merged.sources,
         ignored=[one_line(text) for text in merged.ignored],
         idle=_idle(merged, data_dir),
@@ -247,7 +264,6 @@ class _ConfigFile(NamedTuple):
     path: str
     content: bytes
     settings: list[GivenSetting]
-    is_ours: bool  # has an [mcp] table: a file may belong to other programs too
 
 
 def _find_files(
@@ -262,10 +278,7 @@ def _find_files(
         if file is None:
             raise ConfigError(f"{named}: no such file ({by})")
         return file, None
-    home = environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(home):
-        home = os.path.join(os.path.expanduser("~"), ".config")
-    users_own = os.path.join(home, "llmc", FILE_NAME)
+    users_own = user_config_file(environ)
     in_workspace = os.path.join(directory, FILE_NAME)
     if not directory or os.path.realpath(in_workspace) == os.path.realpath(users_own):
         return _read_file(users_own, users_own), None
@@ -296,7 +309,7 @@ def _read_file(path: str, shown: str) -> _ConfigFile | None:
     placed = [
         setting._replace(origin=f"{shown}:{_line_of(text, ('mcp', *setting.key.split('.')))}") for setting in settings
     ]
-    return _ConfigFile(path, content, placed, "mcp" in tables)
+    return _ConfigFile(path, content, placed)
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
@@ -447,14 +460,27 @@ def _unknown(name: str) -> str:
 # --- mode, roots, refusals ----------------------------------------------------------------------------
 
 
-def _choose_mode(merged: _ConfigDraft, files: list[_ConfigFile]) -> list[str]:
-    """Choose the mode: without a file hybrid; a file without a mode is read as before modes existed."""
-    if "mode" in merged.sources or not any(file.is_ours for file in files):
+def _choose_mode(merged: _ConfigDraft, own: list[_ConfigFile]) -> list[str]:
+    """Choose the mode where nothing sets it: hybrid, but a full file of the user's own means what it meant before.
+
+    A full file is one from before modes existed: it gives the version, or says how to serve, to whom, and what.
+    """
+    if "mode" in merged.sources:
         return []
-    merged.config.mode = "code_execution" if merged.config.code_execution.enabled else "classic"
-    merged.sources["mode"] = "a file without a mode"
-    file = next(file for file in files if file.is_ours).path
-    return [f'{file} sets no mode: {merged.config.mode} it is. Write mode = "hybrid" under [mcp] for the small set.']
+    full = [file for file in own if _is_full(file)]
+    if merged.config.code_execution.enabled:
+        mode, rule = "code_execution", "mcp.code_execution.enabled is on, and nothing sets a mode"
+    elif full:
+        mode, rule = "classic", f"{full[0].path} is a full configuration without a mode"
+    else:
+        return []
+    merged.config.mode, merged.sources["mode"] = mode, rule
+    return [f'{rule}: {mode} mode. Write mode = "hybrid" under [mcp] for the small set of tools.']
+
+
+def _is_full(file: _ConfigFile) -> bool:
+    given = {setting.key for setting in file.settings}
+    return "config_version" in given or {"server", "auth", "tools"} <= {key.partition(".")[0] for key in given}
 
 
 def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[list[str], dict[str, str], list[str]]:

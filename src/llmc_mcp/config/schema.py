@@ -65,6 +65,8 @@ DEVELOPERS_DAY: Names = (
     *("truncate", "uname", "uniq", "unexpand", "wc", "whoami", "xxd", "base64", "less", "sqlite3"),
     *("git", "make", "cmake", "ninja", "gcc", "g++", "cc", "c++", "clang", "clang++", "ar", "ld", "nm", "objdump"),
     *("python", "python3", "pip", "pip3", "uv", "uvx", "pytest", "ruff", "mypy", "pyright", "black", "tox"),
+    *("bc", "column", "ed", "iconv", "kill", "nice", "nohup", "perl", "pgrep", "pkill", "ps", "rev", "setsid"),
+    *("stdbuf", "sync", "time", "yes"),
     *("pre-commit", "node", "npm", "npx", "yarn", "pnpm", "tsc", "cargo", "rustc", "rustfmt", "go", "gofmt"),
     *("tar", "gzip", "gunzip", "zcat", "bzip2", "xz", "zstd", "zip", "unzip"),
 )
@@ -103,6 +105,15 @@ class Tools(Section):
     idle_timeout: Annotated[float, amount("seconds before an idle HTTP connection is closed")] = 60.0
     enable_run_cmd: Annotated[bool, key("offer run_cmd", "off")] = True
     run_cmd_allowlist: Annotated[Names, key("binaries that commands may start", "fewer")] = DEVELOPERS_DAY
+    run_cmd_shell: Annotated[
+        str,
+        one_of(
+            "a command with shell syntax: auto runs it through bash, never takes it as plain words",
+            "stricter",
+            "never",
+            "auto",
+        ),
+    ] = "auto"
     allow_outbound_network: Annotated[bool, key("let commands use the network", "off")] = False
     executables: Annotated[dict[str, str], key("programs offered as tools: name = path", "operator")] = msgspec.field(
         default_factory=dict[str, str]
@@ -172,10 +183,14 @@ class Hybrid(Section):
 class CodeExecution(Section):
     """[mcp.code_execution]"""
 
-    enabled: Annotated[bool, key("if a file sets no mode: code_execution instead of classic", "off")] = False
+    enabled: Annotated[bool, key("where nothing sets a mode: code_execution instead of hybrid", "off")] = False
     engine: Annotated[
         str, one_of("interpreter that runs the code: Monty, or CPython in the sandbox", "stricter", "monty", "python")
     ] = "monty"
+    require_isolation: Annotated[
+        bool,
+        key("execute_code only in a container or where LLMC_ISOLATED=1 is set", "on"),
+    ] = False
     timeout: Annotated[float, amount("time limit of execute_code, in seconds")] = 30.0
     max_memory_mb: Annotated[int, amount("memory limit of execute_code, in MB")] = 256
     max_output_bytes: Annotated[int, amount("maximum output of execute_code that is kept, in bytes")] = 1 << 20
@@ -224,10 +239,11 @@ class Limits(Section):
     lease_ttl_sec: Annotated[float, amount("seconds before the lease of a change expires", "operator")] = 30.0
     spool_max_bytes: Annotated[int, amount("maximum output of a command that a handle keeps, in bytes")] = 64 << 20
     code_max_calls: Annotated[int, amount("maximum number of tool calls of one execute_code")] = 1_000
-    code_result_bytes: Annotated[int, amount("maximum size of a tool's result inside execute_code, in bytes")] = 1 << 20
+    code_result_bytes: Annotated[int, amount("maximum size of a tool's result inside execute_code, in bytes")] = 4 << 20
     edit_max_bytes: Annotated[int, amount("largest file that is edited or patched, in bytes")] = 2 << 20
     lease_wait_sec: Annotated[float, amount("seconds that a change waits for another change of the same file")] = 5.0
     workers: Annotated[int, amount("maximum number of calls that run concurrently")] = 8
+    helper_idle_sec: Annotated[float, amount("seconds before an unused helper process is ended")] = 60.0
     max_queued_calls: Annotated[int, amount("maximum number of running and queued calls")] = 1_000
     max_tasks: Annotated[int, amount("maximum number of MCP tasks that a session has at a time")] = 32
     task_ttl_sec: Annotated[float, amount("longest time that an MCP task is kept, in seconds")] = 3_600.0
@@ -340,6 +356,7 @@ class Features(Section):
 
     fs_enabled: Annotated[bool, key("file and search tools", "off")] = True
     proc_enabled: Annotated[bool, key("command and process tools", "off")] = True
+    kill_enabled: Annotated[bool, key("signals to processes (linux_proc_kill)", "off")] = True
     repl_enabled: Annotated[bool, key("interactive processes", "off")] = True
     system_enabled: Annotated[bool, key("system tools", "off")] = True
     logs_enabled: Annotated[bool, key("system log tool", "off")] = False
@@ -362,7 +379,7 @@ class Config(Section):
     mode: Annotated[
         str,
         one_of(
-            "which tools are listed: all, a small set, or the fewest", "free", "classic", "hybrid", "code_execution"
+            "which tools are listed: all, a small set, or the fewest", "operator", "classic", "hybrid", "code_execution"
         ),
     ] = "hybrid"
     server: Server = msgspec.field(default_factory=Server)

@@ -2,12 +2,14 @@
 
 import os
 import stat
+from collections.abc import Mapping
 
 import msgspec
 
 from ..errors import InvalidArgument
 from ..policy import is_below
 
+FILE_NAME = "llmc.toml"
 PINS = "trusted.json"
 MAX_FILE_BYTES = 1 << 20
 _LONGEST_LINE = 300  # of a notice: all notices together fit into a pipe that nobody reads
@@ -25,6 +27,14 @@ def one_line(text: str) -> str:
     """Text as one line without control characters: file names and keys in it are untrusted."""
     clean = "".join(char if char.isprintable() else "?" for char in text)
     return clean if len(clean) <= _LONGEST_LINE else f"{clean[:_LONGEST_LINE]}…"
+
+
+def user_config_file(environ: Mapping[str, str] | None = None) -> str:
+    """The user's own file, which is trusted as it is; it need not exist."""
+    home = (os.environ if environ is None else environ).get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "llmc", FILE_NAME)
 
 
 def is_pinned(path: str, content: bytes, data_dir: str) -> bool:

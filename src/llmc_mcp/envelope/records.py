@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 
-from ..errors import FeatureUnavailable
+from ..errors import LlmcError
 from ..store.data_dir import data_directory, database_of
 from ..store.root_sets import RootSet
 from ..store.schema import STEPS, insert_into
@@ -92,7 +92,7 @@ class CommandRecord:
         """Write the row to the store; False when that fails."""
         try:
             self.insert(connect(data_dir or data_directory()), code)
-        except (sqlite3.Error, OSError, FeatureUnavailable):
+        except (sqlite3.Error, OSError, LlmcError):
             return False
         return True
 
@@ -134,5 +134,5 @@ def tokens_used(who: Identity, data_dir: str | None = None) -> int:
         return 0
     try:
         return connect(data_dir or data_directory()).execute(USED, (who.agent_id, who.session_id)).fetchone()[0]
-    except (sqlite3.Error, OSError, FeatureUnavailable):
+    except (sqlite3.Error, OSError, LlmcError):
         return 0

@@ -44,7 +44,6 @@ class TeOutput(Result):
     exit_code: int
     enrichment: Enrichment | None = None
     telemetry: Cost | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "stdout"
 
     def cut(self, kept: int) -> None:

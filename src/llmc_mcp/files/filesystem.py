@@ -129,6 +129,7 @@ class Access(NamedTuple):
     protected_files: tuple[str, ...] = ()  # the server's own configuration files
     hidden: tuple[str, ...] = ()  # hidden from commands as well
     own_code: tuple[str, ...] = ()  # code that the server runs or may import
+    system_code: tuple[str, ...] = ()  # what it shares with the machine; roots may lie in there
 
 
 class Filesystem:
@@ -141,9 +142,11 @@ class Filesystem:
         self._resolve = _BENEATH | (0 if self.access.cross_mounts else syscalls.RESOLVE_NO_XDEV)
         self.roots = [_open_root(path) for path in roots]
         self._proc_device = os.stat("/proc").st_dev
+        self._mounts = off_limits.MountTable()
         self._hidden = self._hidden_below_a_root()
         self._kept_secret = self._below_roots(self.access.hidden)
         self.own_code = self._own_code()
+        self._system_code = self._below_roots(self.access.system_code)
 
     @cached_property
     def _secrets(self) -> NameRules:
@@ -165,22 +168,22 @@ class Filesystem:
         if self.access.hidden_dir is None:
             return None
         folders = [os.fsdecode(root.real) for root in self.roots]
-        places = off_limits.seen_from(os.path.realpath(self.access.hidden_dir), folders)
+        places = self._mounts.names_of(os.path.realpath(self.access.hidden_dir))
         return next((hidden for hidden in places if is_below_any(hidden, folders)), None)
 
     def _below_roots(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The real paths, and the links that lead to them: replacing such a link would circumvent the rule."""
         folders = [os.fsdecode(root.real) for root in self.roots]
         trails = (place for path in paths for place in off_limits.trail(path))
-        real = dict.fromkeys(name for place in trails for name in off_limits.seen_from(place, folders))
+        real = dict.fromkeys(name for place in trails for name in self._mounts.names_of(place))
         return tuple(off_limits.outermost(place for place in real if is_below_any(place, folders)))
 
     def _own_code(self) -> tuple[str, ...]:
         """The server's own code below the roots; a root inside that code is refused."""
-        folders = [os.fsdecode(root.real) for root in self.roots]
         for path in map(os.path.realpath, self.access.own_code):
+            names_of_path = self._mounts.names_of(path)
             for root in self.roots:
-                if is_below_any(os.fsdecode(root.real), off_limits.seen_from(path, folders)):
+                if is_below_any(os.fsdecode(root.real), names_of_path):
                     raise PermissionDenied(
                         f"root {root.shown}: lies in {path}, which the server runs its own code from",
                         hint="Serve another folder, or install the server in an environment of its own.",
@@ -204,7 +207,8 @@ class Filesystem:
 
     def locate(self, path: str) -> Place:
         """Assign a path argument to a root. Existence is not checked: opening does that."""
-        name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if path.startswith("~/") else path)
+        in_home = path == "~" or path.startswith("~/")
+        name = names.parse(os.path.join(os.path.expanduser("~"), path[2:]) if in_home else path)
         if not name.startswith(b"/"):
             return Place(self.roots[0], name, path)
         place = self._below_a_root(name, path)
@@ -411,7 +415,10 @@ class Filesystem:
         return self._protected.covers(path) or path in self._protected_files or self._is_own_code(path)
 
     def _is_own_code(self, path: str) -> bool:
-        return any(is_below(path, own) for own in self.own_code)
+        return is_below_any(path, self.own_code) or any(
+            is_below(path, shared) and not any(is_below(root, shared) and is_below(path, root) for root in self._named)
+            for shared in self._system_code
+        )
 
     def holds_protected(self, path: str) -> bool:
         """Whether a folder at this path may contain something protected, so that no link may replace it."""
@@ -424,7 +431,7 @@ class Filesystem:
     def refuse_change(self, place: Place, *, tree: bool = False) -> None:
         """Refuse to change what must stay; for a `tree`, also what contains a root or the server's data."""
         real = os.fsdecode(names.parse(place.real))
-        if self._is_own_code(real) or any(is_below(own, real) for own in self.own_code):
+        if self._is_own_code(real) or any(is_below(own, real) for own in (*self.own_code, *self._system_code)):
             raise PermissionDenied(
                 f"{place.label}: belongs to the server's own code or holds it; it stays as it is",
                 hint="Serve a folder without it, or install the server elsewhere: pipx install, uv tool install.",

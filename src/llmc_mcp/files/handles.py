@@ -14,18 +14,21 @@ import sqlite3
 import time
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
 from ..config.schema import Config
-from ..errors import FeatureUnavailable, HandleNotFound
+from ..errors import FeatureUnavailable, HandleNotFound, LlmcError, shortage
 from ..store.root_sets import VISIBLE, RootSet, visible_to
 from ..store.schema import insert_into
 from ..store.sqlite import Store
 
 _BLOCK = 1 << 16  # bytes between two entries of a payload's line index
 _SPOOL_TAIL = 1 << 20  # bytes kept from the end of an output that exceeds the limit
+_WAIT_S = 2.0  # for other writers
 _ID = re.compile(r"H_[a-z]{2,12}_\d{8}T\d{6}Z_[a-z2-7]{16}")
 _SHORT_KINDS = {"file_content": "file", "fs_list": "list", "search_hits": "srch", "command_output": "cmd"}
 
@@ -33,6 +36,7 @@ _COLUMNS = ("id", "kind", "created_at", "meta", "payload", "bytes", "lines", "li
 _FIELDS = ", ".join(_COLUMNS)
 _INSERT = insert_into("handles", (*_COLUMNS, "principal"))
 _FIND = f"SELECT {_FIELDS} FROM handles WHERE id=? AND principal=? AND created_at>=?"  # noqa: S608 - built from constants
+_EQUAL = "SELECT id FROM handles WHERE payload=? AND principal=? AND kind=? AND meta=? AND created_at>? AND roots=?"
 _LIST = (
     f"SELECT {_FIELDS} FROM handles WHERE principal=?1 AND created_at>=?2"  # noqa: S608 - own names
     f" AND {VISIBLE.format(parameter='?3')} ORDER BY created_at DESC"
@@ -115,11 +119,8 @@ class Handles:
         self._store, self._policy, self._roots = store, policy, roots
         self._key = "" if roots is None else roots.key
         self.folder = os.path.join(store.data_dir, "handles")
-        try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        with self._writable():
             self._clear_leftovers()
-        except OSError as exc:
-            raise _unwritable(self.folder, exc) from None
 
     # --- creating -------------------------------------------------------------------------------
 
@@ -127,37 +128,38 @@ class Handles:
         """Create a snapshot. Equal payloads share one file; a recent equal handle is reused."""
         name = hashlib.sha256(payload).hexdigest()
         encoded = msgspec.json.encode(meta).decode()
+        young = time.time() - self._policy.ttl_seconds / 2
+        for (known,) in self._store.query(_EQUAL, (name, principal, kind, encoded, young, self._key)):
+            return str(known)
         index = LineIndex()
         index.feed(payload)
-        with self._store.transaction() as connection:  # the lock also keeps evictions from deleting the file meanwhile
-            young = time.time() - self._policy.ttl_seconds / 2
-            known = connection.execute(
-                "SELECT id FROM handles WHERE payload=? AND principal=? AND kind=? AND meta=? AND created_at>?"
-                " AND roots=?",
-                (name, principal, kind, encoded, young, self._key),
-            ).fetchone()
-            if known:
-                return known[0]
-            self._write(self._path(name), payload)
+        with self._writable(), self._file(name, payload) as (fresh, path), self._transaction() as connection:
+            if not os.path.exists(path):  # while this transaction lasts, no eviction deletes it
+                os.rename(fresh, path)
             return self._insert(connection, principal, kind, encoded, name, index)
 
     def refer(self, principal: str, kind: str, meta: Meta, size: int) -> str:
         """Create a reference to a file in the roots; `meta` holds its identity."""
         index = LineIndex()
         index.bytes = size
-        with self._store.transaction() as connection:
+        with self._transaction() as connection:
             return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), None, index)
 
     def spool(self, principal: str, kind: str, meta: Meta) -> "Spool":
         """Start a payload that grows while a command runs."""
-        return Spool(self, principal, kind, meta, self._policy.spool_bytes)
+        with self._writable():
+            return Spool(self, principal, kind, meta, self._policy.spool_bytes)
 
     def adopt(self, principal: str, kind: str, meta: Meta, spooled: str, index: LineIndex) -> str:
         """Turn a finished spool file into a handle."""
         name = base64.b32encode(os.urandom(20)).decode().lower()
-        with self._store.transaction() as connection:
+        with self._writable(), self._transaction() as connection:
             os.rename(spooled, self._path(name))
             return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), name, index)
+
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A write transaction; a reply that waits long for its handle is worse than one without."""
+        return self._store.transaction(wait_s=_WAIT_S)
 
     def _insert(
         self,
@@ -249,17 +251,26 @@ class Handles:
 
     # --- files -----------------------------------------------------------------------------------
 
-    def _write(self, path: str, payload: bytes) -> None:
-        if os.path.exists(path):
-            return
-        temporary = f"{path}.{os.getpid()}.new"
+    @contextmanager
+    def _writable(self) -> Generator[None]:
+        """Around work in the folder, which is made anew where somebody deleted it; says what to do if it can't be."""
         try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(payload)
-            os.rename(temporary, path)
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            yield
         except OSError as exc:
-            _unlink(temporary)
-            raise _unwritable(self.folder, exc) from None
+            raise shortage(exc) or _unwritable(self.folder, exc) from None
+
+    @contextmanager
+    def _file(self, name: str, payload: bytes) -> Generator[tuple[str, str]]:
+        """A payload in a file of its own, and the path that it should get; where neither is needed, nothing is left."""
+        path = self._path(name)
+        fresh = f"{path}.{os.urandom(8).hex()}.new"
+        try:
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(payload)
+            yield fresh, path
+        finally:
+            _unlink(fresh)
 
     def _clear_leftovers(self) -> None:
         """Remove old files that no handle names: a crash left them. Young ones may be work in progress."""
@@ -279,10 +290,39 @@ class Sink(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def finish(self) -> str:
-        """Keep what was written; returns the handle to read it by."""
+        """Keep what was written; returns the handle to read it by, or nothing where it could not be kept."""
         ...
 
     def discard(self) -> None: ...
+
+
+class SafeSink:
+    """A sink whose failure costs the handle, never the command's own output: `failed` gets the reason."""
+
+    def __init__(self, open_sink: Callable[[], Sink], failed: Callable[[str], None]) -> None:
+        self._failed, self._reason = failed, ""
+        self._sink: Sink | None = None
+        try:
+            self._sink = open_sink()
+        except (LlmcError, OSError) as exc:
+            self._reason = str(exc)  # told when the handle is missed, not before
+
+    def write(self, data: bytes) -> None:
+        if self._sink is not None:
+            self._sink.write(data)
+
+    def finish(self) -> str:
+        if self._sink is not None:
+            try:
+                return self._sink.finish()
+            except (LlmcError, OSError) as exc:
+                self._reason = str(exc)
+        self._failed(self._reason)
+        return ""
+
+    def discard(self) -> None:
+        if self._sink is not None:
+            self._sink.discard()
 
 
 class Spool:
@@ -296,10 +336,7 @@ class Spool:
         self._tail: list[bytes] = []
         self._tail_bytes = 0
         self._dropped = 0
-        try:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as exc:
-            raise _unwritable(handles.folder, exc) from None
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def write(self, data: bytes) -> None:
         """Add output. Never fails: a full disk only shortens what is kept."""
@@ -322,7 +359,11 @@ class Spool:
         for piece in self._tail:
             self._store(piece)
         os.close(self._fd)
-        return self._handles.adopt(self._principal, self._kind, self._meta, self._path, self._index)
+        try:
+            return self._handles.adopt(self._principal, self._kind, self._meta, self._path, self._index)
+        except BaseException:
+            _unlink(self._path)
+            raise
 
     def discard(self) -> None:
         """Drop the spool."""

@@ -6,6 +6,7 @@ runs code as the server. So every place that it loads code from counts as its ow
 
 import os
 import pwd
+import re
 import sys
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,6 +18,22 @@ _SECRETS = (
     ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config", ".netrc", ".pgpass", ".pypirc", ".npmrc",
     ".git-credentials", ".password-store", ".local/share/keyrings", ".mozilla", ".cargo/credentials.toml",
 )  # fmt: skip
+
+_SECRETS_OF_MACHINE = (
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
+    "/etc/security/opasswd", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/krb5.keytab", "/etc/wireguard",
+    "/etc/letsencrypt/archive", "/etc/NetworkManager/system-connections",
+    *(f"/etc/ssh/ssh_host_{kind}_key" for kind in ("rsa", "dsa", "ecdsa", "ed25519")),
+)  # fmt: skip
+_FIRST_PERSON = 1000  # accounts below it are programs', but for root
+
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# What the dynamic linker and a distribution's Python obey besides.
+_SYSTEM_CODE = (
+    *SYSTEM_FOLDERS,
+    *("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
+    f"/etc/python{sys.version_info[0]}.{sys.version_info[1]}",
+)
 
 # Shared prefixes: only what is imported or run from them belongs to the server.
 _SHARED_PREFIXES = ("/", "/usr", "/usr/local")
@@ -30,8 +47,21 @@ def own_code() -> tuple[str, ...]:
     # The user's site-packages may not exist yet, but could be created; `site` may not be loaded.
     site = sys.modules.get("site")
     users = [site.getusersitepackages()] if site is not None and site.ENABLE_USER_SITE else []
-    paths = (*prefixes, PACKAGE_HOME, sys.executable, *sys.path, *caches, *users)
+    paths = (*prefixes, PACKAGE_HOME, sys.executable, *_start_script(), *sys.path, *caches, *users)
     return tuple(dict.fromkeys(os.path.abspath(path) for path in paths))
+
+
+def _start_script() -> list[str]:
+    """The program that the client starts; a link to it can't be protected by itself, so its folder is."""
+    script = os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    if not os.path.isfile(script):
+        return []
+    return [os.path.dirname(script) if os.path.islink(script) else script]
+
+
+def system_code() -> tuple[str, ...]:
+    """The programs and libraries that the server uses and shares with the machine, and what decides on them."""
+    return _SYSTEM_CODE
 
 
 def forget_unneeded_imports(roots: Iterable[str]) -> None:
@@ -62,16 +92,19 @@ def _imported_from() -> Iterable[str]:
 
 def secrets(deny_read: Iterable[str], homes: Iterable[str]) -> tuple[str, ...]:
     """What neither file tools nor commands may see: the operator's list, and where users keep keys."""
-    usual = [os.path.join(os.path.realpath(home), name) for home in homes for name in _SECRETS]
-    return tuple(dict.fromkeys((*(os.path.abspath(os.path.expanduser(path)) for path in deny_read), *usual)))
+    usual = [os.path.join(home, name) for home in map(os.path.realpath, homes) for name in _SECRETS]
+    denied = (os.path.abspath(os.path.expanduser(path)) for path in deny_read)
+    return tuple(dict.fromkeys((*denied, *usual, *_SECRETS_OF_MACHINE)))
 
 
 def homes(uid: int) -> tuple[str, ...]:
-    """A user's home in the password database, and this process's $HOME."""
+    """A user's home in the password database, and this process's $HOME; for root, who may read all, everybody's."""
     try:
         known = [pwd.getpwuid(uid).pw_dir]
     except KeyError:
         known = []
+    if uid == 0:
+        known += [entry.pw_dir for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_PERSON]
     return tuple(dict.fromkeys((*known, os.path.expanduser("~"))))
 
 
@@ -91,17 +124,51 @@ def trail(path: str) -> list[str]:
     return [*links, done]
 
 
-def seen_from(path: str, folders: Iterable[str]) -> list[str]:
-    """A real path, and its other names where a bind mount shows in one of the folders what holds it."""
-    ids = {folder: _entry_id(folder) for folder in folders}
-    names, above, rest = [path], path, ""
-    while True:
-        here = _entry_id(above)
-        names += [os.path.join(folder, rest).rstrip("/") for folder, one in ids.items() if one and one == here]
-        if above == "/":
-            return list(dict.fromkeys(names))
-        above, last = os.path.split(above)
-        rest = os.path.join(last, rest)
+class MountTable:
+    """The mounts of this moment: a bind mount shows a folder by another name."""
+
+    def __init__(self) -> None:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            rows = [line.split() for line in file]
+        self.mounts = [Mount(row[2], _spelled(row[3]), _spelled(row[4]), row[row.index("-") + 1]) for row in rows]
+
+    def names_of(self, path: str) -> list[str]:
+        """A real path, and its other names; it need not exist."""
+        there, rest = path, ""
+        while (entry := _entry_id(there)) is None and there != "/":
+            there, _, last = there.rpartition("/")
+            there, rest = there or "/", os.path.join(last, rest)
+        holding = [mount for mount in self.mounts if is_below(there, mount.point)]
+        if not holding:
+            return [path]
+        held_by = max(reversed(holding), key=lambda mount: len(mount.point))  # of two on one folder, the upper one
+        inner = _moved(there, held_by.point, held_by.root)
+        others = (
+            _moved(inner, mount.root, mount.point)
+            for mount in self.mounts
+            if mount is not held_by and mount.device == held_by.device and is_below(inner, mount.root)
+        )
+        seen = [name for name in others if _entry_id(name) == entry]  # else something is mounted over it
+        return list(dict.fromkeys((path, *(os.path.join(name, rest).rstrip("/") for name in seen))))
+
+
+def _moved(path: str, folder: str, to: str) -> str:
+    """The path that a path below a folder has when the folder is moved."""
+    return os.path.join(to, path[len(folder) :].lstrip("/")).rstrip("/") or "/"
+
+
+class Mount(NamedTuple):
+    """A row of mountinfo: which folder of which file system is to be seen where."""
+
+    device: str
+    root: str
+    point: str
+    kind: str
+
+
+def _spelled(name: str) -> str:
+    """A path as it is; mountinfo writes white space and backslashes in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), name)
 
 
 def _entry_id(path: str) -> tuple[int, int] | None:

@@ -63,11 +63,17 @@ class Reader:
         self._files, self._costs = files, costs
         self._facts = _Facts()
 
-    def read(self, place: Place, offset: int, max_lines: int, check: Callable[[], None]) -> FileSlice:
-        """A slice of a text file, an image, or one line that describes another binary."""
+    def read(
+        self, place: Place, offset: int, max_lines: int, check: Callable[[], None], room: int | None = None
+    ) -> FileSlice:
+        """A slice of a text file, an image, or one line that describes another binary.
+
+        With `room`, that many bytes may be held, and a line is as long as it is.
+        """
         fd, info = self._files.open_file(place)
+        limits = self._costs.lines if room is None else self._costs.lines._replace(slice_bytes=room, line_bytes=room)
         try:
-            return self._read(fd, info, offset, max_lines, check)
+            return self._read(fd, info, offset, max_lines, check, limits)
         finally:
             os.close(fd)
 
@@ -79,7 +85,7 @@ class Reader:
         try:
             if identity_of(info) != identity:
                 raise Stale(f"{place.label} changed since the handle was made", hint="Read the file again.")
-            return self._read(fd, info, offset, max_lines, check)
+            return self._read(fd, info, offset, max_lines, check, self._costs.lines)
         finally:
             os.close(fd)
 
@@ -100,7 +106,15 @@ class Reader:
         finally:
             os.close(fd)
 
-    def _read(self, fd: int, info: os.stat_result, offset: int, max_lines: int, check: Callable[[], None]) -> FileSlice:
+    def _read(
+        self,
+        fd: int,
+        info: os.stat_result,
+        offset: int,
+        max_lines: int,
+        check: Callable[[], None],
+        limits: slices.SliceLimits,
+    ) -> FileSlice:
         head = slices.read_head(fd)
         encoding = slices.encoding_of(head, whole=info.st_size <= len(head))
         if encoding is None:
@@ -108,7 +122,7 @@ class Reader:
         known = self._facts.get("lines", info)
         total = known if isinstance(known, int) else None
         part = slices.read_slice(
-            fd, info.st_size, encoding, offset, max_lines, limits=self._costs.lines, check=check, known_total=total
+            fd, info.st_size, encoding, offset, max_lines, limits=limits, check=check, known_total=total
         )
         if total is None and part.total_exact:
             self._facts.put("lines", info, part.total)

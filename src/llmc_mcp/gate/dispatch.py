@@ -14,7 +14,7 @@ import msgspec
 
 from ..app import App
 from ..context import Ask, Context
-from ..errors import BadArgs, Forbidden, Internal, LlmcError
+from ..errors import BadArgs, Forbidden, Internal, LlmcError, shortage
 from ..session import Session
 from ..tokens import estimate, sample
 from ..tool import Result, ToolDef, as_payload
@@ -122,8 +122,11 @@ class Gate:
             return
         tool = self.catalog.known(name)
         if tool is not None and tool.role == "bootstrap":
+            try:
+                threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
+            except RuntimeError:  # no thread to be had: the engine starts when it is needed
+                return
             self._cold = False
-            threading.Thread(target=self._warm_code, name="warm-up", daemon=True).start()
 
     def _warm_code(self) -> None:
         try:
@@ -139,6 +142,7 @@ class Gate:
     def call_nested(self, ctx: Context, name: str, arguments: dict[str, object]) -> object:
         """A call that a tool makes: the same gate, but its result goes to that tool and costs no tokens."""
         child = Context(self.app, ctx.session, correlation_id=ctx.correlation_id, gate=self, parent=ctx)
+        child.in_code = True
         limit = self.app.config.limits.code_result_bytes
         return self._observed(child, name, arguments, lambda: self._run(child, name, arguments, limit))
 
@@ -173,6 +177,9 @@ class Gate:
             status = "INTERNAL"
             if ends_process(exc):
                 raise
+            if short := shortage(exc):
+                status = short.code
+                raise short from None
             self.log.exception("tool_failed", tool=name[:64], cid=ctx.correlation_id)
             raise Internal(
                 f"{name[:64]} failed unexpectedly ({type(exc).__name__})",
@@ -187,13 +194,13 @@ class Gate:
     def _record(self, call: "_FinishedCall") -> None:
         """Log a call, count it, and audit it if it may have changed something."""
         summary = summarize(call.raw_args, self.catalog.content_arguments)
-        self._log_call(call)
+        self._log_call(call, summary)
         if call.tool is not None and call.tool.mutating:
             self._audit_call(call, summary)
         if self.recorder is not None or self.listeners:
             self._count_call(call, summary)
 
-    def _log_call(self, call: "_FinishedCall") -> None:
+    def _log_call(self, call: "_FinishedCall", summary: str) -> None:
         ctx = call.ctx
         for warning in [*ctx.warnings, *self.app.problems.drain()]:
             self.log.warning("call", warning=warning, tool=call.name, cid=ctx.correlation_id)
@@ -201,9 +208,12 @@ class Gate:
             "tool",
             tool=call.name,
             status=call.status,
-            ms=round(call.duration_ms, 2),
+            args=summary,
+            duration_ms=round(call.duration_ms, 2),
             truncated=ctx.truncated,
+            **ctx.logged,
             bytes=len(call.sent),
+            tokens=-(-len(call.sent) // _BYTES_PER_TOKEN),
             session=ctx.session.session_id,
             cid=ctx.correlation_id,
         )
@@ -212,11 +222,11 @@ class Gate:
         settings, cid = self.app.config.observability, call.ctx.correlation_id
         if not settings.audit_enabled:
             return
-        from .audit import Audit
-
-        if self._audit is None:
-            self._audit = Audit(self.app.data_dir, settings.retention_days)
         try:
+            if self._audit is None:
+                from .audit import Audit
+
+                self._audit = Audit(self.app.data_dir, settings.retention_days)
             self._audit.write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
         except OSError as exc:
             self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)
@@ -243,14 +253,22 @@ class Gate:
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
         ctx.check()
         ctx.reply_bytes = limit
+        ctx.lean = config.lean_replies() if lean is None else lean
         if tool.consent is not None and ctx.can_ask:
             from .consent import obtain
 
             obtain(ctx, tool, arguments)
         result = tool.fn(ctx, **arguments)
-        self._fit(ctx, result, limit, self.app.config.lean_replies() if lean is None else lean)
+        self._fit(ctx, result, limit, ctx.lean)
         ctx.truncated = _truncated(result)
+        if isinstance(result, Result) and result.logged:
+            ctx.logged = {field: getattr(result, field) for field in result.logged}
         return result
+
+    def render_part(self, ctx: Context, result: object, room: int) -> str:
+        """A result as text, cut to its room, to stand inside another reply."""
+        self._fit(ctx, result, room, lean=True)
+        return render(result, lean=True, first_root=self.app.files.roots[0].shown).text
 
     def _refuse_scope(self, ctx: Context, name: str, scope: str) -> None:
         if not ctx.session.may(scope):
@@ -261,7 +279,10 @@ class Gate:
 
     def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:
         """Cut a reply to size; what it had no room for goes into a handle where the result wants one."""
-        if not isinstance(result, Result) or not result.body:
+        if not isinstance(result, Result):
+            return
+        _tell(ctx, result)
+        if not result.body:
             return
         whole: object = getattr(result, result.body)
         fit(result, limit, lean=lean, first_root=self.app.files.roots[0].shown)
@@ -269,6 +290,9 @@ class Gate:
         if was_cut and result.handle_kind and getattr(result, "handle", None) is None:
             handle = ctx.keep(result.handle_kind, result.handle_meta(), as_payload(whole))
             msgspec.structs.force_setattr(result, "handle", handle)
+            if handle is None:
+                _tell(ctx, result)
+                fit(result, limit, lean=lean, first_root=self.app.files.roots[0].shown)
 
 
 def ends_process(exc: BaseException) -> bool:
@@ -277,6 +301,16 @@ def ends_process(exc: BaseException) -> bool:
     What a Rust extension raises when it panics is no Exception, and SystemExit in a worker ends nothing but the worker.
     """
     return isinstance(exc, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _tell(ctx: Context, result: Result) -> None:
+    """Put what a call has to tell its caller where the result has its warnings."""
+    meta: object = getattr(result, "meta", None)
+    place = meta if hasattr(meta, "warnings") else result
+    told: list[str] | None = getattr(place, "warnings", None)
+    if ctx.notes:
+        msgspec.structs.force_setattr(cast(msgspec.Struct, place), "warnings", [*(told or ()), *ctx.notes])
+        ctx.notes.clear()
 
 
 def _truncated(result: object) -> bool:

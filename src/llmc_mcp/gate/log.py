@@ -1,21 +1,26 @@
 """Log lines on stderr, and the ids that tie them to a reply.
 
-A client may never read our stderr; a full pipe must not stop a call. Lines go through a bounded queue to a
-thread of their own, and are dropped and counted when the queue is full.
+A client may never read our stderr; a full pipe must not stop a call. Lines wait in memory for a thread of their own,
+and are dropped and counted when too many wait. That thread is woken once per batch, not per line: waking it costs the
+call that does it. A warning or an error does not wait for its batch to grow.
 """
 
 import os
-import queue
 import threading
 import time
 import traceback
+from collections import deque
 
 import msgspec
 
 from ..visible import visible
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_QUEUE_LINES = 2_000
+_URGENT = _LEVELS["warning"]
+_WAITING_LINES = 2_000
+_EVERY_S = 0.1
+_CLOSE_S = 1.0
+_PIPE_BUF = 4_096  # what a pipe takes as a whole, however many write to it
 
 
 def correlation_id() -> str:
@@ -43,9 +48,11 @@ class Log:
         self._json = log_format == "json"
         self._with_ids = with_ids
         self._fd = fd
-        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lines: deque[bytes] = deque()
         self._writer: threading.Thread | None = None
-        self._start = threading.Lock()
+        self._starting = threading.Lock()
+        self._wake, self._hurry = threading.Event(), threading.Event()
+        self._closing = False
         self.dropped = 0
 
     def debug(self, event: str, **fields: object) -> None:
@@ -63,9 +70,13 @@ class Log:
 
     def close(self) -> None:
         """Give the writer a moment to finish; a stuck reader is not waited for."""
+        if self._lines and self._writer is None:
+            self._start_writer()
         if self._writer is not None:
-            self._lines.put(None)
-            self._writer.join(timeout=1.0)
+            self._closing = True
+            self._hurry.set()
+            self._wake.set()
+            self._writer.join(_CLOSE_S)
 
     def _log(self, level: str, event: str, fields: dict[str, object]) -> None:
         if _LEVELS[level] < self._threshold:
@@ -79,20 +90,44 @@ class Log:
         else:
             rest = " ".join(f"{_field(key)}={_field(value)}" for key, value in fields.items())
             line = f"{stamp} {level.upper():7} {_field(event)} {rest}".encode("utf-8", "replace")
-        if self._lines.qsize() >= _QUEUE_LINES:
+        if len(self._lines) >= _WAITING_LINES:
             self.dropped += 1
             return
-        self._lines.put(line + b"\n")
+        self._lines.append(line + b"\n")
         if self._writer is None:
-            with self._start:
-                if self._writer is None:
-                    thread = threading.Thread(target=self._write, name="log", daemon=True)
+            self._start_writer()
+        if _LEVELS[level] >= _URGENT:
+            self._hurry.set()
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _start_writer(self) -> None:
+        with self._starting:
+            if self._writer is None:
+                thread = threading.Thread(target=self._write, name="log", daemon=True)
+                try:
                     thread.start()
-                    self._writer = thread  # only now: close() may join it at once
+                except RuntimeError:  # no thread to be had now: the next line tries again
+                    return
+                self._writer = thread  # only now: close() may join it at once
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
-            try:
-                os.write(self._fd, line)
-            except OSError:
-                self.dropped += 1
+        while not self._closing or self._lines:
+            self._wake.wait()
+            self._hurry.wait(_EVERY_S)  # let a batch gather
+            self._wake.clear()  # before looking: what comes from here on wakes us again
+            self._hurry.clear()
+            while self._lines:
+                self._write_some()
+
+    def _write_some(self) -> None:
+        """Write lines together, as many as nobody else's output can tear apart."""
+        lines = [self._lines.popleft()]
+        room = _PIPE_BUF - len(lines[0])
+        while self._lines and len(self._lines[0]) <= room:
+            lines.append(self._lines.popleft())
+            room -= len(lines[-1])
+        try:
+            os.write(self._fd, b"".join(lines))
+        except OSError:
+            self.dropped += len(lines)

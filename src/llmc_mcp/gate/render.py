@@ -177,7 +177,10 @@ def render(result: object, *, lean: bool, first_root: str) -> RenderedReply:
         fields.pop(name, None)
     meta: dict[str, object] = {}
     for name, value in fields.items():
-        meta |= _fields(value) if name in _UNWRAPPED and value is not None else {name: value}
+        if name in _UNWRAPPED and value is not None:
+            meta |= _fields(value)
+        elif value is not None:
+            meta[name] = value
     meta = {key: _lean_value(key, value, first_root) for key, value in meta.items() if _worth_saying(key, value)}
     meta.pop(_SAID_BY_BODY_BYTES, None)
     if not body_name:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from ..errors import FeatureUnavailable
+from ..errors import FeatureUnavailable, ResourceBusy
 from ..tokens import Sample, weigh
 from .redaction import MASK, clip, is_secret_name, redact, redact_word
 
@@ -22,6 +22,7 @@ _WAITING_ROWS = 10_000
 _BATCH = 500
 _EVERY_S = 0.5
 _CLOSE_S = 2.0
+_WRITE_S = 30.0  # how long a batch waits for other writers: nobody waits for it
 _DAY_S = 86_400.0
 _FORGET_EVERY_S = 6 * 3600.0
 _SHOWN_VALUE = 60
@@ -146,7 +147,10 @@ class Recorder:
             with self._starting:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="usage", daemon=True)
-                    thread.start()
+                    try:
+                        thread.start()
+                    except RuntimeError:  # no thread to be had now: the next row tries again
+                        return
                     self._thread = thread  # only now: close() may join it at once
         if not self._wake.is_set():
             self._wake.set()
@@ -187,10 +191,10 @@ class Recorder:
         from ..store.schema import insert_into  # not at start-up
 
         try:
-            with self._store().transaction() as connection:
+            with self._store().transaction(wait_s=_WRITE_S) as connection:
                 connection.executemany(insert_into("calls", Usage._fields), batch)
             self._forget()
-        except FeatureUnavailable:
+        except (FeatureUnavailable, ResourceBusy):
             self.dropped += len(batch)
         for sink in self._sinks:
             sink.append(batch)

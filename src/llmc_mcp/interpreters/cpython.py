@@ -81,6 +81,10 @@ class PythonEngine:
         """End what it started."""
         self._sandbox.close()
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End the sandbox's launcher if it has been idle for a while; whether it was ended."""
+        return self._sandbox.release_idle(idle_s)
+
     def run(self, code: str, functions: Functions, limits: RunLimits, check: Callable[[], None]) -> RunOutcome:
         """Run `code` in a process tree and a folder of its own; nothing of either is left afterwards."""
         level = self._level()

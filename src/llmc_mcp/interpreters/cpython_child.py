@@ -213,7 +213,7 @@ def encoded(value: object, most: int) -> tuple[str, int]:
     """A value as JSON or, if it has no such form or is too long, as text; and how much of it was cut, if any."""
     if weight(value, most) <= most:
         try:
-            text = json.dumps(value, default=repr, ensure_ascii=False, allow_nan=False)
+            text = json.dumps(value, default=repr, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError):
             value = _described(value)
         else:

@@ -61,6 +61,10 @@ class Engine(Protocol):
         """End what it started."""
         ...
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End what no run has used for a while; whether anything was ended. The next run starts it again."""
+        ...
+
 
 class PrintBuffer:
     """Collects what is printed, up to a limit; the rest is only counted."""

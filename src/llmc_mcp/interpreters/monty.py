@@ -54,6 +54,7 @@ class _Worker:
 
     def __init__(self, launcher: Launcher, memory_bytes: int) -> None:
         self._launcher = launcher
+        self.used_at = time.monotonic()
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         opened = [os.open("/", os.O_PATH | os.O_CLOEXEC), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
         try:
@@ -153,6 +154,16 @@ class MontyEngine:
         for worker in idle:
             worker.close()
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End the workers that have had no run for a while; whether any was ended. One with a run is not among them."""
+        with self._making:
+            oldest = time.monotonic() - idle_s
+            ended = [worker for worker in self._idle if worker.used_at <= oldest]
+            self._idle = [worker for worker in self._idle if worker.used_at > oldest]
+        for worker in ended:
+            worker.close()
+        return bool(ended)
+
     def run(self, code: str, functions: Functions, limits: RunLimits, check: Callable[[], None]) -> RunOutcome:
         """Run `code` in a fresh session: nothing is shared between runs."""
         printed, patience = PrintBuffer(limits.output_bytes), _Patience(check)
@@ -188,6 +199,7 @@ class MontyEngine:
                 worker.close()
                 raise
             if worker.usable:
+                worker.used_at = time.monotonic()
                 with self._making:
                     self._idle.append(worker)
             else:

@@ -18,6 +18,7 @@ _READ = 1 << 18
 _PIPE_SIZE = 1 << 20
 _POLL_S = 0.05  # how often cancellation is checked while the child is silent
 _DRAIN_S = 1.0  # how long output may still arrive after the child has ended: another process may hold the pipe
+_KILL_S = 3.0  # the kernel can't kill a process that waits for a file system which does not answer
 _STDERR_KEPT = 8192
 
 
@@ -135,10 +136,12 @@ class Child:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the whole tree."""
+        """Kill the whole tree and wait for its end, unless the kernel itself can't end it now."""
         if self.exit_code is None:
             self._launcher.signal(self._child, signal.SIGKILL)
-            self.exit_code = self._launcher.wait(self._child)
+            if not self._ended(_KILL_S):
+                self._launcher.forget(self._child)
+                self.exit_code = -signal.SIGKILL
 
     def abandon(self) -> None:
         """Kill the whole tree without waiting for its end: for a child that can do no harm in the meantime."""
@@ -176,9 +179,14 @@ def _source(stdin: bytes | int | None) -> int:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if isinstance(stdin, int):
         return os.dup(stdin)
-    writable = os.memfd_create("stdin")
+    return file_in_memory(stdin)
+
+
+def file_in_memory(data: bytes) -> int:
+    """A file of its own that can only be read, from its beginning."""
+    writable = os.memfd_create("data")
     try:
-        view = memoryview(stdin)
+        view = memoryview(data)
         while view:
             view = view[os.write(writable, view) :]
         return os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)

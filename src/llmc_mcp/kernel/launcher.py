@@ -23,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Container
 from typing import Any, NamedTuple, TypedDict
 
@@ -36,6 +37,9 @@ _STANDARD = 4  # cwd, stdin, stdout, stderr come first among the fds of an order
 _IGNORED_HERE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
 _TIOCSCTTY = 0x540E  # the module that names it is not worth its import
 _NOT_CONFINED = 1 << 16  # added to an errno: it was not exec that failed, but what must come before it
+_START_S = 30.0  # from the order to exec; a file system that does not answer may keep a child from ever getting there
+_SEND_S = 10  # until the launcher takes an order
+_END_S = 5.0  # until a launcher is gone; one that waits for a child which the kernel can't kill goes on by itself
 
 
 class ChildPlan(TypedDict, total=False):
@@ -67,50 +71,79 @@ def serve(channel_fd: int) -> None:
     wake = _wake_on_child()
     running: dict[int, _LaunchedChild] = {}  # by pid
     while True:
-        channels = [child.channel for child in running.values() if child.channel is not None and child.number > 0]
-        ready = _wait_for_any(channel_fd, wake, *channels)
-        _hear_supervisors(channel, running, ready)
+        sources = {child.source: pid for pid, child in running.items() if child.source is not None}
+        ready = _wait_for_any(channel_fd, wake, *sources)
+        for source in sources.keys() & ready:
+            _hear_child(channel, running, sources[source])
         if wake in ready:
             os.read(wake, 4096)
         if channel_fd in ready:
-            message, fds, _, _ = socket.recv_fds(channel, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+            message, fds, flags, _ = socket.recv_fds(channel, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
             if not message:
                 break
-            _obey(channel, running, marshal.loads(message), fds)
+            _obey(channel, running, marshal.loads(message), fds, complete=not flags & socket.MSG_CTRUNC)
         _reap(channel, running)
     _sweep()
 
 
 class _LaunchedChild(NamedTuple):
-    """A child of the launcher: the server's number for it and, if it is a supervisor, the channel to that."""
+    """A child of the launcher: the server's number for it and where news of it comes from.
+
+    That is the channel to a supervisor or, until it has started, the pipe of any other child.
+    """
 
     number: int
     channel: socket.socket | None = None
     supervisor: bool = False
+    report: int = -1
+    starting: bool = False  # whether it was reported as started or failed is still open
+
+    @property
+    def source(self) -> int | None:
+        """The descriptor that is readable when there is news."""
+        if self.number < 0:
+            return None
+        if self.channel is not None:
+            return self.channel.fileno()
+        return self.report if self.report >= 0 else None
 
 
 _SPARE = -1  # the number of a supervisor that waits for its command
 _ENDING = -2  # of one whose outcome is known already
 
 
-def _wait_for_any(*sources: int | socket.socket) -> set[int]:
+def _wait_for_any(*sources: int) -> set[int]:
     poll = select.poll()
     for source in sources:
         poll.register(source, select.POLLIN)
     return {fd for fd, _ in poll.poll()}
 
 
-def _hear_supervisors(channel: socket.socket, running: dict[int, _LaunchedChild], ready: set[int]) -> None:
-    """Pass on exit codes as soon as supervisors report them: a supervisor takes a while to die."""
-    for pid, child in list(running.items()):
-        if child.number > 0 and child.channel is not None and child.channel.fileno() in ready:
-            report = next_report(child.channel)
-            if report:
-                running[pid] = _LaunchedChild(_ENDING, child.channel, True)
-                _tell(channel, ("ended", child.number, int.from_bytes(report, "little", signed=True)))
-            else:
-                running[pid] = _LaunchedChild(child.number, None, True)  # killed; the reaper finds its exit code
-                child.channel.close()
+def _hear_child(channel: socket.socket, running: dict[int, _LaunchedChild], pid: int) -> None:
+    """Pass on one piece of news of a child: that it started or why not; of a supervisor also how its command ended.
+
+    A supervisor's report is passed on as soon as it comes: it takes a while to die.
+    """
+    child = running[pid]
+    if child.channel is None:
+        report = os.read(child.report, 4)
+        os.close(child.report)
+        child = child._replace(report=-1)
+    else:
+        report = next_report(child.channel)
+        if not report:  # killed; the reaper finds its exit code
+            child.channel.close()
+            running[pid] = child._replace(channel=None)
+            return
+    value = int.from_bytes(report, "little", signed=True)
+    if not child.starting:
+        event, child = ("ended", child.number, value), child._replace(number=_ENDING)
+    elif value:
+        event, child = ("failed", child.number, value), child._replace(number=_ENDING)
+    else:
+        event, child = ("started", child.number, pid), child._replace(starting=False)
+    running[pid] = child
+    _tell(channel, event)
 
 
 def _wake_on_child() -> int:
@@ -125,25 +158,32 @@ def _wake(*_: object) -> None:
     """SIGCHLD needs a handler for its byte to reach the wake-up pipe; the loop does the work."""
 
 
-def _obey(channel: socket.socket, running: dict[int, _LaunchedChild], order: tuple[Any, ...], fds: list[int]) -> None:
+def _obey(
+    channel: socket.socket,
+    running: dict[int, _LaunchedChild],
+    order: tuple[Any, ...],
+    fds: list[int],
+    *,
+    complete: bool,
+) -> None:
     verb, number = order[0], order[1]
     if verb == "start":
         argv, env, plan = order[2:]
         try:
+            if not complete:
+                raise OSError(errno.EMFILE, "no room for the child's descriptors")
             if plan.get("supervised"):
-                pid = _start_supervised(running, number, order, fds)
+                _start_supervised(running, number, order, fds)
             else:
-                pid = _start(argv, env, plan, fds)
-                running[pid] = _LaunchedChild(number)
+                pid, report = _start(argv, env, plan, fds)
+                running[pid] = _LaunchedChild(number, report=report, starting=True)
         except OSError as exc:
             _tell(channel, ("failed", number, exc.errno))
-        else:
-            _tell(channel, ("started", number, pid))
         finally:
             for fd in fds:
                 os.close(fd)
         if plan.get("supervised") and not _spares(running):
-            _fork_supervisor(running)
+            _fork_spare(running)
     elif verb == "join":
         _write(order[2], b"0")
     elif verb == "signal":
@@ -163,11 +203,19 @@ def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
         pass  # the server is gone; the main loop is about to notice
 
 
-def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: list[int]) -> int:
-    """Fork, confine, exec. An error before exec comes back through a pipe that exec itself closes."""
+def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: list[int]) -> tuple[int, int]:
+    """Fork, confine, exec; returns the pid and a pipe for an error before exec, which exec itself closes.
+
+    Nobody waits for that here: a program or a working directory on a file system that does not answer would stop all.
+    """
     report_read, report_write = os.pipe2(os.O_CLOEXEC)
     launcher = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(report_read)
+        os.close(report_write)
+        raise
     if pid == 0:
         stage = _NOT_CONFINED
         try:
@@ -182,12 +230,7 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: lis
         finally:
             os._exit(127)
     os.close(report_write)
-    report = os.read(report_read, 4)
-    os.close(report_read)
-    if report:
-        os.waitpid(pid, 0)
-        raise OSError(int.from_bytes(report, "little"), "child could not start")
-    return pid
+    return pid, report_read
 
 
 def _become(plan: ChildPlan, fds: list[int], report: int) -> None:
@@ -249,7 +292,12 @@ def _fork_supervisor(running: dict[int, _LaunchedChild]) -> int:
     """A supervisor that waits for its order. It dies with us: the channel closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
     if pid == 0:
         try:
             # It must hold neither the server's channel nor another supervisor's.
@@ -264,20 +312,21 @@ def _fork_supervisor(running: dict[int, _LaunchedChild]) -> int:
     return pid
 
 
-def _start_supervised(running: dict[int, _LaunchedChild], number: int, order: tuple[Any, ...], fds: list[int]) -> int:
+def _fork_spare(running: dict[int, _LaunchedChild]) -> None:
+    try:
+        _fork_supervisor(running)
+    except OSError:
+        pass  # no room for one now; the next command forks its own, or learns why it can't
+
+
+def _start_supervised(running: dict[int, _LaunchedChild], number: int, order: tuple[Any, ...], fds: list[int]) -> None:
     """Hand an order to a supervisor; its first report says whether the command started."""
     pid = next(iter(_spares(running)), 0) or _fork_supervisor(running)
     channel = running[pid].channel
     if channel is None:
         raise OSError(errno.EIO, "a supervisor without a channel")
     socket.send_fds(channel, [marshal.dumps(order)], fds)
-    report = next_report(channel)
-    failed = int.from_bytes(report, "little") if report else _NOT_CONFINED + errno.EIO
-    if failed:
-        running[pid] = _LaunchedChild(_ENDING, channel, True)
-        raise OSError(failed, "command could not start")
-    running[pid] = _LaunchedChild(number, channel, True)
-    return pid
+    running[pid] = _LaunchedChild(number, channel, True, starting=True)
 
 
 def next_report(channel: socket.socket) -> bytes:
@@ -305,28 +354,40 @@ def _send_if_alive(channel: socket.socket, data: bytes) -> None:
 
 def _supervise(channel: socket.socket, wake: int) -> None:
     """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
-    message, fds, _, _ = socket.recv_fds(channel, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+    message, fds, flags, _ = socket.recv_fds(channel, _MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
     if not message:
         return
     argv, env, plan = marshal.loads(message)[2:]
     try:
-        command = _start(argv, env, plan, fds)
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "no room for the command's descriptors")
+        command, report = _start(argv, env, plan, fds)
     except OSError as exc:
         channel.send((exc.errno or errno.EIO).to_bytes(4, "little"))
         return
-    channel.send(bytes(4))
     for fd in fds:
         os.close(fd)
-    exit_code = _watch(command, plan.get("wrapped", False), channel, wake)
+    exit_code = _watch(command, report, plan.get("wrapped", False), channel, wake)
     _sweep()
-    _send_if_alive(channel, exit_code.to_bytes(4, "little", signed=True))
+    if exit_code is not None:
+        _send_if_alive(channel, exit_code.to_bytes(4, "little", signed=True))
 
 
-def _watch(command: int, wrapped: bool, channel: socket.socket, wake: int) -> int:
-    """The exit code of the command; the launcher's signals are handed on, its death is a SIGKILL."""
+def _watch(command: int, report: int, wrapped: bool, channel: socket.socket, wake: int) -> int | None:
+    """The exit code of the command, None if it did not start; whether it did is reported first.
+
+    The launcher's signals are handed on, its death is a SIGKILL.
+    """
+    sources = [channel.fileno(), wake, report]
     while True:
-        ready = _wait_for_any(channel, wake)
-        if wake in ready:
+        ready = _wait_for_any(*sources)
+        if report in ready:
+            failure = _start_failure(report)
+            _send_if_alive(channel, failure or bytes(4))
+            if failure:
+                return None
+            sources.remove(report)
+        if wake in ready and report not in sources:  # one that ended has closed the pipe, too
             os.read(wake, 4096)
             while (pair := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if pair[0] == command:
@@ -334,10 +395,19 @@ def _watch(command: int, wrapped: bool, channel: socket.socket, wake: int) -> in
         if channel.fileno() in ready:
             number = int.from_bytes(channel.recv(1) or bytes([signal.SIGKILL]), "little")
             if number == signal.SIGKILL:
+                if report in sources:
+                    _send_if_alive(channel, errno.ECANCELED.to_bytes(4, "little"))
                 _sweep()
-                return -signal.SIGKILL
+                return None if report in sources else -signal.SIGKILL
             for pid in _children(command) if wrapped else [command]:
                 _signal_tree(pid, number)
+
+
+def _start_failure(report: int) -> bytes:
+    try:
+        return os.read(report, 4)
+    finally:
+        os.close(report)
 
 
 # --- trees of processes ------------------------------------------------------------------------------
@@ -355,21 +425,20 @@ def _reap(channel: socket.socket, running: dict[int, _LaunchedChild]) -> None:
             return
         if pid == 0:
             return
-        child = running.pop(pid, None)
-        if child is None:
+        if pid not in running:
             continue
-        exit_code = os.waitstatus_to_exitcode(status)
-        report = b""
+        while running[pid].source is not None:  # its last news, from just before it died
+            _hear_child(channel, running, pid)
+        child = running.pop(pid)
         if child.channel is not None:
-            report = next_report(child.channel) if child.number > 0 else b""
             child.channel.close()
         if child.number < 0:
             continue
-        if report:  # reported just before it died
-            exit_code = int.from_bytes(report, "little", signed=True)
-        elif child.supervisor:  # it reported no outcome, so somebody killed it: what it held is ours now
+        if child.supervisor:  # it reported no outcome, so somebody killed it: what it held is ours now
             _kill_children(spared=running)
-        _tell(channel, ("ended", child.number, exit_code))
+        event = "failed" if child.starting else "ended"
+        value = _NOT_CONFINED + errno.EIO if child.starting else os.waitstatus_to_exitcode(status)
+        _tell(channel, (event, child.number, value))
 
 
 def _children(pid: int) -> list[int]:
@@ -468,6 +537,7 @@ class Launcher:
         self._channel: socket.socket | None = None
         self._pid = 0
         self._next = 0
+        self._used_at = 0.0
         self._events: dict[int, dict[str, int]] = {}
 
     def start(self, argv: list[bytes], env: dict[bytes, bytes], fds: list[int], plan: ChildPlan) -> RunningChild:
@@ -484,7 +554,11 @@ class Launcher:
             except OSError as exc:
                 too_big = exc.errno in (errno.EMSGSIZE, errno.ENOBUFS)
                 raise OSError(errno.E2BIG if too_big else exc.errno, "cannot start") from None
-        events = self._wait_for(number, ("started", "failed")) or {}
+        events = self._wait_for(number, ("started", "failed"), _START_S)
+        if events is None:
+            self.signal(RunningChild(number, 0), signal.SIGKILL)
+            self._forget(number)
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
         if "started" not in events:
             self._forget(number)
             stage, number = divmod(events.get("failed", errno.EPIPE), _NOT_CONFINED)
@@ -493,6 +567,7 @@ class Launcher:
 
     def _order(self, number: int, order: bytes, fds: list[int]) -> None:
         channel = self._connected()
+        self._used_at = time.monotonic()
         self._events[number] = {}
         try:
             socket.send_fds(channel, [order], fds)
@@ -529,30 +604,51 @@ class Launcher:
         with self._lock:
             self._disconnect()
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End the process if it has no child and has started none for a while; whether it was ended.
+
+        The next start makes a new one. A start is known here before its order is sent, so none is ever cut off.
+        """
+        with self._lock:
+            if self._channel is None or self._events or time.monotonic() - self._used_at < idle_s:
+                return False
+            self._disconnect()
+            return True
+
     def _disconnect(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes it
-            os.waitpid(self._pid, 0)
+            _reap_within(self._pid, _END_S)
 
     def _connected(self) -> socket.socket:
+        """The channel to the launcher. It counts only once somebody listens to it and the launcher has started."""
         if self._channel is None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with ours, theirs:
-                for end in (ours, theirs):
-                    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
-                self._pid = _spawn_launcher(theirs.fileno())
-                self._channel = ours.dup()
-                if self._cgroup is not None:
-                    ours.send(marshal.dumps(("join", 0, self._cgroup)))
-            self._events = {}  # children of a launcher that is gone are gone with it
-            self._listen(self._channel, self._events)
+            events: dict[int, dict[str, int]] = {}  # children of a launcher that is gone are gone with it
+            with theirs:
+                self._listen(ours, events)
+                try:
+                    for end in (ours, theirs):
+                        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
+                    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_SEND_S))
+                    self._pid = _spawn_launcher(theirs.fileno())
+                except OSError:
+                    ours.shutdown(socket.SHUT_RDWR)  # the listener closes it
+                    raise
+            self._channel, self._events = ours, events
+            if self._cgroup is not None:
+                ours.send(marshal.dumps(("join", 0, self._cgroup)))
         return self._channel
 
     def _listen(self, channel: socket.socket, events: dict[int, dict[str, int]]) -> None:
         import threading
 
-        threading.Thread(target=self._hear, args=(channel, events), name="launcher", daemon=True).start()
+        try:
+            threading.Thread(target=self._hear, args=(channel, events), name="launcher", daemon=True).start()
+        except RuntimeError:  # how Python says that the system gives it no more threads
+            channel.close()
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
     def _hear(self, channel: socket.socket, events: dict[int, dict[str, int]]) -> None:
         while True:
@@ -590,6 +686,18 @@ class Launcher:
     def _forget(self, number: int) -> None:
         with self._news:
             self._events.pop(number, None)
+
+
+def _reap_within(pid: int, seconds: float) -> None:
+    give_up = time.monotonic() + seconds
+    while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < give_up:
+        time.sleep(0.001)
+
+
+def _timeval(seconds: int) -> bytes:
+    """A C timeval."""
+    size = (sys.maxsize.bit_length() + 1) // 8
+    return seconds.to_bytes(size, sys.byteorder) + bytes(size)
 
 
 def _spawn_launcher(channel_fd: int) -> int:

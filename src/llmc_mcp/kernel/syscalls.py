@@ -27,6 +27,13 @@ def _check(result: int) -> int:
     return result
 
 
+def trim_memory() -> None:
+    """Return memory that was freed to the kernel, where the C library is glibc: it keeps most of it otherwise."""
+    trim = getattr(_libc, "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 # --- openat2 ---------------------------------------------------------------------------------------
 
 RESOLVE_NO_XDEV = 0x01

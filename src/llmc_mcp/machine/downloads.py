@@ -97,7 +97,7 @@ class DownloadSorter:
             return place
         raise NotFound(
             f"there is no folder Downloads in {first.shown}, nor one in your home folder within the roots",
-            hint="Name the folder: path='…'.",
+            hint="Name the folder: path='…'. One outside of the roots needs a server with --root on it.",
         )
 
     def plan(self, place: Place, check: Callable[[], None]) -> SortingPlan:

@@ -87,7 +87,7 @@ class HealthCheck:
     def _load(self, state: Snapshot) -> Iterator[HealthFinding]:
         cores = len(os.sched_getaffinity(0))
         one, five, _ = state.load_avg
-        if five / cores < _BUSY_PER_CORE and one / cores < 2 * _BUSY_PER_CORE:
+        if five / cores < _BUSY_PER_CORE and one / cores < _BUSY_PER_CORE:
             return
         what = f"load {one:.1f} now, {five:.1f} over five minutes, on {cores} core{'s' * (cores > 1)}"
         if state.cpu_percent < 50:

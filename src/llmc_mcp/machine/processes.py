@@ -20,7 +20,6 @@ from ..config.schema import Config
 from ..errors import FeatureUnavailable, InvalidArgument, KillForbidden, LlmcError, PermissionDenied, ProcessNotFound
 
 Sort = Literal["cpu", "mem", "pid"]
-SignalName = Literal["TERM", "KILL", "INT", "HUP"]
 
 _SAMPLE_S = 0.04  # the shortest interval over which CPU use is measured; the kernel counts in ticks of 10 ms
 _SAMPLE_AGE_S = 30.0  # a sample older than this says nothing about current use
@@ -197,7 +196,7 @@ class Processes:
 
     # --- signalling ------------------------------------------------------------------------------
 
-    def kill(self, pid: int, name: SignalName, check: Callable[[], None]) -> str:
+    def kill(self, pid: int, name: str, check: Callable[[], None]) -> str:
         """Send a signal; return a sentence that describes the result."""
         self._refuse_untouchable(pid)
         try:
@@ -266,7 +265,7 @@ class Processes:
             raise KillForbidden(f"process {pid} is a part of the kernel")
 
 
-def _signal(handle: int, pid: int, name: SignalName, check: Callable[[], None]) -> str:
+def _signal(handle: int, pid: int, name: str, check: Callable[[], None]) -> str:
     number = signal.Signals[f"SIG{name}"]
     poll = select.poll()
     poll.register(handle, select.POLLIN)

@@ -126,8 +126,10 @@ class SystemInfo:
             options = [f"--lines={lines}"]
             options += [f"--unit={unit}"] if unit else []
             options += [f"--since={since}"] if since else []
-            return Logs(self._helper("logs", options, check), "journald")
-        if unit or since:
+            text = self._helper("logs", options, check)
+            if text or unit or since:
+                return Logs(text, "journald")  # an empty journal may mean that another logger is in use
+        elif unit or since:
             raise FeatureUnavailable("there is no journal here, and filtering by unit or time needs one")
         for path in _PLAIN_LOGS:
             try:

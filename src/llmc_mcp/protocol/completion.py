@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..context import Context
-from ..errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError
+from ..errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError, ResourceBusy
 from ..gate.dispatch import Gate
 from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, SYMBOL_TEMPLATE, ResourceReader
 
@@ -69,7 +69,7 @@ class Completion:
     def _handles(self, ctx: Context, value: str) -> Iterator[str]:
         try:
             mine = ctx.app.handles.list(ctx.session.principal)
-        except FeatureUnavailable:
+        except (FeatureUnavailable, ResourceBusy):
             return iter(())
         return (handle.id for handle in mine if handle.id.startswith(value))
 

@@ -139,10 +139,17 @@ class Methods:
         wrong_era = _HANDSHAKE_ONLY if stateless else _STATELESS_ONLY
         if handler is None or request.method in wrong_era:
             raise ProtocolError(METHOD_NOT_FOUND, f"method not found: {request.method[:100]}")
-        result = handler(request)
-        if stateless:
-            result = {"resultType": "complete", **result, "_meta": {_SERVER_KEY: _SERVER_INFO}}
-        return result
+        return self._complete_result(handler(request), stateless)
+
+    def failure(self, request: Request, error: LlmcError) -> Params:
+        """The result of a request whose handler does not come back; a ProtocolError for anything but a tool call."""
+        if request.method != "tools/call":
+            raise ProtocolError(SERVER_ERROR, error.message, error.envelope(request.correlation_id))
+        failed = _tool_failure(error, request.correlation_id)
+        return self._complete_result(failed, self._stateless(request.params.get("_meta")))
+
+    def _complete_result(self, result: Params, stateless: bool) -> Params:
+        return {"resultType": "complete", **result, "_meta": {_SERVER_KEY: _SERVER_INFO}} if stateless else result
 
     def close(self) -> None:
         """End the calls that no request waits for."""
@@ -228,8 +235,7 @@ class Methods:
         try:
             rendered = self._gate.reply(ctx, name, arguments, reply_bytes=_reply_bytes(request))
         except LlmcError as exc:
-            envelope = msgspec.json.encode(exc.envelope(ctx.correlation_id)).decode()
-            return {"content": [{"type": "text", "text": envelope}], "isError": True}
+            return _tool_failure(exc, ctx.correlation_id)
         content: list[Params] = [{"type": "text", "text": rendered.text}]
         if rendered.image:
             content.append({"type": "image", "data": rendered.image.data, "mimeType": rendered.image.mime_type})
@@ -392,6 +398,11 @@ class Methods:
                 raise ProtocolError(INVALID_PARAMS, f"_meta[{key!r}] is a plain word of at most 128 characters")
             stated[field] = value
         return msgspec.structs.replace(session, **stated) if stated else session
+
+
+def _tool_failure(error: LlmcError, cid: str) -> Params:
+    envelope = msgspec.json.encode(error.envelope(cid)).decode()
+    return {"content": [{"type": "text", "text": envelope}], "isError": True}
 
 
 def introduced(session: Session, client: object) -> Session:

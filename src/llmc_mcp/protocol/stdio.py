@@ -2,52 +2,44 @@
 
 The protocol's two streams are made private at the start: file descriptor 0 becomes /dev/null
 and 1 becomes stderr, so neither a stray print nor a child can touch the protocol.
+
+At the end of input the replies under way are finished. A client that can't hear them any more, because nobody reads the
+server's output, ends all calls.
 """
 
 import os
-import queue
+import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
 from ..context import Context, UserAnswer, UserQuestion
+from ..errors import LlmcError, ResourceBusy, Timeout
 from ..gate.dispatch import Gate, ends_process
+from ..gate.log import correlation_id
 from ..session import Session
 from .jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ProtocolError
+from .lanes import Lanes, Message, PendingCall, RequestId
 from .methods import Methods, introduced
 from .request import Peer, Request, asks_users
 
 if TYPE_CHECKING:
     from .elicitation import SentQuestions
+    from .oversized import IdScanner
 
 _READ = 1 << 16
 _SWITCH_S = 0.001  # how long one busy thread may keep the others waiting; Python's default is five times that
 _SERVER_BUSY = -32000
 _HANG_UP_GRACE_S = 1.0  # for calls under way after a signal to end
-RequestId = str | int
-
-
-class _PendingCall:
-    """A request on its way: the context appears once the handler runs."""
-
-    def __init__(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
-        self.request_id, self.method, self.params = request_id, method, params
-        self.cancelled = False
-        self.context: Context | None = None
-
-    def attach(self, context: Context) -> None:
-        self.context = context
-        if self.cancelled:
-            context.cancel()
-
-    def cancel(self) -> None:
-        self.cancelled = True
-        if self.context is not None:
-            self.context.cancel()
+_LOOK_EVERY_S = 0.5  # after calls that are overdue
+_HUNG = (
+    "A file system that it needs may not answer. What it was to change may yet be changed: look before you repeat it."
+)
 
 
 class StdioServer:
@@ -59,13 +51,17 @@ class StdioServer:
         self._peer = Peer()
         self._questions: SentQuestions | None = None  # made for a client that asks its user
         self._limits = gate.app.config.limits
-        self._queue: queue.SimpleQueue[_PendingCall | None] = queue.SimpleQueue()
-        self._calls: dict[RequestId, _PendingCall] = {}
+        self._calls: dict[RequestId, PendingCall] = {}
         self._calls_lock = threading.Lock()
         self._write_lock = threading.Lock()
-        self._workers: list[threading.Thread] = []
+        self._lanes = Lanes(self._limits.workers, self._answer, self._send)
+        self._late: deque[Message] = deque()  # replies to calls that were given up
+        self._look_at = 0.0
         self._leaving = False
         self._input, self._output = _take_streams()
+        self._poll = select.poll()
+        self._poll.register(self._input, select.POLLIN)
+        self._poll.register(self._output, 0)  # nothing but that nobody reads it
 
     def run(self) -> None:
         """Read until the end of input, then finish the replies that are under way."""
@@ -77,44 +73,72 @@ class StdioServer:
             if self._questions is not None:
                 self._questions.close()
             self._methods.close()
-            for _ in self._workers:
-                self._queue.put(None)
+            self._lanes.finish()
             give_up = time.monotonic() + _HANG_UP_GRACE_S
-            for worker in self._workers:  # a client that ends the server may not read its replies either
-                worker.join(max(give_up - time.monotonic(), 0) if self._leaving else None)
+            while not self._lanes.join(_LOOK_EVERY_S):
+                if not self._leaving:
+                    give_up = time.monotonic() + _HANG_UP_GRACE_S
+                elif time.monotonic() > give_up:
+                    break  # a client that ends the server may not read its replies either
+                if self._output in self._poll_streams(0):
+                    self._leave()
+                self._look_after_calls()
+            while self._late and not self._leaving:
+                self._send(self._late.popleft())
 
     def hang_up(self, *_: object) -> NoReturn:
         """Signal handler: cancel all calls under way and exit."""
+        self._leave()
+        raise SystemExit(0)
+
+    def _leave(self) -> None:
         self._leaving = True
         for call in list(self._calls.values()):
             call.cancel()
-        raise SystemExit(0)
 
     # --- reading ---------------------------------------------------------------------------------
+
+    def _read(self) -> bytes:
+        """The next piece of input; empty at its end, and when the client is gone."""
+        while not self._leaving:
+            ready = self._poll_streams(_LOOK_EVERY_S if self._calls or self._late else None)
+            if self._output in ready:
+                self._leave()
+            elif self._input in ready:
+                return os.read(self._input, _READ)
+            else:
+                self._look_after_calls()
+        return b""
+
+    def _poll_streams(self, seconds: float | None) -> list[int]:
+        """Which stream there is news of: input, or that nobody reads the output."""
+        return [fd for fd, _ in self._poll.poll(None if seconds is None else seconds * 1000)]
 
     def _lines(self) -> Iterator[bytes]:
         """Lines of input; one that is too long is answered and skipped without being kept."""
         parts: list[bytes] = []
         held = 0
-        while piece := os.read(self._input, _READ):
+        scanner: IdScanner | None = None  # of a line that is too long
+        while piece := self._read():
             *ended, rest = piece.split(b"\n")
             for end in ended:
                 if held + len(end) > self._limits.max_request_bytes:
-                    self._refuse_long()
+                    self._refuse_long(_scanning(scanner, [*parts, end]))
                 else:
                     yield b"".join([*parts, end])
-                parts, held = [], 0
+                parts, held, scanner = [], 0, None
             held += len(rest)
-            if held <= self._limits.max_request_bytes:
-                parts.append(rest)
-            else:
-                parts = []
-        if parts and held:
+            parts.append(rest)
+            if held > self._limits.max_request_bytes:
+                scanner, parts = _scanning(scanner, parts), []
+            if time.monotonic() > self._look_at:
+                self._look_after_calls()
+        if parts and held and not self._leaving:
             yield b"".join(parts)  # the last line may lack its newline
 
-    def _refuse_long(self) -> None:
+    def _refuse_long(self, scanner: "IdScanner") -> None:
         limit = self._limits.max_request_bytes
-        self._send_error(None, INVALID_REQUEST, f"message longer than {limit:,} bytes")
+        self._send_error(_usable_id(scanner.found()), INVALID_REQUEST, f"message longer than {limit:,} bytes")
 
     def _receive(self, line: bytes) -> None:
         if not line.strip():
@@ -144,9 +168,9 @@ class StdioServer:
         elif _usable_id(request_id) is None:
             self._send_error(None, INVALID_REQUEST, "an id is a string or a whole number")
         else:
-            self._requested(_PendingCall(cast(RequestId, request_id), method, cast(dict[str, Any], params or {})))
+            self._requested(PendingCall(cast(RequestId, request_id), method, cast(dict[str, Any], params or {})))
 
-    def _requested(self, call: _PendingCall) -> None:
+    def _requested(self, call: PendingCall) -> None:
         with self._calls_lock:
             duplicate = call.request_id in self._calls
             crowded = len(self._calls) >= self._limits.max_queued_calls
@@ -157,16 +181,16 @@ class StdioServer:
         elif crowded:
             self._send_error(call.request_id, _SERVER_BUSY, "too many calls under way; wait for some replies")
         elif self._methods.is_quick(call.method):
-            self._answer(call)
-        else:
-            self._hand_over(call)
+            reply = self._answer(call)
+            if reply is not None:
+                self._send(reply)
+        elif not self._lanes.hand_over(call, takes_long=self._takes_long(call)):
+            self._refuse(call)
 
-    def _hand_over(self, call: _PendingCall) -> None:
-        if len(self._workers) < self._limits.workers and len(self._calls) > len(self._workers):
-            worker = threading.Thread(target=self._work, name=f"worker-{len(self._workers)}", daemon=True)
-            self._workers.append(worker)
-            worker.start()
-        self._queue.put(call)
+    def _takes_long(self, call: PendingCall) -> bool:
+        name: object = call.params.get("name")
+        tool = self._gate.catalog.known(name) if call.method == "tools/call" and isinstance(name, str) else None
+        return call.method == "tasks/result" or (tool is not None and tool.takes_long)
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":
@@ -177,12 +201,8 @@ class StdioServer:
 
     # --- answering -------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        while (call := self._queue.get()) is not None:
-            self._answer(call)
-
-    def _answer(self, call: _PendingCall) -> None:
-        reply: dict[str, Any]
+    def _answer(self, call: PendingCall) -> Message | None:
+        reply: Message
         try:
             request = Request(
                 call.method,
@@ -205,10 +225,45 @@ class StdioServer:
                 raise
             self._gate.log.exception("request_failed", method=call.method[:64])
             reply = _error(call.request_id, INTERNAL_ERROR, "internal error")
+        return reply if self._claim(call) else None
+
+    def _claim(self, call: PendingCall) -> bool:
+        """Whether a call is still to be answered: a cancelled one gets no reply, none gets two."""
         with self._calls_lock:
-            self._calls.pop(call.request_id, None)
-        if not call.cancelled:  # a cancelled request gets no reply
-            self._send(reply)
+            if self._calls.get(call.request_id) is not call:
+                return False
+            del self._calls[call.request_id]
+        return not call.cancelled
+
+    def _look_after_calls(self) -> None:
+        """Answer the calls that are overdue and can't say so themselves."""
+        now = time.monotonic()
+        self._look_at = now + _LOOK_EVERY_S
+        for call in [call for call in list(self._calls.values()) if call.is_overdue(now)]:
+            waiting = self._lanes.give_up(call)
+            self._fail(call, Timeout("the call took too long, and can't be ended", hint=_HUNG))
+            for other in waiting:
+                self._refuse(other)
+        while self._late and self._send_at_once(self._late[0]):
+            self._late.popleft()
+
+    def _refuse(self, call: PendingCall) -> None:
+        hint = "Wait until they are answered, or start the server anew."
+        self._fail(call, ResourceBusy("there is no thread for this call: too many calls hang", hint=hint))
+
+    def _fail(self, call: PendingCall, error: LlmcError) -> None:
+        """Answer a call in the place of its handler, which does not come back or never ran."""
+        cid = call.context.correlation_id if call.context is not None else correlation_id()
+        tool = str(call.params.get("name", ""))[:64]
+        self._gate.log.warning("given_up", status=error.code, method=call.method[:64], tool=tool, cid=cid)
+        if not self._claim(call):
+            return
+        request = Request(call.method, call.params, self._session, self._send_progress, call.attach, cid)
+        try:
+            reply = {"jsonrpc": "2.0", "id": call.request_id, "result": self._methods.failure(request, error)}
+        except ProtocolError as exc:
+            reply = _error(call.request_id, exc.code, exc.message, exc.data)
+        self._late.append(reply)
 
     def _shake_hands(self, params: dict[str, Any], result: dict[str, Any]) -> None:
         """Keep what the handshake says of the client."""
@@ -232,15 +287,43 @@ class StdioServer:
     def _send_error(self, request_id: RequestId | None, code: int, message: str) -> None:
         self._send(_error(request_id, code, message))
 
-    def _send(self, message: dict[str, Any]) -> None:
-        data = msgspec.json.encode(message) + b"\n"
+    def _send(self, message: Message) -> None:
         with self._write_lock:
-            view = memoryview(data)
-            try:
-                while view:
-                    view = view[os.write(self._output, view) :]
-            except OSError:
-                pass  # the client hung up; the end of input follows
+            self._write(message)
+
+    def _send_at_once(self, message: Message) -> bool:
+        """Send a short message, unless that would wait for the client to read: the reader has other things to do."""
+        if not self._write_lock.acquire(blocking=False):
+            return False
+        try:
+            writable = select.poll()
+            writable.register(self._output, select.POLLOUT)
+            if not writable.poll(0):
+                return False
+            self._write(message)
+            return True
+        finally:
+            self._write_lock.release()
+
+    def _write(self, message: Message) -> None:
+        view = memoryview(msgspec.json.encode(message) + b"\n")
+        try:
+            while view:
+                view = view[os.write(self._output, view) :]
+        except ConnectionError:
+            self._leave()  # the client hung up
+        except OSError:
+            pass  # its output is a file, and the disk is full
+
+
+def _scanning(scanner: "IdScanner | None", pieces: list[bytes]) -> "IdScanner":
+    """A scanner that has seen these pieces, too."""
+    from .oversized import IdScanner
+
+    scanner = scanner or IdScanner()
+    for piece in pieces:
+        scanner.feed(piece)
+    return scanner
 
 
 def _error(request_id: RequestId | None, code: int, message: str, data: object = None) -> dict[str, Any]:

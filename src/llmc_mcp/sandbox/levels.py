@@ -5,12 +5,12 @@ import stat as stat_bits
 import tempfile
 
 from ..errors import BadArgs, FeatureUnavailable
-from ..files.off_limits import outermost
+from ..files.off_limits import SYSTEM_FOLDERS, outermost
 from ..kernel import landlock, seccomp, syscalls
 from ..kernel.exec_status import ExecStatus
 from ..kernel.scratch import Scratch
 from ..policy import is_below, is_below_any
-from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Launch, Level, Profile, pinned, place_of, user_name
+from .profile import HIDDEN, OPEN, SYSTEM_PATH, Launch, Level, Profile, covers, place_of, user_name
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
 # mount at every start of bubblewrap, so only what tools of a developer's day miss.
@@ -27,7 +27,7 @@ _PROC_FILES = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "
 _PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 _PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
 
-_HOME_INSIDE = "/tmp/home"  # noqa: S108 - made anew, private
+_PRIVATE, _PRIVATE_BESIDE = "/tmp", "/run"  # noqa: S108 - made anew; the second where /tmp is the machine's own
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
@@ -52,15 +52,22 @@ class LandlockLevel:
                 "Landlock does not hold root: its commands could change the modes and owners of root's files anywhere",
                 hint="Set mcp.sandbox.run_as to an ordinary user, or run the server as one.",
             )
+        if profile.machine:
+            raise FeatureUnavailable(
+                "Landlock can't hide anything below the root /, such as the server's own data and code",
+                hint="Install the package bubblewrap, or choose narrower roots.",
+            )
         if profile.hidden:
             raise FeatureUnavailable(
                 f"Landlock can't hide what lies inside a root: {', '.join(profile.hidden)}",
-                hint="Choose a narrower root, or a data directory elsewhere (LLMC_DATA_DIR).",
+                hint="Install the package bubblewrap, choose a narrower root, or a data directory elsewhere"
+                " (LLMC_DATA_DIR).",
             )
         if own := profile.own_inside():
             raise FeatureUnavailable(
-                f"Landlock can't keep the server's own code from changes inside a root: {', '.join(own)}",
-                hint="Choose a root without it, or install the server elsewhere (pipx install, uv tool install).",
+                f"Landlock can't keep the server's own code or configuration unchanged inside a root: {', '.join(own)}",
+                hint="Install the package bubblewrap, choose a root without it, or install the server elsewhere (pipx"
+                " install, uv tool install).",
             )
         _need_filter()
         network = profile.settings.network
@@ -128,20 +135,24 @@ class WorkspaceLevel:
         self.blocks_network = not profile.settings.network
         self._profile = profile
         self._scope = syscalls.landlock_scope()
-        families = (*seccomp.INTERNET, seccomp.LOCAL)
+        # The machine's own sockets lie below the root /: who connects to one has a program outside act for him.
+        families = seccomp.INTERNET if profile.machine else (*seccomp.INTERNET, seccomp.LOCAL)
         filter_program = seccomp.command_filter(families=families, set_ids=_set_ids(profile), shared=False)
         inside = _NOBODY_INSIDE if profile.uid == 0 else profile.uid
+        home, tmp = _private_folders(profile)
         self._files = {
             "seccomp": _in_memory(filter_program),
-            "/etc/passwd": _in_memory(_passwd(profile, inside)),
+            "/etc/passwd": _in_memory(_passwd(profile, inside, home)),
             "/etc/group": _in_memory(f"root:x:0:\nllmc:x:{inside}:\nnogroup:x:65534:\n".encode()),
             "/etc/hosts": _in_memory(b"127.0.0.1 localhost\n::1 localhost\n"),
         }
+        for target in [name for name in self._files if _is_out_of_place(name, profile)]:
+            os.close(self._files.pop(target))
         if profile.git_config:
-            self._files[f"{_HOME_INSIDE}/.gitconfig"] = _in_memory(profile.git_config)
+            self._files[f"{home}/.gitconfig"] = _in_memory(profile.git_config)
         self._status_fd = 3 + len(self._files)
         self.free_fd = self._status_fd + 1
-        self._env = profile.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
+        self._env = profile.environment(home, tmp)
         self._places = _places_to_cover(profile)
         self._options = [*_namespaces(profile, inside), *_mounts(profile)]
 
@@ -156,7 +167,7 @@ class WorkspaceLevel:
         network = not self.blocks_network
         for number, target in enumerate(self._files, 3):
             if target.startswith("/") and not (network and target == "/etc/hosts"):
-                options += ["--file", str(number), target]
+                options += [_how_to_put(target, self._profile), str(number), target]
         # A read-only /proc, or a command could put itself last among those that go when memory runs out.
         options += ["--remount-ro", "/proc", "--remount-ro", "/", "--json-status-fd", str(self._status_fd)]
         options += ["--chdir", os.readlink(f"/proc/self/fd/{cwd}"), "--"]
@@ -195,10 +206,27 @@ def _in_memory(content: bytes) -> int:
     return fd
 
 
-def _passwd(profile: Profile, inside: int) -> bytes:
+def _private_folders(profile: Profile) -> tuple[str, str]:
+    """The home of commands and their folder for temporary files, neither of them anybody else's."""
+    shared = is_below_any(_PRIVATE, [*profile.changeable, *profile.readable])
+    private = _PRIVATE_BESIDE if shared else _PRIVATE
+    return os.path.join(private, "home"), os.path.join(private, "tmp") if shared else private
+
+
+def _is_out_of_place(target: str, profile: Profile) -> bool:
+    """Whether a file of ours would have to be mounted on what is a link on this machine, or not there."""
+    return is_below_any(target, profile.readable) and (os.path.islink(target) or not os.path.exists(target))
+
+
+def _how_to_put(target: str, profile: Profile) -> str:
+    """How a file of ours comes to be inside: written, or mounted on the machine's own, which it must not change."""
+    return "--ro-bind-data" if is_below_any(target, profile.readable) else "--file"
+
+
+def _passwd(profile: Profile, inside: int, home: str) -> bytes:
     user = "llmc" if profile.uid == 0 else user_name(profile.uid)
     return (
-        f"root:x:0:0::/nonexistent:/usr/sbin/nologin\n{user}:x:{inside}:{inside}::/tmp/home:/bin/bash\n"
+        f"root:x:0:0::/nonexistent:/usr/sbin/nologin\n{user}:x:{inside}:{inside}::{home}:/bin/bash\n"
         "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"
     ).encode()
 
@@ -221,34 +249,48 @@ def _mounts(profile: Profile) -> list[str]:
     options: list[str] = []
     for path in SYSTEM_FOLDERS:
         options += _same_as_outside(path)
-    for name in (*_ETC, *(_ETC_FOR_NETWORK if profile.settings.network else ())):
-        options += _same_as_outside(f"/etc/{name}")
+    options += _etc(profile)
     options += ["--proc", "/proc", "--dev", "/dev"]
     if profile.uid == 0:
         options += _proc_for_root()
+    home, tmp = _private_folders(profile)
     size = str(profile.settings.bounds.tmp_mb << 20)
-    for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - made anew, private
+    for folder in (_PRIVATE if tmp == _PRIVATE else _PRIVATE_BESIDE, "/dev/shm"):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
-    options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
+    options += ["--dir", home, "--dir", tmp, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
     writable = outermost(profile.changeable)
-    readable = [path for path in outermost(profile.read_only) if not _covered(path, writable)]
+    readable = [path for path in outermost(profile.readable) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]
     for path, how in sorted(binds):
         options += [how, path, path]
-    for path, read_only in pinned(profile).items():
-        options += ["--ro-bind" if read_only else "--bind", path, path]
-    for path in profile.hidden:
-        options += ["--size", "65536", "--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
+    for path, how in covers(profile).items():
+        options += _hidden(path) if how == HIDDEN else ["--bind" if how == OPEN else "--ro-bind", path, path]
+    for path in profile.machine.links if profile.machine else ():
+        options += ["--symlink", os.readlink(path), path]
     for root in profile.roots:
         if root.path != root.real and not _covered(os.fsdecode(root.path), [path for path, _ in binds]):
             options += ["--symlink", os.fsdecode(root.real), os.fsdecode(root.path)]
     return options
 
 
+def _hidden(path: str) -> list[str]:
+    return ["--size", "65536", "--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
+
+
+def _etc(profile: Profile) -> list[str]:
+    """What of /etc is there; below the root / all of it is, but for the address of the name server."""
+    network = profile.settings.network
+    if profile.machine is None:
+        names = (*_ETC, *(_ETC_FOR_NETWORK if network else ()))
+        return [word for name in names for word in _same_as_outside(f"/etc/{name}")]
+    resolver = os.path.realpath("/etc/resolv.conf")
+    return ["--ro-bind", resolver, resolver] if network and is_below(resolver, "/run") else []
+
+
 def _places_to_cover(profile: Profile) -> dict[str, object]:
     """What is mounted on inside the roots, and what is there now: each start looks whether it still is."""
     places: dict[str, object] = {}
-    for path in (*profile.hidden, *pinned(profile)):
+    for path in covers(profile):
         place = place_of(path)
         if place is None or stat_bits.S_ISLNK(place[2]):
             raise FeatureUnavailable(f"{path} is being replaced while the sandbox is set up", hint="Try again.")

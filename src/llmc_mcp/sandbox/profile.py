@@ -1,6 +1,5 @@
 """What a sandbox is built from: the operator's settings, and the folders, users and limits they mean here."""
 
-import itertools
 import os
 import pwd
 import stat as stat_bits
@@ -9,17 +8,27 @@ from typing import NamedTuple, Protocol
 
 from .. import PACKAGE_HOME
 from ..config.schema import Config
+from ..config.trust import user_config_file
 from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
-from ..files.off_limits import homes, outermost, own_code, secrets, seen_from, trail
+from ..files.off_limits import SYSTEM_FOLDERS, MountTable, homes, outermost, own_code, secrets, trail
 from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
 from ..policy import is_below, is_below_any
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
-SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+OPEN, READ_ONLY, HIDDEN = "open", "read-only", "hidden"
+
+# Of the root `/`: a command has a /proc and /dev of its own, no /sys, and nothing to do with what listens in /run.
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
+_KERNEL_FILE_SYSTEMS = frozenset((
+    "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
+    "mqueue", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs",
+))  # fmt: skip
+_READ_ONLY_ENTRIES = ("/etc", "/boot")  # every program on the machine obeys what is there, the server's too
 
 _OOM_FIRST = 800
 
@@ -34,6 +43,7 @@ class SandboxSettings(NamedTuple):
     deny_read: tuple[str, ...] = ()
     run_as: str = ""
     bounds: Bounds = Bounds()
+    trusted_files: tuple[str, ...] = ()  # configuration that the next start obeys
 
 
 def settings_from(config: Config) -> SandboxSettings:
@@ -78,6 +88,17 @@ class Level(Protocol):
     def close(self) -> None: ...
 
 
+class MachineRoot(NamedTuple):
+    """What the root `/` means to commands: its entries, by what they may do with each.
+
+    The kernel's own file systems and /run, where other programs listen, are not among them.
+    """
+
+    writable: tuple[str, ...]
+    read_only: tuple[str, ...]
+    links: tuple[str, ...]
+
+
 class Profile(NamedTuple):
     """What every level is built from: the folders, who runs commands, and what they are bound by."""
 
@@ -91,18 +112,23 @@ class Profile(NamedTuple):
     hidden: tuple[str, ...]  # inside the roots
     counter: Counter
     git_config: bytes = b""  # the file in the home of commands
-    own_code: tuple[str, ...] = ()  # what the server runs, or may yet; no command may change it
+    own_code: tuple[str, ...] = ()  # what the server runs or obeys, by every name; no command may change it
+    machine: MachineRoot | None = None  # where a root is `/`
 
     @property
     def changeable(self) -> list[str]:
         """The folders that commands may change."""
-        return [*(os.fsdecode(root.real) for root in self.roots), *self.writable]
+        return [*_folders_of(self.roots, self.machine), *self.writable]
+
+    @property
+    def readable(self) -> list[str]:
+        """The folders that commands may read besides, and the system's."""
+        return [*self.read_only, *(self.machine.read_only if self.machine else ())]
 
     def own_inside(self) -> list[str]:
         """What of the server's code lies in a folder that commands may change: real paths, the outermost."""
-        inside = [path for path in map(os.path.realpath, self.own_code) if os.path.exists(path)]
-        seen = (name for path in inside for name in seen_from(path, self.changeable))
-        return outermost(path for path in seen if is_below_any(path, self.changeable))
+        changeable = self.changeable
+        return outermost(path for path in self.own_code if is_below_any(path, changeable))
 
     def plan(self) -> ChildPlan:
         """What does not depend on the level."""
@@ -145,67 +171,120 @@ def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: s
         )
     )
     writable = tuple(dict.fromkeys(map(_real, settings.extra_write)))
-    folders = [*(os.fsdecode(root.real) for root in roots), *writable] if settings.level != "off" else []
-    hidden = _hidden_inside(settings, folders, data_dir, uid)
-    _make_places_for_code(folders)
+    own = (*own_code(), *settings.trusted_files)
+    unseen = (data_dir, os.path.dirname(user_config_file()), *secrets(settings.deny_read, homes(uid)))
+    confined = settings.level != "off"
+    machine = _machine_root(unseen, own) if confined and any(root.real == b"/" for root in roots) else None
+    folders = [*_folders_of(roots, machine), *writable] if confined else []
+    for path in unseen[:2]:  # whatever appears there, the next start trusts
+        if is_below_any(os.path.realpath(path), folders):
+            _make_place(path)
+    for path in outermost(map(os.path.realpath, own)):
+        if is_below_any(path, folders):
+            _make_place(path)
+    mounts = MountTable()
+    hidden = _hidden_inside(unseen, folders, machine, mounts)
+    own_names = tuple(name for path in own if os.path.exists(path) for name in mounts.names_of(os.path.realpath(path)))
     path = search_path(settings)
-    profile = Profile(settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_code())
-    if settings.level != "off":
-        _refuse_loose_code(profile)
+    profile = Profile(
+        settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_names, machine=machine
+    )
+    if confined:
+        _refuse_loose_code(profile, own)
     return profile
 
 
-def _make_places_for_code(folders: list[str]) -> None:
-    """Make what the next start imports from and nobody has made yet: what is not there can't be covered."""
-    for path in outermost(map(os.path.realpath, own_code())):
-        if is_below_any(path, folders) and not os.path.exists(path):
-            try:
-                os.makedirs(path, exist_ok=True)
-            except OSError as exc:
-                raise FeatureUnavailable(
-                    f"commands can't run: they could make {path}, which the server imports from ({exc.strerror})",
-                    hint="Make the folder, or serve a folder without it.",
-                ) from None
+def _folders_of(roots: tuple[Root, ...], machine: MachineRoot | None) -> list[str]:
+    """The folders that the roots stand for."""
+    named = [os.fsdecode(root.real) for root in roots]
+    return [folder for root in named for folder in (machine.writable if machine and root == "/" else (root,))]
 
 
-def _refuse_loose_code(profile: Profile) -> None:
+def _machine_root(unseen: tuple[str, ...], own: tuple[str, ...]) -> MachineRoot:
+    """Sort the entries of `/`; those that commands must not see are left out."""
+    found: dict[str, list[str]] = {"writable": [], "read_only": [], "links": []}
+    left_out = (*SYSTEM_FOLDERS, *_KERNEL_FOLDERS, *(os.path.realpath(path) for path in unseen if os.path.exists(path)))
+    code = [os.path.realpath(path) for path in own]
+    for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
+        if is_below_any(entry.path, left_out):
+            continue
+        if entry.is_symlink():
+            found["links"].append(entry.path)
+        elif not entry.is_dir() or entry.path in _READ_ONLY_ENTRIES or is_below_any(entry.path, code):
+            found["read_only"].append(entry.path)
+        else:
+            found["writable"].append(entry.path)
+    return MachineRoot(**{kind: tuple(paths) for kind, paths in found.items()})
+
+
+def _make_place(path: str) -> None:
+    """Make a folder that the next start reads from and nobody has made yet: what is not there can't be covered."""
+    try:
+        if not os.path.exists(path):
+            os.makedirs(path, mode=0o700)
+    except OSError as exc:
+        raise FeatureUnavailable(
+            f"commands can't run: they could make {path}, which the server reads ({exc.strerror})",
+            hint="Make it, or serve a folder without it.",
+        ) from None
+
+
+def _refuse_loose_code(profile: Profile, own_code: tuple[str, ...]) -> None:
     """Raise where a command could have the server run other code, however that code itself is covered."""
-    own = profile.own_inside()
-    for path in profile.own_code:
-        *links, real = trail(path)
-        for folder in profile.changeable:
-            if is_below_any(folder, seen_from(real, profile.changeable)):
-                raise FeatureUnavailable(
-                    f"commands can't run: they may change {folder}, which the server runs its own code from",
-                    hint="Serve another folder, or install the server in an environment of its own.",
-                )
-        for link in links:
-            if is_below_any(link, profile.changeable) and not is_below_any(link, own):
+    own, changeable = profile.own_inside(), profile.changeable
+    for folder in changeable:
+        if is_below_any(folder, profile.own_code):
+            raise FeatureUnavailable(
+                f"commands can't run: they may change {folder}, which the server runs its own code from",
+                hint="Serve another folder, or install the server in an environment of its own.",
+            )
+    for path in own_code:
+        for link in trail(path)[:-1]:
+            if is_below_any(link, changeable) and not is_below_any(link, own):
                 raise FeatureUnavailable(
                     f"commands can't run: they could replace {link}, a link on the way to the server's own code",
                     hint="Start the server by its real path, or serve a folder without the link.",
                 )
 
 
-def pinned(profile: Profile) -> dict[str, bool]:
-    """How the server's code inside the roots is kept: each path to mount on itself, and whether it is read-only.
+def covers(profile: Profile) -> dict[str, str]:
+    """What is mounted over places inside the roots, and how: OPEN, READ_ONLY or HIDDEN, outermost first.
 
-    The folders on the way to it stay writable, but are mount points as well: what is one can't be renamed, so no
-    command can put a link in the place of any of them for the next start to follow.
+    The server's code is read-only and secrets are hidden. The folders on the way to them stay open, but are mount
+    points as well: what is one can't be renamed or removed, so no command can put a link in the place of any of them
+    for the next start to follow.
     """
-    pins: dict[str, bool] = {}
-    for own in profile.own_inside():
-        if is_below_any(own, profile.hidden):
+    found: dict[str, str] = {}
+    targets = [(path, HIDDEN) for path in profile.hidden] + [(path, READ_ONLY) for path in profile.own_inside()]
+    changeable = profile.changeable
+    for target, kind in sorted(targets, key=lambda row: len(row[0])):  # what lies above decides first
+        above = [path for path, how in found.items() if how != OPEN and is_below(target, path)]
+        if any(found[path] == HIDDEN for path in above):
             continue  # nothing of it is to be seen
-        folder = min((folder for folder in profile.changeable if is_below(own, folder)), key=len)
+        folder = min((folder for folder in changeable if is_below(target, folder)), key=len, default="")
+        if above or not folder:  # nothing on the way can be changed
+            found[_first_barred(target, "/", profile.user)] = kind
+            continue
+        barred = _first_barred(target, folder, profile.user)
         path = folder
-        for part in own[len(folder) :].strip("/").split("/"):
+        for part in barred[len(folder) :].strip("/").split("/"):
             path = os.path.join(path, part)
-            # A folder that the user of commands can't enter is kept as a whole.
-            pins[path] = pins.get(path, False) or path == own or not reachable(path, profile.user)
-            if pins[path]:
-                break
-    return dict(sorted(pins.items()))
+            found.setdefault(path, OPEN)
+        found[barred] = kind
+    return dict(sorted(found.items()))
+
+
+def _first_barred(target: str, folder: str, user: tuple[int, int] | None) -> str:
+    """The outermost folder on the way that the user of commands can't enter, where nothing is mounted; or the target.
+
+    It is covered as a whole.
+    """
+    path = folder
+    for part in target[len(folder) :].strip("/").split("/"):
+        path = os.path.join(path, part)
+        if path == target or not reachable(path, user):
+            break
+    return path
 
 
 def search_path(settings: SandboxSettings) -> tuple[str, ...]:
@@ -266,35 +345,33 @@ def _run_as(name: str) -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
-def _hidden_inside(settings: SandboxSettings, folders: list[str], data_dir: str, uid: int) -> tuple[str, ...]:
-    """What lies inside the roots and must not be seen: always an entry right below a root.
-
-    A mount on it keeps it in place: while it is a mount point no command can move it away and put a link there for
-    the next start to follow. Deeper down that would not hold, so of a deeper secret the whole entry is hidden.
-    """
-    if is_below_any(os.path.realpath(data_dir), folders):
-        os.makedirs(data_dir, mode=0o700, exist_ok=True)  # what is not there can't be covered
+def _hidden_inside(
+    unseen: tuple[str, ...], folders: list[str], machine: MachineRoot | None, mounts: MountTable
+) -> tuple[str, ...]:
+    """What commands would find inside the roots and must not see: real paths, the outermost."""
+    shown = [*folders, *(machine.read_only if machine else ())]
+    # The kernel may show its own files elsewhere too, as in a chroot; under uid 0 they answer to the uid alone.
+    kernel = [mount.point for mount in mounts.mounts if machine and mount.kind in _KERNEL_FILE_SYSTEMS]
     hidden: dict[str, None] = {}
-    for path in (data_dir, *secrets(settings.deny_read, homes(uid))):
-        *links, real = trail(path)
-        inside = [name for name in seen_from(real, folders) if is_below_any(name, folders)]
-        if not os.path.exists(real) or not inside:
+    for path in (*unseen, *(point for point in kernel if is_below_any(point, shown))):
+        if not os.path.exists(path):
             continue
-        for link in links:
+        *links, real = trail(path)
+        inside = [name for name in mounts.names_of(real) if is_below_any(name, shown)]
+        for link in links if inside else ():
             if is_below_any(link, folders):
                 raise FeatureUnavailable(
                     f"commands can't run: the link {link} leads to what they must not see, and they could replace it",
                     hint="Choose a narrower root, or put the real folder in the place of the link.",
                 )
-        for secret, folder in itertools.product(inside, folders):
-            if secret == folder or (folder == "/" and is_below(secret, folder)):
+        for secret in inside:
+            if secret in folders:
                 raise FeatureUnavailable(
-                    f"commands can't run: the root {folder} contains {secret}, which they must not see",
-                    hint='Choose a narrower root; mcp.sandbox.level="off" runs commands unconfined.',
+                    f"commands can't run: the root {secret} is a place that they must not see",
+                    hint='Choose another root; mcp.sandbox.level="off" runs commands unconfined.',
                 )
-            if is_below(secret, folder):
-                hidden[os.path.join(folder, secret[len(folder) + 1 :].split("/", 1)[0])] = None
-    return tuple(hidden)
+            hidden[secret] = None
+    return tuple(outermost(hidden))
 
 
 def covered_now(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> object:
@@ -305,7 +382,7 @@ def covered_now(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: st
         profile = make_profile(settings, roots, data_dir)
     except (FeatureUnavailable, InvalidArgument) as exc:
         return exc.message
-    return [(path, place_of(path)) for path in (*profile.hidden, *pinned(profile))]
+    return profile.machine, [(path, how, place_of(path)) for path, how in covers(profile).items()]
 
 
 def place_of(path: str) -> tuple[int, int, int] | None:

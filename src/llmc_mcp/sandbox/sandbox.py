@@ -163,6 +163,10 @@ class Sandbox:
         """Whether anything bounds the number of a command's processes."""
         return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End a launcher of its own that has been idle for a while; whether it was ended."""
+        return self._own_launcher is not None and self._own_launcher.release_idle(idle_s)
+
     def close(self) -> None:
         with self._lock:
             self._forget()
@@ -240,7 +244,7 @@ class Sandbox:
 
 
 def _without_writing(profile: Profile) -> Profile:
-    readable = (*profile.read_only, *profile.writable, *(os.fsdecode(root.real) for root in profile.roots))
+    readable = (*profile.read_only, *profile.changeable)
     settings = profile.settings._replace(network=False)
     return profile._replace(settings=settings, roots=(), writable=(), read_only=readable)
 

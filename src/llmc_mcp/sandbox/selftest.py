@@ -102,7 +102,8 @@ def _try(launcher: Launcher, name: str, profile: "Profile", base: str) -> ProbeO
         "udp": listeners["send_udp"].getsockname()[1],
     }
     try:
-        level = make_level(name, profile._replace(roots=(Root(root_fd, root, os.path.realpath(root)),), hidden=()))
+        own_root = Root(root_fd, root, os.path.realpath(root))
+        level = make_level(name, profile._replace(roots=(own_root,), hidden=(), machine=None))
         try:
             facts_inside = {**facts, **ports, **_server_identity()}
             succeeded = _inside(launcher, level.launch, interpreter(profile.user), facts_inside, root_fd)

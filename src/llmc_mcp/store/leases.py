@@ -100,11 +100,13 @@ class Leases:
         """Release all leases of a change that is settled."""
         connection.execute("DELETE FROM leases WHERE purpose=?", (purpose,))
 
-    def renew(self, tokens: Sequence[int]) -> None:
-        """Extend leases during long work; those that were taken over stay lost."""
+    def renew(self, tokens: Sequence[int]) -> bool:
+        """Extend leases during long work; False if one was taken over: that one stays lost."""
         until = time.time() + self.ttl_s
+        rows = [(until, token) for token in tokens]
         with self._store.transaction() as connection:
-            connection.executemany("UPDATE leases SET expires_at=? WHERE token=?", [(until, token) for token in tokens])
+            done = connection.executemany("UPDATE leases SET expires_at=? WHERE token=?", rows)
+            return done.rowcount == len(rows)
 
     def of_purpose(self, purpose: str) -> list[Lease]:
         """The leases that were taken for a change."""

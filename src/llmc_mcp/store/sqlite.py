@@ -1,58 +1,182 @@
 """The SQLite database in the data directory, shared by all servers and shells of a user.
 
-In WAL mode readers never wait; writers queue for the write lock (BEGIN IMMEDIATE). The payloads of handles are files
-beside the database, so that rows stay small and a page of a large payload is a single read.
+In WAL mode readers never wait for a writer, so queries have a connection of their own. Writers queue for the write lock
+(BEGIN IMMEDIATE), each for a limited time and with an eye on cancellation. No sync happens while the lock is held: a
+durable transaction commits, lets the next writer in, and syncs the log then, together with whoever else committed.
+
+The payloads of handles are files beside the database, so that rows stay small and a page of a large payload is a single
+read.
 """
 
+import math
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 
-from ..errors import FeatureUnavailable
+from ..errors import FeatureUnavailable, LlmcError, ResourceBusy, shortage, shortage_now
 from .data_dir import database_of
 from .schema import STEPS
 
-_BUSY_TIMEOUT_S = 30.0
-_RETRY_S = 0.01
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
+    from typing import TypeVar
+
+    Outcome = TypeVar("Outcome")
+
+BUSY_S = 5.0  # how long a transaction waits for other writers
+_LEAVING_S = 1.0  # the same, once the process is about to end
+_SLICE_S = 0.05
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.01
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _TOO_NEW = "it was made by a newer version of llmc-mcp"
+_NEVER_MADE = (0, 0)
+
+
+def _never_cancelled() -> None:
+    """The check of a caller that can't be cancelled."""
+
+
+class _Database:
+    """A connection, and which file it leads to: somebody may delete or replace the data directory meanwhile."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, *, log: str | None = None) -> None:
+        self.connection, self._path = connection, path
+        self._identity = _identity(path)
+        self._log_fd = -1 if log is None else os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+
+    def is_current(self) -> bool:
+        """Whether the path still names this file."""
+        return self._identity == _identity(self._path)
+
+    def sync(self) -> None:
+        """Wait until everything committed so far is on disk: in the log or, from before a checkpoint, in the database.
+
+        SQLite itself syncs what a checkpoint moves, and takes no locks on the log that a descriptor of ours could lose.
+        """
+        if self._log_fd >= 0:  # without a log, every commit syncs
+            os.fdatasync(self._log_fd)
+
+    def close(self) -> None:
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+        with suppress(sqlite3.Error):
+            self.connection.close()
 
 
 class Store:
-    """One connection to the database; safe from any thread. Opened on construction."""
+    """The database; safe from any thread. Opened on construction, and again when its file was deleted or replaced."""
 
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
         self.path = database_of(data_dir)
-        self._lock = threading.RLock()  # reentrant: code inside a transaction may query
-        try:
-            os.makedirs(data_dir, mode=0o700, exist_ok=True)
-            self._connection = self._open()
-        except (OSError, sqlite3.Error) as exc:
-            raise self._unavailable(exc) from None
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._writing_thread = 0  # the thread that is in a transaction: its queries must see what it wrote
+        self._leave_by = math.inf
+        self._writer: _Database | None = self._open_writer(_Wait(self, BUSY_S, _never_cancelled))
+        self._reader: _Database | None = None
 
-    def _open(self) -> sqlite3.Connection:
-        existed = os.path.exists(self.path)
-        connection = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        try:
-            if not existed:
-                os.chmod(self.path, 0o600)
-            _enable_wal(connection)
-            connection.execute("PRAGMA synchronous=NORMAL")
-            connection.execute("PRAGMA foreign_keys=ON")
-            self._migrate(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    # --- writing ---------------------------------------------------------------------------------
 
-    def _migrate(self, connection: sqlite3.Connection) -> None:
+    @contextmanager
+    def transaction(
+        self, *, durable: bool = False, wait_s: float = BUSY_S, check: Callable[[], None] = _never_cancelled
+    ) -> Generator[sqlite3.Connection]:
+        """A write transaction, committed or rolled back as a whole; `durable` ones are on disk when the block ends.
+
+        While others write, it waits for `wait_s` at most, then raises RESOURCE_BUSY; `check` may end the wait sooner.
+        """
+        wait = _Wait(self, wait_s, check)
+        wait.acquire(self._writing)
+        try:
+            self._writing_thread = threading.get_ident()
+            with self._explained():
+                writer = self._current_writer(wait)
+                wait.until_free(lambda: writer.connection.execute("BEGIN IMMEDIATE"))
+                try:
+                    yield writer.connection
+                    writer.connection.execute("COMMIT")
+                except BaseException:
+                    if writer.connection.in_transaction:  # on a full disk SQLite rolls back by itself
+                        writer.connection.execute("ROLLBACK")
+                    raise
+        finally:
+            self._writing_thread = 0
+            self._writing.release()
+        if durable:
+            self.sync()
+
+    def sync(self) -> None:
+        """Wait until all that is committed is on disk. Without the write lock: others write while the disk works."""
+        writer = self._writer
+        if writer is not None:
+            with self._explained(files=True):
+                writer.sync()
+
+    def _current_writer(self, wait: "_Wait") -> _Database:
+        if self._writer is None:
+            raise FeatureUnavailable(f"the store {self.path} is closed: the server is ending")
+        if not self._writer.is_current():
+            self._writer.close()
+            self._writer = self._open_writer(wait)
+        return self._writer
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+        """All rows of a SELECT; it waits for no writer."""
+        with self._explained():
+            if self._writing_thread == threading.get_ident() and self._writer is not None:
+                return self._writer.connection.execute(sql, parameters).fetchall()
+            with self._reading:
+                wait = _Wait(self, BUSY_S, _never_cancelled)
+                connection = self._current_reader(wait).connection
+                return wait.until_free(lambda: connection.execute(sql, parameters).fetchall())
+
+    def _current_reader(self, wait: "_Wait") -> _Database:
+        if self._leave_by < time.monotonic():
+            raise FeatureUnavailable(f"the store {self.path} is closed: the server is ending")
+        if self._reader is not None and not self._reader.is_current():
+            self._reader.close()
+            self._reader = None
+        if self._reader is None:
+            self._reader = self._open_reader(wait)
+        return self._reader
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    def _open_writer(self, wait: "_Wait") -> _Database:
+        with self._explained(files=True):
+            os.makedirs(self.data_dir, mode=0o700, exist_ok=True)
+            existed = os.path.exists(self.path)
+            connection = _connect(self.path)
+            try:
+                if not existed:
+                    os.chmod(self.path, 0o600)
+                ((mode,),) = wait.until_free(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchall())
+                logged = mode == "wal"  # a file system without shared memory can't have a log
+                connection.execute(f"PRAGMA synchronous={'NORMAL' if logged else 'FULL'}")
+                connection.execute("PRAGMA foreign_keys=ON")
+                self._migrate(connection, wait)
+                return _Database(connection, self.path, log=f"{self.path}-wal" if logged else None)
+            except BaseException:
+                connection.close()
+                raise
+
+    def _open_reader(self, wait: "_Wait") -> _Database:
+        if _identity(self.path) == _NEVER_MADE:  # deleted: make it anew rather than read from an empty file
+            self._open_writer(wait).close()
+        connection = _connect(self.path)
+        connection.execute("PRAGMA query_only=ON")
+        return _Database(connection, self.path)
+
+    def _migrate(self, connection: sqlite3.Connection, wait: "_Wait") -> None:
         """Migrate the database to this version; of several processes that try at once, one does it."""
-        if _version(connection) == len(STEPS):
+        if wait.until_free(lambda: _version(connection)) == len(STEPS):
             return
-        connection.execute("BEGIN IMMEDIATE")
+        wait.until_free(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
             done = _version(connection)
             if done > len(STEPS):
@@ -68,59 +192,104 @@ class Store:
             connection.execute("ROLLBACK")
             raise
 
-    def _unavailable(self, exc: OSError | sqlite3.Error) -> FeatureUnavailable:
-        reason = str(exc)
-        hint = f"Make {self.data_dir} writable, or set LLMC_DATA_DIR to another folder."
-        if isinstance(exc, sqlite3.DatabaseError) and not isinstance(exc, sqlite3.OperationalError):
-            hint = f"Move it away: mv {self.path} {self.path}.broken (handles and statistics start anew)."
-        return FeatureUnavailable(f"the store {self.path} can't be used: {reason}", hint=hint)
-
-    @contextmanager
-    def transaction(self, *, durable: bool = False) -> Generator[sqlite3.Connection]:
-        """A write transaction, committed or rolled back as a whole; `durable` ones are on disk when the block ends."""
-        with self._lock:
-            try:
-                if durable:
-                    self._connection.execute("PRAGMA synchronous=FULL")
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._connection
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    if self._connection.in_transaction:  # on a full disk SQLite rolls back by itself
-                        self._connection.execute("ROLLBACK")
-                    raise
-                finally:
-                    if durable:
-                        self._connection.execute("PRAGMA synchronous=NORMAL")
-            except sqlite3.Error as exc:
-                raise self._unavailable(exc) from None
-
-    def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-        """All rows of a SELECT."""
-        with self._lock:
-            try:
-                return self._connection.execute(sql, parameters).fetchall()
-            except sqlite3.Error as exc:
-                raise self._unavailable(exc) from None
+    def hurry(self) -> None:
+        """The process is about to end: from now on, nobody waits longer than a moment."""
+        self._leave_by = min(self._leave_by, time.monotonic() + _LEAVING_S)
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            self._connection.close()
+        """Close both connections; one that is still in use ends with the process."""
+        self.hurry()
+        for lock, name in ((self._writing, "_writer"), (self._reading, "_reader")):
+            if lock.acquire(timeout=_LEAVING_S):
+                database: _Database | None = getattr(self, name)
+                setattr(self, name, None)
+                lock.release()
+                if database is not None:
+                    database.close()
 
+    @property
+    def leave_by(self) -> float:
+        """When whoever waits must give up, on the monotonic clock."""
+        return self._leave_by
 
-def _enable_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL mode, retrying: SQLite's busy timeout does not cover two processes creating a database at once."""
-    deadline = time.monotonic() + _BUSY_TIMEOUT_S
-    while True:
+    # --- errors ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _explained(self, *, files: bool = False) -> Generator[None]:
+        """Turn SQLite's errors into ours, and with `files` the system's: within a transaction those are not ours."""
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as exc:
-            if "locked" not in str(exc) or time.monotonic() > deadline:
+            yield
+        except sqlite3.Error as exc:
+            raise self._unavailable(exc) from None
+        except OSError as exc:
+            if not files:
                 raise
-            time.sleep(_RETRY_S)
+            raise self._unavailable(exc) from None
+
+    def _unavailable(self, exc: OSError | sqlite3.Error) -> LlmcError:
+        code = _code(exc)
+        if short := shortage(exc) or (shortage_now() if code == sqlite3.SQLITE_CANTOPEN else None):
+            return short
+        hint = f"Make {self.data_dir} writable, or set LLMC_DATA_DIR to another folder."
+        if code == sqlite3.SQLITE_FULL:
+            hint = f"Free space in {self.data_dir}, or set LLMC_DATA_DIR to another folder."
+        elif isinstance(exc, sqlite3.DatabaseError) and not isinstance(exc, sqlite3.OperationalError):
+            hint = f"Move it away: mv {self.path} {self.path}.broken (handles and statistics start anew)."
+        return FeatureUnavailable(f"the store {self.path} can't be used: {exc}", hint=hint)
+
+
+class _Wait:
+    """One caller's wait for the write lock: short pauses with a limit, and a look at cancellation in between."""
+
+    def __init__(self, store: Store, wait_s: float, check: Callable[[], None]) -> None:
+        self._store, self._check, self._pause = store, check, _FIRST_PAUSE_S
+        self._started = time.monotonic()
+        self._until = self._started + wait_s
+
+    def acquire(self, lock: threading.Lock) -> None:
+        """Take a lock that another thread of this process may hold."""
+        while not lock.acquire(timeout=_SLICE_S):
+            self._look()
+
+    def until_free(self, action: "Callable[[], Outcome]") -> "Outcome":
+        """Repeat what fails while another connection writes; with SQLite's own pauses the unlucky starve."""
+        while True:
+            try:
+                return action()
+            except sqlite3.OperationalError as exc:
+                if _code(exc) not in _BUSY:
+                    raise
+            self._look()
+            time.sleep(self._pause * (0.5 + os.urandom(1)[0] / 256))  # spread, or the same ones meet again and again
+            self._pause = min(self._pause * 1.5, _LONGEST_PAUSE_S)
+
+    def _look(self) -> None:
+        """Raise if the caller was cancelled or has waited long enough."""
+        self._check()
+        now = time.monotonic()
+        if now >= min(self._until, self._store.leave_by):
+            raise ResourceBusy(
+                f"others are writing to the store {self._store.path}; waited {(now - self._started) * 1000:.0f} ms",
+                hint=f"Try again. `fuser -v {self._store.path}` shows which processes use it.",
+            )
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    """A connection that reports at once that others are writing: `_Wait` does the waiting."""
+    return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        info = os.stat(path)
+    except OSError:
+        return _NEVER_MADE
+    return info.st_dev, info.st_ino
+
+
+def _code(exc: OSError | sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 for an error that is not SQLite's."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
 
 def _version(connection: sqlite3.Connection) -> int:

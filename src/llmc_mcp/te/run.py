@@ -79,19 +79,19 @@ class _Run:
         tokens, left = share_of(whole, tokens_used(who), te.reply_tokens)
         return Budget(tokens), left
 
-    def _open_sink(self) -> "Sink | None":
-        from ..errors import LlmcError
-        from ..files.handles import HandleRetention, Handles
+    def _open_sink(self) -> "Sink":
+        from ..files.handles import HandleRetention, Handles, SafeSink
         from ..store.data_dir import data_directory
         from ..store.sqlite import Store
 
         limits = _of(self._config).limits
         policy = HandleRetention(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
-        try:
+
+        def spool() -> "Sink":
             handles = Handles(Store(data_directory()), policy, self._noted.roots)
-            return _Careful(handles.spool(self._noted.who.principal, "command_output", {"command": self._noted.name}))
-        except LlmcError:
-            return None
+            return handles.spool(self._noted.who.principal, "command_output", {"command": self._noted.name})
+
+        return SafeSink(spool, lambda _reason: None)
 
     # --- text -------------------------------------------------------------------------------------
 
@@ -199,27 +199,6 @@ class _Run:
             enrichment_of(done),
             Cost(round(noted.latency_ms, 1), noted.who.agent_id, max(left - noted.tokens_out, 0)),
         )
-
-
-class _Careful:
-    """A sink that fails silently: a failure costs the handle, never the command's output."""
-
-    def __init__(self, sink: "Sink") -> None:
-        self._sink = sink
-
-    def write(self, data: bytes) -> None:
-        self._sink.write(data)
-
-    def finish(self) -> str:
-        from ..errors import LlmcError
-
-        try:
-            return self._sink.finish()
-        except (LlmcError, OSError):
-            return ""
-
-    def discard(self) -> None:
-        self._sink.discard()
 
 
 def _bundled_ripgrep() -> str:

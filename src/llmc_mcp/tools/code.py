@@ -1,6 +1,7 @@
 """Code: every tool as a function, so that loops and filters cost no tokens."""
 
 import time
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, cast
 
@@ -13,6 +14,9 @@ from ..tool import DYNAMIC_TOOLS, Result, Row, ToolDef, tool
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=600)]
 
 _MOST_FOUND = 8
+_ROOM_FOR_META = 600
+_REMEMBERED = 4  # results, for the one that code ends with
+_BOUND = ("max_", "limit")  # how arguments begin that ask for a part
 _INDIRECT = ("code", "dynamic")  # roles of the tools that call others; they don't call each other
 
 
@@ -67,13 +71,24 @@ def execute_code(ctx: Context, code: str, timeout: Seconds | None = None) -> Cod
         reply.error = CodeError(*outcome.failure)
     if outcome.files:
         reply.note = f"Gone with the run: {', '.join(outcome.files)[:300]}. Persist files with linux_fs_write."
-    _set_value(ctx, reply, outcome.encoded)
+    reply.warnings = calls.cut_results() or None
+    _set_value(ctx, reply, outcome.encoded, calls)
     return reply
 
 
-def _set_value(ctx: Context, reply: CodeResult, encoded: bytes) -> None:
-    """The value, from its JSON; one that is too long for a reply goes behind a handle and is not decoded."""
+def _set_value(ctx: Context, reply: CodeResult, encoded: bytes, calls: "_Calls") -> None:
+    """The value, from its JSON; one that is too long for a reply goes behind a handle and is not decoded.
+
+    A tool's own result is shown as the tool would show it, below what was printed.
+    """
     room = ctx.reply_bytes // 2
+    result = calls.result_behind(encoded) if ctx.lean else None
+    if result is not None:
+        room = max(room, ctx.reply_bytes - len(reply.stdout.encode()) - _ROOM_FOR_META)
+        shown = ctx.gate.render_part(ctx, result, room)
+        reply.stdout += ("\n" if reply.stdout and not reply.stdout.endswith("\n") else "") + shown
+        reply.result = "below"
+        return
     if len(encoded) <= room:
         reply.result = msgspec.json.decode(encoded)
         return
@@ -92,11 +107,26 @@ class _Calls:
             for tool in ctx.gate.catalog.tools.values()
             if tool.role not in _INDIRECT and ctx.session.may(tool.scope)
         }
+        self._aliases = {alias: tool for tool in self._tools.values() for alias in tool.aliases}
+        self._results: deque[object] = deque(maxlen=_REMEMBERED)
+        self._cut: Counter[str] = Counter()
         self.count = 0
 
     def functions(self) -> dict[str, Callable[..., object]]:
-        made = {name: self._function(tool) for name, tool in self._tools.items()}
+        made = {name: self._function(tool) for name, tool in {**self._aliases, **self._tools}.items()}
         return {**made, "tools": self._list, "help": self._help}
+
+    def cut_results(self) -> list[str]:
+        """A warning for each tool that handed over less than there was, without having been asked for a part."""
+        return [
+            f"{name} returned a part {count} times: see truncated in its results, then page or narrow"
+            for name, count in self._cut.items()
+        ]
+
+    def result_behind(self, encoded: bytes) -> object:
+        """The tool's result that a value is, unchanged; None if it is something else."""
+        same = (one for one in reversed(self._results) if msgspec.json.encode(_as_code_sees(one)) == encoded)
+        return next(same, None) if encoded.startswith(b"{") else None
 
     def _function(self, tool: ToolDef) -> Callable[..., object]:
         names = tool.arguments.__struct_fields__
@@ -105,12 +135,17 @@ class _Calls:
             if len(values) > len(names):
                 raise TypeError(f"BAD_ARGS: {tool.name} takes {len(names)} arguments: {', '.join(names)}")
             self.count += 1
+            given = {**dict(zip(names, values, strict=False)), **named}
             try:
-                result = self._ctx.call_tool(tool.name, {**dict(zip(names, values, strict=False)), **named})
+                result = self._ctx.call_tool(tool.name, given)
             except LlmcError as exc:
                 hint = f" {exc.hint}" if exc.hint else ""
                 raise RuntimeError(f"{exc.code}: {exc.message}{hint}") from None
-            return msgspec.to_builtins(result, str_keys=True)
+            self._results.append(result)
+            seen = _as_code_sees(result)
+            if _is_part(seen) and not any(name.startswith(_BOUND) for name in given):
+                self._cut[tool.name] += 1
+            return seen
 
         return call
 
@@ -118,12 +153,26 @@ class _Calls:
         return [f"{_usage(name, tool)}: {tool.description}" for name, tool in self._tools.items()]
 
     def _help(self, name: object) -> str:
-        tool = self._tools.get(getattr(name, "__name__", str(name)))
+        wanted = getattr(name, "__name__", str(name))
+        tool = self._tools.get(wanted) or self._aliases.get(wanted)
         if tool is None:
             raise RuntimeError(f"UNKNOWN_TOOL: there is no tool {name!r}; tools() lists them")
         arguments = msgspec.json.encode(tool.input_schema()["properties"]).decode()
         usage = _usage(_function_name(tool), tool)
         return f"{usage}\n{tool.description}\narguments: {arguments}\nreturns: {tool.result_shape()}"
+
+
+def _as_code_sees(result: object) -> dict[str, Any]:
+    """A result as the dict that code gets: the fields of the direct reply, and always whether it is a part."""
+    seen: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(result))
+    if isinstance(result, Result) and "truncated" in result.__struct_fields__:
+        seen.setdefault("truncated", False)
+    return seen
+
+
+def _is_part(seen: dict[str, Any]) -> bool:
+    meta = seen.get("meta")
+    return bool(seen.get("truncated") or (isinstance(meta, dict) and cast(dict[str, Any], meta).get("truncated")))
 
 
 def _function_name(tool: ToolDef) -> str:
@@ -137,12 +186,19 @@ def _usage(name: str, tool: ToolDef) -> str:
     return f"{name}({', '.join(word if word in required else f'{word}?' for word in schema['properties'])})"
 
 
+class _Schema(dict[str, Any]):
+    """A JSON Schema; lean text shows it as such."""
+
+    def __format__(self, spec: str) -> str:
+        return msgspec.json.encode(dict(self)).decode()
+
+
 class FoundTool(Row):
     """A tool that may be called by name."""
 
     name: str
     description: str
-    input_schema: dict[str, Any]
+    input_schema: "_Schema"
     line_format: ClassVar[str] = "{name}: {description}\n  {input_schema}"
 
 
@@ -164,7 +220,7 @@ def tool_search(ctx: Context, query: str) -> FoundTools:
         text = f"{found.name} {found.description}".lower().replace("_", " ")
         score = sum(word in text for word in words)
         if score:
-            rows.append((-score, FoundTool(found.name, found.description, found.input_schema())))
+            rows.append((-score, FoundTool(found.name, found.description, _Schema(found.input_schema()))))
     rows.sort(key=lambda row: (row[0], row[1].name))
     return FoundTools([row for _, row in rows[:_MOST_FOUND]])
 

@@ -7,11 +7,11 @@ import msgspec
 
 from ..config.schema import Config
 from ..context import Context
-from ..errors import FeatureUnavailable
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
     from ..commands.runner import CommandCall, CommandResult
+    from ..commands.shell_syntax import CommandLine
     from ..files.handles import Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -64,7 +64,6 @@ class TestReport(Result):
     failures: list[TestFailure]
     handle: str | None
     shown: int | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "failures"
 
     def cut(self, kept: int) -> None:
@@ -72,7 +71,7 @@ class TestReport(Result):
 
 
 @tool(
-    "Run a program (words, no shell syntax; for that: bash -c '…')",
+    "Run a shell line, or a program (a list of words)",
     needs=COMMANDS,
     destructive=True,
     content=("stdin",),
@@ -85,9 +84,12 @@ def run_cmd(
     timeout: Seconds | None = None,
     stdin: str | None = None,
 ) -> CommandOutput:
-    from ..commands.runner import split
-
-    return _run(ctx, split(command), cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
+    line = ctx.app.shell_lines.read(command)
+    done = _run(ctx, line, cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
+    explained = ctx.app.shell_lines.explanations((ctx.session.principal, ctx.session.session_id), line)
+    if explained:
+        done.meta.warnings = [*(done.meta.warnings or ()), *explained]
+    return done
 
 
 @tool("Run pytest; returns counts and failures", needs=PROCESSES, destructive=True, task_support="optional")
@@ -118,7 +120,10 @@ def executables(config: Config) -> list[ToolDef]:
 def _executable(name: str, path: str) -> ToolDef:
     def run(ctx: Context, args: list[str] | None = None) -> CommandOutput:
         limits = ctx.app.config.linux_ops.process_limits
-        return _run(ctx, [path, *(args or [])], None, limits.default_timeout_sec, None, listed=False)
+        from ..commands.shell_syntax import CommandLine
+
+        line = CommandLine([path, *(args or [])])
+        return _run(ctx, line, None, limits.default_timeout_sec, None, listed=False)
 
     return ToolDef(
         run,
@@ -130,11 +135,11 @@ def _executable(name: str, path: str) -> ToolDef:
 
 
 def _run(
-    ctx: Context, argv: list[str], cwd: str | None, timeout: float, stdin: str | None, *, listed: bool = True
+    ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, stdin: str | None, *, listed: bool = True
 ) -> CommandOutput:
     seconds = _limit_time(ctx, timeout)
     shell = ctx.app.shell
-    done = shell.run_command(argv, cwd=cwd, timeout_sec=seconds, stdin=stdin, call=_call(ctx), listed=listed)
+    done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, stdin=stdin, call=_call(ctx), listed=listed)
     return _answer(done)
 
 
@@ -156,11 +161,9 @@ def _limit_time(ctx: Context, seconds: float) -> float:
 def _call(ctx: Context) -> "CommandCall":
     from ..commands.runner import CommandCall
 
-    def open_sink() -> "Sink | None":
-        try:
-            return ctx.app.handles.spool(ctx.session.principal, "command_output", {})
-        except FeatureUnavailable as exc:
-            ctx.warnings.append(exc.message)
-            return None
+    def open_sink() -> "Sink":
+        from ..files.handles import SafeSink
+
+        return SafeSink(lambda: ctx.app.handles.spool(ctx.session.principal, "command_output", {}), ctx.unkept)
 
     return CommandCall(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, env=ctx.session.environment())

@@ -10,7 +10,7 @@ from ..files import names
 from ..files.filesystem import Root
 
 if TYPE_CHECKING:
-    from ..rag.build.keeper import News
+    from ..rag.build.messages import News
     from ..rag.query.questions import Site
     from ..rag.query.search import CodeQuery, QueryCaller, RankedSnippet
 

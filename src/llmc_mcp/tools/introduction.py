@@ -19,6 +19,11 @@ _INTENTS = (
     ("many steps, loops, filters", ("execute_code",)),
 )
 
+_REPLIES = {
+    True: "Replies: a line of JSON about the body, then the body. A cut one has next_offset or a handle for read_file.",
+    False: "Replies: one JSON object. A cut one says truncated, with next_offset or a handle for linux_handle_read.",
+}
+
 
 def instructions(app: App, toolbox: Toolbox) -> str:
     """For the handshake: at most 400 characters, whatever the roots are called."""
@@ -37,7 +42,7 @@ def bootstrap(app: App, toolbox: Toolbox) -> str:
     lines = [
         f"LLMC MCP {__version__}, {app.config.mode} mode. Roots: {roots}. Relative paths start at the first.",
         f"Commands: {app.command_confinement()}.",
-        "Replies: a line of JSON about the body, then the body. A cut one has next_offset or a handle for read_file.",
+        _REPLIES[app.config.lean_replies()],
         "Errors: code, message, hint. Do what the hint says.",
     ]
     for intent, names in _INTENTS:

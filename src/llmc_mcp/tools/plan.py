@@ -7,7 +7,8 @@ from ..context import Context
 from ..errors import LlmcError
 from ..files import names
 from ..tool import CODE_INDEX, Result, Row, tool
-from .index_common import Scope, caller_of, display_path
+from .index_common import Scope, caller_of, code_query, display_path
+from .rag import Snippet, snippet_of
 
 if TYPE_CHECKING:
     from ..rag.query.plan import PlanSpan
@@ -62,6 +63,8 @@ class Bootload(Result):
     scope: Scope
     notes: str
     tools_available: list[str]
+    snippets: list[Snippet]
+    provenance: bool = True
 
 
 @tool("Rules of the repository and a plan for a task, to start with", needs=CODE_INDEX, read_only=True)
@@ -76,7 +79,15 @@ def rag_bootload(ctx: Context, session_id: str, task_id: str) -> Bootload:
     notes = rules.notes or ["There is no AGENTS.md, CONTRACTS.md or README here."]
     if rules.sources:
         notes = [f"From {', '.join(rules.sources)}:", *notes]
-    return Bootload(plan, scope, "\n".join(notes), sorted(ctx.gate.catalog.tools))
+    return Bootload(plan, scope, "\n".join(notes), sorted(ctx.gate.catalog.tools), _snippets(ctx, words, scope))
+
+
+def _snippets(ctx: Context, words: str, scope: Scope) -> list[Snippet]:
+    """The code or text that the task's name finds, each piece with its file and lines."""
+    if not words:
+        return []
+    answer = ctx.app.rag.search(code_query(ctx, words, scope, None, None, None), caller_of(ctx))
+    return [snippet_of(ctx, hit) for hit in answer.hits]
 
 
 def _planned(ctx: Context, words: str, commands: list[str]) -> str:

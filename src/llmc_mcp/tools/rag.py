@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from ..context import Context
 from ..tool import CODE_INDEX, Result, Row, tool
 from .index_common import Count, Scope, caller_of, code_query, source_of
+
+if TYPE_CHECKING:
+    from ..rag.query.search import RankedSnippet
 
 
 class Snippet(Row):
@@ -48,17 +51,12 @@ def rag_search(
     k: Count | None = None,
 ) -> Snippets:
     answer = ctx.app.rag.search(code_query(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
-    rows = [
-        Snippet(
-            hit.text,
-            source_of(ctx, hit),
-            round(hit.score, 3),
-            hit.symbol,
-            hit.kind,
-        )
-        for hit in answer.hits
-    ]
-    return Snippets(rows, True, answer.freshness, answer.candidates)
+    return Snippets([snippet_of(ctx, hit) for hit in answer.hits], True, answer.freshness, answer.candidates)
+
+
+def snippet_of(ctx: Context, hit: "RankedSnippet") -> Snippet:
+    """A hit of a search as a reply shows it."""
+    return Snippet(hit.text, source_of(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind)
 
 
 class IndexReport(Result):

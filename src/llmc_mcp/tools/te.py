@@ -1,17 +1,19 @@
 """Commands through the tool envelope: run in the sandbox, shown as a model should read them."""
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from ..context import Context
 from ..envelope.reply import Cost, TeOutput, as_text, enrichment_of
-from ..errors import BadArgs, FeatureUnavailable, Internal
+from ..errors import BadArgs, FeatureUnavailable, Internal, ResourceBusy
 from ..tool import COMMANDS, tool
 
 if TYPE_CHECKING:
     from ..commands.runner import CommandCall
+    from ..commands.shell_syntax import CommandLine
     from ..envelope.families import CondensedOutput
     from ..envelope.family import Budget, FamilyPlan
     from ..envelope.records import Identity
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 _ROOM_FOR_META = 2_000
+_NOTE_S = 1.0  # how long the row of a command waits for other writers
 _ESCAPED = 0.85  # of a reply's bytes are text; the rest is what JSON makes of line ends and quotes
 
 
@@ -31,24 +34,23 @@ def te_run(
     cwd: str | None = None,
     timeout: Seconds | None = None,
 ) -> TeOutput:
-    from ..commands.runner import split
-
     settings, given = ctx.app.config, command if command is not None else args
     if given is None or (command is not None and args is not None):
         raise BadArgs("give either `command` or `args`")
     seconds = settings.capped_seconds(timeout or settings.te.timeout)
     ctx.limit_time(seconds)
-    return _WrappedCommand(ctx, split(given)).run(cwd, seconds)
+    return _WrappedCommand(ctx, ctx.app.shell_lines.read(given)).run(cwd, seconds)
 
 
 class _WrappedCommand:
     """One command, what it is run for, and what its session may still read."""
 
-    def __init__(self, ctx: Context, argv: list[str]) -> None:
+    def __init__(self, ctx: Context, line: "CommandLine") -> None:
         from ..envelope.families import Envelope
         from ..envelope.records import CommandRecord
 
-        self._ctx, self._argv = ctx, argv
+        argv = line.argv
+        self._ctx, self._line, self._argv = ctx, line, argv
         self._plan, self._mode = _plan(ctx, argv)
         self._envelope = Envelope(self._plan, self._open_sink)
         self._noted = CommandRecord(argv, _who(ctx), ctx.app.root_set, source="te_run")
@@ -56,7 +58,8 @@ class _WrappedCommand:
     def run(self, cwd: str | None, seconds: float) -> TeOutput:
         try:
             shell = self._ctx.app.shell
-            done = shell.run_command(self._plan.argv, cwd=cwd, timeout_sec=seconds, call=self._call())
+            line = self._line._replace(argv=self._plan.argv)
+            done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, call=self._call())
         except BaseException:
             self._envelope.drop()
             raise
@@ -88,7 +91,7 @@ class _WrappedCommand:
         who, te = self._noted.who, self._ctx.app.config.te
         try:
             used = self._ctx.app.store.query(USED, (who.agent_id, who.session_id))[0][0]
-        except FeatureUnavailable:
+        except (FeatureUnavailable, ResourceBusy):
             used = 0
         whole = te.budgets.get(self._ctx.session.budget_profile) or te.budgets.get(who.agent_id, te.default_budget)
         return max(whole - int(str(used)), 0)
@@ -123,9 +126,9 @@ class _WrappedCommand:
         if not self._ctx.app.config.observability.enabled:
             return
         try:
-            with self._ctx.app.store.transaction() as connection:
+            with self._ctx.app.store.transaction(wait_s=_NOTE_S) as connection:
                 noted.insert(connection, code)
-        except FeatureUnavailable as exc:
+        except (FeatureUnavailable, ResourceBusy) as exc:
             self._ctx.warnings.append(exc.message)
 
     def _answer(self, code: int, stdout: str, stderr: str, warnings: list[str]) -> TeOutput:
@@ -135,13 +138,12 @@ class _WrappedCommand:
         command = shlex.join(self._argv)
         return TeOutput(code == 0, self._mode, command, stdout, complaint, code, warnings=list(warnings) or None)
 
-    def _open_sink(self) -> "Sink | None":
-        ctx = self._ctx
-        try:
-            return ctx.app.handles.spool(ctx.session.principal, "command_output", {"command": self._noted.name})
-        except FeatureUnavailable as exc:
-            ctx.warnings.append(exc.message)
-            return None
+    def _open_sink(self) -> "Sink":
+        from ..files.handles import SafeSink
+
+        ctx, command = self._ctx, self._noted.name
+        spool = partial(ctx.app.handles.spool, ctx.session.principal, "command_output", {"command": command})
+        return SafeSink(spool, ctx.unkept)
 
 
 def _plan(ctx: Context, argv: list[str]) -> "tuple[FamilyPlan, str]":

@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from .. import __version__
@@ -34,6 +34,10 @@ _SEARCHED = 2_000  # characters of a message used as the query; longer queries a
 SessionId = Annotated[str, Field(max_length=128, description="the conversation that processes and changes belong to")]
 
 
+def _capitalized(name: object) -> object:
+    return name.capitalize() if isinstance(name, str) else name
+
+
 class Body(BaseModel):
     """A request body: unknown fields are refused, and no types are converted."""
 
@@ -48,8 +52,8 @@ class ToolRequest(Body):
 
 class AgentRequest(Body):
     session_id: SessionId = _DEFAULT_SESSION
-    role: Literal["Beatrice", "Otto", "Rem", "Grace"] | None = None
-    user_msg: str
+    role: Annotated[Literal["Beatrice", "Otto", "Rem", "Grace"] | None, BeforeValidator(_capitalized)] = None
+    user_msg: Annotated[str, Field(min_length=1)]
     inject_context: str = ""
 
 

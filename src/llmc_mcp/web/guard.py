@@ -29,6 +29,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+TARGET_HOST = "target_host"  # in the state of a request whose request line holds a whole URL: the host that it names
 OPEN_ROUTES = frozenset({"/health", "/login"})
 _OPEN_BODY = 4 << 10  # bytes of a body on a route without authentication: enough for a token
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -87,14 +88,15 @@ class Guard:
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
+        scope.setdefault("state", {})
         headers: dict[bytes, bytes] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name, value)
+        for name, value in reversed(scope["headers"]):  # the first of a name counts
+            headers[name] = value
         exchange = _Exchange(scope, send, _chosen_id(headers.get(b"x-correlation-id")))
         principal: Principal | None = None
         try:
             principal = self._admit(scope, headers)
-            scope.setdefault("state", {})["caller"] = RequestCaller(principal, exchange.correlation_id, self._config)
+            scope["state"]["caller"] = RequestCaller(principal, exchange.correlation_id, self._config)
             body = await self._body(scope, headers, receive)
             scope["state"]["body"] = body
             await self._app(scope, _replay(body, receive), exchange.send)
@@ -133,7 +135,7 @@ class Guard:
     # --- admission -------------------------------------------------------------------------
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
-        own_page = self._hosts.check(headers.get(b"host"), headers.get(b"origin"))
+        own_page = self._hosts.check(_host(scope, headers), headers.get(b"origin"))
         principal = self._principal(headers)
         if principal is None and scope["path"] not in OPEN_ROUTES:
             raise AuthFailed(
@@ -144,7 +146,8 @@ class Guard:
             return principal
         if principal is not None and principal.by_cookie and not own_page:
             raise Forbidden("a signed-in browser may only send requests of the server's own pages")
-        _check_content(headers, form=scope["path"] == "/login" and own_page)
+        if scope["method"] != "DELETE" or _announces_body(headers):  # without a body it has no type
+            _check_content(headers, form=scope["path"] == "/login" and own_page)
         return principal
 
     def _principal(self, headers: dict[bytes, bytes]) -> Principal | None:
@@ -253,6 +256,21 @@ class Hosts:
         except ValueError:
             return False
         return address.is_loopback or not self._loopback
+
+
+def _host(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
+    """The server that a request is for. Two answers to that are refused: a proxy in front may have read the other."""
+    host = headers.get(b"host")
+    if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+        raise refusal(400, "there is more than one Host header")
+    target: bytes | None = scope["state"].get(TARGET_HOST)
+    if target is not None and target.lower() != (host or b"").lower():
+        raise refusal(400, "the URL in the request line names another server than the Host header")
+    return host
+
+
+def _announces_body(headers: dict[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
 def _without_port(host: str) -> str:

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.registry import Collector
 
 from .. import __version__
-from ..errors import FeatureUnavailable
+from ..errors import FeatureUnavailable, ResourceBusy
 from ..gate.dispatch import Gate
 from ..gate.usage import Usage
 
@@ -35,7 +35,7 @@ class Metrics:
 
     def __init__(self, gate: Gate) -> None:
         settings = gate.app.config.observability
-        self.enabled = settings.metrics_enabled
+        self.enabled = settings.enabled and settings.metrics_enabled
         self._settle = gate.flush_usage
         self._is_tool = gate.catalog.known
         disable_created_metrics()  # saves a line per counter that is of no use
@@ -124,9 +124,9 @@ class _Gauges(Collector):
             store = self._gate.app.store
             ((handles, size),) = store.query("SELECT count(*), coalesce(sum(bytes), 0) FROM handles")
             ((runs, seconds),) = store.query(
-                "SELECT count(*), coalesce(sum(duration_ms), 0) / 1000.0 FROM calls WHERE source = 'te'"
+                "SELECT count(*), coalesce(sum(duration_ms), 0) / 1000.0 FROM calls WHERE source IN ('te', 'te_run')"
             )
-        except FeatureUnavailable:
+        except (FeatureUnavailable, ResourceBusy):
             return
         yield GaugeMetricFamily("llmc_handles", "Handles in the store", float(str(handles)))
         yield GaugeMetricFamily("llmc_handle_bytes", "Bytes of the handles in the store", float(str(size)))

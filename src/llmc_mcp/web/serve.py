@@ -48,6 +48,8 @@ class _Uvicorn(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup, and stays so
+            loop.add_signal_handler(signal.SIGHUP, self._stop)
 
     def _stop(self) -> None:
         """Drain on the first signal, stop at once on the second."""
@@ -70,7 +72,7 @@ class _Forward(logging.Handler):
 
 
 def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; running calls get a grace period."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; running calls get a grace period."""
     config = gate.app.config
     issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ)
     for notice in issued.notices:

@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 
 from ..errors import LlmcError, RateLimited, Timeout, TooLarge
 from ..gate.log import correlation_id
+from .guard import TARGET_HOST
 from .replies import error_reply, refusal
 
 _PIPELINED = 16  # requests that may wait behind the current one
@@ -87,6 +88,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if size > self._patience.header_bytes:
             self._refuse(self._long_headers())
             raise httptools.HttpParserError("refused")
+        if not self.url.startswith(b"/") and b"://" in self.url:
+            self.scope.setdefault("state", {})[TARGET_HOST] = _authority(self.url)
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -147,3 +150,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _authority(url: bytes) -> bytes:
+    """Host and port of a request line that holds a whole URL, as for a proxy; the parser drops them."""
+    return url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]

@@ -1,6 +1,7 @@
-"""The process that builds an index and follows changes, and its client in the server.
+"""The process that builds an index and follows changes, and its clients in the servers.
 
-`keeper` is the confined process, `keeper_client` its end in the server; `walk` chooses files, `watch` follows them
-by inotify, `parser_pool` forks parsers, `confine` bounds all of them; `syntax_child` and `syntax_client` check
-whether a changed file still parses.
+`keeper` is the confined process, one for all servers with the same root and data directory; `keeper_lines` are its
+connections, `ranker` is its fork that searches. In a server, `keeper_host` finds or starts it and `keeper_client` asks
+it; `messages` is what both sides say. `walk` chooses files, `watch` follows them by inotify, `parser_pool` forks
+parsers; `syntax_child` and `syntax_client` check whether a changed file still parses.
 """

@@ -1,26 +1,32 @@
 """The process that builds one index, follows the changes of its root and answers requests.
 
 It reads hostile files with grammars written in C, so it runs confined: it can read the root and write the folder of the
-index, nothing else. Requests are lines of JSON on stdin, reports are lines on stdout; it exits when stdin closes.
+index, nothing else. The server that starts it writes its setup to its stdin, and keeps that open: it exits when stdin
+closes. Requests come over a Unix socket, from all servers that use this index: lines of JSON, as the reports are.
+Searches go to a process that it forks (ranker.py), so that they need not wait while the index is written.
 Index updates are debounced, and flushed before a query.
 """
 
 import os
 import select
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import msgspec
 
 from ..store import embed
 from ..store.index import IndexDamaged, IndexWriter
 from ..store.layout import Home
+from .keeper_lines import KeeperLines
+from .messages import KeeperRequest, News, Setup
 from .parser_pool import Job, ParserPool
-from .walk import Walk, WalkedFile, WalkRules
+from .ranker import Ranker
+from .walk import Walk, WalkedFile
 from .watch import Watch
 
+LISTENER, RANKER = 3, 4  # the descriptors of the sockets that servers connect to
 _QUIET_S, _LONGEST_S = 0.5, 2.0  # debounce: after the last change, and at the latest
 _WALK_EVERY_S = 60.0  # a watched root is still walked: an empty folder has no watch
 _WALK_UNWATCHED_S = 3.0
@@ -33,49 +39,6 @@ _CLOCK_NS = 20_000_000  # how far the modification time of a folder may lag
 _REMEMBERED = 10_000  # names of ignored files
 
 
-class Setup(msgspec.Struct, frozen=True):
-    """The first line on stdin."""
-
-    home: str
-    rules: WalkRules
-    ripgrep: str
-    embedding: str = "none"
-    workers: int = 2
-    idle_s: float = 600.0
-
-
-class KeeperRequest(msgspec.Struct, frozen=True):
-    """A line on stdin: `refresh` compares the index with the files, or with `paths` only; `full` builds anew.
-
-    `stop` cancels the request of that id. `ping` is done when all changes before it are in the index.
-    """
-
-    id: int
-    do: Literal["refresh", "stop", "ping"]
-    full: bool = False
-    paths: list[bytes] = []
-    why: str = ""
-
-
-class News(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line on stdout: progress, and for which request; `done` marks the last one."""
-
-    id: int = 0
-    busy: bool = False
-    done: bool = False
-    building: bool = False
-    files_done: int = 0
-    files_total: int = 0
-    changed: int = 0
-    removed: int = 0
-    rebuilt: str = ""  # why the whole index was built
-    failed: str = ""
-    hint: str = ""
-    walks: str = ""  # why changes are found by walking
-    past_limit: int = 0
-    ignore_files: str = ""  # which ones are too large
-
-
 class _BuildCancelled(Exception):
     """The request was cancelled."""
 
@@ -83,15 +46,16 @@ class _BuildCancelled(Exception):
 class Keeper:
     """The main loop."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, listener: socket.socket, ranker: socket.socket) -> None:
         self._setup, self._home = setup, Home(setup.home)
+        self._folder = self._home.identity()
+        self._lines = KeeperLines(listener)
         root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._walk = Walk(root, setup.rules, setup.ripgrep, setup.home)
         self._watch = Watch()
         self._embedding = embed.load(setup.embedding)
         self._workers = ParserPool(self._walk, self._embedding)
-        self._decoder = msgspec.json.Decoder(KeeperRequest)
-        self._rest = b""
+        self._ranker = Ranker(ranker, self._home, self._embedding)
         self._requests: list[KeeperRequest] = []
         self._now = News()
         self._reported_at = 0.0
@@ -104,42 +68,42 @@ class Keeper:
         self._waiting: list[KeeperRequest] = []  # pings that wait for the changes being indexed
 
     def run(self) -> None:
-        """Serve until stdin closes or no request has come for a long time."""
-        poll = select.poll()
-        poll.register(0, select.POLLIN)
-        if self._watch.fd >= 0:
-            poll.register(self._watch.fd, select.POLLIN)
+        """Serve until stdin closes, the folder of the index is gone, or no request has come for a long time."""
+        self._ranker.fork()
         while not self._closed:
-            ready = {fd for fd, _ in poll.poll(self._patience() * 1000)}
-            self._hear(ready=0 in ready)
+            watched = [self._watch.fd] if self._watch.fd >= 0 else []
+            ready = self._hear(self._patience(), self._ranker.fd, *watched)
+            self._ranker.attend(ready)
             now = time.monotonic()
+            if self._home.identity() != self._folder:
+                break  # it may only write to the old one: whoever asks again starts another process
             if self._requests:
                 self._last_request = now
                 self._answer(self._requests.pop(0))
+            elif now - self._last_request > self._setup.idle_s:
+                break  # whoever asks next has the files compared with the index again
             elif self._watch.fd in ready:
                 self._follow()
             elif self._walk_due(now):
                 self._do(self._idle(), lambda: self._update(None))
-            elif now - self._last_request > self._setup.idle_s:
-                break
+        self._ranker.close()
         self._workers.close()
 
-    # --- the pipes to the server -----------------------------------------------------------------
+    # --- the servers -----------------------------------------------------------------------------
 
     def _tell(self, news: News) -> None:
         self._now, self._reported_at = news, time.monotonic()
-        try:
-            os.write(1, msgspec.json.encode(news) + b"\n")
-        except BrokenPipeError:
-            self._closed = True
+        self._lines.tell(news)
 
-    def _hear(self, *, ready: bool) -> None:
-        if not ready:
-            return
-        data = os.read(0, 1 << 16)
-        self._closed = not data
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._requests += map(self._decoder.decode, lines)
+    def _hear(self, seconds: float, *others: int) -> set[int]:
+        """Wait for requests, or for something else to be readable, and read the requests; returns what is readable."""
+        poll = select.poll()
+        for fd in (0, *self._lines.fds(), *others):
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(seconds * 1000)}
+        self._closed |= 0 in ready  # nothing follows the setup
+        self._requests += self._lines.hear(ready)
+        return ready
 
     def _cancelled(self, number: int) -> bool:
         """Whether this request was cancelled; other requests stay queued."""
@@ -150,7 +114,7 @@ class Keeper:
 
     def _tick(self) -> None:
         """Called often during long work: read requests, report progress, stop if cancelled."""
-        self._hear(ready=bool(select.select([0], [], [], 0)[0]))
+        self._hear(0.0)
         if self._closed or self._cancelled(self._now.id):
             raise _BuildCancelled
         if time.monotonic() - self._reported_at > _TELL_S:
@@ -173,7 +137,7 @@ class Keeper:
     # --- requests --------------------------------------------------------------------------------
 
     def _answer(self, request: KeeperRequest) -> None:
-        if request.do == "ping":
+        if request.do == "ping" or (request.do == "join" and self._walked and self._home.current() is not None):
             self._catch_up(request)
             return
         if request.do == "stop":  # the request has ended
@@ -202,6 +166,9 @@ class Keeper:
             end = {"busy": False, "done": True, "failed": "stopped"}
             lost = True
         except (OSError, ValueError) as exc:  # a full disk, most likely
+            if self._home.identity() != self._folder:
+                self._closed = True
+                return
             end = {"busy": False, "done": True, "failed": f"{type(exc).__name__}: {exc}"[:300]}
             lost = True
         self._walk_wanted |= lost  # only a walk finds again what was not indexed
@@ -253,14 +220,14 @@ class Keeper:
         """Files that changed, once `quiet` seconds pass without another change, or a request comes."""
         paths: set[bytes] = set()
         until = time.monotonic() + _LONGEST_S
-        heard = [self._watch.fd, 0] if quiet else [self._watch.fd]
+        heard = [self._watch.fd, 0, *self._lines.fds()] if quiet else [self._watch.fd]
         while self._watch.fd >= 0:
             ready = select.select(heard, [], [], quiet)[0]
             if self._watch.fd in ready:
                 more, walk = self._watch.changes()
                 paths |= more
                 self._walk_wanted |= walk
-            if self._watch.fd not in ready or 0 in ready or time.monotonic() > until:
+            if set(ready) != {self._watch.fd} or time.monotonic() > until:
                 break
         return paths
 
@@ -390,7 +357,7 @@ def main() -> None:
         if not piece:
             sys.exit(0)
         line += piece
-    Keeper(msgspec.json.decode(line, type=Setup)).run()
+    Keeper(msgspec.json.decode(line, type=Setup), socket.socket(fileno=LISTENER), socket.socket(fileno=RANKER)).run()
 
 
 if __name__ == "__main__":

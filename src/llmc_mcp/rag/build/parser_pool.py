@@ -107,7 +107,7 @@ class ParserPool:
         pid = os.fork()
         if pid == 0:
             try:
-                _keep_only(theirs.fileno(), self._walk.root)
+                keep_only(theirs.fileno(), self._walk.root)
                 _serve(theirs, self._walk, self._embedding)
             finally:
                 os._exit(1)
@@ -186,7 +186,7 @@ def _exactly(line: socket.socket, size: int) -> bytes:
 # --- in the worker ---------------------------------------------------------------------------------
 
 
-def _keep_only(*kept: int) -> None:
+def keep_only(*kept: int) -> None:
     """Close inherited descriptors: above all, a worker must not hold the lock of the index."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):

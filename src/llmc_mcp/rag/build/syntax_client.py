@@ -5,10 +5,6 @@ a while, and so does unpacking a grammar for the first time on a machine: an edi
 next one finds the process ready.
 """
 
-import os
-import resource
-import select
-import signal
 import threading
 import time
 from collections import Counter
@@ -17,16 +13,16 @@ import msgspec
 
 from ...errors import LlmcError
 from ...kernel import syscalls
-from ...kernel.launcher import Launcher, RunningChild
+from ...kernel.launcher import Launcher
 from ..parse.detect import language_of
 from ..parse.languages import traits_of
 from ..parse.types import SyntaxProblem
-from .syntax_child import SyntaxCheck, SyntaxErrors, receive, send
+from .parser_process import ParserProcess
+from .syntax_child import SyntaxCheck, SyntaxErrors
 
 PATIENCE_S = 0.25  # an edit waits no longer than this
 LARGEST_BYTES = 512 * 1024
 _LONGEST_S = 5.0  # a process that takes longer is ended
-_MEMORY = 1 << 30
 _SHOWN = 80
 
 
@@ -34,11 +30,9 @@ class Checker:
     """Finds syntax errors; safe from any thread."""
 
     def __init__(self, launcher: Launcher, data_dir: str, patience_s: float = PATIENCE_S) -> None:
-        self._launcher, self._data_dir, self._patience_s = launcher, data_dir, patience_s
+        self._patience_s = patience_s
         self._free = threading.Lock()
-        self._child: RunningChild | None = None
-        self._stdin = self._stdout = -1
-        self._unpacked: set[str] = set()
+        self._process = ParserProcess(launcher, "llmc_mcp.rag.build.syntax_child", data_dir)
         self._closed = False
 
     def may_know(self, path: str) -> bool:
@@ -69,67 +63,30 @@ class Checker:
         """End the process."""
         self._closed = True
         if self._free.acquire(timeout=1.0):
-            self._hang_up()
+            self._process.close()
+            self._free.release()
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End the process if it has checked nothing for a while; whether it was ended."""
+        if not self._free.acquire(blocking=False):
+            return False  # a check is under way
+        try:
+            return self._process.release_idle(idle_s)
+        finally:
             self._free.release()
 
     def _answer(self, pending: "_PendingCheck") -> None:
         try:
-            self._ready(pending.question.language)
-            send(self._stdin, msgspec.msgpack.encode(pending.question))
-            frame = receive(self._stdout) if select.select([self._stdout], [], [], _LONGEST_S)[0] else None
-            if frame is None:
-                self._hang_up()
-            else:
-                pending.answer = msgspec.msgpack.decode(frame, type=SyntaxErrors).errors
+            question = pending.question
+            if not self._closed:
+                frame = self._process.ask(question.language, msgspec.msgpack.encode(question), _LONGEST_S)
+                if frame is not None:
+                    pending.answer = msgspec.msgpack.decode(frame, type=SyntaxErrors).errors
         except (OSError, LlmcError, msgspec.MsgspecError):
-            self._hang_up()
+            self._process.close()
         finally:
             self._free.release()
             pending.done.set()
-
-    def _ready(self, language: str) -> None:
-        from ..parse.grammars import unpack
-
-        if self._closed:
-            raise BrokenPipeError(32, "the server is closing")
-        place = unpack(self._data_dir, [language]) if language not in self._unpacked else ""
-        self._unpacked.add(language)
-        if self._child is not None and self._launcher.wait(self._child, 0) is None:
-            return
-        self._hang_up()
-        self._start(os.fsencode(place or unpack(self._data_dir, [language])))
-
-    def _start(self, grammars: bytes) -> None:
-        from ...kernel.confine import command, needed, plan
-        from ...kernel.landlock import ruleset
-        from ..parse.grammars import CACHE
-
-        opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC)]
-        opened += [os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)]
-        folder, in_read, in_write, out_read, out_write, nothing = opened
-        try:
-            opened.append(ruleset(needed(grammars)))
-            self._child = self._launcher.start(
-                command("llmc_mcp.rag.build.syntax_child"),
-                {os.fsencode(CACHE): grammars},
-                [folder, in_read, out_write, nothing, opened[-1]],
-                plan(4, (resource.RLIMIT_AS, _MEMORY)),
-            )
-            self._stdin, self._stdout = in_write, out_read
-        finally:
-            for fd in opened:
-                if self._child is None or fd not in (in_write, out_read):
-                    os.close(fd)
-
-    def _hang_up(self) -> None:
-        child, self._child = self._child, None
-        for fd in (self._stdin, self._stdout):
-            if fd >= 0:
-                os.close(fd)
-        self._stdin = self._stdout = -1
-        if child is not None:
-            self._launcher.signal(child, signal.SIGKILL)
-            self._launcher.forget(child)
 
 
 class _PendingCheck:

@@ -15,12 +15,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from ...files.off_limits import HiddenPlaces
 from ...kernel import syscalls
 from ...kernel.limits import OWN_MEMORY, limit_own_memory
 from ...policy import NameRules, name_rules
+from .messages import WalkRules
 
 RAG_IGNORE = b".ragignore"
 IGNORE_FILES = frozenset({RAG_IGNORE, b".gitignore", b".ignore", b".rgignore"})
@@ -36,19 +35,6 @@ _IGNORE_BYTES = 64 << 10  # of one .ragignore
 _RULE_BYTES = 1 << 10  # of one line
 _RULES = 5_000  # of all .ragignore files of a root
 _IGNORE_FILES_NAMED = 3
-
-
-class WalkRules(msgspec.Struct, frozen=True):
-    """What the operator allows to be indexed; sent to the indexing process."""
-
-    secret_names: tuple[str, ...] = ()
-    secret_exceptions: tuple[str, ...] = ()
-    refuse_foreign_links: bool = True
-    cross_mounts: bool = True
-    # The groups of `HiddenPlaces`, as bytes: these travel as JSON, and a path need not be UTF-8.
-    hidden: tuple[tuple[bytes, ...], ...] = ()
-    max_file_bytes: int = 1 << 20
-    max_files: int = 200_000
 
 
 class WalkedFile(NamedTuple):

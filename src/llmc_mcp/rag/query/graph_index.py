@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..parse.record import Record
 from ..parse.types import Definition
-from ..store.index import IndexReader
+from ..store.tables import IndexTables
 from .graph import Graph
 from .resolve import DefinitionPlace, Symbol
 
@@ -27,7 +27,7 @@ class GraphCoverage(NamedTuple):
 class IndexedFiles:
     """One generation of an index; not thread-safe."""
 
-    def __init__(self, reader: IndexReader) -> None:
+    def __init__(self, reader: IndexTables) -> None:
         self._reader = reader
         self.state: State = (reader.build, reader.generation)
         self._records: OrderedDict[int, Record] = OrderedDict()
@@ -106,7 +106,7 @@ def _symbols(outline: list[Definition]) -> list[Symbol]:
     ]
 
 
-def graph_of(reader: IndexReader) -> tuple[Graph, IndexedFiles]:
+def graph_of(reader: IndexTables) -> tuple[Graph, IndexedFiles]:
     """The graph of an index as it is now."""
     files = IndexedFiles(reader)
     return Graph(files), files

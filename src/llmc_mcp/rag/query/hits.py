@@ -2,14 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...errors import LlmcError
 from ...files import names
 from ...files.filesystem import Filesystem, Place, Root
-from ..store.index import File, IndexReader
-from ..store.rank import RankedChunks
+from ..store.tables import File, IndexTables
+from ..store.types import ScoredChunk
 from . import snippets
 from .globs import Glob
 
@@ -34,14 +34,14 @@ class HitSource:
         self._files, self._root = files, root
 
     def load(
-        self, reader: IndexReader, ranked: RankedChunks, limit: int, generation: int
+        self, reader: IndexTables, ranked: Sequence[ScoredChunk], limit: int, generation: int
     ) -> tuple[list[LoadedHit], list[bytes]]:
         """The first `limit` hits with their text, and the files that are not as they were indexed."""
         sources: dict[int, tuple[File, bytes] | None] = {}
         hits: list[LoadedHit] = []
         changed: list[bytes] = []
         nth: dict[int, int] = {}
-        for one in ranked.chunks:
+        for one in ranked:
             if len(hits) >= limit:
                 break
             if one.file not in sources:
@@ -58,7 +58,7 @@ class HitSource:
         return hits, changed
 
     def read(
-        self, reader: IndexReader, file: int, changed: list[bytes], generation: int | None = None
+        self, reader: IndexTables, file: int, changed: list[bytes], generation: int | None = None
     ) -> tuple[File, bytes] | None:
         """A file whose content is what was indexed; the path of any other is added to `changed`.
 
@@ -84,7 +84,7 @@ class HitSource:
         return indexed, source
 
 
-def matching_files(reader: IndexReader, glob: str | None, check: Callable[[], None]) -> list[int] | None:
+def matching_files(reader: IndexTables, glob: str | None, check: Callable[[], None]) -> list[int] | None:
     """The files whose paths match; None, meaning all, without a glob."""
     if glob is None:
         return None

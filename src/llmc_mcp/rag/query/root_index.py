@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import FeatureUnavailable, Internal, LlmcError, ResourceBusy
 from ...files.filesystem import Filesystem, Root
-from ..build.keeper import News
 from ..build.keeper_client import Builder
+from ..build.messages import News, RankReply, RankRequest
 from ..parse import words
 from ..store import embed
-from ..store.index import IndexDamaged, IndexReader
 from ..store.layout import Home
+from ..store.tables import IndexDamaged, IndexTables
 from .hits import HitSource, LoadedHit, matching_files
 from .types import CodeQuery, GraphView, QueryCaller, Stats
 
@@ -28,6 +28,7 @@ _COMPARE_S = 2.0  # the longest that a query waits for an existing index to be c
 _FLUSH_S = 0.2  # … for pending changes to be indexed
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
+_SEARCHES = 20  # how often a search is tried while the process that does it ends
 _ROUNDS = 3  # how often a query runs again while its files keep changing
 _SPARE = 4  # hits beyond the limit, should some files be gone
 
@@ -42,8 +43,9 @@ class RootIndex:
         self._home, self._builder, self._embedding = home, builder, embedding
         self._hits = HitSource(files, root)
         self._reader_lock = threading.Lock()
-        self._reader: IndexReader | None = None
-        self._graph: tuple[IndexReader, int, Graph, IndexedFiles] | None = None
+        self._reader: IndexTables | None = None
+        self._used_at = 0.0
+        self._graph: tuple[IndexTables, int, Graph, IndexedFiles] | None = None
         self._graph_lock = threading.Lock()  # a graph caches as it answers: one question at a time
 
     def close(self) -> None:
@@ -52,22 +54,33 @@ class RootIndex:
         with self._reader_lock:
             self._reader = self._graph = None
 
+    def release_idle(self, idle_s: float) -> bool:
+        """Close the index and forget the graph if no query came for a while; whether there was anything to close.
+
+        A query that is under way has its own references to both.
+        """
+        with self._reader_lock:
+            if self._reader is None or time.monotonic() - self._used_at < idle_s:
+                return False
+            self._reader = self._graph = None
+            return True
+
     # --- queries ---------------------------------------------------------------------------------
 
     def search(
         self, query: CodeQuery, question: words.Question, caller: QueryCaller
     ) -> tuple[list[LoadedHit], str, int]:
         """Hits with their text, a note on freshness, and the number of candidates."""
-        embed.load(self._embedding)  # reject an unknown embedding before building
+        embed.is_wanted(self._embedding)  # reject an unknown one before building
         reader, note = self._ready(caller)
         rounds, repaired = _ROUNDS, False
         while True:
             try:
-                generation = reader.searched
                 files = matching_files(reader, query.path_glob, caller.check)
-                embedding = embed.load(self._embedding)
-                ranked = reader.search(question, query.scope, files, query.limit + _SPARE, embedding)
-                hits, changed = self._hits.load(reader, ranked, query.limit, generation)
+                request = RankRequest(reader.build, question, query.scope, files, query.limit + _SPARE)
+                reply = self._rank(request, caller)
+                ranked = reply.ranked
+                hits, changed = self._hits.load(reader, ranked.chunks, query.limit, reply.generation)
             except IndexDamaged as exc:
                 if self._home.current() != reader.build:  # that build has been replaced
                     reader, note = self._newest(caller, note)
@@ -85,6 +98,21 @@ class RootIndex:
             rounds = rounds - 1 if indexed else 0
             updated = _count_files("updated", len(changed)) if indexed else ""
             reader, note = self._newest(caller, note or updated)
+
+    def _rank(self, request: RankRequest, caller: QueryCaller) -> RankReply:
+        """Search the text; the process that does it may end at any moment, and another one takes over."""
+        news: News | None = None
+        for _ in range(_SEARCHES):
+            reply = self._builder.rank(request, caller.check)
+            if reply is not None and reply.damaged:
+                raise IndexDamaged(reply.damaged)
+            if reply is not None:
+                return reply
+            news = self._wait(self._builder.join(caller.who), caller.until, caller)
+            if news is None or news.failed:
+                break
+        why = news.failed if news is not None and news.failed else "the process that does it ended"
+        raise FeatureUnavailable(f"the code index could not be searched: {why}")
 
     def ask(self, question: "Callable[[GraphView], Answer]", caller: QueryCaller) -> "tuple[Answer, str]":
         """Put a question to the graph; if a file that it reads has changed, index that file and ask again."""
@@ -109,7 +137,7 @@ class RootIndex:
     def _answer(
         self,
         question: "Callable[[GraphView], Answer]",
-        reader: IndexReader,
+        reader: IndexTables,
         changed: list[bytes],
         check: Callable[[], None],
     ) -> "Answer":
@@ -120,7 +148,7 @@ class RootIndex:
         finally:
             self._graph_lock.release()
 
-    def _graph_view(self, reader: IndexReader, changed: list[bytes]) -> "GraphView":
+    def _graph_view(self, reader: IndexTables, changed: list[bytes]) -> "GraphView":
         from .graph_index import graph_of
 
         graph = self._graph
@@ -154,29 +182,29 @@ class RootIndex:
 
         return self._builder.wait(ticket, until, check)
 
-    def _ready(self, caller: QueryCaller) -> tuple[IndexReader, str]:
+    def _ready(self, caller: QueryCaller) -> tuple[IndexTables, str]:
         """An index to query, and a note on its freshness."""
-        note = ""
-        if not self._builder.running:
-            ticket = self._builder.refresh(caller.who)
-            exists = self._home.current() is not None
-            until = min(caller.until, time.monotonic() + _COMPARE_S) if exists else caller.until
-            note = self._refresh_note(self._wait(ticket, until, caller), exists)
-        elif self._home.current() is None:
-            news = self._wait(self._builder.refresh(caller.who), caller.until, caller)
-            note = self._refresh_note(news, exists=False)
-        return self._newest(caller, note or self._flush(caller))
+        if self._builder.running and self._home.current() is not None:
+            note = self._flush(caller)
+            if note is not None:
+                return self._newest(caller, note)
+        ticket = self._builder.join(caller.who)
+        exists = self._home.current() is not None
+        until = min(caller.until, time.monotonic() + _COMPARE_S) if exists else caller.until
+        return self._newest(caller, self._refresh_note(self._wait(ticket, until, caller), exists))
 
-    def _flush(self, caller: QueryCaller) -> str:
-        """Have all changes so far indexed if that is quick; else a note saying why not."""
+    def _flush(self, caller: QueryCaller) -> str | None:
+        """Have all changes so far indexed if that is quick, else a note saying why not; None if there is no process."""
         if self._builder.news.building:
             return busy_words(self._builder.news)
         ticket = self._builder.ping()
         if not ticket:
-            return "not compared with the files: nobody watches them"
+            return None
         news = self._wait(ticket, min(caller.until, time.monotonic() + _FLUSH_S), caller)
         if news is None:
             return busy_words(self._builder.news)
+        if news.lost:
+            return None
         return f"not updated: {news.failed}" if news.failed else ""
 
     def _refresh_note(self, news: News | None, exists: bool) -> str:
@@ -199,10 +227,10 @@ class RootIndex:
 
     def _index_again(self, changed: list[bytes], caller: QueryCaller) -> bool:
         """Whether files that changed were indexed again in time."""
-        ticket = self._builder.look_at(changed)
+        ticket = self._builder.look_at(changed) or self._builder.join(caller.who)
         return self._wait(ticket, min(caller.until, time.monotonic() + _REINDEX_S), caller) is not None
 
-    def _repair(self, why: str, caller: QueryCaller) -> tuple[IndexReader, str]:
+    def _repair(self, why: str, caller: QueryCaller) -> tuple[IndexTables, str]:
         """Rebuild a damaged index; the note says so."""
         ticket = self._builder.refresh(caller.who, full=True, why=f"it was damaged ({why})")
         note = self._refresh_note(self._wait(ticket, caller.until, caller), exists=False)
@@ -211,13 +239,13 @@ class RootIndex:
         except IndexDamaged as exc:
             raise Internal(f"the code index can't be read although it was built anew: {exc}") from None
 
-    def _newest(self, caller: QueryCaller, note: str) -> tuple[IndexReader, str]:
+    def _newest(self, caller: QueryCaller, note: str) -> tuple[IndexTables, str]:
         try:
             return self._current(), note
         except IndexDamaged as exc:
             return self._repair(str(exc), caller)
 
-    def _current(self) -> IndexReader:
+    def _current(self) -> IndexTables:
         """The build in force, at its latest generation."""
         while True:
             build = self._home.current()
@@ -231,13 +259,13 @@ class RootIndex:
                 if self._home.current() == build:
                     raise  # else it was replaced, and removed, while it was being opened
 
-    def _reader_of(self, build: str) -> IndexReader:
+    def _reader_of(self, build: str) -> IndexTables:
         """The shared reader of a build; an old one is closed when its last user drops it."""
         with self._reader_lock:
-            reader = self._reader
+            reader, self._used_at = self._reader, time.monotonic()
             if reader is None or reader.build != build:
                 self._reader = self._graph = None
-                reader = self._reader = IndexReader(build)
+                reader = self._reader = IndexTables(build)
             return reader
 
     # --- reports ---------------------------------------------------------------------------------

@@ -15,12 +15,11 @@ from ...errors import FeatureUnavailable, Internal, InvalidArgument, LlmcError, 
 from ...files.filesystem import Filesystem, Root
 from ...kernel.launcher import Launcher
 from ...store.leases import Leases
-from ..build.keeper import News
 from ..build.keeper_client import Builder, IndexSpec
-from ..build.walk import WalkRules
+from ..build.messages import News, WalkRules
 from ..parse import words
 from ..store.layout import home_of
-from ..store.rank import Scope
+from ..store.types import Scope
 from . import snippets
 from .globs import Glob
 from .root_index import RootIndex, busy_words
@@ -56,7 +55,7 @@ def wanted_from(config: Config) -> IndexSpec:
         max_file_bytes=rag.max_file_bytes,
         max_files=rag.max_files,
     )
-    return IndexSpec(rules, rag.embedding)
+    return IndexSpec(rules, rag.embedding, config.limits.helper_idle_sec)
 
 
 def check_query(text: str) -> None:
@@ -145,6 +144,11 @@ class CodeSearch:
     def state(self) -> str:
         """The state of all indexes in a few words."""
         return "; ".join(index.state() for index in self._indexes)
+
+    def release_idle(self, idle_s: float) -> bool:
+        """Close the indexes that no query came for in a while; whether there were any."""
+        released = [index.release_idle(idle_s) for index in self._indexes]
+        return any(released)
 
     def close(self) -> None:
         """End the indexing processes."""

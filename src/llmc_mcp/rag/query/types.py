@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...files.filesystem import Root
 from ...session import Session
-from ..build.keeper import News
-from ..store.index import Totals
-from ..store.rank import Scope
+from ..build.messages import News
+from ..store.tables import Totals
+from ..store.types import Scope
 
 if TYPE_CHECKING:
     from .graph import Graph

@@ -39,15 +39,20 @@ class Embedding(Protocol):
 
 def load(setting: str) -> Embedding | None:
     """The embedding that `rag.embedding` names; `auto` uses what is installed."""
+    return _words() if is_wanted(setting) else None
+
+
+def is_wanted(setting: str) -> bool:
+    """Whether the setting names an embedding that can be used; rejects one that can't."""
     if setting == "none":
-        return None
+        return False
     if setting not in ("auto", WordVectors.setting):
         raise InvalidArgument(f"unknown embedding: {setting}", hint=f"Use auto, none or {WordVectors.setting}.")
-    if importlib.util.find_spec("numpy") is None:
-        if setting == "auto":
-            return None
-        raise InvalidArgument("this embedding needs numpy", hint="Install llmc-mcp[embedding], or use auto.")
-    return _words()
+    if importlib.util.find_spec("numpy") is not None:
+        return True
+    if setting == "auto":
+        return False
+    raise InvalidArgument("this embedding needs numpy", hint="Install llmc-mcp[embedding], or use auto.")
 
 
 @cache

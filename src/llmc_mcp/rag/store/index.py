@@ -4,30 +4,24 @@ A tantivy commit can't carry metadata of ours, so its generation is stored as a 
 a real file. After a crash between the two commits SQLite is ahead; `IndexWriter.behind` tells what to redo.
 """
 
-import os
-import sqlite3
-import threading
-import weakref
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 import tantivy
 
 from ...store.schema import insert_into
 from ..parse import outline, words
-from ..parse.types import Chunk, Definition, PackedReferences
+from ..parse.types import PackedReferences
 from . import layout, rank
 from .embed import Embedding
+from .tables import IndexDamaged, IndexTables, damage, means_damage
+from .types import RankedChunks, Scope
 
 _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
 _NO_FILE = 0
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
-
-
-class IndexDamaged(Exception):
-    """The index can't be read: it has another format, or something else wrote to it."""
 
 
 class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
@@ -85,107 +79,46 @@ class IndexedFile(NamedTuple):
     sha256: bytes
 
 
-class File(NamedTuple):
-    """A file that a search found, with the places of its chunks."""
-
-    id: int
-    path: bytes
-    language: str
-    size: int
-    sha256: bytes
-    generation: int
-    chunks: list[Chunk]
-
-
-class Totals(NamedTuple):
-    """How much an index holds."""
-
-    files: int
-    chunks: int
-    symbols: int
-    edges: int
-    skipped: dict[str, int]
-    languages: dict[str, int]
-    source_bytes: int
-
-
-_chunks = msgspec.msgpack.Decoder(list[Chunk])
-
-
-def _means_damage(exc: BaseException) -> bool:
-    """Whether SQLite or tantivy, whose errors are plain ValueErrors, failed; anything else is a bug.
-
-    Rust panics do not derive from Exception, so that they are not swallowed by accident; here they mean a damaged file.
-    """
-    return isinstance(exc, sqlite3.Error | OSError) or type(exc) is ValueError or type(exc).__name__ == "PanicException"
-
-
-def _damage(exc: BaseException) -> IndexDamaged:
-    return IndexDamaged(f"{type(exc).__name__}: {exc}"[:200])
-
-
 # --- reading ---------------------------------------------------------------------------------------
 
 
-class IndexReader:
-    """Reads one build; safe from any thread. Raises IndexDamaged if the build can't be read.
-
-    A shared reader is not closed explicitly: its files are closed when the last reference is gone.
-    """
+class IndexReader(IndexTables):
+    """Reads one build and searches its text; safe from any thread."""
 
     def __init__(self, build: str) -> None:
-        self.build = build
-        self._lock = threading.RLock()
+        super().__init__(build)
         try:
-            self._connection = layout.connect(build)
-            weakref.finalize(self, self._connection.close)
             self._index = tantivy.Index.open(layout.text_of(build))
             self._index.config_reader("manual")
             self._index.reload()
             self.searched = _generation_of(self._index)  # the generation that searches see: SQLite may be ahead
-            self.generation = layout.get_meta(self._connection, "generation")
-            self.embedding = layout.get_word(self._connection, "embedding")  # the one that made its vectors
         except BaseException as exc:
-            if _means_damage(exc):
-                raise _damage(exc) from None
+            if means_damage(exc):
+                raise damage(exc) from None
             raise
-
-    def close(self) -> None:
-        """Close a reader that is not shared."""
-        with self._lock:
-            self._connection.close()
-
-    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
-            try:
-                return self._connection.execute(sql, parameters).fetchall()
-            except sqlite3.Error as exc:
-                raise _damage(exc) from None
 
     def catch_up(self) -> None:
         """Reload if something was written since the last load."""
-        rows = self._rows("SELECT value FROM meta WHERE key='generation'")
-        generation = rows[0][0] if rows else 0
+        super().catch_up()
         with self._lock:
-            if generation == self.generation == self.searched:
+            if self.generation == self.searched:
                 return
             try:
                 self._index.reload()
                 self.searched = _generation_of(self._index)
             except BaseException as exc:
-                if _means_damage(exc):
-                    raise _damage(exc) from None
+                if means_damage(exc):
+                    raise damage(exc) from None
                 raise
-            self.generation = generation
 
     def search(
         self,
         question: words.Question,
-        scope: rank.Scope,
+        scope: Scope,
         files: Collection[int] | None,
         limit: int,
         embedding: Embedding | None,
-    ) -> rank.RankedChunks:
+    ) -> RankedChunks:
         """The best chunks for a query."""
         using = embedding if embedding is not None and embedding.name == self.embedding else None
         try:
@@ -193,99 +126,9 @@ class IndexReader:
                 self._index.searcher(), self, question, scope=scope, files=files, limit=limit, embedding=using
             )
         except BaseException as exc:
-            if _means_damage(exc):
-                raise _damage(exc) from None
+            if means_damage(exc):
+                raise damage(exc) from None
             raise
-
-    def paths(self, files: Collection[int]) -> Mapping[int, str]:
-        """The paths of these files, relative to the root."""
-        rows = self._rows(f"SELECT id, path FROM files WHERE id IN ({_marks(files)})", list(files))  # noqa: S608 - own names
-        return {row[0]: os.fsdecode(row[1]) for row in rows}
-
-    def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
-        """The vectors of these files."""
-        return dict(self._rows(f"SELECT file, vectors FROM vectors WHERE file IN ({_marks(files)})", list(files)))  # noqa: S608 - own names
-
-    def all_paths(self) -> list[tuple[int, bytes]]:
-        """Every indexed file."""
-        return cast(list[tuple[int, bytes]], self._rows("SELECT id, path FROM files WHERE state=''"))
-
-    def file(self, file: int) -> File | None:
-        """A file with its chunks; None if it is no longer indexed."""
-        rows = self._rows(
-            "SELECT id, path, language, size, sha256, generation, chunks FROM files WHERE id=? AND state=''", (file,)
-        )
-        if not rows:
-            return None
-        number, path, language, size, sha256, generation, chunks = rows[0]
-        return File(
-            id=number,
-            path=path,
-            language=language,
-            size=size,
-            sha256=sha256,
-            generation=generation,
-            chunks=_chunks.decode(chunks),
-        )
-
-    def outline(self, file: int) -> list[Definition]:
-        """The definitions of a file; their docstrings are not stored."""
-        rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
-        return outline.unpack(rows[0][0]) if rows else []
-
-    def definition(self, file: int, place: int) -> tuple[str, str]:
-        """Qualified name and kind of one definition."""
-        rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
-        return outline.name_and_kind(rows[0][0], place) if rows else ("", "")
-
-    def defining(self, name: str) -> list[tuple[int, int]]:
-        """Where a name is defined: file and place in its outline."""
-        return cast(list[tuple[int, int]], self._rows("SELECT file, place FROM symbols WHERE name=?", (name,)))
-
-    def names(self, beginning: str = "", limit: int = -1) -> list[str]:
-        """Names of definitions with this prefix, sorted."""
-        rows = self._rows(
-            "SELECT DISTINCT name FROM symbols WHERE name>=? AND name<? ORDER BY name LIMIT ?",
-            (beginning, f"{beginning}\U0010ffff", limit),
-        )
-        return [row[0] for row in rows]
-
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run any query; for the graph, which reads the tables itself."""
-        return self._rows(sql, parameters)
-
-    def updated(self) -> float:
-        """When the index was last written to."""
-        newest = [os.stat(path).st_mtime for path in layout.databases_of(self.build) if os.path.exists(path)]
-        return max(newest, default=0.0)
-
-    def totals(self) -> Totals:
-        """Counts of what is indexed."""
-        files, chunks, size = self._rows(
-            "SELECT count(*), coalesce(sum(chunk_count),0), coalesce(sum(size),0) FROM files WHERE state=''"
-        )[0]
-        skipped = dict(self._rows("SELECT state, count(*) FROM files WHERE state!='' GROUP BY state ORDER BY state"))
-        languages = dict(
-            self._rows(
-                "SELECT CASE language WHEN '' THEN 'text' ELSE language END, count(*) FROM files"
-                " WHERE state='' GROUP BY 1 ORDER BY 2 DESC, 1"
-            )
-        )
-        symbols = self._rows("SELECT count(*) FROM symbols")[0][0]
-        edges = self._rows("SELECT coalesce(sum(count),0) FROM mentions")[0][0]
-        return Totals(
-            files=files,
-            chunks=chunks,
-            symbols=symbols,
-            edges=edges,
-            skipped=skipped,
-            languages=languages,
-            source_bytes=size,
-        )
-
-
-def _marks(values: Collection[object]) -> str:
-    return ",".join("?" * len(values))
 
 
 def _generation_of(index: tantivy.Index) -> int:
@@ -323,8 +166,8 @@ class IndexWriter:
             highest = self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
             self._next_id = max(1 + highest, layout.get_meta(self._connection, "next_id"))
         except BaseException as exc:
-            if _means_damage(exc):
-                raise _damage(exc) from None
+            if means_damage(exc):
+                raise damage(exc) from None
             raise
         if self.committed > self.generation or self.committed < 0:
             self.close()

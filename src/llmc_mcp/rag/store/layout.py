@@ -67,6 +67,10 @@ class Home:
             with open(note, "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(f"{root}\n")
 
+    def identity(self) -> tuple[int, int] | None:
+        """Which folder it is; another one has taken its place when this changes, or none."""
+        return _identity(self.folder)
+
     def current(self) -> str | None:
         """The folder of the current build."""
         try:
@@ -143,6 +147,19 @@ def home_of(data_dir: str, root: bytes) -> Home:
 def text_of(build: str) -> str:
     """The folder of a build's tantivy files."""
     return os.path.join(build, _TEXT)
+
+
+def identity_of(build: str) -> tuple[int, int] | None:
+    """Which database a build has; another one, or none, when its files were deleted."""
+    return _identity(os.path.join(build, _DATABASE))
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def databases_of(build: str) -> tuple[str, str]:

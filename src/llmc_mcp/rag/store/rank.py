@@ -20,8 +20,8 @@ from ..parse.languages import DOCUMENT_ENDINGS, traits_of
 from ..parse.types import ParsedFile
 from .embed import Embedding
 from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
+from .types import RankedChunks, Scope, ScoredChunk
 
-Scope = Literal["repo", "docs", "both"]
 Fields = dict[str, list[str | int]]  # a tantivy document that can travel between processes
 
 
@@ -35,21 +35,6 @@ class Lookup(Protocol):
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
         """The vectors of these files."""
         ...
-
-
-class ScoredChunk(msgspec.Struct, frozen=True):
-    """A candidate chunk, by its file and its index in the file's list of chunks."""
-
-    file: int
-    chunk: int
-    score: float  # only comparable within one result
-
-
-class RankedChunks(msgspec.Struct, frozen=True):
-    """The chunks of a result, best first: one of each file, then each file's second, and so on."""
-
-    chunks: list[ScoredChunk]
-    candidates: int
 
 
 class Weights(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...changes.undo import Undone
 
 _LISTED = 500
-_DIFF_MOST = 4 << 20  # characters of a diff after which no further file is added
+_DIFF_MOST = 2 << 20  # characters of a diff after which no further file is added
 _CURRENT, _ALL = "current", "all"
 
 

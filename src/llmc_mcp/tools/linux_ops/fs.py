@@ -36,6 +36,7 @@ class FileMeta(msgspec.Struct, omit_defaults=True):
     total_lines_exact: bool | None = None
     encoding: str | None = None
     mime_type: str | None = None
+    warnings: list[str] | None = None
 
 
 class FileText(Result):
@@ -98,6 +99,7 @@ class ListMeta(msgspec.Struct, omit_defaults=True):
     shown: int | None = None
     total: int | None = None
     total_is_exact: bool | None = None
+    warnings: list[str] | None = None
 
 
 class Listing(Result):
@@ -133,6 +135,7 @@ class Tree(Result):
     truncated: bool
     total_entries: int
     root: str
+    logged: ClassVar[tuple[str, ...]] = ("total_entries",)
     shown: int | None = None
     total_is_exact: bool | None = None
     note: str | None = None
@@ -162,15 +165,27 @@ class Stat(Result):
 
 
 @tool("Read lines of a file or handle; a negative offset counts from the end", needs=FILES, read_only=True, role="core")
-def read_file(ctx: Context, path: str, offset_lines: int = 0, max_lines: SomeLines = 2000) -> FileText:
+def read_file(ctx: Context, path: str, offset_lines: int = 0, max_lines: SomeLines | None = None) -> FileText:
+    lines = _lines(ctx, max_lines, 2000)
     if path.startswith("H_"):
         from ...files.handles import is_handle
 
         if is_handle(path):
-            return _read_handle(ctx, path, offset_lines, max_lines)
+            return _read_handle(ctx, path, offset_lines, lines)
     place = ctx.app.files.locate(path)
-    reading = ctx.app.reader.read(place, offset_lines, max_lines, ctx.check)
+    reading = _read(ctx, place, offset_lines, lines)
     return FileText(reading.text, _meta(place, reading), _image(reading))
+
+
+def _lines(ctx: Context, wanted: int | None, usual: int) -> int:
+    """How many lines to read: as many as were asked for; a reader gets the usual number, code the whole file."""
+    if wanted is not None:
+        return wanted
+    return _WHOLE_FILE if ctx.in_code else usual
+
+
+def _read(ctx: Context, place: Place, offset: int, lines: int) -> "FileSlice":
+    return ctx.app.reader.read(place, offset, lines, ctx.check, ctx.reply_bytes if ctx.in_code else None)
 
 
 def _read_handle(ctx: Context, handle_id: str, offset: int, max_lines: int) -> FileText:
@@ -182,9 +197,11 @@ def _read_handle(ctx: Context, handle_id: str, offset: int, max_lines: int) -> F
 
 
 @tool("Read up to 2000 lines of a file from an offset", needs=FILES, read_only=True)
-def linux_fs_read(ctx: Context, path: str, offset_lines: FromStart = 0, max_lines: SomeLines = 200) -> FileContent:
+def linux_fs_read(
+    ctx: Context, path: str, offset_lines: FromStart = 0, max_lines: SomeLines | None = None
+) -> FileContent:
     place = ctx.app.files.locate(path)
-    reading = ctx.app.reader.read(place, offset_lines, max_lines, ctx.check)
+    reading = _read(ctx, place, offset_lines, _lines(ctx, max_lines, 200))
     meta = _meta(place, reading)
     too_long = len(reading.text) > ctx.reply_bytes // 2
     handle = _file_handle(ctx, place, reading) if meta.truncated or too_long else None
@@ -194,7 +211,7 @@ def linux_fs_read(ctx: Context, path: str, offset_lines: FromStart = 0, max_line
 @tool("Read a file of a repository; root must lie in an allowed root", needs=FILES, read_only=True)
 def repo_read(ctx: Context, root: str, path: str, max_bytes: SomeBytes | None = None) -> FileText:
     place = ctx.app.files.below(ctx.app.files.locate(root), path)
-    reading = ctx.app.reader.read(place, 0, _WHOLE_FILE, ctx.check)
+    reading = _read(ctx, place, 0, _WHOLE_FILE)
     meta = _meta(place, reading)
     if max_bytes is not None and len(reading.text.encode()) > max_bytes:
         text = reading.text.encode()[:max_bytes].decode("utf-8", "ignore")
@@ -204,9 +221,10 @@ def repo_read(ctx: Context, root: str, path: str, max_bytes: SomeBytes | None = 
 
 
 @tool("Read several files at once, one reply shared among them", needs=FILES, read_only=True)
-def linux_fs_read_many(ctx: Context, paths: SomePaths, max_lines: SomeLines = 200) -> ManyFiles:
+def linux_fs_read_many(ctx: Context, paths: SomePaths, max_lines: SomeLines | None = None) -> ManyFiles:
+    lines = _lines(ctx, max_lines, 200)
     # Small files leave room to large ones: shortest first, each file gets an equal share of the remaining room.
-    readings = {path: _try_to_read(ctx, path, max_lines) for path in dict.fromkeys(paths)}
+    readings = {path: _try_to_read(ctx, path, lines) for path in dict.fromkeys(paths)}
     room = ctx.reply_bytes * 4 // 5 - sum(len(path) + 40 for path in readings)
     waiting = len(readings)
     for row in sorted(readings.values(), key=lambda row: len(row.content)):
@@ -219,7 +237,7 @@ def linux_fs_read_many(ctx: Context, paths: SomePaths, max_lines: SomeLines = 20
 def _try_to_read(ctx: Context, path: str, max_lines: int) -> OneOfMany:
     try:
         place = ctx.app.files.locate(path)
-        reading = ctx.app.reader.read(place, 0, max_lines, ctx.check)
+        reading = _read(ctx, place, 0, max_lines)
     except LlmcError as exc:
         return OneOfMany(path, "", 0, False, f"{exc.code}: {exc.message}")
     return OneOfMany(place.absolute, reading.text, reading.total_lines, reading.next_offset is not None)

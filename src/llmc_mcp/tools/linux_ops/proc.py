@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import msgspec
 
 from ...context import Context
-from ...errors import ProcessNotFound
-from ...tool import PROCESSES, REPLS, Result, Row, as_payload, tool
+from ...errors import InvalidArgument, ProcessNotFound
+from ...tool import KILLS, PROCESSES, REPLS, Result, Row, as_payload, tool
 
 if TYPE_CHECKING:
     from ...commands.conversation import Turn
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ...machine.processes import Branch
 
 MaxProcesses = Annotated[int, msgspec.Meta(ge=1, le=5000)]
-SignalName = Literal["TERM", "KILL", "INT", "HUP"]
+_SIGNALS = ("TERM", "KILL", "INT", "HUP")
+SignalName = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(_SIGNALS)})]
 Sort = Literal["cpu", "mem", "pid"]
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=600_000)]
@@ -51,6 +52,7 @@ class ProcessList(Result):
     total_processes: int
     truncated: bool
     columns: str = "pid cpu% mem% command"
+    logged: ClassVar[tuple[str, ...]] = ("total_processes",)
     shown: int | None = None
     handle: str | None = None
     body: ClassVar[str] = "processes"
@@ -113,12 +115,18 @@ def linux_proc_list(
 
 def _consent_to_kill(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
     foreign = ctx.app.processes.describe_foreign(arguments["pid"])
-    return None if foreign is None else f"send SIG{arguments['signal']} to {foreign}"
+    return None if foreign is None else f"send SIG{_known(arguments['signal'])} to {foreign}"
 
 
-@tool("Send a signal to a process", needs=PROCESSES, destructive=True, consent=_consent_to_kill)
+@tool("Send a signal to a process", needs=KILLS, destructive=True, consent=_consent_to_kill)
 def linux_proc_kill(ctx: Context, pid: int, signal: SignalName = "TERM") -> SignalResult:
-    return SignalResult(True, ctx.app.processes.kill(pid, signal, ctx.check))
+    return SignalResult(True, ctx.app.processes.kill(pid, _known(signal), ctx.check))
+
+
+def _known(signal: str) -> str:
+    if signal not in _SIGNALS:
+        raise InvalidArgument(f"{signal[:20]!r} is no signal that can be sent", hint=f"One of {', '.join(_SIGNALS)}.")
+    return signal
 
 
 @tool("Processes as a tree", needs=PROCESSES, read_only=True)
@@ -169,7 +177,6 @@ class ProcessOutput(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -186,7 +193,6 @@ class StartedProcess(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "first_output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -202,7 +208,6 @@ class Sent(Result):
     decided_by: str | None = None
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -215,7 +220,6 @@ class StopResult(Result):
     output: str = ""
     truncated: bool | None = None
     handle: str | None = None
-    warnings: list[str] | None = None
     body: ClassVar[str] = "output"
     handle_kind: ClassVar[str] = "process_output"
 
@@ -251,12 +255,10 @@ def linux_proc_start(
     cols: Columns = 120,
     wait_ms: Milliseconds = 1000,
 ) -> StartedProcess:
-    from ...commands.runner import split
-
-    argv, seconds = split(command), _seconds(ctx, wait_ms)
+    line, seconds = ctx.app.shell_lines.read(command), _seconds(ctx, wait_ms)
     proc_id, pid, turn = ctx.app.repls.start(
         _owner(ctx),
-        argv,
+        line,
         cwd=cwd,
         env=env or {},
         server_env=ctx.session.environment(),
@@ -264,10 +266,8 @@ def linux_proc_start(
         wait_s=seconds,
         check=ctx.check,
     )
-    text, handle = _shown(ctx, turn.output)
-    return StartedProcess(
-        proc_id, pid, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None
-    )
+    text, cut, handle = _shown(ctx, turn.output)
+    return StartedProcess(proc_id, pid, text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
 
 
 @tool(
@@ -280,8 +280,8 @@ def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Mil
     turn = ctx.app.repls.send(_owner(ctx), proc_id, input, _seconds(ctx, read_timeout_ms), ctx.check)
     if turn is None:
         return Sent(True)
-    text, handle = _shown(ctx, turn.output)
-    return Sent(True, text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
+    text, cut, handle = _shown(ctx, turn.output)
+    return Sent(True, text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
 
 
 @tool("New output of an interactive process, and whether it waits for input", needs=REPLS)
@@ -290,8 +290,8 @@ def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000)
         turn = ctx.app.repls.read(_owner(ctx), proc_id, _seconds(ctx, timeout_ms), ctx.check)
     except ProcessNotFound:
         return ProcessOutput("", "no_such_process")
-    text, handle = _shown(ctx, turn.output)
-    return ProcessOutput(text, *_standing(turn), True if handle else None, handle, list(turn.warnings) or None)
+    text, cut, handle = _shown(ctx, turn.output)
+    return ProcessOutput(text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
 
 
 @tool("End an interactive process with all it started", needs=REPLS, destructive=True)
@@ -299,7 +299,9 @@ def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> 
     import signal as signals
 
     ctx.limit_time(_STOP_S)
-    code, output, warnings = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{signal}"], ctx.check)
+    code, output, warnings = ctx.app.repls.stop(
+        _owner(ctx), proc_id, signals.Signals[f"SIG{_known(signal)}"], ctx.check
+    )
     return StopResult(True, code, output, warnings=list(warnings) or None)
 
 
@@ -326,16 +328,16 @@ def _standing(turn: "Turn") -> tuple[str, int | None, bool | None, str | None]:
     return turn.state, turn.exit_code, waiting, turn.waiting or None
 
 
-def _shown(ctx: Context, text: str) -> tuple[str, str | None]:
-    """The output; if it is too long for a reply, its start and more of its end, and a handle of the whole output."""
+def _shown(ctx: Context, text: str) -> tuple[str, bool | None, str | None]:
+    """The output; too long for a reply, its start and more of its end, that it is cut, and a handle of all of it."""
     room = ctx.reply_bytes - _ROOM_FOR_META
     if len(msgspec.json.encode(text)) <= room:
-        return text, None
+        return text, None, None
     handle = ctx.keep(ProcessOutput.handle_kind, {}, text.encode("utf-8", "replace"))
     lines = text.splitlines(keepends=True)
     head, tail = _fitting(lines, room // 4), _fitting(lines[::-1], room // 2)
     left_out = len(lines) - len(head) - len(tail)
-    return "".join([*head, f"… [{left_out:,} lines left out] …\n", *tail[::-1]]), handle
+    return "".join([*head, f"… [{left_out:,} lines left out] …\n", *tail[::-1]]), True, handle
 
 
 def _fitting(lines: list[str], room: int) -> list[str]:

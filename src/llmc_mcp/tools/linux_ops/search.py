@@ -30,6 +30,7 @@ class SearchHits(Result):
     hits: list[ContentHit]
     total_hits: int
     truncated: bool
+    logged: ClassVar[tuple[str, ...]] = ("total_hits",)
     total_is_exact: bool | None = None
     root: str = ""
     shown: int | None = None
@@ -41,7 +42,12 @@ class SearchHits(Result):
         return {"root": self.root}
 
 
-@tool("Search file contents by regex (ripgrep); respects .gitignore", needs=FILES, read_only=True)
+@tool(
+    "Search file contents by regex (ripgrep); respects .gitignore",
+    needs=FILES,
+    read_only=True,
+    takes_long=True,
+)
 def linux_search_content(  # noqa: PLR0913 - the tool's schema
     ctx: Context,
     root: str,
@@ -84,6 +90,7 @@ class FileHits(Result):
     hits: list[FileHit]
     total_hits: int
     truncated: bool
+    logged: ClassVar[tuple[str, ...]] = ("total_hits",)
     root: str
     shown: int | None = None
     handle: str | None = None
@@ -94,7 +101,7 @@ class FileHits(Result):
         return {"root": self.root}
 
 
-@tool("Find files by name: substring, glob, or part of a path", needs=FILES, read_only=True)
+@tool("Find files by name: substring, glob, or part of a path", needs=FILES, read_only=True, takes_long=True)
 def linux_search_files(
     ctx: Context, root: str, pattern: str, file_glob: str | None = None, max_results: MaxFiles = 200
 ) -> FileHits:

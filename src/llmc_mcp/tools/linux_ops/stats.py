@@ -24,6 +24,7 @@ class ToolStats(msgspec.Struct):
     count: int
     p50_ms: float
     p95_ms: float
+    p99_ms: float
     errors: int
     tokens_out: int
     tokens_saved: int
@@ -66,7 +67,7 @@ class RecentCalls(Result):
     body: ClassVar[str] = "calls"
 
 
-@tool("Calls per tool: count, p50, p95, errors, tokens; across restarts", read_only=True)
+@tool("Calls per tool: count, p50, p95, p99, errors, tokens; across restarts", read_only=True)
 def linux_mcp_usage_stats(ctx: Context) -> UsageStats:
     return UsageStats(_stats(_totals(ctx)))
 
@@ -76,7 +77,8 @@ def linux_mcp_recent_calls(ctx: Context, max_results: SomeCalls = 50, tool_name:
     from ...store.calls import newest
 
     ctx.gate.flush_usage()
-    name = tool_name.replace(".", "_", 1) if tool_name else None
+    known = ctx.gate.catalog.known(tool_name) if tool_name else None
+    name = known.name if known is not None else tool_name
     found = newest(ctx.app.store, ctx.app.root_set, max_results, tool=name, principal=_whose(ctx))
     return RecentCalls([CallRecord(c.tool, c.args, c.status, round(c.duration_ms, 2), _iso(c.at)) for c in found])
 
@@ -109,7 +111,13 @@ def _whose(ctx: Context) -> str | None:
 def _stats(totals: "list[ToolTotals]") -> dict[str, ToolStats]:
     return {
         one.tool: ToolStats(
-            one.calls, round(one.p50_ms, 2), round(one.p95_ms, 2), one.errors, one.tokens_out, one.tokens_saved
+            count=one.calls,
+            p50_ms=round(one.p50_ms, 2),
+            p95_ms=round(one.p95_ms, 2),
+            p99_ms=round(one.p99_ms, 2),
+            errors=one.errors,
+            tokens_out=one.tokens_out,
+            tokens_saved=one.tokens_saved,
         )
         for one in totals
     }

@@ -29,6 +29,7 @@ class SystemSnapshot(Result):
     mem_total_mb: int
     disks: list[DiskUse]
     short_summary: str
+    logged: ClassVar[tuple[str, ...]] = ("short_summary",)
 
 
 class ServiceRow(Row):
@@ -60,11 +61,11 @@ class SystemLog(Result):
 
 
 @tool("CPU, load, memory and disks of the machine", needs=SYSTEM, read_only=True)
-def linux_sys_snapshot(ctx: Context) -> SystemSnapshot:
+def linux_sys_snapshot(ctx: Context, include_disks: bool = True) -> SystemSnapshot:
     from ...machine.sysinfo import summary
 
     state = ctx.app.system.snapshot(ctx.check)
-    disks = [DiskUse(disk.mount, disk.used_percent) for disk in state.disks]
+    disks = [DiskUse(disk.mount, disk.used_percent) for disk in state.disks if include_disks]
     return SystemSnapshot(
         state.cpu_percent, list(state.load_avg), state.mem_used_mb, state.mem_total_mb, disks, summary(state)
     )

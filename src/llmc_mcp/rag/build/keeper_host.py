@@ -1,0 +1,268 @@
+"""Which server runs the process that keeps an index: one among all that use the same root and data directory.
+
+The process listens on a Unix socket in the folder of the index. A server connects to it; if nobody listens, it tries to
+get the lease, and with the lease starts the process as its own child. So the process ends with that server, whatever
+ends it, and the next server that asks takes over. The folder is the user's alone, both ends ask the kernel for the
+user at the other end, and no command can reach the socket: its sandbox shows it no such folder or gives it no such
+socket.
+"""
+
+import hashlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ... import PACKAGE_HOME
+from ...errors import FeatureUnavailable, LlmcError, ResourceBusy
+from ...files.filesystem import Root
+from ...files.ripgrep import find_ripgrep, needed_to_run
+from ...kernel import confine, landlock, syscalls
+from ...kernel.launcher import ConfinementError, Launcher, RunningChild
+from ...session import Session
+from ...store.leases import CRIT_DB, LeaseKey, Leases
+from ..parse.grammars import CACHE, unpack
+from ..store.layout import FORMAT, Home
+from .messages import Setup, peer_uid
+
+_LAST_WORDS = 2_000
+_MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
+_BACKLOG = 64
+_PAUSE_S = 0.01
+_END_S = 2.0  # for the process to end by itself
+
+
+class KeeperHost:
+    """The indexing process of one root, wherever it runs; safe from any thread."""
+
+    def __init__(self, launcher: Launcher, root: Root, data_dir: str, home: Home, setup: Setup, leases: Leases) -> None:
+        self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
+        self._home, self._setup = home, setup
+        # Servers with other rules, or of another version, index other things: they have a process of their own.
+        same = msgspec.json.encode([msgspec.structs.replace(setup, idle_s=0.0), FORMAT, PACKAGE_HOME])
+        kind = hashlib.sha256(same).hexdigest()[:12]
+        self._requests, self._searches = f"keeper-{kind}", f"ranker-{kind}"
+        self._key = LeaseKey(f"index:{root.shown}#{kind}")
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._failure: LlmcError | None = None
+        self._child: RunningChild | None = None
+        self._lifeline = -1
+        self._ended = ""
+        self._closed = False
+
+    def connect(self, who: Session, check: Callable[[], None]) -> socket.socket:
+        """A connection to the process, which is started if it does not run anywhere."""
+        give_up = time.monotonic() + self._leases.ttl_s + _END_S
+        while (line := self._call(self._requests)) is None:
+            check()
+            self._try_to_host(who)
+            if time.monotonic() > give_up:
+                raise ResourceBusy("another server has the code index, and does not answer", hint="Try again.")
+            time.sleep(_PAUSE_S)
+        return line
+
+    def connect_to_ranker(self) -> socket.socket | None:
+        """A connection to the process that searches the index; None if there is none."""
+        return self._call(self._searches)
+
+    def why_ended(self) -> str:
+        """Why the process failed that this server ran, if it did; waits a moment for its end. Empty otherwise."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(_END_S)
+        with self._lock:
+            why, self._ended = self._ended, ""
+            return why
+
+    def kill(self) -> None:
+        """End the process if it is this server's."""
+        with self._lock:
+            if self._child is not None:
+                self._launcher.signal(self._child, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the process if it is this server's, and start none any more."""
+        with self._lock:
+            self._closed = True
+            self._hang_up()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_END_S)
+            if thread.is_alive():
+                self.kill()
+                thread.join(_END_S)
+
+    # --- the socket ------------------------------------------------------------------------------
+
+    def _call(self, name: str) -> socket.socket | None:
+        """A connection to a socket in the folder of the index; None if nobody listens."""
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            folder = os.open(self._home.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                line.connect(_at(folder, name))
+            finally:
+                os.close(folder)
+            if peer_uid(line) == os.geteuid():
+                return line
+        except OSError:
+            pass
+        line.close()
+        return None
+
+    def _listen(self, name: str) -> socket.socket:
+        """A socket that the process will accept connections on, in the place of one that is left over."""
+        folder = os.open(self._home.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        fresh = f"{name}.{os.getpid()}"
+        try:
+            listener.bind(_at(folder, fresh))
+            os.chmod(fresh, 0o600, dir_fd=folder)
+            listener.listen(_BACKLOG)
+            os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            listener.close()
+            raise
+        finally:
+            os.close(folder)
+        return listener
+
+    # --- the process -----------------------------------------------------------------------------
+
+    def _try_to_host(self, who: Session) -> None:
+        """Start the process unless another server has the lease; raises what prevented the last try."""
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                return
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if self._closed:
+                raise FeatureUnavailable("the server is closing")
+            self._thread = threading.Thread(target=self._host, args=(who,), name="index-host", daemon=True)
+            self._thread.start()
+
+    def _host(self, who: Session) -> None:
+        """Hold the lease for as long as the process runs."""
+        try:
+            with self._leases.held(CRIT_DB, [self._key], who, wait_s=0.0, check=lambda: None) as tokens:
+                child = self._start()
+                every = self._leases.ttl_s / 3
+                while (code := self._launcher.wait(child, every)) is None:
+                    if not self._renewed(tokens):
+                        self.kill()
+                with self._lock:
+                    self._child = None
+                    self._hang_up()
+                    if code and not self._closed:
+                        self._ended = f"the indexing process ended (exit {code}): {self._last_words()}"
+        except ResourceBusy:
+            pass  # another server has it
+        except LlmcError as exc:
+            self._failure = exc
+        except Exception as exc:  # noqa: BLE001 - whatever it is, a caller waits for the process
+            self._failure = FeatureUnavailable(f"{type(exc).__name__}: {exc}"[:300])
+
+    def _renewed(self, tokens: list[int]) -> bool:
+        """Whether the lease is still ours; another server takes it if this one is stopped for too long."""
+        try:
+            return self._leases.renew(tokens)
+        except LlmcError:
+            return True  # the store is busy or full: until it expires, nobody else can have it
+
+    def _start(self) -> RunningChild:
+        grammars = self._prepared()
+        opened = self._open(grammars)
+        root, in_read, in_write, nothing, log, ruleset, searches, requests = opened
+        try:
+            with self._lock:
+                if self._closed:
+                    raise FeatureUnavailable("the server is closing")
+                self._child = child = self._launcher.start(
+                    confine.command("llmc_mcp.rag.build.keeper"),
+                    {os.fsencode(CACHE): grammars},
+                    [root, in_read, nothing, log, ruleset, requests, searches],
+                    {**confine.plan(4, memory=_MEMORY, inotify=True), "keep": [5, 6]},
+                )
+                self._lifeline = in_write
+                opened.remove(in_write)
+        except OSError as exc:
+            reason = "it could not be confined" if isinstance(exc, ConfinementError) else exc.strerror
+            raise FeatureUnavailable(f"the indexing process did not start: {reason}") from None
+        finally:
+            _close(opened[1:])
+        try:
+            os.write(in_write, msgspec.json.encode(self._setup) + b"\n")
+        except BrokenPipeError:
+            pass  # it has ended: whoever waits for it is told
+        return child
+
+    def _open(self, grammars: bytes) -> list[int]:
+        """What the process is given: root, both ends of its stdin, stdout, log, Landlock rules, both sockets."""
+        opened = [self._root.fd]
+        try:
+            opened += os.pipe2(os.O_CLOEXEC)
+            opened.append(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+            log = os.path.join(self._home.folder, "log")
+            opened.append(os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+            opened.append(self._confinement(grammars))
+            opened.append(self._listen(self._searches).detach())  # first: who finds the other one needs both
+            opened.append(self._listen(self._requests).detach())
+        except OSError as exc:
+            _close(opened[1:])
+            raise self._unavailable(exc) from None
+        except BaseException:
+            _close(opened[1:])
+            raise
+        return opened
+
+    def _prepared(self) -> bytes:
+        """Make the folder of the index and unpack the grammars; returns their folder. Slow the first time."""
+        try:
+            self._home.prepare(self._root.shown)
+            return os.fsencode(unpack(self._data_dir))
+        except OSError as exc:
+            raise self._unavailable(exc) from None
+
+    def _confinement(self, grammars: bytes) -> int:
+        """Read the root, write the index, run Python and ripgrep: nothing else."""
+        if syscalls.landlock_abi() == 0:
+            raise FeatureUnavailable(
+                "the code index needs Landlock, which this kernel lacks or has switched off",
+                hint="Linux 5.13+ with landlock in the lsm= list; linux_fs_list and read_file work without.",
+            )
+        allowed = [(os.fsencode(self._home.folder), syscalls.EVERYTHING), *confine.needed(grammars)]
+        return landlock.ruleset([*allowed, *needed_to_run(find_ripgrep())], [(self._root.fd, syscalls.READ_ONLY, True)])
+
+    def _unavailable(self, exc: OSError) -> FeatureUnavailable:
+        return FeatureUnavailable(
+            f"the code index can't be kept in {self._home.folder}: {exc.strerror}",
+            hint="Make it writable, or set LLMC_DATA_DIR to another folder.",
+        )
+
+    def _hang_up(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+    def _last_words(self) -> str:
+        try:
+            with open(os.path.join(self._home.folder, "log"), encoding="utf-8", errors="replace") as log:
+                return log.read()[-_LAST_WORDS:].strip().rpartition("\n")[2]
+        except OSError:
+            return ""
+
+
+def _at(folder: int, name: str) -> str:
+    """The path of a socket in an open folder: the kernel takes 107 bytes, and a data directory may lie deep."""
+    return f"/proc/self/fd/{folder}/{name}"
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
