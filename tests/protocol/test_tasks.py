@@ -107,6 +107,16 @@ def test_a_cancelled_task_stops_its_command_and_stays_cancelled(talk: Talk, work
     assert status_of(talk, task) == "cancelled"
 
 
+def test_whoever_waits_for_a_result_keeps_nobody_from_looking_or_cancelling(workspace: Workspace) -> None:
+    with talk_to("stdio", workspace.root, "limits.workers=1") as talk:
+        task = create(talk, "run_cmd", command=WAITING)["result"]["task"]["taskId"]
+        waiting = [talk.start("tasks/result", {"taskId": task}) for _ in range(3)]
+        assert not outcome(talk.request("tools/call", call("stat", path="."))).is_error
+        assert status_of(talk, task) == "working"
+        assert talk.request("tasks/cancel", {"taskId": task})["result"]["status"] == "cancelled"
+        assert [code_of(talk.wait(request)) for request in waiting] == [INVALID_PARAMS] * 3
+
+
 def test_a_tool_that_fails_is_a_failed_task_with_its_result(talk: Talk) -> None:
     task = create(talk, "run_cmd", command="wget malware.example")["result"]["task"]["taskId"]
     assert outcome(talk.request("tasks/result", {"taskId": task})).code == "COMMAND_NOT_ALLOWED"
