@@ -32,6 +32,10 @@ def _section(tool: ToolDef) -> str:
     if tool.aliases:
         lines.append(f"- also called {', '.join(f'`{alias}`' for alias in tool.aliases)}")
     lines.append(f"- {_nature(tool)}")
+    if tool.consent is not None:
+        lines.append("- may ask the user for consent first, where the client shows forms")
+    if tool.task_support is not None:
+        lines.append("- may run as an MCP task")
     return "\n".join(lines) + "\n"
 
 

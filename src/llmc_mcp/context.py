@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PROGRESS_EVERY_S = 0.5
 
 
-class Question(msgspec.Struct, frozen=True):
+class UserQuestion(msgspec.Struct, frozen=True):
     """What a call asks the user: a sentence, and a form. A form without fields asks for a yes or a no."""
 
     key: str
@@ -26,7 +26,7 @@ class Question(msgspec.Struct, frozen=True):
     form: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
 
 
-class Answer(NamedTuple):
+class UserAnswer(NamedTuple):
     """What the user did with a question (`accept`, `decline`, `cancel`), and the fields of the form."""
 
     action: str
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 # Puts a question to the user and waits for the answer. Polls the call's `check`; returns None if nobody answers.
-Ask = Callable[["Context", Question], Answer | None]
+Ask = Callable[["Context", UserQuestion], UserAnswer | None]
 
 
 class Toolbox(Protocol):
@@ -121,7 +121,7 @@ class Context:
         self._progress, self._parent = progress, parent
         self._ask: Ask | None = ask if parent is None else parent._ask
         self._started = self._last_progress = time.monotonic()
-        self._cancelled = self._unkept = False
+        self._cancelled = self._unanswered = self._unkept = False
         self.doing = "working"  # the message of a progress notification
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
         self.lean = app.config.lean_replies()  # the gate sets it: whether the reply is text or a JSON object
@@ -158,19 +158,30 @@ class Context:
         """Whether the client puts questions to its user."""
         return self._ask is not None
 
-    def ask(self, question: Question) -> Answer | None:
-        """The user's answer; None if there is none in time. The time that the user takes does not count."""
-        if self._ask is None:
+    def ask(self, question: UserQuestion) -> UserAnswer | None:
+        """The user's answer; None if there is none in time. The time that the user takes does not count.
+
+        Once a question went unanswered, the rest of the call is spared the wait.
+        """
+        outermost = self._lineage()[-1]
+        if self._ask is None or outermost._unanswered:
             return None
         with self._clock_stopped():
-            return self._ask(self, question)
+            answer = self._ask(self, question)
+        outermost._unanswered = answer is None
+        return answer
+
+    def _lineage(self) -> "list[Context]":
+        """This call and those that it is a part of."""
+        calls: list[Context] = [self]
+        while (parent := calls[-1]._parent) is not None:
+            calls.append(parent)
+        return calls
 
     @contextmanager
     def _clock_stopped(self) -> Generator[None]:
         """Move the deadlines of this call and those around it by the time that passes inside."""
-        calls: list[Context] = [self]
-        while (parent := calls[-1]._parent) is not None:
-            calls.append(parent)
+        calls = self._lineage()
         began, deadlines = time.monotonic(), [call.deadline for call in calls]
         for call in calls:
             call.deadline = None

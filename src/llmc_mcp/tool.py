@@ -7,14 +7,11 @@ Nothing about a tool is written anywhere else.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
 from .errors import BadArgs
-
-if TYPE_CHECKING:
-    from .context import Context
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -36,8 +33,8 @@ Role = Literal["core", "code", "dynamic", "bootstrap"]
 
 # Whether a call may be handed over to its client as a task of the protocol, which runs on after the reply.
 TaskSupport = Literal["optional", "required"]
-# What a call with these arguments is about to do that its user must agree to; None: nothing.
-Consent = Callable[["Context", Mapping[str, Any]], str | None]
+# (ctx, arguments): what a call with these arguments is about to do that its user must agree to; None: nothing.
+Consent = Callable[..., str | None]
 
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 

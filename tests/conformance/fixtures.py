@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, cast
 
-from llmc_mcp.context import Context, Question
+from llmc_mcp.context import Context, UserQuestion
 from llmc_mcp.errors import Cancelled
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.protocol.jsonrpc import INTERNAL_ERROR, MISSING_CAPABILITY, Params, ProtocolError
@@ -135,7 +135,7 @@ ELICITATION_FORMS: dict[str, Params] = {
 
 
 def _asked(ctx: Context, key: str, form: Params, message: str = "a fixture asks") -> Params:
-    answer = ctx.ask(Question(key, message, form))
+    answer = ctx.ask(UserQuestion(key, message, form))
     if answer is None:
         raise _missing("elicitation")
     return {"action": answer.action, **answer.content}

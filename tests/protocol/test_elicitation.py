@@ -1,11 +1,23 @@
 """Questions to the user: what needs consent, what each answer does, and clients that never answer."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import anyio
+import httpx2 as httpx
 import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client as SdkClient
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
+
+from llmc_mcp.context import Context, UserAnswer, UserQuestion
+from llmc_mcp.session import Session
 
 from ..support.asking import (
     ACCEPT,
@@ -21,7 +33,8 @@ from ..support.asking import (
     stateless,
     talk_to,
 )
-from ..support.client import Client
+from ..support.client import PATIENCE, Client
+from ..support.gates import gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
 from ..support.talk import eventually
 from ..support.workspace import Workspace
@@ -142,6 +155,15 @@ def test_a_client_that_hangs_up_instead_of_answering_ends_the_call(workspace: Wo
     assert (workspace.root / "tree/leaf.txt").exists()
 
 
+def test_a_client_that_drops_its_connection_instead_of_answering_ends_the_call(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, *OPEN_HANDED) as served:
+        with HttpTalk(served, ASKS) as talk:
+            talk.start("tools/call", DELETE)
+            talk.heard("elicitation/create")
+        assert eventually(lambda: any(event.get("status") == "CANCELLED" for event in served.events))
+    assert (workspace.root / "tree/leaf.txt").exists()
+
+
 def test_an_answer_counts_for_its_own_session_only(workspace: Workspace) -> None:
     with (
         HttpServer(workspace.root, *OPEN_HANDED) as served,
@@ -226,6 +248,84 @@ def test_code_asks_for_each_call_that_it_makes(talk: Talk, workspace: Workspace)
     assert "DECLINED" in done.text
     assert not (workspace.root / "tree").exists()
     assert (workspace.root / "other/leaf.txt").exists()
+
+
+def test_code_asks_no_further_once_nobody_answered(workspace: Workspace) -> None:
+    code = "for _ in range(99):\n  try: linux_fs_delete(path='tree', recursive=True)\n  except RuntimeError: pass\n"
+    with talk_to("stdio", workspace.root, SOON, capabilities=ASKS) as talk:
+        assert not outcome(talk.request("tools/call", call("execute_code", code=code))).is_error
+        assert isinstance(talk, StdioTalk)
+        questions = [message for message in talk.client.notifications if message["method"] == "elicitation/create"]
+        assert len(questions) == 1
+    assert (workspace.root / "tree/leaf.txt").exists()
+
+
+def test_open_questions_leave_a_worker_for_other_calls(workspace: Workspace) -> None:
+    with talk_to("stdio", workspace.root, "limits.workers=2", capabilities=ASKS) as talk:
+        first = talk.start("tools/call", DELETE)
+        question = talk.heard("elicitation/create")
+        assert outcome(talk.request("tools/call", DELETE)).code == "DECLINED"
+        assert not outcome(talk.request("tools/call", call("list_dir", path="."))).is_error
+        talk.reply(question, result=ACCEPT)
+        assert not outcome(talk.wait(first)).is_error
+
+
+def test_the_time_that_the_user_takes_does_not_count(workspace: Workspace) -> None:
+    seen: list[float | None] = []
+
+    def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
+        del question
+        seen.extend((ctx.deadline, outer.deadline))
+        return None
+
+    with gate_on(workspace.root) as gate:
+        outer = Context(gate.app, Session("uid:0", "test"), correlation_id="c", gate=gate, ask=ask)
+        inner = Context(gate.app, outer.session, correlation_id="c", gate=gate, parent=outer)
+        outer.limit_time(100)
+        inner.limit_time(50)
+        before = (outer.deadline, inner.deadline)
+        assert inner.ask(UserQuestion("key", "Well?")) is None
+        assert seen == [None, None]
+        assert outer.deadline is not None
+        assert inner.deadline is not None
+        assert before[0] is not None
+        assert outer.deadline > before[0]
+        assert outer.deadline - inner.deadline == pytest.approx(50, abs=1)
+
+
+# --- the official client -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_official_client_asks_its_user(workspace: Workspace, kind: str, era: str) -> None:
+    asked_for: list[str] = []
+
+    async def show_form(context: object, params: object) -> ElicitResult:
+        del context
+        asked_for.append(getattr(params, "message", ""))
+        return ElicitResult(action="accept", content={})
+
+    async def converse(transport: Any) -> None:
+        with anyio.fail_after(2 * PATIENCE):
+            async with SdkClient(transport, mode=era, elicitation_callback=show_form) as client:
+                result = await client.call_tool("linux_fs_delete", {"path": "tree", "recursive": True})
+                assert result.is_error is False
+
+    async def over_http(served: HttpServer) -> None:
+        headers = {"Authorization": f"Bearer {served.token}"}
+        async with httpx.AsyncClient(headers=headers, timeout=PATIENCE, trust_env=False) as http:
+            await converse(streamable_http_client(f"{served.url}/mcp", http_client=http))
+
+    if kind == "http":
+        with HttpServer(workspace.root, *OPEN_HANDED) as served:
+            anyio.run(over_http, served)
+    else:
+        arguments = ["-m", "llmc_mcp.server", "--root", str(workspace.root)]
+        env = {"LLMC_DATA_DIR": os.environ["LLMC_DATA_DIR"]}
+        anyio.run(converse, stdio_client(StdioServerParameters(command=sys.executable, args=arguments, env=env)))
+    assert len(asked_for) == 1
+    assert not (workspace.root / "tree").exists()
 
 
 # --- the stateless era -------------------------------------------------------------------------------
@@ -329,9 +429,19 @@ def test_only_so_many_questions_stay_open(workspace: Workspace) -> None:
             workspace.file(f"folder{number}/leaf.txt", "leaf")
         for number in range(2):
             asked(talk, call("linux_fs_delete", path=f"folder{number}", recursive=True))
-        third = {**call("linux_fs_delete", path="folder2", recursive=True), "_meta": ASKING}
-        assert "error" in talk.request("tools/call", third)
+        for meta in (ASKING, {**ASKING, "llmc/sessionId": "another"}):
+            third = {**call("linux_fs_delete", path="folder2", recursive=True), "_meta": meta}
+            assert "error" in talk.request("tools/call", third)
         assert not outcome(talk.request("tools/call", call("list_dir", path="."))).is_error
+
+
+def test_a_call_that_waits_for_its_user_is_not_counted_as_running(workspace: Workspace) -> None:
+    settings = ("limits.concurrency_per_token=1",)
+    with talk_to("http", workspace.root, *settings, version="2026-07-28") as talk:
+        question = asked(talk, DELETE)
+        assert not outcome(talk.request("tools/call", call("list_dir", stateless(), path="."))).is_error
+        assert not outcome(talk.request("tools/call", answered(question, DELETE, ACCEPT))).is_error
+        assert not outcome(talk.request("tools/call", call("list_dir", stateless(), path="."))).is_error
 
 
 def test_a_client_of_the_stateless_era_that_shows_no_forms_is_not_asked(

@@ -1,16 +1,25 @@
 """Tasks: long calls that their client need not wait for, in the words of both eras, on stdio and over HTTP."""
 
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llmc_mcp.context import Context, UserAnswer, UserQuestion
+from llmc_mcp.protocol.jsonrpc import ProtocolError
+from llmc_mcp.protocol.request import Peer, Request
+from llmc_mcp.session import Session
 from llmc_mcp.web.auth import add
 
+from ..conformance.fixtures import FixtureMethods
 from ..support.asking import HAS_TASKS, TASKS, HttpTalk, Message, StdioTalk, Talk, call, outcome, stateless, talk_to
 from ..support.client import Client, Reply
+from ..support.gates import gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
+from ..support.processes import processes_with
 from ..support.talk import alive, eventually
 from ..support.workspace import Workspace
 
@@ -43,18 +52,12 @@ def running(root: Path) -> int:
 
 
 def commands_of(root: Path) -> list[int]:
-    """The processes whose working directory is the root, but for the server."""
+    """The processes of waiting commands in a root."""
     found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            here = (entry / "cwd").readlink() == root
-            waits = b"until [ -e go ]" in (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if here and waits:
-            found.append(int(entry.name))
+    for pid in processes_with("until [ -e go ]"):
+        with suppress(OSError):  # it has just ended
+            if Path(f"/proc/{pid}/cwd").readlink() == root:
+                found.append(pid)
     return found
 
 
@@ -104,6 +107,16 @@ def test_a_cancelled_task_stops_its_command_and_stays_cancelled(talk: Talk, work
     assert status_of(talk, task) == "cancelled"
 
 
+def test_whoever_waits_for_a_result_keeps_nobody_from_looking_or_cancelling(workspace: Workspace) -> None:
+    with talk_to("stdio", workspace.root, "limits.workers=1") as talk:
+        task = create(talk, "run_cmd", command=WAITING)["result"]["task"]["taskId"]
+        waiting = [talk.start("tasks/result", {"taskId": task}) for _ in range(3)]
+        assert not outcome(talk.request("tools/call", call("stat", path="."))).is_error
+        assert status_of(talk, task) == "working"
+        assert talk.request("tasks/cancel", {"taskId": task})["result"]["status"] == "cancelled"
+        assert [code_of(talk.wait(request)) for request in waiting] == [INVALID_PARAMS] * 3
+
+
 def test_a_tool_that_fails_is_a_failed_task_with_its_result(talk: Talk) -> None:
     task = create(talk, "run_cmd", command="wget malware.example")["result"]["task"]["taskId"]
     assert outcome(talk.request("tasks/result", {"taskId": task})).code == "COMMAND_NOT_ALLOWED"
@@ -131,10 +144,10 @@ def test_a_task_that_is_no_object_is_refused(server: Client, wanted: object) -> 
     assert code_of(talk.request("tools/call", {**call("run_cmd", command="true"), "task": wanted})) == INVALID_PARAMS
 
 
-def test_a_time_to_live_is_kept_within_bounds(server: Client) -> None:
-    talk = StdioTalk(server)
-    granted = [create(talk, "run_cmd", command="true", ttl=ttl)["result"]["task"]["ttl"] for ttl in (0, 5_000, 1 << 60)]
-    assert granted == [1_000, 5_000, 3_600_000]
+def test_a_time_to_live_is_kept_within_bounds(workspace: Workspace) -> None:
+    with talk_to("stdio", workspace.root, "limits.task_ttl_sec=60") as talk:
+        made = [create(talk, "run_cmd", command="true", ttl=ttl)["result"]["task"] for ttl in (0, 5_000, 1 << 60, None)]
+        assert [task["ttl"] for task in made] == [1_000, 5_000, 60_000, 60_000]
 
 
 def test_a_task_whose_time_is_over_is_gone_and_its_command_too(talk: Talk, workspace: Workspace) -> None:
@@ -194,11 +207,14 @@ def test_tests_and_the_index_run_as_tasks(server: Client, workspace: Workspace) 
     assert outcome(talk.request("tasks/result", {"taskId": index})).meta["state"] == "up to date"
 
 
-def test_the_end_of_the_session_ends_its_tasks(workspace: Workspace) -> None:
+@pytest.mark.parametrize("number", [None, signal.SIGTERM])
+def test_the_end_of_the_session_ends_its_tasks(workspace: Workspace, number: int | None) -> None:
     with Client("--root", str(workspace.root)) as client:
         talk = StdioTalk(client)
         create(talk, "run_cmd", command=WAITING, timeout=600)
         pid = running(workspace.root)
+        if number is not None:
+            client.process.send_signal(number)
         assert client.close() == 0
         assert not alive(pid)
 
@@ -209,6 +225,33 @@ def test_the_end_of_the_server_ends_all_tasks(workspace: Workspace) -> None:
         pid = running(workspace.root)
         assert served.stop() == 0
         assert not alive(pid)
+
+
+def test_a_task_that_asks_is_answered_while_its_result_is_awaited(workspace: Workspace) -> None:
+    with gate_on(workspace.root) as gate:
+        methods = FixtureMethods(gate)
+        asked: list[str] = []
+
+        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
+            del ctx
+            asked.append(question.key)
+            return UserAnswer("accept", {"confirm": True})
+
+        def answer(method: str, **params: Any) -> Message:
+            peer = Peer("2025-11-25", asks_users=True)
+            session = Session("uid:0", "test")
+            return methods.answer(
+                Request(method, params, session, lambda _: None, lambda _: None, peer=peer, ask=ask, notify=None)
+            )
+
+        task = answer("tools/call", **call("confirm_delete", filename="a.txt"), task={})["task"]["taskId"]
+        assert eventually(lambda: answer("tasks/get", taskId=task)["status"] == "input_required")
+        assert "accept" in answer("tasks/result", taskId=task)["content"][0]["text"]
+        assert asked == ["confirm"]
+        broken = answer("tools/call", **call("protocol_error_job"), task={})["task"]["taskId"]
+        with pytest.raises(ProtocolError, match="breaks the protocol"):
+            answer("tasks/result", taskId=broken)
+        methods.close()
 
 
 # --- whose task it is --------------------------------------------------------------------------------
@@ -275,6 +318,10 @@ def test_a_cancelled_task_of_the_extension_ends(stateless_talk: Talk, workspace:
     made = talk.request("tools/call", call("run_cmd", WITH_TASKS, command=WAITING))["result"]
     pid = running(workspace.root)
     about = {"taskId": made["taskId"], "_meta": WITH_TASKS}
+    for answers in ({}, {"inputResponses": 7}, {"inputResponses": None}):
+        assert code_of(talk.request("tasks/update", {**about, **answers})) == INVALID_PARAMS
+    unasked = {"inputResponses": {"nobody-asked": {"action": "accept"}}}
+    assert talk.request("tasks/update", {**about, **unasked})["result"]["resultType"] == "complete"
     for _ in range(2):
         acknowledged = talk.request("tasks/cancel", about)["result"]
         assert "taskId" not in acknowledged

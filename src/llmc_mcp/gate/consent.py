@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from ..context import Context, Question
+from ..context import Context, UserQuestion
 from ..errors import Declined, Stale
 from ..tool import ToolDef
 from ..visible import visible
@@ -35,7 +35,7 @@ def obtain(ctx: Context, tool: ToolDef, arguments: Mapping[str, Any]) -> None:
         raise Stale(f"{tool.name}: what the user agreed to has changed meanwhile", hint="Look again, then decide.")
 
 
-def _question(tool: ToolDef, deed: str) -> Question:
+def _question(tool: ToolDef, deed: str) -> UserQuestion:
     """A question whose key stands for this deed, so that no answer can be taken for another's."""
     digest = hashlib.sha256(f"{tool.name}\0{deed}".encode("utf-8", "replace")).hexdigest()[:16]
-    return Question(f"consent-{digest}", f"{tool.name}: {visible(deed)}?")
+    return UserQuestion(f"consent-{digest}", f"{tool.name}: {visible(deed)}?")

@@ -65,6 +65,20 @@ class Limiter:
             with self._lock:
                 self._under_way[session.principal] -= 1
 
+    @contextmanager
+    def set_aside(self, session: Session) -> Generator[None]:
+        """Around the time in which an admitted call does nothing but wait for its user: others may run instead."""
+        if not session.limited:
+            yield
+            return
+        with self._lock:
+            self._under_way[session.principal] -= 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way[session.principal] += 1
+
     def take(self, session: Session) -> None:
         """Count a request against its principal's rate, or refuse it."""
         if not session.limited:

@@ -3,9 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ..context import Answer, Context, Question
+from ..context import Context, UserAnswer, UserQuestion
 from .jsonrpc import INTERNAL_ERROR, SERVER_ERROR, Params, ProtocolError
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -13,14 +13,22 @@ Status = Literal["working", "input_required", "completed", "failed", "cancelled"
 _CHECK_S = 0.1  # how often a call that waits for an answer looks whether it was cancelled
 
 
+class CallOwner(NamedTuple):
+    """Whom a call belongs to: the session is that of the transport, with what the caller said of itself."""
+
+    principal: str
+    session_id: str
+    stated_session_id: str
+
+
 class BackgroundCall:
     """One call. Its thread runs the tool; any other thread may look, wait, answer its questions or cancel it."""
 
-    def __init__(self, patience_s: float, given: Mapping[str, Answer] | None = None) -> None:
+    def __init__(self, patience_s: float, given: Mapping[str, UserAnswer] | None = None) -> None:
         self._patience_s = patience_s  # for an answer
         self._given = dict(given or {})  # answers that no question has used yet
         self._news = threading.Condition()
-        self._questions: dict[str, Question] = {}
+        self._questions: dict[str, UserQuestion] = {}
         self._outcome: Params | ProtocolError | None = None
         self._cancelled = False
         self._ended = 0.0
@@ -78,7 +86,7 @@ class BackgroundCall:
         if progress is not None:
             progress(params)
 
-    def ask(self, ctx: Context, question: Question) -> Answer | None:
+    def ask(self, ctx: Context, question: UserQuestion) -> UserAnswer | None:
         """Wait for the answer to a question; None if none comes in time."""
         until = time.monotonic() + self._patience_s
         with self._news:
@@ -101,12 +109,12 @@ class BackgroundCall:
 
     # --- for everybody else ----------------------------------------------------------------------
 
-    def questions(self) -> dict[str, Question]:
+    def questions(self) -> dict[str, UserQuestion]:
         """What it waits to be told."""
         with self._news:
             return {} if self._cancelled else dict(self._questions)
 
-    def give(self, answers: Mapping[str, Answer]) -> None:
+    def give(self, answers: Mapping[str, UserAnswer]) -> None:
         """Answer questions; what was not asked is ignored."""
         with self._news:
             for key in answers.keys() & self._questions.keys():

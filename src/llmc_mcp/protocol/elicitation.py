@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple, cast
 
-from ..context import Answer, Context, Question
-from .background import BackgroundCall
+from ..context import Context, UserAnswer, UserQuestion
+from .background import BackgroundCall, CallOwner
 from .jsonrpc import INVALID_PARAMS, SERVER_ERROR, Params, ProtocolError
 
 _ACTIONS = ("accept", "decline", "cancel")
@@ -23,7 +23,7 @@ _CHECK_S = 0.1  # how often a waiting call looks whether it was cancelled
 _KEPT_S = 60.0  # how long the outcome of a call is kept whose client did not come back
 
 
-def as_request(question: Question) -> Params:
+def as_request(question: UserQuestion) -> Params:
     """A question as the protocol's request to a client."""
     return {
         "method": "elicitation/create",
@@ -31,7 +31,7 @@ def as_request(question: Question) -> Params:
     }
 
 
-def read_answer(raw: object) -> Answer | None:
+def read_answer(raw: object) -> UserAnswer | None:
     """An answer as a client sends it; None if it is malformed."""
     if not isinstance(raw, dict):
         return None
@@ -39,14 +39,14 @@ def read_answer(raw: object) -> Answer | None:
     action, content = fields.get("action"), fields.get("content")
     if action not in _ACTIONS or not isinstance(content, dict | None):
         return None
-    return Answer(action, cast(Params, content or {}))
+    return UserAnswer(action, cast(Params, content or {}))
 
 
-def read_answers(raw: object, expected: Set[str] | None = None) -> dict[str, Answer]:
+def read_answers(raw: object, expected: Set[str] | None = None) -> dict[str, UserAnswer]:
     """The answers of `inputResponses`; keys that nobody asked for are ignored, malformed answers are refused."""
     if not isinstance(raw, dict):
         raise ProtocolError(INVALID_PARAMS, "inputResponses is an object: answers by the keys of inputRequests")
-    answers: dict[str, Answer] = {}
+    answers: dict[str, UserAnswer] = {}
     for key, value in cast(Params, raw).items():
         if expected is not None and key not in expected:
             continue
@@ -60,23 +60,28 @@ def read_answers(raw: object, expected: Set[str] | None = None) -> dict[str, Ans
 class SentQuestions:
     """Requests to clients that wait for replies. Ids are unique in the process; a reply counts for its session only."""
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, patience_s: float, most_per_session: int) -> None:
+        self._patience_s, self._most = patience_s, most_per_session
         self._ids = itertools.count(1)
         self._waiting: dict[tuple[str, str], queue.SimpleQueue[Params]] = {}
         self._closed = False
 
     def ask(
-        self, ctx: Context, question: Question, send: Callable[[Params], None], session_id: str = ""
-    ) -> Answer | None:
-        """Send a question and wait for its answer; None if none comes. A call that ends meanwhile takes it back."""
+        self, ctx: Context, question: UserQuestion, send: Callable[[Params], None], session_id: str = ""
+    ) -> UserAnswer | None:
+        """Send a question and wait for its answer; None if none comes, or if too many are open already.
+
+        A call that ends meanwhile takes its question back.
+        """
+        if sum(session == session_id for session, _ in list(self._waiting)) >= self._most:
+            return None
         request_id = f"ask-{next(self._ids)}"
         replies: queue.SimpleQueue[Params] = queue.SimpleQueue()
         self._waiting[session_id, request_id] = replies
+        if self._closed:
+            replies.put({})
         answered = False
         try:
-            if self._closed:
-                return None
             send({"jsonrpc": "2.0", "id": request_id, **as_request(question)})
             reply = self._wait(ctx, replies)
             answered = reply is not None
@@ -111,7 +116,7 @@ class SentQuestions:
 
 
 class _PausedCall(NamedTuple):
-    owner: object
+    owner: CallOwner
     name: object
     arguments: object
     call: BackgroundCall
@@ -123,18 +128,18 @@ class PausedCalls:
     A state is a random number: it can be neither guessed nor altered. It serves once, its owner only, for one call.
     """
 
-    def __init__(self, most_per_owner: int) -> None:
-        self._most = most_per_owner
+    def __init__(self, most_per_principal: int) -> None:
+        self._most = most_per_principal
         self._lock = threading.Lock()
         self._paused: dict[str, _PausedCall] = {}
         self._closed = False
 
-    def add(self, owner: object, params: Params, call: BackgroundCall) -> str:
+    def add(self, owner: CallOwner, params: Params, call: BackgroundCall) -> str:
         """Keep a call that asks; returns its state. A client that leaves too many questions open loses the call."""
         state = secrets.token_urlsafe(24)
         with self._lock:
             self._drop_forgotten()
-            own = sum(paused.owner == owner for paused in self._paused.values())
+            own = sum(paused.owner.principal == owner.principal for paused in self._paused.values())
             crowded = own >= self._most or self._closed
             if not crowded:
                 self._paused[state] = _PausedCall(owner, params.get("name"), params.get("arguments"), call)
@@ -143,18 +148,18 @@ class PausedCalls:
             raise ProtocolError(SERVER_ERROR, f"{self._most} calls wait for an answer already; answer one of them")
         return state
 
-    def find(self, owner: object, params: Params) -> BackgroundCall:
+    def find(self, owner: CallOwner, params: Params) -> BackgroundCall:
         """The call that a state belongs to."""
         return self._get(owner, params).call
 
-    def take(self, owner: object, params: Params) -> BackgroundCall:
+    def take(self, owner: CallOwner, params: Params) -> BackgroundCall:
         """The call that a state belongs to; the state is used up."""
         with self._lock:
             found = self._get(owner, params)
             del self._paused[params["requestState"]]
             return found.call
 
-    def _get(self, owner: object, params: Params) -> _PausedCall:
+    def _get(self, owner: CallOwner, params: Params) -> _PausedCall:
         state: object = params.get("requestState")
         found = self._paused.get(state) if isinstance(state, str) else None
         same = (owner, params.get("name"), params.get("arguments"))

@@ -3,15 +3,15 @@
 import time
 from collections.abc import Callable
 
-from ..context import Answer, Context
+from ..context import Context, UserAnswer
 from ..errors import Cancelled, RateLimited
 from ..gate.dispatch import Gate
 from ..tool import TaskSupport
-from .background import BackgroundCall
+from .background import BackgroundCall, CallOwner
 from .elicitation import PausedCalls, as_request, read_answers
 from .jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CAPABILITY, SERVER_ERROR, Params, ProtocolError
 from .request import TASKS, Request, abilities
-from .tasks import RELATED_TASK, Owner, Task, Tasks, announce
+from .tasks import RELATED_TASK, Task, Tasks, announce
 
 _LOOK_S = 0.25  # how often a request that waits for a task looks whether it was cancelled
 _CLOSING_S = 5.0  # for all calls together to stop when the session ends
@@ -25,7 +25,7 @@ class LongCalls:
 
     patience_s = 1.0  # a call that ends within this time is answered at once instead of becoming a task
 
-    def __init__(self, gate: Gate, begin: Begin, owner_of: Callable[[Request], Owner]) -> None:
+    def __init__(self, gate: Gate, begin: Begin, owner_of: Callable[[Request], CallOwner]) -> None:
         limits = gate.app.config.limits
         self._begin, self._owner_of = begin, owner_of
         self._answer_s = gate.app.config.tools.consent_timeout
@@ -121,7 +121,7 @@ class LongCalls:
             call.wait(_LOOK_S, for_questions=ask is not None)
             if ask is not None:
                 for key, question in call.questions().items():
-                    call.give({key: ask(ctx, question) or Answer("cancel", {})})
+                    call.give({key: ask(ctx, question) or UserAnswer("cancel", {})})
             try:
                 ctx.check()
             except Cancelled as exc:

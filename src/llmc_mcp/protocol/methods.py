@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from .. import __version__
-from ..context import Ask, Context
+from ..context import Ask, Context, UserAnswer, UserQuestion
 from ..errors import Internal, LlmcError, NotFound, Unprocessable
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
@@ -34,12 +34,11 @@ from .jsonrpc import (
 from .request import CAPABILITIES_KEY, TASKS, TASKS_VERSION, VERSION_KEY, Abilities, Request, abilities
 
 if TYPE_CHECKING:
-    from .background import BackgroundCall
+    from .background import BackgroundCall, CallOwner
     from .completion import Completion
     from .long_calls import LongCalls
     from .prompts import Prompts
     from .resources import ResourceReader
-    from .tasks import Owner
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
@@ -76,7 +75,7 @@ _STATELESS_ONLY = frozenset({"server/discover", "tasks/update"})
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9._:@/+ -]{1,128}")
 _NO_PLAIN_WORD = re.compile(r"[^A-Za-z0-9._:@/+ -]")
 
-Answer = TypeVar("Answer")
+Outcome = TypeVar("Outcome")
 
 
 class CallFacts(NamedTuple):
@@ -254,15 +253,19 @@ class Methods:
             return self._made
 
     def _begin(self, request: Request, call: "BackgroundCall", can_ask: bool) -> None:
+        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
+            with self._gate.limits.set_aside(ctx.session):
+                return call.ask(ctx, question)
+
         progress = msgspec.structs.replace(request, progress=call.send_progress)
-        ctx = self._context(progress, ask=call.ask if can_ask else None)
+        ctx = self._context(progress, ask=ask if can_ask else None)
         call.start(lambda: self.run_tool(request, ctx), ctx, lambda: self._gate.log.exception("request_failed"))
 
-    def _owner(self, request: Request) -> "Owner":
-        from .tasks import Owner
+    def _owner(self, request: Request) -> "CallOwner":
+        from .background import CallOwner
 
         stated = self.session_of(request.session, request.meta)
-        return Owner(request.session.principal, request.session.session_id, stated.session_id)
+        return CallOwner(request.session.principal, request.session.session_id, stated.session_id)
 
     def _get_task(self, request: Request) -> Params:
         return self._tasks(request).get(request, stateless=self._stateless(request.params.get("_meta")))
@@ -339,7 +342,7 @@ class Methods:
         counted = {} if found.total is None else {"total": found.total}
         return {"completion": {"values": found.values, **counted, "hasMore": found.has_more}}
 
-    def _through_gate(self, request: Request, ask: Callable[[Context], Answer]) -> Answer:
+    def _through_gate(self, request: Request, ask: Callable[[Context], Outcome]) -> Outcome:
         """Answer through the gate; a failure becomes a protocol error with our envelope as its data."""
         ctx = self._context(request)
         try:

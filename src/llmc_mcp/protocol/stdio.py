@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
-from ..context import Answer, Context, Question
+from ..context import Context, UserAnswer, UserQuestion
 from ..errors import LlmcError, ResourceBusy, Timeout
 from ..gate.dispatch import Gate, ends_process
 from ..gate.log import correlation_id
@@ -190,7 +190,7 @@ class StdioServer:
     def _takes_long(self, call: PendingCall) -> bool:
         name: object = call.params.get("name")
         tool = self._gate.catalog.known(name) if call.method == "tools/call" and isinstance(name, str) else None
-        return tool is not None and tool.takes_long
+        return call.method == "tasks/result" or (tool is not None and tool.takes_long)
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":
@@ -272,9 +272,10 @@ class StdioServer:
         if self._peer.asks_users and self._questions is None:
             from .elicitation import SentQuestions
 
-            self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout)
+            spare = max(self._limits.workers - 1, 1)  # a worker that waits for an answer serves nobody else
+            self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout, spare)
 
-    def _ask(self, ctx: Context, question: Question) -> Answer | None:
+    def _ask(self, ctx: Context, question: UserQuestion) -> UserAnswer | None:
         return None if self._questions is None else self._questions.ask(ctx, question, self._send)
 
     def _send_progress(self, params: dict[str, Any]) -> None:

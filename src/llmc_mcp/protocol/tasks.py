@@ -12,9 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import NamedTuple
 
-from .background import BackgroundCall, Status
+from .background import BackgroundCall, CallOwner, Status
 from .elicitation import as_request
 from .jsonrpc import INVALID_PARAMS, Params, ProtocolError
 
@@ -25,18 +24,10 @@ _SHORTEST_TTL_MS = 1_000
 _PRINCIPAL_SHARE = 4  # as many times a session's tasks are kept for all sessions of a principal
 
 
-class Owner(NamedTuple):
-    """Whom a task belongs to: the session is that of the transport, with what the caller said of itself."""
-
-    principal: str
-    session_id: str
-    stated_session_id: str
-
-
 class Task:
     """A call that is kept under an id."""
 
-    def __init__(self, owner: Owner, tool: str, call: BackgroundCall, ttl_ms: int) -> None:
+    def __init__(self, owner: CallOwner, tool: str, call: BackgroundCall, ttl_ms: int) -> None:
         self.id = secrets.token_urlsafe(24)
         self.owner, self.tool, self.call, self.ttl_ms = owner, tool, call, ttl_ms
         self._created = time.time()
@@ -112,7 +103,7 @@ class Tasks:
             self._tasks.pop(task.id, None)
             self._news.notify_all()
 
-    def find(self, owner: Owner, task_id: object) -> Task:
+    def find(self, owner: CallOwner, task_id: object) -> Task:
         """A task of an owner."""
         with self._news:
             task = self._tasks.get(task_id) if isinstance(task_id, str) else None
@@ -120,7 +111,7 @@ class Tasks:
             raise ProtocolError(INVALID_PARAMS, "unknown task: never made, another session's, or its time is over")
         return task
 
-    def of(self, owner: Owner) -> list[Task]:
+    def of(self, owner: CallOwner) -> list[Task]:
         """The tasks of an owner, oldest first."""
         with self._news:
             return [task for task in self._tasks.values() if task.owner == owner]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..context import Answer, Context, Question
+from ..context import Context, UserAnswer, UserQuestion
 from ..gate.dispatch import Gate
 from ..protocol.elicitation import SentQuestions
 from ..protocol.jsonrpc import INTERNAL_ERROR, Params, ProtocolError
@@ -40,7 +40,8 @@ class AskingCalls:
 
     def __init__(self, gate: Gate, methods: Methods, workers: CallThreads) -> None:
         self._gate, self._methods, self._workers = gate, methods, workers
-        self._questions = SentQuestions(gate.app.config.tools.consent_timeout)
+        config = gate.app.config
+        self._questions = SentQuestions(config.tools.consent_timeout, config.limits.concurrency_per_token)
 
     def deliver(self, reply: Params, session_id: str) -> None:
         """Hand a client's answer to the call that waits for it."""
@@ -89,7 +90,7 @@ class AskingCalls:
     def _answer(
         self, incoming: IncomingCall, running: RunningCall, emit: Callable[[Params], None]
     ) -> Callable[[], Params]:
-        def ask(ctx: Context, question: Question) -> Answer | None:
+        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
             return self._questions.ask(ctx, question, emit, incoming.session.session_id)
 
         def progress(params: Params) -> None:

@@ -168,7 +168,8 @@ class McpEndpoint:
                 await send({"type": "http.response.start", "status": 202, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
                 return
-            if accepts_stream and head.is_call and self._methods.may_ask(head.method, head.params):
+            accepts_both = accepts_stream and b"application/json" in headers.get(b"accept", b"")
+            if accepts_both and head.is_call and self._methods.may_ask(head.method, head.params):
                 await self._serve_asking(scope, send, head)
                 return
         stream = accepts_stream and (head.wants_progress if handshake else True)
