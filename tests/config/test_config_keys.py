@@ -36,6 +36,7 @@ PROVED_BY = {
     "hybrid.bootstrap_budget_warning": "test_a_long_tool_list_is_said",
     "code_execution.enabled": "test_a_file_without_a_mode_means_what_it_meant_before_there_were_modes",
     "limits.max_request_bytes": "test_a_request_is_as_long_as_configured",
+    "limits.helper_idle_sec": "test_the_clock_ends_them_by_itself",
     "limits.workers": "test_as_many_calls_run_at_once_as_configured",
     "policy.protected_names": "test_a31_the_list_is_the_operators",
     "limits.journal_max_bytes": "test_a_change_too_large_for_the_journal_needs_the_callers_word",
