@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 _LOOKS = 4  # for idle helpers, in the time after which one is idle
+_SHORTEST_LOOK_S = 0.05  # between two of them, whatever is configured
 
 
 @runtime_checkable
@@ -364,7 +365,7 @@ class IdleClock:
         threading.Thread(target=self._run, name="idle-clock", daemon=True).start()
 
     def _run(self) -> None:
-        while not self._over.wait(self._idle_s / _LOOKS):
+        while not self._over.wait(max(self._idle_s / _LOOKS, _SHORTEST_LOOK_S)):
             try:
                 self._app.release_idle(self._idle_s)
             except Exception as exc:  # noqa: BLE001 - helpers that can't be ended now are looked at again
