@@ -49,6 +49,7 @@ Made = TypeVar("Made")
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")  # of Docker, Podman, systemd
 
 _LOOKS = 4  # for idle helpers, in the time after which one is idle
+_SHORTEST_LOOK_S = 0.05  # between two of them, whatever is configured
 
 
 @runtime_checkable
@@ -401,7 +402,7 @@ class IdleClock:
         threading.Thread(target=self._run, name="idle-clock", daemon=True).start()
 
     def _run(self) -> None:
-        while not self._over.wait(self._idle_s / _LOOKS):
+        while not self._over.wait(max(self._idle_s / _LOOKS, _SHORTEST_LOOK_S)):
             try:
                 self._app.release_idle(self._idle_s)
             except Exception as exc:  # noqa: BLE001 - helpers that can't be ended now are looked at again

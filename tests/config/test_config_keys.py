@@ -39,6 +39,7 @@ PROVED_BY = {
     "limits.max_tasks": "test_a_session_has_only_so_many_tasks",
     "limits.task_ttl_sec": "test_a_time_to_live_is_kept_within_bounds",
     "limits.max_request_bytes": "test_a_request_is_as_long_as_configured",
+    "limits.helper_idle_sec": "test_the_clock_ends_them_by_itself",
     "limits.workers": "test_as_many_calls_run_at_once_as_configured",
     "policy.protected_names": "test_a31_the_list_is_the_operators",
     "limits.journal_max_bytes": "test_a_change_too_large_for_the_journal_needs_the_callers_word",

@@ -234,7 +234,8 @@ def test_whatever_goes_wrong_at_the_start_is_said_and_the_next_call_tries_again(
 
 
 def test_an_indexing_process_that_talks_nonsense_is_ended(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = confine.command("this")  # it prints lines that are no news
+    code = f"import socket, time; line, _ = socket.socket(fileno={LISTENER}).accept(); line.sendall(b'no news\\n')"
+    other = [*confine.command("time")[:-1], f"{code}; time.sleep(600)".encode()]
 
     def start_other(_: str) -> list[bytes]:
         return other

@@ -356,3 +356,12 @@ def test_a_server_that_is_stopped_loses_the_process_to_the_next_one(root: Path, 
                 assert found_by(other, "paint zebra")[0][:1] == ["zoo/zebra.py"]
         finally:
             os.kill(stopped.process.pid, signal.SIGCONT)
+
+
+def test_a_server_that_searches_has_no_search_engine_in_its_own_memory(root: Path, data: Path) -> None:
+    with server_on(root, data) as server:
+        assert found_by(server, "paint zebra")[0][:1] == ["zoo/zebra.py"]
+        assert not server.call("rag_where_used", symbol="paint_zebra").is_error
+        mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert "msgspec" in mapped
+        assert not any(engine in mapped for engine in ("tantivy", "numpy", "openblas", "tree_sitter"))

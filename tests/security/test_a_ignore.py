@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp.kernel.launcher import descendants
-
 from ..support.client import Client
+from ..support.processes import processes_below
 from ..support.workspace import Workspace
 
 TREE_BYTES = 3 << 30  # of each process of the server: the bombs are harmless whatever the server does
@@ -81,7 +80,7 @@ def test_c25_the_process_that_keeps_an_index_is_bounded(workspace: Workspace, tm
     workspace.file("code.py", "def wanted_here():\n    return 1\n")
     with Client("--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(tmp_path)}) as server:
         assert "wanted_here" in found(server, "wanted_here")
-        keepers = [pid for pid in descendants(server.process.pid) if b"rag.build" in command(pid)]
+        keepers = [pid for pid in processes_below(server.process.pid) if b"rag.build" in command(pid)]
         assert keepers
         for pid in keepers:
             most = re.search(r"Max data size\s+(\d+)", Path(f"/proc/{pid}/limits").read_text())

@@ -61,6 +61,7 @@ class Builder:
         self._heard = 0.0
         self._closed = False
         self._leading: list[threading.Thread] = []
+        self._listener: threading.Thread | None = None
 
     @property
     def news(self) -> News:
@@ -171,9 +172,9 @@ class Builder:
         with self._changed:
             self._closed = True
             self._hang_up()
-            leading = self._leading
+            threads = [*self._leading, *([self._listener] if self._listener is not None else [])]
         self._host.close()
-        for thread in leading:
+        for thread in threads:
             thread.join(2.0)
 
     # --- a request for the whole index has a thread that sees it through --------------------------
@@ -258,7 +259,8 @@ class Builder:
                 line.close()
                 check()
                 return self._connected(who, check)
-            threading.Thread(target=self._listen, args=(line,), name="index-news", daemon=True).start()
+            self._listener = threading.Thread(target=self._listen, args=(line,), name="index-news", daemon=True)
+            self._listener.start()
             self._line, self._news = line, News(busy=True)
             return line
 
@@ -285,10 +287,10 @@ class Builder:
         with self._changed:
             if self._line is line:
                 self._hang_up()
+            line.close()
         why = self._host.why_ended()
         with self._changed:
             self._lose(line, why)
-            line.close()
 
     def _report(self, news: News, line: socket.socket) -> None:
         with self._changed:
@@ -320,8 +322,6 @@ class Builder:
 def _send_all(line: socket.socket, data: bytes) -> None:
     """Send without waiting for long; BrokenPipeError if the other end has gone, or does not read."""
     until = time.monotonic() + _DEAF_S
-    poll = select.poll()
-    poll.register(line, select.POLLOUT)
     while data:
         try:
             data = data[line.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) :]
@@ -329,6 +329,6 @@ def _send_all(line: socket.socket, data: bytes) -> None:
             left = until - time.monotonic()
             if left <= 0:
                 raise BrokenPipeError("nobody reads it") from None
-            poll.poll(left * 1000)
+            select.select([], [line], [], left)
         except OSError as exc:
             raise BrokenPipeError(str(exc)) from None

@@ -32,7 +32,7 @@ from .messages import Setup, peer_uid
 _LAST_WORDS = 2_000
 _MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
 _BACKLOG = 64
-_PAUSE_S = 0.01
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
 _END_S = 2.0  # for the process to end by itself
 
 
@@ -42,9 +42,7 @@ class KeeperHost:
     def __init__(self, launcher: Launcher, root: Root, data_dir: str, home: Home, setup: Setup, leases: Leases) -> None:
         self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
         self._home, self._setup = home, setup
-        # Servers with other rules, or of another version, index other things: they have a process of their own.
-        same = msgspec.json.encode([msgspec.structs.replace(setup, idle_s=0.0), FORMAT, PACKAGE_HOME])
-        kind = hashlib.sha256(same).hexdigest()[:12]
+        kind = _kind(root, setup)
         self._requests, self._searches = f"keeper-{kind}", f"ranker-{kind}"
         self._key = LeaseKey(f"index:{root.shown}#{kind}")
         self._lock = threading.Lock()
@@ -57,13 +55,14 @@ class KeeperHost:
 
     def connect(self, who: Session, check: Callable[[], None]) -> socket.socket:
         """A connection to the process, which is started if it does not run anywhere."""
-        give_up = time.monotonic() + self._leases.ttl_s + _END_S
+        give_up, pause = time.monotonic() + self._leases.ttl_s + _END_S, _FIRST_PAUSE_S
         while (line := self._call(self._requests)) is None:
             check()
             self._try_to_host(who)
             if time.monotonic() > give_up:
                 raise ResourceBusy("another server has the code index, and does not answer", hint="Try again.")
-            time.sleep(_PAUSE_S)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)  # each try asks the store, which others use, too
         return line
 
     def connect_to_ranker(self) -> socket.socket | None:
@@ -256,6 +255,18 @@ class KeeperHost:
                 return log.read()[-_LAST_WORDS:].strip().rpartition("\n")[2]
         except OSError:
             return ""
+
+
+def _kind(root: Root, setup: Setup) -> str:
+    """What servers must have in common to share a process.
+
+    With other rules, or as another version, they would index other things. Another user can't talk to it. And in two
+    containers, two folders may have one path.
+    """
+    place = os.stat(root.fd)
+    rules = msgspec.structs.replace(setup, idle_s=0.0)
+    same = msgspec.json.encode([rules, FORMAT, PACKAGE_HOME, os.geteuid(), place.st_dev, place.st_ino])
+    return hashlib.sha256(same).hexdigest()[:12]
 
 
 def _at(folder: int, name: str) -> str:

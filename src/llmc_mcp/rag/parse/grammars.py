@@ -6,31 +6,41 @@ to write what it runs.
 
 import hashlib
 import importlib.util
-import json
 import os
-import platform
-import tarfile
-import tempfile
-from collections.abc import Iterable
-from importlib.metadata import version
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 CACHE = "SEMBLE_GRAMMARS_CACHE_DIR"  # the wheel looks for what is unpacked there first
+_METADATA = re.compile(r"semble_grammars-([^-]+)\.dist-info")
 _ALIASES = {"terraform": "hcl", "zsh": "bash", "embeddedtemplate": "embedded_template"}
 _MACHINES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64", "amd64": "x86_64"}
+
+
+class _Grammar(msgspec.Struct):
+    file: str
+    sha256: str
+
+
+class _Manifest(msgspec.Struct):
+    archive: str
+    languages: dict[str, _Grammar]
 
 
 def unpack(data_dir: str, languages: Iterable[str] | None = None) -> str:
     """Unpack grammars (by default all that the index uses) and return their folder; OSError if that fails."""
     from .languages import PARSED
 
-    place = os.path.join(data_dir, "grammars", version("semble-grammars"))
-    machine = f"linux-{_MACHINES.get(platform.machine().lower(), 'unknown')}"
-    archive = os.path.join(_wheel(), "grammars", machine)
+    wheel = _wheel()
+    place = os.path.join(data_dir, "grammars", _version(wheel))
+    machine = f"linux-{_MACHINES.get(os.uname().machine.lower(), 'unknown')}"
+    archive = os.path.join(wheel, "grammars", machine)
     with open(os.path.join(archive, "manifest.json"), "rb") as file:
-        manifest = json.load(file)
-    known = manifest["languages"]
+        manifest = msgspec.json.decode(file.read(), type=_Manifest)
+    known = manifest.languages
     wanted = {
-        entry["file"]: entry
+        entry.file: entry.sha256
         for name in languages or PARSED
         if (entry := known.get(_ALIASES.get(name, name))) is not None
     }
@@ -38,12 +48,28 @@ def unpack(data_dir: str, languages: Iterable[str] | None = None) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     missing = {name for name in wanted if not os.path.exists(os.path.join(folder, name))}
     if missing:
-        with tarfile.open(os.path.join(archive, manifest["archive"]), "r:gz") as tar:
-            for member in tar:
-                if member.name in missing:
-                    source = tar.extractfile(member)
-                    _put(folder, member.name, source.read() if source else b"", wanted[member.name]["sha256"])
+        _extract(os.path.join(archive, manifest.archive), folder, {name: wanted[name] for name in missing})
     return place
+
+
+def _extract(archive: str, folder: str, wanted: Mapping[str, str]) -> None:
+    import tarfile  # only the first server on a machine needs it
+
+    with tarfile.open(archive, "r:gz") as tar:
+        for member in tar:
+            if member.name in wanted:
+                source = tar.extractfile(member)
+                _put(folder, member.name, source.read() if source else b"", wanted[member.name])
+
+
+def _version(wheel: str) -> str:
+    """The version of the wheel, from the name of the folder beside it: importlib.metadata costs 2 MB for good."""
+    for name in os.listdir(os.path.dirname(wheel)):
+        if found := _METADATA.fullmatch(name):
+            return found[1]
+    from importlib.metadata import version
+
+    return version("semble-grammars")
 
 
 def _wheel() -> str:
@@ -55,6 +81,8 @@ def _wheel() -> str:
 
 def _put(folder: str, name: str, data: bytes, sha256: str) -> None:
     """Write atomically: several servers may do this at once."""
+    import tempfile
+
     if hashlib.sha256(data).hexdigest() != sha256:
         raise OSError(5, f"{name} in the grammars' archive is not what it should be")
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:

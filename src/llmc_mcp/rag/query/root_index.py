@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .graph_index import IndexedFiles
 
-_COMPARE_S = 2.0  # the longest that a query waits for an existing index to be compared with the files
+_COMPARE_S = 5.0  # the longest that a query waits for the process to start and compare an existing index with the files
 _FLUSH_S = 0.2  # … for pending changes to be indexed
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files as package_files
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import InvalidArgument
@@ -67,6 +66,8 @@ class WordVectors:
     name = "words-3"
 
     def __init__(self) -> None:
+        from importlib.resources import files as package_files  # servers check settings here, and load nothing
+
         import numpy as np
 
         with package_files("llmc_mcp.rag.store").joinpath("meaning.npz").open("rb") as file, np.load(file) as data:
