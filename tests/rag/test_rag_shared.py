@@ -13,6 +13,7 @@ import pytest
 
 from llmc_mcp.config.schema import Config
 from llmc_mcp.kernel import syscalls
+from llmc_mcp.rag.query.search import CodeQuery, GraphView
 
 from ..support.client import Client, Reply, exit_code
 from ..support.library import Library, library_on
@@ -237,6 +238,23 @@ def test_an_idle_server_keeps_no_index_open(root: Path, data: Path) -> None:
         library.app.release_idle(0.0)
         assert eventually(lambda: open_files(data / "index") == [])
         assert library.found("paint zebra")[0] == "zoo/zebra.py"
+
+
+def test_a_query_that_runs_while_the_idle_clock_fires_is_answered(root: Path, data: Path) -> None:
+    with library_on(root, data, idle_after(NEVER)) as library:
+
+        def release() -> None:
+            library.app.release_idle(0.0)
+
+        def question(view: GraphView) -> int:
+            release()
+            return len(view.files.files())
+
+        for _ in range(5):
+            found = library.rag.search(CodeQuery("paint zebra", path_glob="zoo/*"), library.caller(release))
+            assert found.hits[0].path == b"zoo/zebra.py"
+            ((files, _),) = library.rag.ask(question, library.caller(release))
+            assert files == 2
 
 
 def open_files(folder: Path) -> list[str]:
