@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from llmc_mcp.web.threads import CallThreads, DisconnectWatch, Job, RunningCall
+from llmc_mcp.web.threads import CallThreads, DisconnectWatch, RunningCall, ThreadedCall
 
 from ..support.client import PATIENCE
 
@@ -88,7 +88,7 @@ def test_a_client_that_is_gone_cancels_the_call_and_one_that_stays_does_not() ->
 
         threads = CallThreads(2)
         with DisconnectWatch(disconnected, gone), DisconnectWatch(silent, there):
-            job: Job[bool] = threads.start("a", lambda: _until(lambda: gone.cancelled), gone)
+            job: ThreadedCall[bool] = threads.start("a", lambda: _until(lambda: gone.cancelled), gone)
             assert await job.outcome()
         assert not there.cancelled
 

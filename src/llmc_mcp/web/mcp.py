@@ -39,7 +39,7 @@ from .asking import AskingCalls, IncomingCall
 from .guard import Message, Receive, RequestCaller, Scope, Send
 from .plain_calls import METHOD, PlainCall, plain_call
 from .replies import refusal
-from .threads import CallThreads, Job, RunningCall
+from .threads import CallThreads, RunningCall, ThreadedCall
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -224,7 +224,7 @@ class McpEndpoint:
         try:
             if self._methods.is_quick(ctx.method):
                 return _builtins(self._methods.answer(request))
-            job: Job[Params] = state.get("job") or self._start(request, ctx.request_id, state)
+            job: ThreadedCall[Params] = state.get("job") or self._start(request, ctx.request_id, state)
             result = await job.outcome()
             await progress.sent()
             return result
@@ -237,7 +237,7 @@ class McpEndpoint:
         session = introduced(session, {"name": state["agent"]})
         return Request(method, params, session, report, caller.running.attach, caller.correlation_id, state["peer"])
 
-    def _start(self, request: Request, request_id: object, state: Params) -> Job[Params]:
+    def _start(self, request: Request, request_id: object, state: Params) -> ThreadedCall[Params]:
         """Answer a request in a thread; its session can cancel it."""
         caller: RequestCaller = state["caller"]
         running = caller.running

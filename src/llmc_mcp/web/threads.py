@@ -33,6 +33,10 @@ class RunningCall:
         if self.cancelled:
             context.cancel()
 
+    def let_go(self) -> None:
+        """The request is answered: what its call left running, as a task, is no longer cancelled with it."""
+        self._context = None
+
     def cancel(self) -> None:
         """Cancel the call; its handler notices at its next check."""
         self.cancelled = True
@@ -65,7 +69,7 @@ class DisconnectWatch:
         self._running.cancel()
 
 
-class Job(Generic[Outcome]):
+class ThreadedCall(Generic[Outcome]):
     """A call on its way through a thread."""
 
     def __init__(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> None:
@@ -118,6 +122,7 @@ class Job(Generic[Outcome]):
 
     def finish(self, result: Outcome | None, error: BaseException | None) -> None:
         """Hand over the outcome; called in the event loop."""
+        self._running.let_go()
         self._result, self._error, self.finished = result, error, True
         for act in self._after:
             act()
@@ -136,16 +141,16 @@ class CallThreads:
     def __init__(self, per_principal: int) -> None:
         self._size = per_principal + _REFUSALS_AT_ONCE
         self._busy: dict[str, int] = {}
-        self._waiting: dict[str, deque[Job[Any]]] = {}
+        self._waiting: dict[str, deque[ThreadedCall[Any]]] = {}
         self._idle: list[_Thread] = []  # the last one worked last, and is the quickest to wake
 
     async def run(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> Outcome:
         """Run a call in a thread."""
         return await self.start(principal, call, running).outcome()
 
-    def start(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> Job[Outcome]:
+    def start(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> ThreadedCall[Outcome]:
         """Start a call in a thread, or as soon as its principal has one to spare."""
-        job = Job(principal, call, running)
+        job = ThreadedCall(principal, call, running)
         busy = self._busy.get(principal, 0)
         if busy >= self._size:
             self._waiting.setdefault(principal, deque()).append(job)
@@ -155,7 +160,7 @@ class CallThreads:
         thread.jobs.put(job)
         return job
 
-    def _finished(self, thread: "_Thread", job: Job[Any], result: object, error: BaseException | None) -> None:
+    def _finished(self, thread: "_Thread", job: ThreadedCall[Any], result: object, error: BaseException | None) -> None:
         if waiting := self._waiting.get(job.principal):
             thread.jobs.put(waiting.popleft())
         else:
@@ -176,7 +181,7 @@ class _Thread:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, finished: Callable[..., None], idle: Callable[..., None]
     ) -> None:
-        self.jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[ThreadedCall[Any] | None] = queue.SimpleQueue()
         self._loop, self._finished, self._idle = loop, finished, idle
         threading.Thread(target=self._work, name="call", daemon=True).start()
 
