@@ -10,7 +10,7 @@ from ..kernel import landlock, seccomp, syscalls
 from ..kernel.exec_status import ExecStatus
 from ..kernel.scratch import Scratch
 from ..policy import is_below, is_below_any
-from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Launch, Level, Profile, pinned, place_of, user_name
+from .profile import SYSTEM_FOLDERS, SYSTEM_PATH, Launch, Level, Profile, pinned, place_of, stand_ins, user_name
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
 # mount at every start of bubblewrap, so only what tools of a developer's day miss.
@@ -28,6 +28,7 @@ _PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mt
 _PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
 
 _HOME_INSIDE = "/tmp/home"  # noqa: S108 - made anew, private
+_OWN_BIN = "/run/llmc/bin"
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
@@ -68,10 +69,14 @@ class LandlockLevel:
         self._profile = profile
         self._scratch = Scratch("run", profile.user)
         self._tmp = self._scratch.path
+        self._own_bin = Scratch("run")
+        os.chmod(self._own_bin.path, 0o755)  # noqa: S103 - links to programs, for the user of commands to follow
+        for name, target in stand_ins(profile).items():
+            os.symlink(target, os.path.join(self._own_bin.path, name))
         self._ruleset = self._rules(network)
         families = seccomp.INTERNET if network else ()
         self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(profile), shared=True)
-        self._env = profile.environment(self._tmp, self._tmp)
+        self._env = profile.environment(self._tmp, self._tmp, self._own_bin.path)
         if profile.git_config:
             path = os.path.join(self._tmp, ".gitconfig")
             with open(path, "wb") as file:
@@ -88,13 +93,16 @@ class LandlockLevel:
     def close(self) -> None:
         os.close(self._ruleset)
         self._scratch.close()
+        self._own_bin.close()
 
     def _rules(self, network: bool) -> int:
         profile = self._profile
         read_only = syscalls.READ_ONLY | syscalls.FS_EXECUTE
         read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
-        allowed: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only)]
+        allowed: list[tuple[str, int]] = [
+            (path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only, self._own_bin.path)
+        ]
         allowed += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
         allowed += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
         allowed += [(path, read_write) for path in _DEVICES]
@@ -141,7 +149,7 @@ class WorkspaceLevel:
             self._files[f"{_HOME_INSIDE}/.gitconfig"] = _in_memory(profile.git_config)
         self._status_fd = 3 + len(self._files)
         self.free_fd = self._status_fd + 1
-        self._env = profile.environment(_HOME_INSIDE, "/tmp")  # noqa: S108 - a private /tmp
+        self._env = profile.environment(_HOME_INSIDE, "/tmp", _OWN_BIN)  # noqa: S108 - a private /tmp
         self._places = _places_to_cover(profile)
         self._options = [*_namespaces(profile, inside), *_mounts(profile)]
 
@@ -230,6 +238,8 @@ def _mounts(profile: Profile) -> list[str]:
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
     options += ["--dir", _HOME_INSIDE, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
+    for name, target in stand_ins(profile).items():
+        options += ["--symlink", target, f"{_OWN_BIN}/{name}"]
     writable = outermost(profile.changeable)
     readable = [path for path in outermost(profile.read_only) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]

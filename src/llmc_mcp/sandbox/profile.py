@@ -3,6 +3,7 @@
 import itertools
 import os
 import pwd
+import shutil
 import stat as stat_bits
 import sys
 from typing import NamedTuple, Protocol
@@ -116,11 +117,11 @@ class Profile(NamedTuple):
             plan["user"] = self.user
         return plan
 
-    def environment(self, home: str, tmp: str) -> dict[bytes, bytes]:
+    def environment(self, home: str, tmp: str, *more_path: str) -> dict[bytes, bytes]:
         """Built from nothing: what the server's own environment holds is nobody else's business."""
         user = "llmc" if self.uid == 0 else user_name(self.uid)
         variables = {
-            "PATH": ":".join(self.path),
+            "PATH": ":".join((*self.path, *more_path)),
             "HOME": home,
             "TMPDIR": tmp,
             "LANG": "C.UTF-8",
@@ -212,6 +213,18 @@ def search_path(settings: SandboxSettings) -> tuple[str, ...]:
     """Where programs are found: the system's folders, and those of toolchains that the operator named."""
     extra = (_bin_of(_real(path)) for path in settings.extra_read)
     return (*SYSTEM_PATH, *(folder for folder in extra if os.path.isdir(folder)))
+
+
+def stand_ins(profile: Profile) -> dict[str, str]:
+    """Programs that commands find by name although no folder of theirs has one: name → what is started."""
+    found: dict[str, str] = {}
+    search = os.pathsep.join(profile.path)
+    if shutil.which("python", path=search) is None and (python := shutil.which("python3", path=search)):
+        found["python"] = python
+    own = os.path.join(sys.prefix, "bin", "rg")
+    if shutil.which("rg", path=search) is None and os.access(own, os.X_OK) and reachable(own, profile.user):
+        found["rg"] = own
+    return found
 
 
 def program_folders(settings: SandboxSettings, roots: tuple[Root, ...]) -> tuple[str, ...]:

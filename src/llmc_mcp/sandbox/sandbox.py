@@ -73,7 +73,7 @@ class Sandbox:
         cwd: int,
         *,
         level: Level | None = None,
-        stdin: bytes | None = None,
+        stdin: bytes | int | None = None,
         keep: tuple[int, ...] = (),
         env: Mapping[bytes, bytes] | None = None,
     ) -> Child:
@@ -87,6 +87,8 @@ class Sandbox:
         first = 4 + len(launch.fds)
         plan["keep"] = [*plan.get("keep", ()), *range(first, first + len(keep))]
         more_fds = (*launch.fds, *keep)
+        if isinstance(stdin, int) and "user" in plan:  # a terminal, which its user must be able to open anew
+            os.fchown(stdin, *plan["user"])
         try:
             return Child(
                 self._launcher,
