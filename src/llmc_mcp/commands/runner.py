@@ -49,6 +49,7 @@ class CommandCall(NamedTuple):
     room: int
     tap: Callable[[str, bytes], None] | None = None
     env: Mapping[bytes, bytes] | None = None
+    owner: object = None  # the session whose network and /tmp the command shares; None: it has its own
 
 
 class HandOver(NamedTuple):
@@ -180,7 +181,15 @@ class CommandRunner:
                 keep = (*keep, script)
             watch = self._protected.watch(directory)
             started = time.monotonic()
-            child = self._sandbox.start(encoded(words), directory, level=level, stdin=stdin, keep=keep, env=call.env)
+            child = self._sandbox.start(
+                encoded(words),
+                directory,
+                level=level,
+                machine=self._sandbox.machine(call.owner) if call.owner is not None else None,
+                stdin=stdin,
+                keep=keep,
+                env=call.env,
+            )
         except OSError as exc:
             raise from_oserror(exc, line.argv[0]) from None
         finally:

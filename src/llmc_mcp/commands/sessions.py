@@ -243,7 +243,9 @@ class TerminalSessions:
                 self._programs.refuse_unlisted(program, folder)
             terminal = open_terminal(columns, _ROWS)
             try:
-                launcher, child, status = self._launch(encoded([path, *argv[1:]]), directory, env, terminal.slave)
+                launcher, child, status = self._launch(
+                    entry.owner, encoded([path, *argv[1:]]), directory, env, terminal.slave
+                )
             except BaseException:
                 os.close(terminal.master)
                 os.close(terminal.slave)
@@ -263,11 +265,12 @@ class TerminalSessions:
         return conversation, status
 
     def _launch(
-        self, argv: list[bytes], directory: int, env: dict[bytes, bytes], slave: int
+        self, owner: Owner, argv: list[bytes], directory: int, env: dict[bytes, bytes], slave: int
     ) -> tuple[Launcher, RunningChild, ExecStatus | None]:
         level, launcher = self._sandbox.level(), self._sandbox.launcher
         wrapped = level.name == "workspace"
-        launch = level.launch([*_claim(), *argv] if wrapped else argv, directory)
+        machine = self._sandbox.machine(owner)
+        launch = level.launch([*_claim(), *argv] if wrapped else argv, directory, machine)
         plan = launch.plan
         if not wrapped:
             plan["terminal"] = True

@@ -17,6 +17,7 @@ from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
 from ..policy import is_below, is_below_any
+from .machines import Machine
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -35,6 +36,7 @@ class SandboxSettings(NamedTuple):
     deny_read: tuple[str, ...] = ()
     run_as: str = ""
     bounds: Bounds = Bounds()
+    idle_s: float = 1_800.0  # after which what a session shares goes
 
 
 def settings_from(config: Config) -> SandboxSettings:
@@ -54,6 +56,7 @@ def settings_from(config: Config) -> SandboxSettings:
         deny_read=chosen.deny_read,
         run_as=chosen.run_as,
         bounds=bounds,
+        idle_s=config.linux_ops.process_limits.idle_reap_sec,
     )
 
 
@@ -74,7 +77,9 @@ class Level(Protocol):
     blocks_network: bool
     free_fd: int  # the number that the first kept fd gets inside
 
-    def launch(self, argv: list[bytes], cwd: int) -> Launch: ...
+    def launch(self, argv: list[bytes], cwd: int, machine: Machine | None = None) -> Launch:
+        """What to start for a command; in `machine` it shares what its session has."""
+        ...
 
     def close(self) -> None: ...
 

@@ -19,10 +19,13 @@ from ..files.filesystem import Root
 from ..kernel.child import Child
 from ..kernel.launcher import ConfinementError, Launcher
 from ..kernel.limits import ControlGroup
+from ..kernel.namespaces import MachineSpec
+from ..kernel.scratch import Scratch
 from . import selftest
 from .git_identity import identity_file
-from .levels import find_bubblewrap, make_level
-from .profile import LEVELS, Level, Profile, SandboxSettings, covered_now, make_profile
+from .levels import WorkspaceLevel, find_bubblewrap, make_level
+from .machines import Machine, Machines, make_machine
+from .profile import LEVELS, Launch, Level, Profile, SandboxSettings, covered_now, make_profile
 
 _NOTHING_WEAKER = (
     "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
@@ -56,6 +59,8 @@ class Sandbox:
         self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
         self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
+        self._machines = Machines(settings.idle_s)
+        self._tmp: Scratch | None = None  # where machines mount their /tmp, each for itself
 
     def level(self) -> Level:
         """The level in force; FEATURE_UNAVAILABLE with the reason where nothing holds."""
@@ -67,12 +72,52 @@ class Sandbox:
                 raise self._untested or self._unavailable()
             return self._level
 
+    def machine(self, owner: object) -> Machine | None:
+        """What the commands of a session share at the level in force; None where each is by itself."""
+        level = self.level()
+        if not isinstance(level, WorkspaceLevel):
+            return None
+        with self._lock:
+            self._tmp = self._tmp or Scratch("run", self._require_profile().user)
+            spec = level.machine_spec(self._tmp.path)
+        return self._machines.of(owner, spec, lambda spec: self._made_machine(level, spec))
+
+    def _made_machine(self, level: WorkspaceLevel, spec: MachineSpec) -> Machine:
+        """A machine in which a first command was seen to run."""
+        machine = make_machine(self._launcher, spec)
+        folder = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        launch = level.launch([b"/bin/true"], folder, machine)
+        try:
+            with self._started(launch, folder) as child:
+                said = b"".join(piece for _, piece in child.streams(lambda: None))
+            if child.exit_code != 0:
+                raise FeatureUnavailable(said.decode(errors="replace").strip() or "a first command did not run")
+        except BaseException:
+            machine.close()
+            raise
+        finally:
+            os.close(folder)
+        return machine
+
+    def shares(self) -> str:
+        """What network and /tmp the commands of a session have, in a few words."""
+        level = self.level()
+        if level.name == "off":
+            return "network, /tmp: the host's"
+        network = "no network" if level.blocks_network else "network on"
+        if level.name == "landlock":
+            return f"{network}; TMPDIR: the server's"
+        if self._machines.unavailable:
+            return f"{network}; /tmp per command ({self._machines.unavailable[:80]})"
+        return f"{network}; localhost, /tmp per session" if level.blocks_network else f"{network}; /tmp per session"
+
     def start(
         self,
         argv: list[bytes],
         cwd: int,
         *,
         level: Level | None = None,
+        machine: Machine | None = None,
         stdin: bytes | int | None = None,
         keep: tuple[int, ...] = (),
         env: Mapping[bytes, bytes] | None = None,
@@ -82,7 +127,21 @@ class Sandbox:
         The descriptors in `keep` stay open in it, numbered from the level's `free_fd`; `env` is added to the
         environment that every command gets.
         """
-        launch = (level or self.level()).launch(argv, cwd)
+        launch = (level or self.level()).launch(argv, cwd, machine)
+        try:
+            return self._started(launch, cwd, stdin=stdin, keep=keep, env=env)
+        except ConfinementError as exc:
+            raise self.broke(f"{exc.strerror}") from None
+
+    def _started(
+        self,
+        launch: Launch,
+        cwd: int,
+        *,
+        stdin: bytes | int | None = None,
+        keep: tuple[int, ...] = (),
+        env: Mapping[bytes, bytes] | None = None,
+    ) -> Child:
         plan = launch.plan
         first = 4 + len(launch.fds)
         plan["keep"] = [*plan.get("keep", ()), *range(first, first + len(keep))]
@@ -100,8 +159,6 @@ class Sandbox:
                 stdin=stdin,
                 status=launch.status,
             )
-        except ConfinementError as exc:
-            raise self.broke(f"{exc.strerror}") from None
         finally:
             for fd in launch.fds:
                 os.close(fd)
@@ -166,8 +223,11 @@ class Sandbox:
         return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
 
     def close(self) -> None:
+        self._machines.close()
         with self._lock:
             self._forget()
+            if self._tmp is not None:
+                self._tmp.close()
             if self._own_launcher is not None:
                 self._own_launcher.close()
             if self._group is not None:

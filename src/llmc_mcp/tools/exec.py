@@ -264,7 +264,9 @@ def _call(ctx: Context) -> "CommandCall":
         del stream
         ctx.doing = last_line(piece) or ctx.doing
 
-    return CommandCall(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, tap, ctx.session.environment())
+    return CommandCall(
+        ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, tap, ctx.session.environment(), _owner(ctx)
+    )
 
 
 def _owner(ctx: Context) -> "Owner":
