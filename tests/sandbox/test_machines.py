@@ -122,7 +122,7 @@ def test_tmp_has_one_bound_for_all_commands_of_a_session(workspace: Workspace) -
 
 
 @pytest.mark.parametrize("who", USERS)
-def test_b_what_a_command_does_to_its_tmp_leads_the_next_one_nowhere(who: str) -> None:
+def test_what_a_command_does_to_its_tmp_leads_the_next_one_nowhere(who: str) -> None:
     """Mounts of the next command lie below /tmp here: nothing on the way to them can be replaced by a link."""
     with Arena("workspace", who) as arena:
         first = arena.root.relative_to("/tmp").parts[0]
@@ -146,7 +146,7 @@ def test_b_what_a_command_does_to_its_tmp_leads_the_next_one_nowhere(who: str) -
 
 
 @pytest.mark.parametrize("who", USERS)
-def test_b_a_machine_gives_no_power_over_itself(who: str) -> None:
+def test_a_machine_gives_no_power_over_itself(who: str) -> None:
     with Arena("workspace", who) as arena:
         script = """
             grep -E 'Cap(Eff|Prm|Bnd|Amb)' /proc/self/status

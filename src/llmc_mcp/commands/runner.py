@@ -185,7 +185,7 @@ class CommandRunner:
                 encoded(words),
                 directory,
                 level=level,
-                machine=self._sandbox.machine(call.owner) if call.owner is not None else None,
+                machine=self._sandbox.machine(call.owner, level),
                 stdin=stdin,
                 keep=keep,
                 env=call.env,

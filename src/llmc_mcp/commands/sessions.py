@@ -269,7 +269,7 @@ class TerminalSessions:
     ) -> tuple[Launcher, RunningChild, ExecStatus | None]:
         level, launcher = self._sandbox.level(), self._sandbox.launcher
         wrapped = level.name == "workspace"
-        machine = self._sandbox.machine(owner)
+        machine = self._sandbox.machine(owner, level)
         launch = level.launch([*_claim(), *argv] if wrapped else argv, directory, machine)
         plan = launch.plan
         if not wrapped:

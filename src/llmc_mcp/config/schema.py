@@ -100,7 +100,7 @@ class Tools(Section):
 
     allowed_roots: Annotated[Names, key("folders the tools may access; empty: the working directory", "beneath")] = ()
     read_timeout: Annotated[float, amount("time limit of a call of a file or search tool, in seconds")] = 10.0
-    exec_timeout: Annotated[float, amount("time limit of a run_cmd that hands nothing over, in seconds")] = 30.0
+    exec_timeout: Annotated[float, amount("time limit of a run_cmd without timeout and yield_after, in seconds")] = 30.0
     idle_timeout: Annotated[float, amount("seconds before an idle HTTP connection is closed")] = 60.0
     enable_run_cmd: Annotated[bool, key("offer run_cmd", "off")] = True
     run_cmd_allowlist: Annotated[Names, key("binaries that commands may start", "fewer")] = DEVELOPERS_DAY

@@ -160,9 +160,15 @@ class WorkspaceLevel:
         self._options = [*_namespaces(profile, inside), *_mounts(profile)]
         self._shared_options: dict[Shared, list[str]] = {}
         self._own_tmp = _has_own_tmp(profile)
+        self._spec: MachineSpec | None = None
 
     def machine_spec(self, tmp: str) -> MachineSpec:
         """What the machine of a session has to have for commands of this level; `tmp` is a folder for its /tmp."""
+        if self._spec is None:
+            self._spec = self._made_spec(tmp)
+        return {**self._spec, "tmp": tmp if self._own_tmp else ""}
+
+    def _made_spec(self, tmp: str) -> MachineSpec:
         profile = self._profile
         linked = [(os.fsdecode(root.real), os.fsdecode(root.path)) for root in _linked_below_tmp(profile)]
         places = _places_below_tmp(profile) if self._own_tmp else []

@@ -72,10 +72,9 @@ class Sandbox:
                 raise self._untested or self._unavailable()
             return self._level
 
-    def machine(self, owner: object) -> Machine | None:
-        """What the commands of a session share at the level in force; None where each is by itself."""
-        level = self.level()
-        if not isinstance(level, WorkspaceLevel):
+    def machine(self, owner: object, level: Level) -> Machine | None:
+        """What the commands of a session share at a level of this sandbox; None where each is by itself."""
+        if owner is None or not isinstance(level, WorkspaceLevel):
             return None
         with self._lock:
             self._tmp = self._tmp or Scratch("run", self._require_profile().user)

@@ -193,7 +193,7 @@ def _run_or_hand_over(
         return ctx.app.repls.adopt(owner, " ".join(line.argv), running, ends_at)
 
     ctx.app.repls.touch(owner)
-    ctx.app.sandbox.level()  # the first time it is tested, which is no part of the command
+    ctx.app.sandbox.report()  # the first time it is tested, which is no part of the command
     ctx.limit_time(longest if longest > wait else wait + _AROUND_A_WAIT_S)
     hand_over = HandOver(wait, given and stdin is None, adopt)
     shell, call = ctx.app.shell, _call(ctx)
