@@ -17,14 +17,9 @@ from llmc_mcp.tools.exec import CommandOutput, run_cmd
 
 
 def run_to_its_end(app: App, session: Session, order: dict[str, Any]) -> CommandOutput:
-    """Run a command, and wait for it where it is handed over."""
-    done = run_cmd(Context(app, session, correlation_id="test"), **order)
-    while done.process is not None:
-        more = run_cmd(Context(app, session, correlation_id="test"), process=done.process, yield_after=600)
-        more.data.stdout = done.data.stdout + more.data.stdout
-        more.data.stderr = done.data.stderr + more.data.stderr
-        done = more
-    return done
+    """Run a command without handing it over."""
+    waits: dict[str, Any] = {"stdin": "", "yield_after": 600.0, **order}
+    return run_cmd(Context(app, session, correlation_id="test"), **waits)
 
 
 def main() -> None:

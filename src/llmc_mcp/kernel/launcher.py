@@ -24,10 +24,13 @@ import signal
 import socket
 import sys
 from collections.abc import Container
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from .. import PACKAGE_HOME
-from . import namespaces, syscalls
+from . import syscalls
+
+if TYPE_CHECKING:
+    from .namespaces import MachineSpec
 
 _MAX_MESSAGE = 4 << 20  # argv and environment of one child; the kernel's own limit for exec is 2 MB
 _FDS = 24
@@ -133,6 +136,8 @@ def _obey(channel: socket.socket, running: dict[int, _LaunchedChild], order: tup
     elif verb == "join":
         _write(order[2], b"0")
     elif verb == "machine":
+        from . import namespaces  # most servers never need it
+
         namespaces.fork_maker(order[2], fds)
         for fd in fds:
             os.close(fd)
@@ -514,7 +519,7 @@ class Launcher:
             self._forget(number)
             raise
 
-    def make_machine(self, spec: "namespaces.MachineSpec", reply: int) -> None:
+    def make_machine(self, spec: "MachineSpec", reply: int) -> None:
         """Have the namespaces of a machine made; whoever holds the other end of the socket `reply` gets them."""
         order = marshal.dumps(("machine", 0, {**spec}))
         with self._lock:

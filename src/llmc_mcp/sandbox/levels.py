@@ -74,14 +74,13 @@ class LandlockLevel:
         self._profile = profile
         self._scratch = Scratch("run", profile.user)
         self._tmp = self._scratch.path
-        self._own_bin = Scratch("run")
-        os.chmod(self._own_bin.path, 0o755)  # noqa: S103 - links to programs, for the user of commands to follow
+        self._own_bin = self._scratch.beside("bin")
         for name, target in stand_ins(profile).items():
-            os.symlink(target, os.path.join(self._own_bin.path, name))
+            os.symlink(target, os.path.join(self._own_bin, name))
         self._ruleset = self._rules(network)
         families = seccomp.INTERNET if network else ()
         self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(profile), shared=True)
-        self._env = profile.environment(self._tmp, self._tmp, self._own_bin.path)
+        self._env = profile.environment(self._tmp, self._tmp, self._own_bin)
         if profile.git_config:
             path = os.path.join(self._tmp, ".gitconfig")
             with open(path, "wb") as file:
@@ -98,7 +97,6 @@ class LandlockLevel:
     def close(self) -> None:
         os.close(self._ruleset)
         self._scratch.close()
-        self._own_bin.close()
 
     def _rules(self, network: bool) -> int:
         profile = self._profile
@@ -106,7 +104,7 @@ class LandlockLevel:
         read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
         allowed: list[tuple[str, int]] = [
-            (path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only, self._own_bin.path)
+            (path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only, self._own_bin)
         ]
         allowed += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
         allowed += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
@@ -266,17 +264,17 @@ class Shared(NamedTuple):
 
 def _has_own_tmp(profile: Profile) -> bool:
     """Whether there is a private /tmp at all, and no command sees the folder that it is kept in."""
-    return not any(is_below("/tmp", path) for path in (*profile.changeable, *profile.read_only))  # noqa: S108
+    return not any(is_below("/tmp", path) for path in (*profile.changeable, *profile.read_only))  # noqa: S108 - inside the sandbox
 
 
 def _inside_tmp(path: str) -> str:
-    return os.path.relpath(path, "/tmp")  # noqa: S108
+    return os.path.relpath(path, "/tmp")  # noqa: S108 - inside the sandbox
 
 
 def _places_below_tmp(profile: Profile) -> list[tuple[str, str]]:
     """What is mounted below /tmp: each path, and its place in /tmp."""
     paths = outermost((*profile.changeable, *profile.read_only))
-    return [(path, _inside_tmp(path)) for path in paths if is_below(path, "/tmp")]  # noqa: S108
+    return [(path, _inside_tmp(path)) for path in paths if is_below(path, "/tmp")]  # noqa: S108 - inside the sandbox
 
 
 def _linked_below_tmp(profile: Profile) -> list[Root]:
@@ -287,7 +285,7 @@ def _linked_below_tmp(profile: Profile) -> list[Root]:
 
 
 def _is_free_below_tmp(path: str, bound: list[str]) -> bool:
-    return is_below(path, "/tmp") and not is_below_any(path, bound)  # noqa: S108
+    return is_below(path, "/tmp") and not is_below_any(path, bound)  # noqa: S108 - inside the sandbox
 
 
 def _namespaces(profile: Profile, inside: int, shared: Shared = Shared()) -> list[str]:  # noqa: B008 - it never changes
@@ -317,7 +315,7 @@ def _mounts(profile: Profile, shared: Shared = Shared()) -> list[str]:  # noqa: 
     size = str(profile.settings.bounds.tmp_mb << 20)
     for folder in ("/tmp", "/dev/shm") if not shared.tmp else ("/dev/shm",):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
-    options += ["--bind", shared.tmp, "/tmp"] if shared.tmp else ["--dir", _HOME_INSIDE]  # noqa: S108
+    options += ["--bind", shared.tmp, "/tmp"] if shared.tmp else ["--dir", _HOME_INSIDE]  # noqa: S108 - inside the sandbox
     options += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
     for name, target in stand_ins(profile).items():
         options += ["--symlink", target, f"{_OWN_BIN}/{name}"]

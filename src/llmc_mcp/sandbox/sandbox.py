@@ -81,6 +81,13 @@ class Sandbox:
             spec = level.machine_spec(self._tmp.path)
         return self._machines.of(owner, spec, lambda spec: self._made_machine(level, spec))
 
+    def ready(self, owner: object) -> None:
+        """Test the sandbox and make the session's machine, where that is yet to be done: it is no command's time."""
+        self.report()
+        level = self._level
+        if level is not None:
+            self.machine(owner, level)
+
     def _made_machine(self, level: WorkspaceLevel, spec: MachineSpec) -> Machine:
         """A machine in which a first command was seen to run."""
         machine = make_machine(self._launcher, spec)

@@ -83,8 +83,7 @@ class TestReport(Result):
 
 
 @tool(
-    "Run a shell line, or a program (list of words). Past yield_after seconds it runs on as `process`: pass that to "
-    "wait, type (stdin) or stop. timeout kills",
+    "Run a shell line or argv; past yield_after s it runs on: `process` to wait, type, stop",
     needs=COMMANDS,
     destructive=True,
     content=("stdin",),
@@ -108,6 +107,7 @@ def run_cmd(
     if stop or command is None:
         raise BadArgs("`stop` is for a `process`")
     line = ctx.app.shell_lines.read(command)
+    ctx.app.sandbox.ready(_owner(ctx))
     done = _run_or_hand_over(ctx, line, cwd, stdin, timeout, yield_after)
     explained = ctx.app.shell_lines.explanations(_owner(ctx), line)
     if explained:
@@ -193,7 +193,6 @@ def _run_or_hand_over(
         return ctx.app.repls.adopt(owner, " ".join(line.argv), running, ends_at)
 
     ctx.app.repls.touch(owner)
-    ctx.app.sandbox.report()  # the first time it is tested, which is no part of the command
     ctx.limit_time(longest if longest > wait else wait + _AROUND_A_WAIT_S)
     hand_over = HandOver(wait, given and stdin is None, adopt)
     shell, call = ctx.app.shell, _call(ctx)
