@@ -65,9 +65,9 @@ class StreamsTurn(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def last_line(data: bytes) -> str:
+def last_line(data: bytes | bytearray) -> str:
     """The last line of some output that says anything, short enough to be shown by the way."""
-    line = data.rstrip().rpartition(b"\n")[2].rpartition(b"\r")[2]
+    line = data[-_LAST_LINE_BYTES:].rstrip().rpartition(b"\n")[2].rpartition(b"\r")[2]
     return visible(line.decode("utf-8", "replace").strip())[:_LAST_LINE_SHOWN]
 
 
@@ -192,7 +192,7 @@ class Conversation:
     def last_line(self) -> str:
         """Return the last line of the output that was not read yet."""
         with self._news:
-            return last_line(bytes(self._output[-_LAST_LINE_BYTES:]))
+            return last_line(self._output[-_LAST_LINE_BYTES:])
 
     def left(self) -> str:
         """Return the output that was not read yet."""
