@@ -102,13 +102,14 @@ def test_what_was_started_without_input_takes_none(any_level: Talk, workspace: W
 
 
 def test_a_command_is_stopped_with_all_it_started(talk: Talk) -> None:
-    line = "setsid python3 -c 'import signal; signal.pause()' llmc-bg-stop & echo begun; wait"
+    mark = f"llmc-bg-stop-{os.getpid()}"
+    line = f"setsid python3 -c 'import signal; signal.pause()' {mark} & echo begun; wait"
     process = id_of(started := talk.run(line, yield_after=1))
     assert "begun" in started.data.stdout
-    assert eventually(lambda: len(pids_with("llmc-bg-stop")) > 0)
+    assert eventually(lambda: len(pids_with(mark)) > 0)
     ended = talk.run(process=process, stop=True)
     assert (ended.running, ended.data.exit_code, ended.meta.signal) == (None, 143, "SIGTERM")
-    assert pids_with("llmc-bg-stop") == []
+    assert pids_with(mark) == []
     with pytest.raises(ProcessNotFound):
         talk.run(process=process)
 
@@ -233,7 +234,7 @@ def test_twenty_commands_end_with_their_session_and_leave_nothing(workspace: Wor
 
 @pytest.mark.parametrize("way", ["stop", "end"])
 def test_many_commands_handed_over_leave_no_orphan(talk: Talk, way: str) -> None:
-    mark = f"llmc-bg-many-{way}"
+    mark = f"llmc-bg-many-{os.getpid()}"
     fds = 0
     for number in range(25):
         if number == 2:  # the pump and the parser are there
