@@ -1,9 +1,11 @@
 """What confinement costs a command, and what a loud or a thousandth command does to the server.
 
-    python -m benchmarks.commands [--runs N] [--gigabytes G]
+    python -m benchmarks.commands [--runs N] [--gigabytes G] [--soak N]
 
 Overhead: the same program started plainly (posix_spawn) and at each level, interleaved, so that a busy machine
-slows all alike. Flood: a child prints 1 GB, against `child | cat >/dev/null`. Soak: 1,000 commands.
+slows all alike, and a line for a shell against plain bash. Flood: a child prints 1 GB, against
+`child | cat >/dev/null`. Soak: 1,000 commands, and 1,000 that are handed over and then ended, with a count of what is
+left of them.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
@@ -26,6 +29,9 @@ from llmc_mcp.tools.exec import CommandOutput, run_cmd
 
 LEVELS = ("landlock", "workspace")
 BARS_MS = {"landlock": 4.0, "workspace": 20.0}
+LINE = "true | true && X=1"
+LINE_BARS_MS = {"landlock": 6.0, "workspace": 20.0}
+MARK = "llmc-bench-handed-over"
 
 
 class Bench:
@@ -36,12 +42,23 @@ class Bench:
         config.sandbox.level = level
         root = base / f"root-{level}"
         root.mkdir()
+        if level == "landlock" and os.getuid() == 0:  # it does not hold root
+            config.sandbox.run_as = "nobody"
+            base.chmod(0o711)
+            root.chmod(0o777)
         self.app = App(config, [str(root)], str(base / f"data-{level}"))
 
-    def run(self, command: list[str], timeout: float = 120.0) -> CommandOutput:
-        """One command, through the tool."""
+    def run(self, command: str | list[str] | None, **arguments: Any) -> CommandOutput:
+        """One command, through the tool, to its end or until it is handed over."""
         session = Session(principal="bench", session_id="bench")
-        return run_cmd(Context(self.app, session, correlation_id=correlation_id()), command, timeout=timeout)
+        return run_cmd(Context(self.app, session, correlation_id=correlation_id()), command, **arguments)
+
+    def run_to_its_end(self, command: list[str]) -> CommandOutput:
+        """One command, however long it takes."""
+        done = self.run(command)
+        while done.process is not None:
+            done = self.run(None, process=done.process, yield_after=600.0)
+        return done
 
 
 def plain() -> None:
@@ -49,10 +66,25 @@ def plain() -> None:
     os.waitpid(os.posix_spawn("/usr/bin/true", ["true"], {}), 0)
 
 
+def plain_line() -> None:
+    """The same line in bash with nothing around it."""
+    os.waitpid(os.posix_spawn("/bin/bash", ["bash", "-c", LINE], {"PATH": "/usr/bin:/bin"}), 0)
+
+
 def overhead(benches: dict[str, Bench], runs: int) -> None:
-    """Median milliseconds over a plain spawn."""
-    ways: dict[str, Callable[[], object]] = {"plain": plain}
-    ways |= {level: (lambda bench=bench: bench.run(["true"])) for level, bench in benches.items()}
+    """A program, and a line for a shell, over the same without anything around it."""
+    programs: dict[str, Callable[[], object]] = {"plain": plain}
+    programs |= {level: (lambda bench=bench: bench.run(["true"])) for level, bench in benches.items()}
+    compare("a program", programs, BARS_MS, runs)
+    lines: dict[str, Callable[[], object]] = {"plain": plain_line}
+    lines |= {level: (lambda bench=bench: bench.run(LINE)) for level, bench in benches.items()}
+    compare("a line", lines, LINE_BARS_MS, runs)
+
+
+def compare(what: str, ways: dict[str, Callable[[], object]], bars: dict[str, float], runs: int) -> None:
+    """Milliseconds over the plain way."""
+    for way in ways.values():
+        way()
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(runs):
         for name, way in ways.items():
@@ -60,11 +92,11 @@ def overhead(benches: dict[str, Bench], runs: int) -> None:
             way()
             taken[name].append((time.perf_counter() - started) * 1000)
     base, best = statistics.median(taken["plain"]), min(taken["plain"])
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    print(f"\n{what}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     print(f"{'level':12}{'best ms':>10}{'median ms':>11}{'p95 ms':>9}{'over plain: best':>18}{'median':>8}{'bar':>6}")
     for name, times in taken.items():
         low, middle, high = min(times), statistics.median(times), statistics.quantiles(times, n=20)[-1]
-        over = f"{low - best:18.2f}{middle - base:8.2f}{BARS_MS.get(name, 0):6.1f}" if name != "plain" else ""
+        over = f"{low - best:18.2f}{middle - base:8.2f}{bars.get(name, 0):6.1f}" if name != "plain" else ""
         print(f"{name:12}{low:10.2f}{middle:11.2f}{high:9.2f}{over}")
 
 
@@ -89,7 +121,7 @@ def flood(benches: dict[str, Bench], gigabytes: float) -> None:
             bench.run(["true"])
             before = rss_kb()
             started = time.perf_counter()
-            result = bench.run(argv)
+            result = bench.run_to_its_end(argv)
             taken = time.perf_counter() - started
             grown = (rss_kb() - before) / 1024
             fit(result, 10_000, lean=True, first_root="/")
@@ -111,6 +143,37 @@ def soak(benches: dict[str, Bench], commands: int) -> None:
         print(f"{level:12}{commands:9}{before[0]:>5} ->{after[0]:>2}{before[1]:>5} ->{after[1]:>3}{memory:>16}")
 
 
+def handed_over(benches: dict[str, Bench], commands: int) -> None:
+    """Many commands that outlive their call, a third stopped, a third ended by their input, a third by a time limit."""
+    print(f"\n{'level':12}{'handed over':>12}{'left':>6}{'fds':>12}{'seconds':>9}")
+    script = f"( exec -a {MARK} sleep 1000 ) & read x"
+    for level, bench in benches.items():
+        bench.run(None, process=bench.run(script, yield_after=0.0).process, stop=True)
+        before, started = len(os.listdir("/proc/self/fd")), time.perf_counter()
+        for number in range(commands):
+            limit = {"timeout": 0.5} if number % 3 == 2 else {}
+            process = bench.run(script, yield_after=0.0, **limit).process
+            if number % 3 == 0:
+                bench.run(None, process=process, stop=True)
+            else:
+                text = "x\n" if number % 3 == 1 else None
+                while process is not None:  # waiting for input, it is there to be asked for it
+                    process = bench.run(None, process=process, stdin=text, yield_after=60.0).process
+        after, seconds = len(os.listdir("/proc/self/fd")), time.perf_counter() - started
+        print(f"{level:12}{commands:12}{_marked():6}{before:>7} ->{after:>3}{seconds:9.1f}")
+
+
+def _marked() -> int:
+    """Processes of handed over commands that are still there."""
+    found = 0
+    for entry in Path("/proc").iterdir():
+        try:
+            found += entry.name.isdigit() and MARK.encode() in (entry / "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended
+    return found
+
+
 def _counts() -> tuple[int, int, int]:
     """Children of ours and of the launcher, open fds, resident kB."""
     ours = Path("/proc/self/task").iterdir()
@@ -120,7 +183,7 @@ def _counts() -> tuple[int, int, int]:
 
 
 def main() -> None:
-    """Run all three."""
+    """Run all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--gigabytes", type=float, default=1.0)
@@ -141,6 +204,7 @@ def main() -> None:
             flood(benches, options.gigabytes)
         if options.soak:
             soak(benches, options.soak)
+            handed_over(benches, options.soak)
         for bench in benches.values():
             bench.app.close()
 

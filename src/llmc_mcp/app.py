@@ -224,7 +224,17 @@ class App:
         if not self.config.linux_ops.features.proc_enabled or not self.config.tools.enable_run_cmd:
             return "switched off"
         report = self.sandbox.report()
-        return f"{report.level} sandbox" if report.level else f"unavailable ({'; '.join(report.reasons.values())})"
+        if not report.level:
+            return f"unavailable ({'; '.join(report.reasons.values())})"
+        return f"{report.level} sandbox"
+
+    def command_terms(self) -> str:
+        """What holds for commands: network, /tmp and time; empty where there are none."""
+        if not self.config.linux_ops.features.proc_enabled or not self.config.tools.enable_run_cmd:
+            return ""
+        if not self.sandbox.report().level:
+            return ""
+        return f"{self.sandbox.shares()}; past 10 s: background"
 
     # --- files -----------------------------------------------------------------------------------
 

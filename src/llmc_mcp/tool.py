@@ -97,7 +97,7 @@ class Streams(msgspec.Struct, dict=True):
 
     stdout: str
     stderr: str
-    exit_code: int
+    exit_code: int | None  # None: it is still running
 
     def __post_init__(self) -> None:
         self.gaps: Mapping[str, Gap] = {}  # by stream; no field, so it is not sent

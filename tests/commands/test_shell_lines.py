@@ -65,6 +65,8 @@ IN_BASH = [
     ("for i in 1 2; do echo $i; done", "1\n2\n"),
     ("diff <(echo a) <(echo a) && echo same", "same\n"),
     ("echo out; echo err >&2", "out\n"),
+    ("python -c 'print(1)' | cat", "1\n"),
+    ("echo needle > hay && rg -c needle hay | cat", "1\n"),
     ("[ -f a.toml ] && echo there || echo missing", "there\n"),
     ("echo {1..3} # a comment", "1 2 3\n"),
     ("f() { echo \"<$1>\"; }; f 'a b'", "<a b>\n"),

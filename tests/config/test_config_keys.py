@@ -128,6 +128,8 @@ PROVED_BY = {
     "linux_ops.features.proc_enabled": "test_run_cmd_and_commands_can_be_switched_off",
     "linux_ops.process_limits.max_procs_per_session": "test_a_session_has_as_many_programs_as_configured",
     "linux_ops.process_limits.max_procs_total": "test_all_sessions_together_have_as_many_as_configured",
+    "linux_ops.process_limits.max_background_per_session": "test_a_session_hands_over_as_many_commands_as_configured",
+    "linux_ops.process_limits.max_background_total": "test_all_sessions_together_hand_over_as_many_as_configured",
     "linux_ops.process_limits.idle_reap_sec": "test_an_idle_program_is_ended_and_forgotten",
     "linux_ops.process_limits.allow_kill_other_users": "test_another_users_process_is_not_killed_unless_configured",
     "linux_ops.process_limits.list_all_users": "test_only_the_own_users_processes_are_seen_unless_configured",

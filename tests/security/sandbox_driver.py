@@ -6,13 +6,20 @@ The attack matrix runs it as root and as an ordinary user, at each level; no tra
 import json
 import os
 import sys
+from typing import Any
 
 from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config
 from llmc_mcp.context import Context
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
-from llmc_mcp.tools.exec import run_cmd
+from llmc_mcp.tools.exec import CommandOutput, run_cmd
+
+
+def run_to_its_end(app: App, session: Session, order: dict[str, Any]) -> CommandOutput:
+    """Run a command without handing it over."""
+    waits: dict[str, Any] = {"stdin": "", "yield_after": 600.0, **order}
+    return run_cmd(Context(app, session, correlation_id="test"), **waits)
 
 
 def main() -> None:
@@ -29,7 +36,7 @@ def main() -> None:
     print(json.dumps({"pid": os.getpid(), "uid": os.getuid()}), flush=True)
     for line in sys.stdin:
         try:
-            done = run_cmd(Context(app, session, correlation_id="test"), **json.loads(line))
+            done = run_to_its_end(app, session, json.loads(line))
         except LlmcError as exc:
             answer = {"error": exc.code, "message": exc.message, "hint": exc.hint}
         else:

@@ -116,7 +116,8 @@ def test_b06_impossible_arguments_are_refused_cleanly(arena: Arena) -> None:
     assert arena.run(["echo", "a" * 3_000_000])["error"] == "BAD_ARGS"
     assert arena.run("")["error"] == "BAD_ARGS"
     assert arena.run([])["error"] == "BAD_ARGS"
-    assert arena.run("echo 'open")["error"] == "BAD_ARGS"
+    unclosed = arena.run("echo 'open")  # the shell's own complaint, where lines can be parsed at all
+    assert unclosed.get("exit_code") == 2 or unclosed["error"] == "BAD_ARGS"
     assert arena.run(["echo", *["x"] * 8_000])["stdout"].startswith("x x x")
     many = arena.run(["echo", *["x"] * 10_000])  # more than bubblewrap takes
     assert many.get("error") == ("BAD_ARGS" if arena.level == "workspace" else None)

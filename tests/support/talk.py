@@ -24,10 +24,10 @@ class Talk:
     """A session's calls."""
 
     def __init__(self, gate: Gate, session_id: str = "one", principal: str = "uid:0") -> None:
-        self.gate, self._session = gate, Session(principal=principal, session_id=session_id)
+        self.gate, self.session = gate, Session(principal=principal, session_id=session_id)
 
     def _call(self, tool: str, **arguments: object) -> object:
-        context = self.gate.context(self._session, correlation_id())
+        context = self.gate.context(self.session, correlation_id())
         return self.gate.call(context, tool, arguments)
 
     def run(self, command: str | list[str] | None = None, **arguments: object) -> CommandOutput:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ..errors import ProcessNotFound, ResourceBusy
 from ..kernel.launcher import Launcher, RunningChild
+from ..visible import visible
 from .input_wait import BlockedThread, Terminal, blocked_reader, ignores, is_python_prompt
 from .terminal import Screen, keystrokes, python_block
 
@@ -35,6 +36,7 @@ _LINE_END_S = 0.25  # how long to wait until the end of a long line can be typed
 _CHECK_S = 0.05
 _READ = 1 << 16
 _EXIT_S = 1.0  # how long the last output and the exit code of an ended program may take
+_LAST_LINE_BYTES, _LAST_LINE_SHOWN = 400, 120
 _PYTHON_PROMPT = re.compile(r"(?:>>> |\.\.\. )")
 
 Check = Callable[[], None]
@@ -51,6 +53,22 @@ class Turn(NamedTuple):
     @property
     def state(self) -> str:
         return "running" if self.exit_code is None else "exited"
+
+
+class StreamsTurn(NamedTuple):
+    """What a program printed since the last turn, by stream."""
+
+    stdout: str
+    stderr: str
+    exit_code: int | None
+    waiting: str
+    warnings: tuple[str, ...] = ()
+
+
+def last_line(data: bytes | bytearray) -> str:
+    """The last line of some output that says anything, short enough to be shown by the way."""
+    line = data[-_LAST_LINE_BYTES:].rstrip().rpartition(b"\n")[2].rpartition(b"\r")[2]
+    return visible(line.decode("utf-8", "replace").strip())[:_LAST_LINE_SHOWN]
 
 
 def open_terminal(columns: int, rows: int) -> Terminal:
@@ -79,6 +97,8 @@ class Conversation:
     ) -> None:
         self._launcher, self._child, self._terminal, self._request_write = launcher, child, terminal, request_write
         self.master, self.ended_fd = terminal.master, ended_fd
+        self.outputs: tuple[int, ...] = (terminal.master,)
+        self._closed_outputs: set[int] = set()
         self.exit_code: int | None = None
         self._news = threading.Condition()
         self._typing = threading.Lock()  # one input at a time
@@ -93,7 +113,8 @@ class Conversation:
 
     # --- for the pump ----------------------------------------------------------------------------
 
-    def readable(self) -> int:
+    def readable(self, fd: int) -> int:
+        del fd  # there is no other
         with self._news:  # no output may be in transit while another thread looks whether the program waits
             try:
                 data = os.read(self.master, _READ) if self.exit_code is None else b""
@@ -146,18 +167,32 @@ class Conversation:
 
         With `for_output`, keep waiting while it waits for input and has printed nothing new: it may print on its own.
         """
+        waiting = self._wait(seconds, check, for_output=for_output)
+        with self._news:
+            return Turn(self._take(), self.exit_code, waiting)
+
+    def streams(self, seconds: float, check: Check) -> StreamsTurn:
+        """Like `turn`, with what went to stderr by itself; a terminal has but one stream."""
+        waiting = self._wait(seconds, check, for_output=False)
+        with self._news:
+            return StreamsTurn(self._take(), "", self.exit_code, waiting)
+
+    def _wait(self, seconds: float, check: Check, *, for_output: bool) -> str:
         until = time.monotonic() + seconds
         if for_output:
             self._await(self._has_news, until, check)
-        waiting = self._settle(max(until, time.monotonic() + _STABLE_S * 3), check)
-        with self._news:
-            return Turn(self._take(), self.exit_code, waiting)
+        return self._settle(max(until, time.monotonic() + _STABLE_S * 3), check)
 
     def _has_news(self) -> bool:
         """Whether it printed something or ended; a silent program may still need the end of a long line."""
         if self.exit_code is None:
             self._restore_line_mode()
         return bool(self._output) or self.exit_code is not None
+
+    def last_line(self) -> str:
+        """Return the last line of the output that was not read yet."""
+        with self._news:
+            return last_line(self._output[-_LAST_LINE_BYTES:])
 
     def left(self) -> str:
         """Return the output that was not read yet."""
@@ -238,13 +273,20 @@ class Conversation:
             if self.exit_code is not None:
                 return None, self._total
             self._restore_line_mode()
-            if self._unwritten or self._after_long_line or _readable(self._terminal.slave):
+            if self._unwritten or self._after_long_line or readable(self._terminal.slave):
                 return None, self._total
-            thread = blocked_reader(self._terminal, self._child.pid)
-            if _readable(self.master):
-                self.readable()
+            thread = self._blocked()
+            if self._reads_in_transit():
                 thread = None
             return thread, self._total
+
+    def _reads_in_transit(self) -> bool:
+        """Read output that the pump has not come to yet; return whether there was any."""
+        waiting = [fd for fd in self.outputs if fd not in self._closed_outputs and readable(fd)]
+        return sum(max(self.readable(fd), 0) for fd in waiting) > 0
+
+    def _blocked(self) -> BlockedThread | None:
+        return blocked_reader(self._terminal, self._child.pid)
 
     # --- typing ----------------------------------------------------------------------------------
 
@@ -365,7 +407,7 @@ class Conversation:
         return len(data) > _LINE_BYTES and not self._all_read()
 
     def _all_read(self) -> bool:
-        return not self._unwritten and not _readable(self._terminal.slave)
+        return not self._unwritten and not readable(self._terminal.slave)
 
     # --- programs that echo ----------------------------------------------------------------------
 
@@ -413,7 +455,7 @@ def _read_to_the_end(master: int, keep: Callable[[bytes], None]) -> None:
         pass  # EIO: all is read, and no process holds the other end
 
 
-def _readable(fd: int) -> bool:
+def readable(fd: int) -> bool:
     """Whether there is data to read at this end of a terminal.
 
     Between the two ends the kernel buffers bytes and flushes them asynchronously; polling makes it flush. If the

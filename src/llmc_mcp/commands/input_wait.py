@@ -61,14 +61,17 @@ class Terminal(NamedTuple):
             return 0
 
 
-def blocked_reader(terminal: Terminal, top: int) -> BlockedThread | None:
-    """Return the foreground thread that waits for the terminal; `top` is the ancestor of all that runs on it."""
+def blocked_reader(terminal: Terminal, top: int, *, shared: bool = False) -> BlockedThread | None:
+    """Return the foreground thread that waits for the terminal; `top` is the ancestor of all that runs on it.
+
+    A `shared` terminal is the input of everything below `top` and in nobody's foreground.
+    """
     group = terminal.foreground()
-    if group <= 0:
+    if group <= 0 and not shared:
         return None
     identity = _identity(os.fstat(terminal.slave))
     asleep: BlockedThread | None = None
-    for pid in _members(group, top):
+    for pid in _below(top) if shared else _members(group, top):
         for thread in _threads(pid):
             call = _read(f"/proc/{pid}/task/{thread}/syscall")
             if call is None:

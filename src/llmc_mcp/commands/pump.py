@@ -1,4 +1,4 @@
-"""One thread for all terminals: it collects output, writes pending input, and notices when programs end."""
+"""One thread for all programs that outlive a call: it collects output, writes pending input, and notices their end."""
 
 import os
 import select
@@ -15,11 +15,12 @@ _LONGEST_WAIT_S = 30.0
 class PumpedProgram(Protocol):
     """A program whose output is read and whose input is written."""
 
-    master: int
+    master: int  # where input is written
+    outputs: tuple[int, ...]  # where output is read
     ended_fd: int  # readable once the program has ended
 
-    def readable(self) -> int:
-        """Read the output that is available; return the number of bytes."""
+    def readable(self, fd: int) -> int:
+        """Read the output that is available; return the number of bytes, or -1 if there will be no more."""
         ...
 
     def writable(self) -> bool:
@@ -39,9 +40,9 @@ class Pump:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._sources: dict[int, PumpedProgram] = {}  # by either fd
-        self._read_rates: dict[int, tuple[float, int]] = {}  # by master: the start of the interval, bytes read in it
-        self._paused: dict[int, float] = {}  # by master: when reading resumes
+        self._sources: dict[int, PumpedProgram] = {}  # by any of its fds
+        self._read_rates: dict[int, tuple[float, int]] = {}  # by output: the start of the interval, bytes read in it
+        self._paused: dict[int, float] = {}  # by output: when reading resumes
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="terminals", daemon=True)
@@ -50,9 +51,9 @@ class Pump:
     def add(self, source: PumpedProgram) -> None:
         """Serve a program from now on."""
         with self._lock:
-            self._sources[source.master] = self._sources[source.ended_fd] = source
-            self._epoll.register(source.master, select.EPOLLIN)
-            self._epoll.register(source.ended_fd, select.EPOLLIN)
+            for fd in (*source.outputs, source.ended_fd):
+                self._sources[fd] = source
+                self._epoll.register(fd, select.EPOLLIN)
         self.nudge()
 
     def wants_to_write(self, source: PumpedProgram) -> None:
@@ -84,7 +85,7 @@ class Pump:
                     if fd == source.ended_fd:
                         self._finish(source)
                     else:
-                        self._serve(source, events)
+                        self._serve(source, fd, events)
 
     def _resume(self) -> float:
         """Resume reading programs whose pause is over; return the seconds until the next pause ends."""
@@ -99,15 +100,25 @@ class Pump:
     def _events(self, master: int) -> int:
         return 0 if master in self._paused else select.EPOLLIN
 
-    def _serve(self, source: PumpedProgram, events: int) -> None:
-        fd = source.master
+    def _serve(self, source: PumpedProgram, fd: int, events: int) -> None:
         if events & (select.EPOLLIN | select.EPOLLHUP):
-            self._count(fd, source.readable())
-        if events & select.EPOLLOUT and not source.writable():
+            size = source.readable(fd)
+            if size < 0:
+                with self._lock:
+                    self._drop(fd)
+                return
+            self._count(fd, size)
+        if events & select.EPOLLOUT and fd == source.master and not source.writable():
             with self._lock:
                 self._epoll.modify(fd, self._events(fd))
             if source.writable():  # input was added between the two calls above
                 self.wants_to_write(source)
+
+    def _drop(self, fd: int) -> None:
+        if self._sources.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+        self._read_rates.pop(fd, None)
+        self._paused.pop(fd, None)
 
     def _count(self, fd: int, size: int) -> None:
         """Pause a program that prints without end: it must not monopolize this thread and thereby the server."""
@@ -125,9 +136,6 @@ class Pump:
         if not select.select([source.ended_fd], [], [], 0)[0]:
             return  # a stale event of an earlier program that had the same fd
         with self._lock:
-            for fd in (source.master, source.ended_fd):
-                self._sources.pop(fd, None)
-                self._epoll.unregister(fd)
-            self._read_rates.pop(source.master, None)
-            self._paused.pop(source.master, None)
+            for fd in (*source.outputs, source.ended_fd):
+                self._drop(fd)
         source.ended()

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import BadArgs, Cancelled, Timeout, from_oserror
 from ..files.filesystem import Filesystem
-from ..kernel.child import ERR, OUT, Child, file_in_memory
+from ..kernel.child import ERR, OUT, Child, ReleasedChild, file_in_memory
 from ..sandbox.profile import Level
 from ..sandbox.sandbox import Sandbox
 from ..tool import Gap
 from .allowlist import Programs
+from .conversation import open_terminal
+from .input_wait import Terminal
 from .protected_files import ProtectedFiles, ProtectedFileWatch
 from .shell_syntax import CommandLine
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _HEAD = _TAIL = 32 << 10  # bytes of a stream that stay in memory
 _SPOOL_FROM = 1_500  # bytes: escaped, as many may fill a reply
+_NOT_ENDED = -1  # in the place of an exit code
+_COLUMNS, _ROWS = 120, 40
 _GRACE_S = 1.0  # between asking a command to end and making it
 _MESSAGE_TAIL = 700  # characters of output that an error message repeats
 # How a shell runs a line that is too long for an argument; the line itself does not see the descriptor.
@@ -45,10 +49,32 @@ class CommandCall(NamedTuple):
     room: int
     tap: Callable[[str, bytes], None] | None = None
     env: Mapping[bytes, bytes] | None = None
+    owner: object = None  # the session whose network and /tmp the command shares; None: it has its own
+
+
+class HandOver(NamedTuple):
+    """When a running command is handed over, and to whom; `adopt` returns its id, or None if there is no place."""
+
+    after_s: float
+    takes_input: bool  # its stdin stays open, for somebody to type
+    adopt: "Callable[[RunningCommand], str | None]"
+
+
+class RunningCommand(NamedTuple):
+    """A command that is handed over. Its descriptors are the new owner's to close, once it has an id."""
+
+    child: ReleasedChild
+    terminal: Terminal | None  # its input, where it takes any
+    watch: ProtectedFileWatch
+    sandbox: str
+    started: float
 
 
 class CommandResult(NamedTuple):
-    """How a command ended. An exit code above 128 stands for the signal that many above it, as in a shell."""
+    """How a command ended. An exit code above 128 stands for the signal that many above it, as in a shell.
+
+    Of one that was handed over, it is the result so far.
+    """
 
     stdout: str
     stderr: str
@@ -59,11 +85,12 @@ class CommandResult(NamedTuple):
     sandbox: str
     warnings: list[str]
     gaps: dict[str, Gap]  # by stream, where the middle of one is missing
+    process: str | None = None  # the id of a command that runs on
 
     @property
     def signal(self) -> str | None:
         """The signal's name, when there is one."""
-        return _signal_name(self.exit_code - 128)
+        return signal_name(self.exit_code - 128)
 
 
 class CommandRunner:
@@ -73,7 +100,7 @@ class CommandRunner:
         self._sandbox, self._files, self.programs = sandbox, files, programs
         self._protected = ProtectedFiles(files)
 
-    def run_command(
+    def run_command(  # noqa: PLR0913 - what a command may be given, all but one by keyword
         self,
         line: CommandLine,
         *,
@@ -84,15 +111,42 @@ class CommandRunner:
         listed: bool = True,
         keep: tuple[int, ...] = (),
         level: Level | None = None,
+        hand_over: HandOver | None = None,
     ) -> CommandResult:
         """Run a command to its end, its timeout or its cancellation; in every case nothing of it is left running.
 
+        With `hand_over`, one that is still running then is handed over instead, if there is a place for it.
         `listed=False` starts a program of the operator's or our own choice that need not be on the list; `keep`
         are fds that stay open in it, numbered from the `free_fd` of `level`, which is the one in force by default.
         """
-        command = self._start(line, cwd, stdin, call, listed, keep, level)
+        terminal = open_terminal(_COLUMNS, _ROWS) if hand_over is not None and hand_over.takes_input else None
         try:
-            exit_code = _follow(command.child, command.kept, call.check)
+            source = terminal.slave if terminal is not None else _text_bytes(stdin)
+            command = self._start(line, cwd, source, call, listed, keep, level)
+            process = self._follow(command, terminal, timeout_sec, hand_over)
+        except BaseException:
+            _close(terminal)
+            raise
+        if process:
+            return command.result(_NOT_ENDED)._replace(process=process)
+        _close(terminal)
+        return command.result(command.exit_code())
+
+    def _follow(
+        self, command: "_StartedCommand", terminal: Terminal | None, timeout_sec: float, hand_over: HandOver | None
+    ) -> str | None:
+        """Follow a command to its end; returns the id of one that was handed over."""
+        try:
+            with command.child:
+                if hand_over is not None:
+                    try:
+                        command.drain(command.until(hand_over.after_s))
+                    except _TimeIsUp:
+                        running = command.running(terminal)
+                        if (process := hand_over.adopt(running)) is not None:
+                            command.child.release()
+                            return process
+                command.drain(command.check)
             if not command.child.executed:
                 raise self._sandbox.not_executed(command.path, command.kept.streams[ERR].head)
         except Timeout:
@@ -100,13 +154,13 @@ class CommandRunner:
         except BaseException:
             command.kept.discard()
             raise
-        return command.result(exit_code)
+        return None
 
     def _start(
         self,
         line: CommandLine,
         cwd: str | None,
-        stdin: str | None,
+        stdin: bytes | int | None,
         call: CommandCall,
         listed: bool,
         keep: tuple[int, ...],
@@ -128,7 +182,13 @@ class CommandRunner:
             watch = self._protected.watch(directory)
             started = time.monotonic()
             child = self._sandbox.start(
-                encoded(words), directory, level=level, stdin=_text_bytes(stdin), keep=keep, env=call.env
+                encoded(words),
+                directory,
+                level=level,
+                machine=self._sandbox.machine(call.owner, level),
+                stdin=stdin,
+                keep=keep,
+                env=call.env,
             )
         except OSError as exc:
             raise from_oserror(exc, line.argv[0]) from None
@@ -137,7 +197,7 @@ class CommandRunner:
                 if fd >= 0:
                     os.close(fd)
         warnings = (*line.warnings, *self._missing_roots())
-        return _StartedCommand(child, _KeptOutput(call), watch, level, path, started, warnings)
+        return _StartedCommand(child, _KeptOutput(call), call.check, watch, level, path, started, warnings)
 
     def _missing_roots(self) -> list[str]:
         silent = self._files.silent_roots.find()
@@ -145,16 +205,49 @@ class CommandRunner:
         return [f"{root} does not answer, so the command ran without it." for root in missing]
 
 
+class _TimeIsUp(Exception):
+    """The command is to be handed over."""
+
+
 class _StartedCommand(NamedTuple):
     """A command that runs, and what its result is made from."""
 
     child: Child
     kept: "_KeptOutput"
+    check: Callable[[], None]
     watch: ProtectedFileWatch
     level: Level
     path: str
     started: float
     warnings: tuple[str, ...]
+
+    def drain(self, check: Callable[[], None]) -> None:
+        """Take what the command prints until it ends; one that has to end early gets a moment for its last output."""
+        try:
+            for stream, piece in self.child.streams(check):
+                self.kept.take(stream, piece)
+        except (Timeout, Cancelled):
+            self.child.terminate(_GRACE_S)
+            for stream, piece in self.child.left_over():
+                self.kept.take(stream, piece)
+            raise
+
+    def until(self, seconds: float) -> Callable[[], None]:
+        """A check that also ends the draining some time after the start."""
+
+        def check() -> None:
+            self.check()
+            if time.monotonic() - self.started >= seconds:
+                raise _TimeIsUp
+
+        return check
+
+    def running(self, terminal: Terminal | None) -> RunningCommand:
+        return RunningCommand(self.child.running(), terminal, self.watch, self.level.name, self.started)
+
+    def exit_code(self) -> int:
+        code = self.child.exit_code or 0
+        return 128 - code if code < 0 else code
 
     def result(self, exit_code: int) -> CommandResult:
         duration_ms = int((time.monotonic() - self.started) * 1000)
@@ -174,19 +267,9 @@ def _text_bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode("utf-8", "replace")
 
 
-def _follow(child: Child, kept: "_KeptOutput", check: Callable[[], None]) -> int:
-    """Drain a command until it ends; one that has to end early gets a moment for its last output."""
-    with child:
-        try:
-            for stream, piece in child.streams(check):
-                kept.take(stream, piece)
-        except (Timeout, Cancelled):
-            child.terminate(_GRACE_S)
-            for stream, piece in child.left_over():
-                kept.take(stream, piece)
-            raise
-    code = child.exit_code or 0
-    return 128 - code if code < 0 else code
+def _close(terminal: Terminal | None) -> None:
+    for fd in terminal or ():
+        os.close(fd)
 
 
 def _timed_out(timeout_sec: float, kept: "_KeptOutput", watch: ProtectedFileWatch) -> Timeout:
@@ -208,7 +291,8 @@ def _missing_network(level: Level, exit_code: int, kept: "_KeptOutput") -> list[
     return ["Network is off for commands; setting: mcp.tools.allow_outbound_network."]
 
 
-def _signal_name(number: int) -> str | None:
+def signal_name(number: int) -> str | None:
+    """The name of a signal; None for a number that is none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,8 @@
-"""Interactive programs: started on a terminal in the sandbox, owned by a session, ended when idle for too long."""
+"""Programs that outlive a call, owned by a session and ended when idle for too long.
+
+They are interactive programs, started on a terminal in the sandbox, and commands that were still running when their
+call had waited long enough.
+"""
 
 import os
 import secrets
@@ -7,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -27,13 +31,15 @@ from ..kernel.launcher import ConfinementError, Launcher, RunningChild
 from ..sandbox.profile import SYSTEM_PATH
 from ..sandbox.sandbox import Sandbox
 from .allowlist import Programs
-from .conversation import Check, Conversation, Turn, open_terminal
+from .background import BackgroundCommand
+from .conversation import Check, Conversation, StreamsTurn, Turn, open_terminal
 from .protected_files import ProtectedFiles, ProtectedFileWatch
 from .pump import Pump
-from .runner import encoded
+from .runner import RunningCommand, encoded
 from .shell_syntax import CommandLine
 
-_ROWS = 40
+_COLUMNS, _ROWS = 120, 40
+_LATE_S = 1.0  # between asking a command that is out of time to end and making it
 _EXITED_KEPT = 16  # exited programs kept per session, for their last output
 _SIGNAL_S, _HANGUP_S, _KILL_S = 0.3, 2.0, 10.0  # how long to wait for the end after each signal
 
@@ -49,6 +55,8 @@ _ENVIRONMENT = {
     "PS1": "$ ",
 }
 
+_OUT_OF_TIME = "It was ended, with all it had started: its timeout was over."
+
 # Inside bubblewrap a program starts in bubblewrap's session: it has to claim the terminal itself.
 _CLAIM = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -61,6 +69,8 @@ class SessionLimits(NamedTuple):
 
     per_session: int
     total: int
+    commands_per_session: int
+    commands_total: int
     idle_s: float
     variables: tuple[str, ...]
 
@@ -71,6 +81,8 @@ def limits_from(config: Config) -> SessionLimits:
     return SessionLimits(
         configured.max_procs_per_session,
         configured.max_procs_total,
+        configured.max_background_per_session,
+        configured.max_background_total,
         configured.idle_reap_sec,
         config.linux_ops.commands.allowed_env,
     )
@@ -81,6 +93,21 @@ class Owner(NamedTuple):
 
     principal: str
     session_id: str
+
+
+class Watcher(NamedTuple):
+    """The call that waits for a program: what may end the wait, and who is told the last line that it printed."""
+
+    check: Check
+    shows: Callable[[str], None]
+
+
+class CommandTurn(NamedTuple):
+    """A turn of a command, how long it has been running, and what confines it."""
+
+    turn: StreamsTurn
+    elapsed_ms: int
+    sandbox: str
 
 
 class RunningProgram(NamedTuple):
@@ -95,10 +122,15 @@ class RunningProgram(NamedTuple):
 
 
 class _Entry:
-    def __init__(self, owner: Owner, command: str) -> None:
+    def __init__(self, owner: Owner, command: str, *, handed_over: bool = False) -> None:
+        self.handed_over = handed_over  # a command, not an interactive program
+        self.sandbox = ""
+        self.ends_at = float("inf")  # the time limit that its caller gave it
+        self.terminated = False
         self.proc_id = f"P_{secrets.token_hex(8)}"
         self.owner, self.command = owner, command
         self.started = datetime.now(UTC)
+        self.started_at = time.monotonic()
         self.used_at = time.monotonic()
         self.busy = 1  # calls under way
         self.pid = 0
@@ -110,7 +142,8 @@ class _Entry:
         return turn._replace(warnings=self.changes())
 
     def changes(self) -> tuple[str, ...]:
-        return tuple(self.watch.changes("Since the last report, something changed")) if self.watch is not None else ()
+        warnings = self.watch.changes("Since the last report, something changed") if self.watch is not None else []
+        return (*warnings, _OUT_OF_TIME) if self.terminated else tuple(warnings)
 
     @property
     def exited(self) -> bool:
@@ -165,18 +198,20 @@ class TerminalSessions:
         self._release(entry)
         return entry.proc_id, entry.pid, entry.report(turn)
 
-    def _reserve(self, owner: Owner, command: str) -> _Entry:
-        entry = _Entry(owner, command)
+    def _reserve(self, owner: Owner, command: str, *, handed_over: bool = False) -> _Entry:
+        entry = _Entry(owner, command, handed_over=handed_over)
+        limits, kind = self._limits, "commands in the background" if handed_over else "interactive processes"
         with self._lock:
-            running = [other for other in self._entries.values() if not other.exited]
+            alike = [other for other in self._entries.values() if other.handed_over == handed_over]
+            running = [other for other in alike if not other.exited]
             mine = [other for other in running if other.owner == owner]
             for count, limit, whose in (
-                (len(mine), self._limits.per_session, "this session"),
-                (len(running), self._limits.total, "the server"),
+                (len(mine), limits.commands_per_session if handed_over else limits.per_session, "this session"),
+                (len(running), limits.commands_total if handed_over else limits.total, "the server"),
             ):
                 if count >= limit:
                     raise ProcLimitExceeded(
-                        f"{whose} has {count} interactive processes, and no more are allowed",
+                        f"{whose} has {count} {kind}, and no more are allowed",
                         hint="linux_proc_sessions lists them, linux_proc_stop ends one.",
                     )
             ended = [other for other in self._entries.values() if other.exited and other.owner == owner]
@@ -208,7 +243,9 @@ class TerminalSessions:
                 self._programs.refuse_unlisted(program, folder)
             terminal = open_terminal(columns, _ROWS)
             try:
-                launcher, child, status = self._launch(encoded([path, *argv[1:]]), directory, env, terminal.slave)
+                launcher, child, status = self._launch(
+                    entry.owner, encoded([path, *argv[1:]]), directory, env, terminal.slave
+                )
             except BaseException:
                 os.close(terminal.master)
                 os.close(terminal.slave)
@@ -228,11 +265,12 @@ class TerminalSessions:
         return conversation, status
 
     def _launch(
-        self, argv: list[bytes], directory: int, env: dict[bytes, bytes], slave: int
+        self, owner: Owner, argv: list[bytes], directory: int, env: dict[bytes, bytes], slave: int
     ) -> tuple[Launcher, RunningChild, ExecStatus | None]:
         level, launcher = self._sandbox.level(), self._sandbox.launcher
         wrapped = level.name == "workspace"
-        launch = level.launch([*_claim(), *argv] if wrapped else argv, directory)
+        machine = self._sandbox.machine(owner, level)
+        launch = level.launch([*_claim(), *argv] if wrapped else argv, directory, machine)
         plan = launch.plan
         if not wrapped:
             plan["terminal"] = True
@@ -251,6 +289,38 @@ class TerminalSessions:
             for fd in launch.fds:
                 os.close(fd)
 
+    def adopt(self, owner: Owner, command: str, running: RunningCommand, ends_at: float) -> str | None:
+        """Go on with a command that outlives its call; returns its id, or None if there is no place for it.
+
+        `ends_at` is when its time limit is over, by the monotonic clock.
+        """
+        try:
+            entry = self._reserve(owner, command, handed_over=True)
+        except ProcLimitExceeded:
+            return None
+        try:
+            terminal = running.terminal or open_terminal(_COLUMNS, _ROWS)
+            ended_fd = _ended_fd(running.child.child)
+            entry.conversation = BackgroundCommand(
+                self._sandbox.launcher,
+                running.child,
+                terminal,
+                ended_fd,
+                self._request_write,
+                takes_input=running.terminal is not None,
+            )
+        except OSError:  # out of file descriptors
+            with self._lock:
+                self._entries.pop(entry.proc_id, None)
+            return None
+        entry.watch, entry.sandbox, entry.started_at = running.watch, running.sandbox, running.started
+        entry.ends_at = ends_at
+        entry.pid = entry.conversation.pid
+        pump = self._started_pump()
+        pump.add(entry.conversation)
+        self._release(entry)
+        return entry.proc_id
+
     # --- input and output ------------------------------------------------------------------------
 
     def send(self, owner: Owner, proc_id: str, text: str, read_s: float, check: Check) -> Turn | None:
@@ -258,6 +328,43 @@ class TerminalSessions:
         with self._using(owner, proc_id) as (entry, conversation):
             conversation.send(text, check)
             return entry.report(conversation.turn(read_s, check, for_output=False)) if read_s else None
+
+    def go_on(self, owner: Owner, proc_id: str, text: str | None, seconds: float, call: Watcher) -> CommandTurn:
+        """Type `text`, if any, and wait until the program ends, waits for input, or time is up."""
+        with self._using(owner, proc_id) as (entry, conversation):
+
+            def check() -> None:
+                call.shows(conversation.last_line())
+                call.check()
+
+            if text is not None:
+                conversation.send(text, check)
+            turn = conversation.streams(seconds, check)
+            return self._command_turn(entry, turn)
+
+    def end(self, owner: Owner, proc_id: str, check: Check) -> CommandTurn:
+        """Like `stop`, with the last output by stream."""
+        with self._using(owner, proc_id) as (entry, conversation):
+            self._end(conversation, signal.SIGTERM, check)
+            turn = conversation.streams(0, check)
+            if turn.exit_code is None:
+                raise _does_not_end()
+        with self._lock:
+            self._entries.pop(proc_id, None)
+        return self._command_turn(entry, turn)
+
+    def _command_turn(self, entry: _Entry, turn: StreamsTurn) -> CommandTurn:
+        elapsed_ms = int((time.monotonic() - entry.started_at) * 1000)
+        sandbox = entry.sandbox or self._sandbox.level().name
+        return CommandTurn(turn._replace(warnings=entry.changes()), elapsed_ms, sandbox)
+
+    def touch(self, owner: Owner) -> None:
+        """The session is at work: what it left in the background is not idle."""
+        now = time.monotonic()
+        with self._lock:
+            for entry in self._entries.values():
+                if entry.owner == owner and entry.handed_over:
+                    entry.used_at = now
 
     def read(self, owner: Owner, proc_id: str, seconds: float, check: Check) -> Turn:
         """Return what was printed since the last time."""
@@ -270,19 +377,22 @@ class TerminalSessions:
         Returns the exit code, the last output, and warnings.
         """
         with self._using(owner, proc_id) as (entry, conversation):
-            for signal_number, seconds in (
-                (number, _SIGNAL_S),
-                (signal.SIGHUP, _HANGUP_S),
-                (signal.SIGKILL, _KILL_S),
-            ):
-                if conversation.exit_code is None and conversation.signal(signal_number):
-                    conversation.ends_within(seconds, check)
+            self._end(conversation, number, check)
             code, output = conversation.exit_code, conversation.left()
         if code is None:
-            raise ResourceBusy("the process does not end; it may be stuck in the kernel", hint="Try again later.")
+            raise _does_not_end()
         with self._lock:
             self._entries.pop(proc_id, None)
         return code, output, entry.changes()
+
+    def _end(self, conversation: Conversation, number: int, check: Check) -> None:
+        for signal_number, seconds in (
+            (number, _SIGNAL_S),
+            (signal.SIGHUP, _HANGUP_S),
+            (signal.SIGKILL, _KILL_S),
+        ):
+            if conversation.exit_code is None and conversation.signal(signal_number):
+                conversation.ends_within(seconds, check)
 
     def running(self, owner: Owner) -> list[RunningProgram]:
         """List the programs of a session, oldest first."""
@@ -346,10 +456,22 @@ class TerminalSessions:
         with self._lock:
             idle = {entry: now - entry.used_at for entry in self._entries.values() if not entry.busy}
             over = [entry for entry, seconds in idle.items() if seconds >= self._limits.idle_s]
+            late = [entry for entry in self._entries.values() if entry.ends_at <= now and not entry.exited]
         for entry in over:
             self._discard(entry)
+        for entry in late:
+            self._end_late(entry, now)
         left = [self._limits.idle_s - seconds for entry, seconds in idle.items() if entry not in over]
+        with self._lock:
+            left += [entry.ends_at - now for entry in self._entries.values() if not entry.exited]
         return min(left, default=self._limits.idle_s)
+
+    def _end_late(self, entry: _Entry, now: float) -> None:
+        """A time limit is over: ask the command to end, and a moment later make it."""
+        if entry.conversation is not None:
+            entry.conversation.signal(signal.SIGKILL if entry.terminated else signal.SIGTERM)
+        entry.ends_at = float("inf") if entry.terminated else now + _LATE_S
+        entry.terminated = True
 
     def _started_pump(self) -> Pump:
         with self._lock:
@@ -368,6 +490,10 @@ def _ended_fd(child: RunningChild) -> int:
         return os.pidfd_open(child.pid)
     except ProcessLookupError:
         return os.eventfd(1, os.EFD_CLOEXEC)
+
+
+def _does_not_end() -> ResourceBusy:
+    return ResourceBusy("the process does not end; it may be stuck in the kernel", hint="Try again later.")
 
 
 def _claim() -> list[bytes]:

@@ -65,7 +65,7 @@ DEVELOPERS_DAY: Names = (
     *("truncate", "uname", "uniq", "unexpand", "wc", "whoami", "xxd", "base64", "less", "sqlite3"),
     *("git", "make", "cmake", "ninja", "gcc", "g++", "cc", "c++", "clang", "clang++", "ar", "ld", "nm", "objdump"),
     *("python", "python3", "pip", "pip3", "uv", "uvx", "pytest", "ruff", "mypy", "pyright", "black", "tox"),
-    *("bc", "column", "ed", "iconv", "kill", "nice", "nohup", "perl", "pgrep", "pkill", "ps", "rev", "setsid"),
+    *("bc", "column", "ed", "iconv", "kill", "nice", "nohup", "pgrep", "pkill", "ps", "rev", "setsid"),
     *("stdbuf", "sync", "time", "yes"),
     *("pre-commit", "node", "npm", "npx", "yarn", "pnpm", "tsc", "cargo", "rustc", "rustfmt", "go", "gofmt"),
     *("tar", "gzip", "gunzip", "zcat", "bzip2", "xz", "zstd", "zip", "unzip"),
@@ -100,7 +100,7 @@ class Tools(Section):
 
     allowed_roots: Annotated[Names, key("folders the tools may access; empty: the working directory", "beneath")] = ()
     read_timeout: Annotated[float, amount("time limit of a call of a file or search tool, in seconds")] = 10.0
-    exec_timeout: Annotated[float, amount("time limit of run_cmd, in seconds")] = 30.0
+    exec_timeout: Annotated[float, amount("time limit of a run_cmd without timeout and yield_after, in seconds")] = 30.0
     consent_timeout: Annotated[float, amount("seconds that a call waits for the user's consent")] = 300.0
     idle_timeout: Annotated[float, amount("seconds before an idle HTTP connection is closed")] = 60.0
     enable_run_cmd: Annotated[bool, key("offer run_cmd", "off")] = True
@@ -345,9 +345,13 @@ class ProcessLimits(Section):
 
     max_procs_per_session: Annotated[int, amount("maximum number of interactive processes per session")] = 4
     max_procs_total: Annotated[int, amount("maximum number of interactive processes of all sessions")] = 32
+    max_background_per_session: Annotated[
+        int, amount("maximum number of commands of a session that run on after their call")
+    ] = 24
+    max_background_total: Annotated[int, amount("the same for all sessions")] = 96
     default_timeout_sec: Annotated[float, amount("time limit of tools without their own setting, in seconds")] = 60.0
     max_timeout_sec: Annotated[float, amount("longest time limit of any call, in seconds")] = 600.0
-    idle_reap_sec: Annotated[float, amount("seconds before an idle interactive process is ended")] = 1_800.0
+    idle_reap_sec: Annotated[float, amount("seconds before an idle process is ended")] = 1_800.0
     allow_kill_other_users: Annotated[bool, key("list and signal processes of other users", "off")] = False
     list_all_users: Annotated[bool, key("list processes of other users", "off")] = False
 

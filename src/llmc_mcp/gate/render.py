@@ -186,7 +186,7 @@ def render(result: object, *, lean: bool, first_root: str) -> RenderedReply:
     if not body_name:
         return RenderedReply(_json(meta), shown_image)
     if isinstance(body, Streams):
-        meta = {"exit_code": body.exit_code, **meta}
+        meta = {"exit_code": body.exit_code, **meta} if body.exit_code is not None else meta
         lines = [_lean_streams(body)]
         if body.stderr:  # what stdout says about a stderr is not believed
             meta["stderr_bytes"] = len(_encoded(body.stderr, lean))

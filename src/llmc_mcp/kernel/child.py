@@ -7,10 +7,10 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .exec_status import ExecStatus
-from .launcher import ChildPlan, Launcher
+from .launcher import ChildPlan, Launcher, RunningChild
 
 OUT, ERR, BESIDE = "stdout", "stderr", "beside"
 
@@ -30,6 +30,15 @@ class Beside(Protocol):
     def serve(self) -> bool:
         """Handle that it is readable; return False when it need not be watched any more."""
         ...
+
+
+class ReleasedChild(NamedTuple):
+    """A child that somebody else goes on with: its outputs, and what tells whether it was executed."""
+
+    child: RunningChild
+    out: int
+    err: int
+    status: ExecStatus | None
 
 
 class Child:
@@ -56,6 +65,7 @@ class Child:
         self.executed = True  # final once closed; without a wrapper, start fails for what can't be executed
         self.exit_code: int | None = None
         self.stderr = b""
+        self._released = False
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
         source = _source(stdin)
@@ -86,8 +96,9 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()
-        self._close()
+        if not self._released:
+            self.kill()
+            self._close()
 
     def output(self, check: Callable[[], None]) -> Iterator[bytes]:
         """Yield the child's stdout in pieces until it ends; keep the start of its stderr in `stderr`."""
@@ -149,6 +160,14 @@ class Child:
             self._launcher.signal(self._child, signal.SIGKILL)
             self._launcher.forget(self._child)
             self.exit_code = -signal.SIGKILL
+
+    def running(self) -> "ReleasedChild":
+        """What somebody else needs to go on with the child."""
+        return ReleasedChild(self._child, self._out, self._err, self._status)
+
+    def release(self) -> None:
+        """Let go of the child: whoever went on with it closes its descriptors."""
+        self._released = True
 
     def left_over(self) -> Iterator[tuple[str, bytes]]:
         """Yield the unread output of an ended child, without waiting for more."""

@@ -25,13 +25,16 @@ import socket
 import sys
 import time
 from collections.abc import Container
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from .. import PACKAGE_HOME
 from . import syscalls
 
+if TYPE_CHECKING:
+    from .namespaces import MachineSpec
+
 _MAX_MESSAGE = 4 << 20  # argv and environment of one child; the kernel's own limit for exec is 2 MB
-_FDS = 16
+_FDS = 24
 _STANDARD = 4  # cwd, stdin, stdout, stderr come first among the fds of an order
 # What the launcher itself, or any Python, does not want to die of; a child gets the defaults back.
 _IGNORED_HERE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
@@ -48,6 +51,7 @@ class ChildPlan(TypedDict, total=False):
     supervised: bool  # ends with its whole tree
     wrapped: bool  # the child is bwrap, which a gentle signal must not reach: only what runs inside is meant
     ruleset: int  # a Landlock rule set
+    join: list[tuple[int, int]]  # namespaces, and the kind of each, in the order in which they are entered
     keep: list[int]  # stay open in the child, as 3, 4, …
     terminal: bool  # stdin is a terminal, and the child's own: ^C on it is a signal to the child
     seccomp: bytes
@@ -168,24 +172,15 @@ def _obey(
 ) -> None:
     verb, number = order[0], order[1]
     if verb == "start":
-        argv, env, plan = order[2:]
-        try:
-            if not complete:
-                raise OSError(errno.EMFILE, "no room for the child's descriptors")
-            if plan.get("supervised"):
-                _start_supervised(running, number, order, fds)
-            else:
-                pid, report = _start(argv, env, plan, fds)
-                running[pid] = _LaunchedChild(number, report=report, starting=True)
-        except OSError as exc:
-            _tell(channel, ("failed", number, exc.errno))
-        finally:
-            for fd in fds:
-                os.close(fd)
-        if plan.get("supervised") and not _spares(running):
-            _fork_spare(running)
+        _obey_start(channel, running, order, fds, complete=complete)
     elif verb == "join":
         _write(order[2], b"0")
+    elif verb == "machine":
+        from . import namespaces  # most servers never need it
+
+        namespaces.fork_maker(order[2], fds)
+        for fd in fds:
+            os.close(fd)
     elif verb == "signal":
         for pid, child in running.items():
             if child.number != number:
@@ -194,6 +189,32 @@ def _obey(
                 _send_if_alive(child.channel, bytes([order[2]]))
             else:  # not reaped yet, so the pid still belongs to our child
                 _signal_tree(pid, order[2])
+
+
+def _obey_start(
+    channel: socket.socket,
+    running: dict[int, _LaunchedChild],
+    order: tuple[Any, ...],
+    fds: list[int],
+    *,
+    complete: bool,
+) -> None:
+    _, number, argv, env, plan = order
+    try:
+        if not complete:
+            raise OSError(errno.EMFILE, "no room for the child's descriptors")
+        if plan.get("supervised"):
+            _start_supervised(running, number, order, fds)
+        else:
+            pid, report = _start(argv, env, plan, fds)
+            running[pid] = _LaunchedChild(number, report=report, starting=True)
+    except OSError as exc:
+        _tell(channel, ("failed", number, exc.errno))
+    finally:
+        for fd in fds:
+            os.close(fd)
+    if plan.get("supervised") and not _spares(running):
+        _fork_spare(running)
 
 
 def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
@@ -247,6 +268,9 @@ def _become(plan: ChildPlan, fds: list[int], report: int) -> None:
         os.dup2(fd, target, inheritable=True)
     if plan.get("terminal"):
         fcntl.ioctl(0, _TIOCSCTTY, 0)
+    for fd, kind in [(_lift(fds[index]), kind) for index, kind in plan.get("join", ())]:
+        syscalls.setns(fd, kind)
+        syscalls.die_with_parent(signal.SIGKILL)  # a user namespace has cleared it
     if "user" in plan:
         uid, gid = plan["user"]
         os.setgroups([])
@@ -574,6 +598,16 @@ class Launcher:
         except OSError:
             self._forget(number)
             raise
+
+    def make_machine(self, spec: "MachineSpec", reply: int) -> None:
+        """Have the namespaces of a machine made; whoever holds the other end of the socket `reply` gets them."""
+        order = marshal.dumps(("machine", 0, {**spec}))
+        with self._lock:
+            try:
+                socket.send_fds(self._connected(), [order], [reply])
+            except (BrokenPipeError, ConnectionResetError):  # the launcher died since
+                self._disconnect()
+                socket.send_fds(self._connected(), [order], [reply])
 
     def signal(self, child: RunningChild, number: int) -> None:
         """Signal a child and its descendants; nothing happens when it has ended already."""

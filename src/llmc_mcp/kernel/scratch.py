@@ -34,6 +34,12 @@ class Scratch:
             os.chown(_INNER, *user, dir_fd=self._held)
         self.path = os.path.join(self._outer, _INNER)
 
+    def beside(self, name: str) -> str:
+        """Make another folder that goes with this one, which everybody may read and the server alone can change."""
+        os.mkdir(name, mode=0o755, dir_fd=self._held)
+        os.chmod(name, 0o755, dir_fd=self._held)  # noqa: S103 - whatever the umask is
+        return os.path.join(self._outer, name)
+
     def close(self) -> None:
         """Remove the folder and everything in it."""
         remove_tree(self._outer)

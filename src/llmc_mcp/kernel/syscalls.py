@@ -252,6 +252,30 @@ def landlock_restrict_self(ruleset: int) -> None:
     _check(_syscall(_NR_LANDLOCK_RESTRICT_SELF, ruleset, 0))
 
 
+# --- namespaces and mounts -------------------------------------------------------------------------
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 2, 4, 32, 4096, 16384, 1 << 19
+
+
+def unshare(flags: int) -> None:
+    """Move this process into new namespaces."""
+    _check(_libc.unshare(flags))
+
+
+def setns(fd: int, kind: int) -> None:
+    """Move this process into a namespace that exists."""
+    _check(_libc.setns(fd, kind))
+
+
+def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes = b"") -> None:
+    """Mount, or change a mount."""
+    _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), options))
+
+
 # --- inotify ---------------------------------------------------------------------------------------
 
 IN_ISDIR = 0x40000000

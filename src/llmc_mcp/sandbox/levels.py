@@ -3,14 +3,18 @@
 import os
 import stat as stat_bits
 import tempfile
+from typing import NamedTuple
 
 from ..errors import BadArgs, FeatureUnavailable
+from ..files.filesystem import Root
 from ..files.off_limits import SYSTEM_FOLDERS, outermost
 from ..kernel import landlock, seccomp, syscalls
 from ..kernel.exec_status import ExecStatus
+from ..kernel.namespaces import MachineSpec
 from ..kernel.scratch import Scratch
 from ..policy import is_below, is_below_any
-from .profile import HIDDEN, OPEN, SYSTEM_PATH, Launch, Level, Profile, covers, place_of, user_name
+from .machines import Machine
+from .profile import HIDDEN, OPEN, SYSTEM_PATH, Launch, Level, Profile, covers, place_of, stand_ins, user_name
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
 # mount at every start of bubblewrap, so only what tools of a developer's day miss.
@@ -28,6 +32,7 @@ _PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mt
 _PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
 
 _PRIVATE, _PRIVATE_BESIDE = "/tmp", "/run"  # noqa: S108 - made anew; the second where /tmp is the machine's own
+_OWN_BIN = "/run/llmc/bin"
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
@@ -75,10 +80,13 @@ class LandlockLevel:
         self._profile = profile
         self._scratch = Scratch("run", profile.user)
         self._tmp = self._scratch.path
+        self._own_bin = self._scratch.beside("bin")
+        for name, target in stand_ins(profile).items():
+            os.symlink(target, os.path.join(self._own_bin, name))
         self._ruleset = self._rules(network)
         families = seccomp.INTERNET if network else ()
         self._seccomp = seccomp.command_filter(families=families, set_ids=_set_ids(profile), shared=True)
-        self._env = profile.environment(self._tmp, self._tmp)
+        self._env = profile.environment(self._tmp, self._tmp, self._own_bin)
         if profile.git_config:
             path = os.path.join(self._tmp, ".gitconfig")
             with open(path, "wb") as file:
@@ -86,8 +94,8 @@ class LandlockLevel:
             if profile.user:
                 os.chown(path, *profile.user)
 
-    def launch(self, argv: list[bytes], cwd: int) -> Launch:
-        del cwd
+    def launch(self, argv: list[bytes], cwd: int, machine: Machine | None = None) -> Launch:
+        del cwd, machine
         plan = self._profile.plan()
         plan |= {"seccomp": self._seccomp, "ruleset": 4}
         return Launch(argv, self._env, plan, [os.dup(self._ruleset)])
@@ -101,7 +109,9 @@ class LandlockLevel:
         read_only = syscalls.READ_ONLY | syscalls.FS_EXECUTE
         read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
-        allowed: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only)]
+        allowed: list[tuple[str, int]] = [
+            (path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only, self._own_bin)
+        ]
         allowed += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
         allowed += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
         allowed += [(path, read_write) for path in _DEVICES]
@@ -150,23 +160,59 @@ class WorkspaceLevel:
             os.close(self._files.pop(target))
         if profile.git_config:
             self._files[f"{home}/.gitconfig"] = _in_memory(profile.git_config)
+        self._home, self._own_tmp = home, tmp == _PRIVATE
         self._status_fd = 3 + len(self._files)
         self.free_fd = self._status_fd + 1
-        self._env = profile.environment(home, tmp)
+        self._env = profile.environment(home, tmp, _OWN_BIN)
         self._places = _places_to_cover(profile)
+        self._inside = inside
         self._options = [*_namespaces(profile, inside), *_mounts(profile)]
+        self._shared_options: dict[Shared, list[str]] = {}
+        self._spec: MachineSpec | None = None
 
-    def launch(self, argv: list[bytes], cwd: int) -> Launch:
+    def machine_spec(self, tmp: str) -> MachineSpec:
+        """What the machine of a session has to have for commands of this level; `tmp` is a folder for its /tmp."""
+        if self._spec is None:
+            self._spec = self._made_spec(tmp)
+        return {**self._spec, "tmp": tmp if self._own_tmp else ""}
+
+    def _made_spec(self, tmp: str) -> MachineSpec:
+        profile = self._profile
+        linked = [(os.fsdecode(root.real), os.fsdecode(root.path)) for root in _linked_below_tmp(profile)]
+        places = _places_below_tmp(profile) if self._own_tmp else []
+        return MachineSpec(
+            network=self.blocks_network,
+            tmp=tmp if self._own_tmp else "",
+            size_mb=profile.settings.bounds.tmp_mb,
+            owner=profile.user,
+            folders=[place for path, place in places if os.path.isdir(path)],
+            files=[place for path, place in places if not os.path.isdir(path)],
+            links=[(target, _inside_tmp(path)) for target, path in linked],
+            home=_inside_tmp(self._home),
+            home_files=[(".gitconfig", profile.git_config)] if profile.git_config else [],
+        )
+
+    def _options_in(self, machine: Machine) -> list[str]:
+        shared = Shared(machine.has_network, machine.tmp)
+        if shared not in self._shared_options:
+            options = [*_namespaces(self._profile, self._inside, shared), *_mounts(self._profile, shared)]
+            self._shared_options[shared] = options
+        return self._shared_options[shared]
+
+    def launch(self, argv: list[bytes], cwd: int, machine: Machine | None = None) -> Launch:
         for path, place in self._places.items():
             if place_of(path) != place:
                 raise FeatureUnavailable(
                     f"{path} was replaced since the sandbox was set up around it, so the command was not run",
                     hint="Try again: the sandbox is set up anew.",
                 )
-        options = [*self._options, "--seccomp", "3"]
+        options = [*(self._options if machine is None else self._options_in(machine)), "--seccomp", "3"]
         network = not self.blocks_network
+        made_already = {"/etc/hosts"} if network else set[str]()
+        if machine is not None and machine.tmp:
+            made_already.add(f"{self._home}/.gitconfig")
         for number, target in enumerate(self._files, 3):
-            if target.startswith("/") and not (network and target == "/etc/hosts"):
+            if target.startswith("/") and target not in made_already:
                 options += [_how_to_put(target, self._profile), str(number), target]
         # A read-only /proc, or a command could put itself last among those that go when memory runs out.
         options += ["--remount-ro", "/proc", "--remount-ro", "/", "--json-status-fd", str(self._status_fd)]
@@ -181,6 +227,10 @@ class WorkspaceLevel:
         if self._scope is not None:
             plan["ruleset"] = 4 + len(fds)
             fds.append(os.dup(self._scope))
+        if machine is not None:
+            entries = machine.entries()
+            plan["join"] = [(4 + len(fds) + number, kind) for number, (_, kind) in enumerate(entries)]
+            fds += [fd for fd, _ in entries]
         words = [os.fsencode(word) for word in (self.binary, *options)]
         return Launch(words + argv, self._env, plan, fds, status)
 
@@ -231,20 +281,49 @@ def _passwd(profile: Profile, inside: int, home: str) -> bytes:
     ).encode()
 
 
-def _namespaces(profile: Profile, inside: int) -> list[str]:
+class Shared(NamedTuple):
+    """What the commands of a session share: whether the network, and the folder of their /tmp, if any."""
+
+    network: bool = False
+    tmp: str = ""
+
+
+def _inside_tmp(path: str) -> str:
+    return os.path.relpath(path, "/tmp")  # noqa: S108 - inside the sandbox
+
+
+def _places_below_tmp(profile: Profile) -> list[tuple[str, str]]:
+    """What is mounted below /tmp: each path, and its place in /tmp."""
+    paths = outermost((*profile.changeable, *profile.readable))
+    return [(path, _inside_tmp(path)) for path in paths if is_below(path, "/tmp")]  # noqa: S108 - inside the sandbox
+
+
+def _linked_below_tmp(profile: Profile) -> list[Root]:
+    """The roots that are reached by a link below /tmp, where nothing else is mounted."""
+    bound = [path for path, _ in _places_below_tmp(profile)]
+    linked = [root for root in profile.roots if root.path != root.real]
+    return [root for root in linked if _is_free_below_tmp(os.fsdecode(root.path), bound)]
+
+
+def _is_free_below_tmp(path: str, bound: list[str]) -> bool:
+    return is_below(path, "/tmp") and not is_below_any(path, bound)  # noqa: S108 - inside the sandbox
+
+
+def _namespaces(profile: Profile, inside: int, shared: Shared = Shared()) -> list[str]:  # noqa: B008 - it never changes
     options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if not profile.settings.network:
+    if not profile.settings.network and not shared.network:
         options.append("--unshare-net")
     return [*options, "--uid", str(inside), "--gid", str(inside), "--hostname", "sandbox", "--die-with-parent",
             "--new-session", "--cap-drop", "ALL"]  # fmt: skip
 
 
-def _mounts(profile: Profile) -> list[str]:
+def _mounts(profile: Profile, shared: Shared = Shared()) -> list[str]:  # noqa: B008 - it never changes
     """The file system, outermost folders first.
 
     Below a folder that commands can change, bubblewrap before 0.12 follows a symbolic link to wherever it leads, and
     makes folders there (CVE-2026-87766). So the only mounts in there are on `_places_to_cover`, each a mount
     point in every sandbox, which no command can rename or remove, with nothing but such above it up to the root.
+    The /tmp of a session is such a folder too: what has to be in it was made with it (`kernel.namespaces`).
     """
     options: list[str] = []
     for path in SYSTEM_FOLDERS:
@@ -255,9 +334,13 @@ def _mounts(profile: Profile) -> list[str]:
         options += _proc_for_root()
     home, tmp = _private_folders(profile)
     size = str(profile.settings.bounds.tmp_mb << 20)
-    for folder in (_PRIVATE if tmp == _PRIVATE else _PRIVATE_BESIDE, "/dev/shm"):  # noqa: S108 - made anew, private
+    private = _PRIVATE if tmp == _PRIVATE else _PRIVATE_BESIDE
+    for folder in (private, "/dev/shm") if not shared.tmp else ("/dev/shm",):  # noqa: S108 - made anew, private
         options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
-    options += ["--dir", home, "--dir", tmp, "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
+    options += ["--bind", shared.tmp, _PRIVATE] if shared.tmp else ["--dir", home, "--dir", tmp]
+    options += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
+    for name, target in stand_ins(profile).items():
+        options += ["--symlink", target, f"{_OWN_BIN}/{name}"]
     writable = outermost(profile.changeable)
     readable = [path for path in outermost(profile.readable) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]
@@ -268,6 +351,8 @@ def _mounts(profile: Profile) -> list[str]:
     for path in profile.machine.links if profile.machine else ():
         options += ["--symlink", os.readlink(path), path]
     for root in profile.roots:
+        if shared.tmp and is_below(os.fsdecode(root.path), "/tmp"):  # noqa: S108 - the machine has it
+            continue
         if root.path != root.real and not _covered(os.fsdecode(root.path), [path for path, _ in binds]):
             options += ["--symlink", os.fsdecode(root.real), os.fsdecode(root.path)]
     return options
@@ -334,8 +419,8 @@ class OffLevel:
         self._profile = profile
         self._env = profile.environment(os.path.expanduser("~"), tempfile.gettempdir())
 
-    def launch(self, argv: list[bytes], cwd: int) -> Launch:
-        del cwd
+    def launch(self, argv: list[bytes], cwd: int, machine: Machine | None = None) -> Launch:
+        del cwd, machine
         return Launch(argv, self._env, self._profile.plan(), [])
 
     def close(self) -> None:

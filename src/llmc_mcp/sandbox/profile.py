@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shutil
 import stat as stat_bits
 import sys
 from typing import NamedTuple, Protocol
@@ -16,6 +17,7 @@ from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
 from ..policy import is_below, is_below_any
+from .machines import Machine
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -44,6 +46,7 @@ class SandboxSettings(NamedTuple):
     run_as: str = ""
     bounds: Bounds = Bounds()
     trusted_files: tuple[str, ...] = ()  # configuration that the next start obeys
+    idle_s: float = 1_800.0  # after which what a session shares goes
 
 
 def settings_from(config: Config) -> SandboxSettings:
@@ -63,6 +66,7 @@ def settings_from(config: Config) -> SandboxSettings:
         deny_read=chosen.deny_read,
         run_as=chosen.run_as,
         bounds=bounds,
+        idle_s=config.linux_ops.process_limits.idle_reap_sec,
     )
 
 
@@ -83,7 +87,9 @@ class Level(Protocol):
     blocks_network: bool
     free_fd: int  # the number that the first kept fd gets inside
 
-    def launch(self, argv: list[bytes], cwd: int) -> Launch: ...
+    def launch(self, argv: list[bytes], cwd: int, machine: Machine | None = None) -> Launch:
+        """What to start for a command; in `machine` it shares what its session has."""
+        ...
 
     def close(self) -> None: ...
 
@@ -142,11 +148,11 @@ class Profile(NamedTuple):
             plan["user"] = self.user
         return plan
 
-    def environment(self, home: str, tmp: str) -> dict[bytes, bytes]:
+    def environment(self, home: str, tmp: str, *more_path: str) -> dict[bytes, bytes]:
         """Built from nothing: what the server's own environment holds is nobody else's business."""
         user = "llmc" if self.uid == 0 else user_name(self.uid)
         variables = {
-            "PATH": ":".join(self.path),
+            "PATH": ":".join((*self.path, *more_path)),
             "HOME": home,
             "TMPDIR": tmp,
             "LANG": "C.UTF-8",
@@ -291,6 +297,18 @@ def search_path(settings: SandboxSettings) -> tuple[str, ...]:
     """Where programs are found: the system's folders, and those of toolchains that the operator named."""
     extra = (_bin_of(_real(path)) for path in settings.extra_read)
     return (*SYSTEM_PATH, *(folder for folder in extra if os.path.isdir(folder)))
+
+
+def stand_ins(profile: Profile) -> dict[str, str]:
+    """Programs that commands find by name although no folder of theirs has one: name → what is started."""
+    found: dict[str, str] = {}
+    search = os.pathsep.join(profile.path)
+    if shutil.which("python", path=search) is None and (python := shutil.which("python3", path=search)):
+        found["python"] = python
+    own = os.path.join(sys.prefix, "bin", "rg")
+    if shutil.which("rg", path=search) is None and os.access(own, os.X_OK) and reachable(own, profile.user):
+        found["rg"] = own
+    return found
 
 
 def program_folders(settings: SandboxSettings, roots: tuple[Root, ...]) -> tuple[str, ...]:

@@ -20,10 +20,24 @@ from ..files.off_limits import SYSTEM_FOLDERS
 from ..kernel.child import Child
 from ..kernel.launcher import ConfinementError, Launcher
 from ..kernel.limits import ControlGroup
+from ..kernel.namespaces import MachineSpec
+from ..kernel.scratch import Scratch
 from . import selftest
 from .git_identity import identity_file
-from .levels import find_bubblewrap, make_level
-from .profile import HIDDEN, LEVELS, READ_ONLY, Level, Profile, SandboxSettings, covered_now, covers, make_profile
+from .levels import WorkspaceLevel, find_bubblewrap, make_level
+from .machines import Machine, Machines, make_machine
+from .profile import (
+    HIDDEN,
+    LEVELS,
+    READ_ONLY,
+    Launch,
+    Level,
+    Profile,
+    SandboxSettings,
+    covered_now,
+    covers,
+    make_profile,
+)
 
 _NOTHING_WEAKER = (
     "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
@@ -65,6 +79,8 @@ class Sandbox:
         self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
         self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
+        self._machines = Machines(settings.idle_s)
+        self._tmp: Scratch | None = None  # where machines mount their /tmp, each for itself
 
     def level(self) -> Level:
         """The level in force; FEATURE_UNAVAILABLE with the reason where nothing holds."""
@@ -76,13 +92,59 @@ class Sandbox:
                 raise self._untested or self._unavailable()
             return self._level
 
+    def machine(self, owner: object, level: Level) -> Machine | None:
+        """What the commands of a session share at a level of this sandbox; None where each is by itself."""
+        if owner is None or not isinstance(level, WorkspaceLevel):
+            return None
+        with self._lock:
+            self._tmp = self._tmp or Scratch("run", self._require_profile().user)
+            spec = level.machine_spec(self._tmp.path)
+        return self._machines.of(owner, spec, lambda spec: self._made_machine(level, spec))
+
+    def ready(self, owner: object) -> None:
+        """Test the sandbox and make the session's machine, where that is yet to be done: it is no command's time."""
+        self.report()
+        level = self._level
+        if level is not None:
+            self.machine(owner, level)
+
+    def _made_machine(self, level: WorkspaceLevel, spec: MachineSpec) -> Machine:
+        """A machine in which a first command was seen to run."""
+        machine = make_machine(self._launcher, spec)
+        folder = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        launch = level.launch([b"/bin/true"], folder, machine)
+        try:
+            with self._started(launch, folder) as child:
+                said = b"".join(piece for _, piece in child.streams(lambda: None))
+            if child.exit_code != 0:
+                raise FeatureUnavailable(said.decode(errors="replace").strip() or "a first command did not run")
+        except BaseException:
+            machine.close()
+            raise
+        finally:
+            os.close(folder)
+        return machine
+
+    def shares(self) -> str:
+        """What network and /tmp the commands of a session have, in a few words."""
+        level = self.level()
+        if level.name == "off":
+            return "network, /tmp: the host's"
+        network = "no network" if level.blocks_network else "network on"
+        if level.name == "landlock":
+            return f"{network}; TMPDIR: the server's"
+        if self._machines.unavailable:
+            return f"{network}; /tmp per command ({self._machines.unavailable[:80]})"
+        return f"{network}; localhost, /tmp per session" if level.blocks_network else f"{network}; /tmp per session"
+
     def start(
         self,
         argv: list[bytes],
         cwd: int,
         *,
         level: Level | None = None,
-        stdin: bytes | None = None,
+        machine: Machine | None = None,
+        stdin: bytes | int | None = None,
         keep: tuple[int, ...] = (),
         env: Mapping[bytes, bytes] | None = None,
     ) -> Child:
@@ -91,11 +153,27 @@ class Sandbox:
         The descriptors in `keep` stay open in it, numbered from the level's `free_fd`; `env` is added to the
         environment that every command gets.
         """
-        launch = (level or self.level()).launch(argv, cwd)
+        launch = (level or self.level()).launch(argv, cwd, machine)
+        try:
+            return self._started(launch, cwd, stdin=stdin, keep=keep, env=env)
+        except ConfinementError as exc:
+            raise self.broke(f"{exc.strerror}") from None
+
+    def _started(
+        self,
+        launch: Launch,
+        cwd: int,
+        *,
+        stdin: bytes | int | None = None,
+        keep: tuple[int, ...] = (),
+        env: Mapping[bytes, bytes] | None = None,
+    ) -> Child:
         plan = launch.plan
         first = 4 + len(launch.fds)
         plan["keep"] = [*plan.get("keep", ()), *range(first, first + len(keep))]
         more_fds = (*launch.fds, *keep)
+        if isinstance(stdin, int) and "user" in plan:  # a terminal, which its user must be able to open anew
+            os.fchown(stdin, *plan["user"])
         try:
             return Child(
                 self._launcher,
@@ -107,8 +185,6 @@ class Sandbox:
                 stdin=stdin,
                 status=launch.status,
             )
-        except ConfinementError as exc:
-            raise self.broke(f"{exc.strerror}") from None
         finally:
             for fd in launch.fds:
                 os.close(fd)
@@ -189,8 +265,11 @@ class Sandbox:
         return self._own_launcher is not None and self._own_launcher.release_idle(idle_s)
 
     def close(self) -> None:
+        self._machines.close()
         with self._lock:
             self._forget()
+            if self._tmp is not None:
+                self._tmp.close()
             if self._own_launcher is not None:
                 self._own_launcher.close()
             if self._group is not None:

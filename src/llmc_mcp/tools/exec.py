@@ -7,16 +7,21 @@ import msgspec
 
 from ..config.schema import Config
 from ..context import Context
+from ..errors import BadArgs
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
     from ..commands.runner import CommandCall, CommandResult
+    from ..commands.sessions import Owner
     from ..commands.shell_syntax import CommandLine
     from ..files.handles import Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Wait = Annotated[float, msgspec.Meta(ge=0, le=600)]
 
 _ROOM_FOR_META = 1_000
+_YIELD_AFTER_S = 10.0
+_AROUND_A_WAIT_S = 20.0  # for the start of a command, and for ending one
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
@@ -29,13 +34,19 @@ class CommandMeta(msgspec.Struct, omit_defaults=True):
     sandbox: str
     signal: str | None = None
     warnings: list[str] | None = None
+    waiting_for_input: bool | None = None
 
 
 class CommandOutput(Result):
-    """What a command printed and how it ended; a failing command is an answer, not an error."""
+    """What a command printed and how it ended; a failing command is an answer, not an error.
+
+    One that is `running` goes on as `process`: its output is what it has printed since the last reply.
+    """
 
     data: Streams
     meta: CommandMeta
+    running: bool | None = None
+    process: str | None = None
     body: ClassVar[str] = "data"
 
     def cut(self, kept: int) -> None:
@@ -71,7 +82,7 @@ class TestReport(Result):
 
 
 @tool(
-    "Run a shell line, or a program (a list of words)",
+    "Run a shell line or argv; past yield_after s it runs on: `process` to wait, type, stop",
     needs=COMMANDS,
     destructive=True,
     content=("stdin",),
@@ -79,14 +90,26 @@ class TestReport(Result):
 )
 def run_cmd(
     ctx: Context,
-    command: str | list[str],
+    command: str | list[str] | None = None,
     cwd: str | None = None,
     timeout: Seconds | None = None,
+    yield_after: Wait = _YIELD_AFTER_S,
     stdin: str | None = None,
+    process: str | None = None,
+    stop: bool = False,
 ) -> CommandOutput:
+    if (command is None) == (process is None):
+        raise BadArgs("give either `command` or `process`")
+    if process is not None:
+        if cwd is not None or timeout is not None:
+            raise BadArgs("`cwd` and `timeout` are for a new command")
+        return _go_on(ctx, process, stdin, yield_after, stop)
+    if stop or command is None:
+        raise BadArgs("`stop` is for a `process`")
     line = ctx.app.shell_lines.read(command)
-    done = _run(ctx, line, cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
-    explained = ctx.app.shell_lines.explanations((ctx.session.principal, ctx.session.session_id), line)
+    ctx.app.sandbox.ready(_owner(ctx))
+    done = _run_or_hand_over(ctx, line, cwd, stdin, timeout, yield_after)
+    explained = ctx.app.shell_lines.explanations(_owner(ctx), line)
     if explained:
         done.meta.warnings = [*(done.meta.warnings or ()), *explained]
     return done
@@ -143,12 +166,79 @@ def _run(
     return _answer(done)
 
 
+def _run_or_hand_over(
+    ctx: Context,
+    line: "CommandLine",
+    cwd: str | None,
+    stdin: str | None,
+    timeout: float | None,
+    yield_after: float,
+) -> CommandOutput:
+    """Run a command; hand it over when its call has waited long enough, unless its time is over by then.
+
+    A limit that the caller gave holds in the background too. One that the operator set for calls ends the command
+    only where that is shorter than the wait.
+    """
+    from ..commands.runner import HandOver, RunningCommand
+
+    config, owner = ctx.app.config, _owner(ctx)
+    given = yield_after is not _YIELD_AFTER_S  # the same object only where the argument was left out
+    longest = config.capped_seconds(timeout or (float("inf") if given else config.tools.exec_timeout))
+    wait = config.capped_seconds(yield_after) if given else yield_after
+    if wait >= longest and (timeout is not None or not given):
+        return _run(ctx, line, cwd, longest, stdin)
+
+    def adopt(running: RunningCommand) -> str | None:
+        ends_at = running.started + (timeout or float("inf"))
+        return ctx.app.repls.adopt(owner, " ".join(line.argv), running, ends_at)
+
+    ctx.app.repls.touch(owner)
+    ctx.limit_time(longest if longest > wait else wait + _AROUND_A_WAIT_S)
+    hand_over = HandOver(wait, given and stdin is None, adopt)
+    shell, call = ctx.app.shell, _call(ctx)
+    return _answer(shell.run_command(line, cwd=cwd, timeout_sec=longest, stdin=stdin, call=call, hand_over=hand_over))
+
+
+def _go_on(ctx: Context, process: str, stdin: str | None, seconds: float, stop: bool) -> CommandOutput:
+    """Go on with a command that was handed over, or with any other process of the session."""
+    from ..commands.runner import signal_name
+    from ..commands.sessions import Watcher
+
+    def show(line: str) -> None:
+        ctx.doing = line or ctx.doing
+
+    seconds = ctx.app.config.capped_seconds(seconds)
+    ctx.limit_time(seconds + _AROUND_A_WAIT_S)
+    owner, repls = _owner(ctx), ctx.app.repls
+    repls.touch(owner)
+    done = (
+        repls.end(owner, process, ctx.check)
+        if stop
+        else repls.go_on(owner, process, stdin, seconds, Watcher(ctx.check, show))
+    )
+    turn = done.turn
+    code = turn.exit_code
+    whole, handle = turn.stdout + turn.stderr, None
+    if len(msgspec.json.encode(whole)) > ctx.reply_bytes - _ROOM_FOR_META:
+        handle = ctx.keep("command_output", {}, whole.encode("utf-8", "replace"))
+    meta = CommandMeta(done.elapsed_ms, False, handle, done.sandbox, warnings=list(turn.warnings) or None)
+    reply = CommandOutput(Streams(turn.stdout, turn.stderr, code), meta)
+    if code is None:
+        reply.running, reply.process = True, process
+        meta.waiting_for_input = True if turn.waiting else None
+    else:
+        meta.signal = signal_name(code - 128)
+    return reply
+
+
 def _answer(done: "CommandResult") -> CommandOutput:
     meta = CommandMeta(
         done.duration_ms, done.truncated, done.handle, done.sandbox, done.signal, list(done.warnings) or None
     )
-    streams = Streams(done.stdout, done.stderr, done.exit_code)
+    streams = Streams(done.stdout, done.stderr, None if done.process else done.exit_code)
     streams.gaps = done.gaps
+    if done.process:
+        return CommandOutput(streams, meta, True, done.process)
     return CommandOutput(streams, meta)
 
 
@@ -159,6 +249,7 @@ def _limit_time(ctx: Context, seconds: float) -> float:
 
 
 def _call(ctx: Context) -> "CommandCall":
+    from ..commands.conversation import last_line
     from ..commands.runner import CommandCall
 
     def open_sink() -> "Sink":
@@ -166,4 +257,16 @@ def _call(ctx: Context) -> "CommandCall":
 
         return SafeSink(lambda: ctx.app.handles.spool(ctx.session.principal, "command_output", {}), ctx.unkept)
 
-    return CommandCall(ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, env=ctx.session.environment())
+    def tap(stream: str, piece: bytes) -> None:
+        del stream
+        ctx.doing = last_line(piece) or ctx.doing
+
+    return CommandCall(
+        ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, tap, ctx.session.environment(), _owner(ctx)
+    )
+
+
+def _owner(ctx: Context) -> "Owner":
+    from ..commands.sessions import Owner
+
+    return Owner(ctx.session.principal, ctx.session.session_id)

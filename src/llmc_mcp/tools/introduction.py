@@ -41,9 +41,9 @@ def bootstrap(app: App, toolbox: Toolbox) -> str:
     roots = ", ".join(root.shown for root in app.files.roots[:5])
     lines = [
         f"LLMC MCP {__version__}, {app.config.mode} mode. Roots: {roots}. Relative paths start at the first.",
-        f"Commands: {app.command_confinement()}.",
+        f"Commands: {'; '.join(part for part in (app.command_confinement(), app.command_terms()) if part)}.",
         _REPLIES[app.config.lean_replies()],
-        "Errors: code, message, hint. Do what the hint says.",
+        "Errors: code, message, hint: follow it.",
     ]
     for intent, names in _INTENTS:
         direct = [name for name in names if name in listed]

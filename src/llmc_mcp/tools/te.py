@@ -77,13 +77,16 @@ class _WrappedCommand:
 
     def _call(self) -> "CommandCall":
         from ..commands.runner import CommandCall
+        from ..commands.sessions import Owner
         from ..kernel.child import OUT
 
         def tap(stream: str, piece: bytes) -> None:
             if stream == OUT:
                 self._envelope.feed(piece)
 
-        return CommandCall(self._ctx.check, lambda: None, 0, tap, self._ctx.session.environment())
+        session = self._ctx.session
+        owner = Owner(session.principal, session.session_id)
+        return CommandCall(self._ctx.check, lambda: None, 0, tap, session.environment(), owner)
 
     def _budget_left(self) -> int:
         from ..envelope.records import USED
