@@ -108,7 +108,7 @@ class Tools(Section):
     run_cmd_shell: Annotated[
         str,
         one_of(
-            "a command with shell syntax: auto runs it through bash, never takes it as plain words",
+            "a command with shell syntax: auto runs it in bash, never takes plain words",
             "stricter",
             "never",
             "auto",
