@@ -99,13 +99,14 @@ def _handle(given: Arguments) -> int:
     "init",
     'print wrappers for an agent\'s shell: eval "$(te init bash)"',
     positionals=(Positional("|".join(SHELLS), ""),),
+    flags=(Flag("--agents", "wrappers that act only where TE_AGENT_ID is set"),),
 )
 def _init(given: Arguments) -> int:
     shell = given.positionals[0]
     if shell not in SHELLS:
         print_line(f"te: init knows bash, zsh and fish, not {shell}", sys.stderr)
         return 2
-    print(script(shell, te.first_words()), end="")
+    print(script(shell, te.first_words(), agents="--agents" in given), end="")
     return 0
 
 
