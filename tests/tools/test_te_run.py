@@ -134,8 +134,8 @@ def test_te_run_leaves_a_row_of_its_command(workspace: Workspace, data: Path, sh
 # --- settings ----------------------------------------------------------------------------------------------
 
 
-def run(workspace: Workspace, config: Config, command: str) -> dict[str, Any]:
-    config.mode = "classic"
+def run(workspace: Workspace, config: Config, command: str, *, unchanged: int = 0) -> dict[str, Any]:
+    config.mode, config.te.unchanged_tokens = "classic", unchanged
     with gate_on(workspace.root, config) as gate:
         return json.loads(text_of(gate, "te_run", command=command))
 
@@ -147,6 +147,17 @@ def test_te_run_runs_commands_as_they_are_where_te_is_switched_off(workspace: Wo
     config.te.enabled = False
     off = run(workspace, config, "grep -n one a.txt")
     assert (off["mode"], off["stdout"]) == ("passthrough", "1:one\n")
+
+
+def test_a_short_output_is_the_commands_own(workspace: Workspace) -> None:
+    workspace.file("a.txt", "one")
+    workspace.file("b.txt", "one\n")
+    config = Config()
+    short = run(workspace, config, "cat a.txt", unchanged=400)
+    assert (short["mode"], short["stdout"]) == ("passthrough", "one")
+    assert run(workspace, config, "grep -r one b.txt", unchanged=400)["stdout"] == "one\n"
+    config.te.json_mode = False
+    assert run(workspace, config, "cat a.txt", unchanged=400)["stdout"] == "one"
 
 
 def test_te_run_answers_as_text_where_that_is_wanted(workspace: Workspace) -> None:

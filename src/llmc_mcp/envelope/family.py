@@ -54,7 +54,8 @@ class FamilyPlan(NamedTuple):
 
     argv: list[str]
     family: Family
-    plain: Callable[[bytes], bytes] = bytes  # restores what the user's own flags would have printed
+    plain: Callable[[bytes], bytes] = bytes  # what is kept of a piece of the output
+    restore: "Callable[[bytes], bytes | None]" = bytes  # what the given flags print, byte by byte; None: unknown
     any_bytes: bool = False  # output with NULs is not binary
 
 

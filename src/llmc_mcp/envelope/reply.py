@@ -53,8 +53,10 @@ class TeOutput(Result):
 
 
 def as_text(name: str, done: "CondensedOutput") -> bytes:
-    """Header, body, and a pointer to the rest."""
+    """Header, body, and a pointer to the rest; an unchanged output is that alone."""
     body = done.body()
+    if done.unchanged is not None:
+        return body
     shown = done.shown
     meta: dict[str, object] = {"v": _VERSION, "cmd": name, **shown.counts, "level": shown.level}
     meta |= {"truncated": shown.cut, "handle": done.handle, "body_lines": len(shown.lines)}

@@ -60,7 +60,8 @@ class _Run:
         self._out = out
         self._ended = os.pidfd_open(self._child.pid)
         self._config = self._config or _config()
-        self._envelope = Envelope(self._plan, self._open_sink)
+        unchanged = self._config.te.unchanged_tokens
+        self._envelope = Envelope(self._plan, self._open_sink, unchanged_tokens=unchanged)
 
     def _spawn(self, out: int, err: int) -> child.WrappedCommand:
         try:
@@ -108,7 +109,7 @@ class _Run:
             self._give_up(code)
         from ..envelope.reply import as_text
 
-        self._note(code, "enriched", done)
+        self._note(code, "enriched" if done.unchanged is None else "unchanged", done)
         self._end(code, as_text(self._noted.name, done))
 
     def _go_through(self) -> NoReturn:
@@ -178,7 +179,10 @@ class _Run:
         done = self._envelope.finish(budget)
         if done is None:
             mode, done = "passthrough", self._envelope.as_it_is(budget)
-        self._note(code, mode, done)
+        recorded = mode
+        if mode == "enriched" and done.unchanged is not None:
+            mode, recorded = "passthrough", "unchanged"
+        self._note(code, recorded, done)
         import msgspec
 
         self._end(code, msgspec.json.encode(self._answer(mode, code, done, left)) + b"\n")

@@ -52,7 +52,7 @@ class _WrappedCommand:
         argv = line.argv
         self._ctx, self._line, self._argv = ctx, line, argv
         self._plan, self._mode = _plan(ctx, argv)
-        self._envelope = Envelope(self._plan, self._open_sink)
+        self._envelope = Envelope(self._plan, self._open_sink, unchanged_tokens=ctx.app.config.te.unchanged_tokens)
         self._noted = CommandRecord(argv, _who(ctx), ctx.app.root_set, source="te_run")
 
     def run(self, cwd: str | None, seconds: float) -> TeOutput:
@@ -108,6 +108,8 @@ class _WrappedCommand:
     def _shown(self, budget: "Budget") -> "CondensedOutput":
         shown = self._envelope.finish(budget)
         if shown is not None:
+            if shown.unchanged is not None and self._mode == "enriched":
+                self._mode, self._noted.mode = "passthrough", "unchanged"
             return shown
         if self._envelope.failure is not None:
             self._ctx.warnings.append(f"enrichment failed: {self._envelope.failure!r}")
@@ -121,7 +123,7 @@ class _WrappedCommand:
 
     def _note(self, code: int, shown: "CondensedOutput") -> None:
         noted = self._noted
-        noted.mode = self._mode
+        noted.mode = noted.mode if noted.mode == "unchanged" else self._mode
         noted.shown(shown.body(), shown.raw_tokens)
         if not self._ctx.app.config.observability.enabled:
             return
