@@ -65,7 +65,6 @@ RECURSIVE = [
     "-rnC1 needle src/",
     "-R needle src data",
     "-r needle data",
-    "needle src",
 ]
 RIPGREP = [
     "needle",
@@ -177,3 +176,16 @@ def test_what_is_short_is_cut_where_the_budget_is_smaller() -> None:
     done = envelope.finish(Budget(200))
     assert done
     assert (done.unchanged, done.shown.cut) == (None, True)
+
+
+# --- folders without -r ----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_grep_does_not_search_is_hinted_at(te: Te) -> None:
+    done = te("grep", "needle", "src/")
+    out, err, code = real(te, "grep", "needle", "src/")
+    hint = "src/ is a folder: grep -r searches it"
+    assert (done.out, done.code, done.err) == (out, code, err + f"te: {hint}\n".encode())
+    answer = te.json("grep", "needle", "src/")
+    assert (answer["enrichment"]["match_count"], answer["enrichment"]["hint"]) == (0, hint)
+    assert "hint" not in te.json("grep", "-r", "needle", "src/")["enrichment"]

@@ -131,6 +131,92 @@ def test_te_run_leaves_a_row_of_its_command(workspace: Workspace, data: Path, sh
     assert "te ls" not in usage  # not twice
 
 
+# --- te through run_cmd ------------------------------------------------------------------------------------
+
+
+def test_run_cmd_answers_for_te(workspace: Workspace, shell: Client) -> None:
+    many_hits(workspace)
+    reply = shell.call("run_cmd", command="te grep -rn call src")
+    assert "# TE_BEGIN_META" in reply.text
+    assert "1:def call(what, times):" in reply.text
+    assert "te --handle H_cmd_" in reply.text
+    short = shell.call("run_cmd", command=["te", "cat", "src/core.py"])
+    assert short.body == "def call(what, times):\n    return what\n"
+    raw = shell.call("run_cmd", command="te --raw grep -n return src/core.py")
+    assert raw.body == "2:    return what\n"
+    told = json.loads(shell.call("run_cmd", command="te --json grep -c x src/core.py").body)
+    assert (told["mode"], told["stdout"], told["exit_code"]) == ("passthrough", "0\n", 1)
+    fed = shell.call("run_cmd", command="te grep two", stdin="one\ntwo\n")
+    assert fed.body == "two\n"
+
+
+def test_run_cmd_reads_what_te_kept(workspace: Workspace, shell: Client) -> None:
+    many_hits(workspace)
+    meta = shell.call("te_run", command="grep -rn call src").meta["enrichment"]
+    handle = meta["handle"]
+    assert meta["total_matches"] == 60 * 40 + 1
+    assert meta["hint"] == f"te --handle {handle} [--chunk N | --grep PATTERN] has all of it"
+    whole = shell.call("run_cmd", command=f"te --handle {handle}").text
+    assert "src/core.py:1:def call" in whole or '"lines":2401' in whole
+    first = shell.call("run_cmd", command=f"te --handle {handle} --chunk 0").text
+    assert '"chunk":1,"chunks":25,"lines":2401' in first
+    found = shell.call("run_cmd", command=["te", "--handle", handle, "--grep", "core.py.*def call"]).text
+    assert '"matches":1' in found
+    assert "src/core.py:1:def call(what, times):" in found
+    nothing = shell.call("run_cmd", command=["te", "--handle", handle, "--grep", "nowhere to be found"])
+    assert '"matches":0' in nothing.text
+    assert handle in shell.call("run_cmd", command="te --list-handles").text
+    assert shell.call("run_cmd", command=["te", "--handle", handle, "--grep", "\\(", "--chunk", "1"]).is_error
+    assert shell.call("run_cmd", command=["te", "--handle", handle, "--grep", "\\("]).code == "BAD_ARGS"
+
+
+def test_a_chunk_of_long_lines_says_which_did_not_fit(workspace: Workspace, shell: Client) -> None:
+    workspace.file("wide.txt", "".join(f"{number} {'word ' * 100}\n" for number in range(300)))
+    handle = shell.call("te_run", command="cat wide.txt").meta["enrichment"]["handle"]
+    page = shell.call("run_cmd", command=f"te --handle {handle} --chunk 2").body
+    assert page.splitlines()[3].startswith("100 word ")
+    left = next(line for line in page.splitlines() if "lines of this chunk" in line).split()[2]
+    offset = int(page.partition("from offset ")[2].split()[0])
+    assert offset == 200 - int(left)
+    assert shell.call("linux_handle_read", handle=handle, offset=offset, limit=1).body.startswith(f"{offset} word ")
+
+
+def test_run_cmd_reads_no_handle_of_another_project(workspace: Workspace, data: Path, shell: Client) -> None:
+    from ..support.envelope import Te
+
+    (workspace.outside / "long.txt").write_text("some words of another project\n" * 9_000)
+    theirs = Te(workspace.outside, data)("cat", "long.txt").meta["handle"]
+    forged = "H_cmd_20260101T000000Z_aaaaaaaaaaaaaaaa"
+    for handle in (theirs, forged, "../../etc/passwd"):
+        reply = shell.call("run_cmd", command=["te", "--handle", handle])
+        assert reply.code == "HANDLE_NOT_FOUND"
+        assert "another project" not in reply.text
+    assert theirs not in shell.call("run_cmd", command="te --list-handles").text
+
+
+def test_the_list_of_programs_holds_behind_te(shell: Client) -> None:
+    assert shell.call("run_cmd", command="te curl http://localhost").code in ("COMMAND_NOT_ALLOWED", "NOT_FOUND")
+    assert shell.call("run_cmd", command="te --raw curl http://localhost").code in ("COMMAND_NOT_ALLOWED", "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "command", ["te", "te --raw", "te init bash", "te --bogus", "te --handle", "te --json", "te --handle --help"]
+)
+def test_what_te_does_not_do_here_is_said(shell: Client, command: str) -> None:
+    assert shell.call("run_cmd", command=command).is_error
+
+
+@pytest.mark.parametrize("command", ["te grep call src | head", ["bash", "-c", "te grep call src"]])
+def test_in_a_shell_line_te_is_missing_and_that_is_explained(shell: Client, command: str | list[str]) -> None:
+    assert "te is answered by the server" in shell.call("run_cmd", command=command).text
+
+
+def test_te_run_hints_at_a_folder_that_grep_does_not_search(workspace: Workspace, shell: Client) -> None:
+    workspace.file("src/a.py", "needle\n")
+    enrichment = shell.call("te_run", command="grep needle src/").meta["enrichment"]
+    assert enrichment["hint"] == "src/ is a folder: grep -r searches it"
+
+
 # --- settings ----------------------------------------------------------------------------------------------
 
 
@@ -192,6 +278,19 @@ def test_a_mistake_in_enriching_is_an_error_only_where_that_is_wanted(
     config.te.passthrough_on_failure = False
     with pytest.raises(Internal, match="could not be enriched"):
         run(workspace, config, "cat a.txt")
+
+
+def test_a_hard_budget_that_is_used_up_leaves_counts(workspace: Workspace) -> None:
+    many_hits(workspace)
+    config = Config()
+    config.te.default_budget, config.te.hard_budget, config.mode = 300, True, "classic"
+    with gate_on(workspace.root, config) as gate:
+        for _ in range(4):
+            text_of(gate, "te_run", command="grep -rn call src")
+        answer = json.loads(text_of(gate, "te_run", command="grep -rn call src"))
+    assert (answer["enrichment"]["match_count"], answer["enrichment"]["level"]) == (2_401, "counts")
+    assert answer["stdout"].startswith("# TE: the session's budget of tokens is used up")
+    assert answer["stdout"].count("\n") == 1
 
 
 def test_budgets_are_by_agent(workspace: Workspace) -> None:

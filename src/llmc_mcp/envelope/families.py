@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..tokens import estimate
-from .family import Budget, FamilyPlan, ShownOutput, fits, lines_of
+from .family import USED_UP, Budget, FamilyPlan, ShownOutput, fits, lines_of
 from .programs import FAMILY_OF
 
 if TYPE_CHECKING:
+    from ..config.schema import Te
     from ..files.handles import Sink
 
 _HELD = 1 << 20  # bytes of output in memory; the rest goes to disk
@@ -36,6 +37,12 @@ def share_of(session_budget: int, used: int, most: int) -> tuple[int, int]:
     """The token budget of one command, and what its session has left: the less is left, the smaller the replies."""
     left = max(session_budget - used, 0)
     return min(max(left // _SHARE, _SMALLEST), most), left
+
+
+def budget_of(settings: "Te", whole: int, used: int, most_bytes: int = 1 << 20) -> tuple[Budget, int]:
+    """The budget of one command, and what its session has left of `whole` after `used` tokens."""
+    tokens, left = share_of(whole, used, settings.reply_tokens)
+    return Budget(tokens, most_bytes, settings.hard_budget and not left), left
 
 
 class CondensedOutput(NamedTuple):
@@ -114,12 +121,12 @@ class Envelope:
             if self._rest:
                 self._plan.family.take([self._rest])
             shown = self._plan.family.show(self.held, inner)
-            unchanged = self._unchanged(budget)
+            unchanged = None if budget.used_up else self._unchanged(budget)
         except Exception as exc:  # noqa: BLE001 - as above
             self.failure = exc
             return None
         if unchanged is None:
-            return self._enriched(shown)
+            return self._enriched(self._counted(shown.counts) if budget.used_up else shown)
         self.drop()
         whole = ShownOutput(lines_of(unchanged), shown.counts)
         return CondensedOutput(whole, None, estimate(unchanged), unchanged)
@@ -137,9 +144,15 @@ class Envelope:
         """Head and tail of an output that no family understands, for a reply of limited size."""
         from .text import Ends
 
+        if budget.used_up:
+            return self._enriched(self._counted({"bytes": self._total}))
         ends = Ends()
         ends.take(lines_of(self._plan.plain(bytes(self._held))))
         return self._enriched(ends.show(self.held, budget))
+
+    def _counted(self, counts: dict[str, int]) -> ShownOutput:
+        """What a session without any budget gets."""
+        return ShownOutput([], counts, "counts", self._total > 0, "", (USED_UP,))
 
     def _enriched(self, shown: ShownOutput) -> CondensedOutput:
         raw = estimate(bytes(self._held)) * self._total // max(len(self._held), 1)

@@ -117,8 +117,9 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     family = Grep(
         _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
     )
-    restore = OwnForm(flags, is_rg=is_rg).restore
-    return FamilyPlan([argv[0], *form, *argv[1:]], family, _without_nul, restore, any_bytes=True)
+    own = OwnForm(flags, is_rg=is_rg)
+    words = [argv[0], *form, *argv[1:]]
+    return FamilyPlan(words, family, _without_nul, own.restore, any_bytes=True, only_files=own.only_files())
 
 
 def _without_nul(piece: bytes) -> bytes:
@@ -146,6 +147,10 @@ class OwnForm:
             self._known = "--no-config" in names or "RIPGREP_CONFIG_PATH" not in os.environ
         else:  # -d may stand for -r
             self._known = not names & {"-d", "--directories"}
+
+    def only_files(self) -> tuple[str, ...]:
+        """The paths of which a folder is not searched."""
+        return tuple(map(os.fsdecode, self._paths)) if self._known and not self._recursive else ()
 
     def restore(self, output: bytes) -> bytes | None:
         """The output without what was added to it; None where that is not certain."""
