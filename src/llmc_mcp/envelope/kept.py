@@ -5,14 +5,32 @@ import sys
 import time
 from typing import NamedTuple
 
+from ..command_line import Arguments, Command, Flag, Positional, UsageError
 from ..errors import NotFound
 from ..files.handles import Handle, Handles
 from ..tokens import estimate
 from ..visible import visible
 from .family import USED_UP, Budget, Room, clip, lines_of
 
+HANDLE = Positional("ID", "a handle")
+CHUNK = Flag("--chunk", "the Nth 100 lines; 0 and 1 are the first", "N")
+GREP = Flag("--grep", "the lines that match a pattern, with their numbers", "PATTERN")
+
 _CHUNK = 100  # lines
 _LONGEST = 600  # bytes of a line that are shown
+
+
+def asked_for(words: list[str]) -> Arguments:
+    """The words after `te --handle` by their meaning."""
+    given = Command("--handle", "", program="te", positionals=(HANDLE,), flags=(CHUNK, GREP)).parse(words)
+    refuse_both(given)
+    return given
+
+
+def refuse_both(given: Arguments) -> None:
+    """A chunk of what matches is not offered."""
+    if CHUNK.name in given and GREP.name in given:
+        raise UsageError("--chunk or --grep, not both")
 
 
 class KeptPage(NamedTuple):

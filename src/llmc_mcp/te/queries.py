@@ -76,16 +76,12 @@ def _stats(given: Arguments) -> int:
 @te.verb(
     "--handle",
     "print output that an earlier reply left out, as far as the budget goes",
-    positionals=(Positional("ID", "a handle"),),
-    flags=(
-        Flag("--chunk", "the Nth 100 lines; 0 and 1 are the first", "N"),
-        Flag("--grep", "the lines that match a pattern, with their numbers", "PATTERN"),
-    ),
+    positionals=(kept.HANDLE,),
+    flags=(kept.CHUNK, kept.GREP),
 )
 def _handle(given: Arguments) -> int:
     handle = given.positionals[0]
-    if "--grep" in given and "--chunk" in given:
-        raise UsageError("--chunk or --grep, not both")
+    kept.refuse_both(given)
     if "--grep" in given:
         return _guarded(lambda: _print_matches(handle, given.value("--grep")))
     if "--chunk" in given:

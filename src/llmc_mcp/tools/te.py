@@ -88,13 +88,10 @@ def answer_te(ctx: Context, words: list[str], cwd: str | None, seconds: float, s
 def _read_handle(ctx: Context, words: list[str], seconds: float) -> TeAnswer:
     from ..envelope import kept
     from ..envelope.records import CommandRecord
-    from ..te.queries import te
 
     if words[:1] in (["-h"], ["--help"]):
         raise BadArgs("te --handle wants a handle", hint=_USAGE)
-    given = te.verbs["--handle"].parse(words)
-    if "--grep" in given and "--chunk" in given:
-        raise BadArgs("--chunk or --grep, not both")
+    given = kept.asked_for(words)
     handles = ctx.app.handles
     handle = handles.find(ctx.session.principal, given.positionals[0])
     if handle.payload is None:
