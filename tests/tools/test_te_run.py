@@ -13,7 +13,7 @@ from llmc_mcp.errors import Internal
 from ..envelope.test_te_answers import Broken
 from ..support.client import Client
 from ..support.gates import gate_on, text_of
-from ..support.workspace import SECRET, Workspace
+from ..support.workspace import SECRET, Workspace, hand_over, run_as_at
 
 
 @pytest.fixture
@@ -179,6 +179,22 @@ def test_a_chunk_of_long_lines_says_which_did_not_fit(workspace: Workspace, shel
     offset = int(page.partition("from offset ")[2].split()[0])
     assert offset == 200 - int(left)
     assert shell.call("linux_handle_read", handle=handle, offset=offset, limit=1).body.startswith(f"{offset} word ")
+
+
+@pytest.mark.parametrize("level", ["workspace", "landlock"])
+def test_what_is_kept_is_searched_at_every_level(workspace: Workspace, data: Path, level: str) -> None:
+    """The sandbox has no path to the handle's file: grep reads it from an open descriptor."""
+    workspace.file("long.txt", "".join(f"line {number} of a long text\n" for number in range(3_000)))
+    flags = ["--set", f"sandbox.level={level}"]
+    if user := run_as_at(level):
+        hand_over(workspace.root)
+        flags += ["--set", f"sandbox.run_as={user}"]
+    with server(workspace, data, *flags) as client:
+        handle = client.call("te_run", command="cat long.txt").meta["enrichment"]["handle"]
+        reply = client.call("run_cmd", command=["te", "--handle", handle, "--grep", "^line 271. "])
+    assert reply.meta["sandbox"] == level
+    assert '"matches":10,"lines":3000' in reply.body
+    assert "2711:line 2710 of a long text\n" in reply.body
 
 
 def test_run_cmd_reads_no_handle_of_another_project(workspace: Workspace, data: Path, shell: Client) -> None:
