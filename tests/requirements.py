@@ -339,7 +339,13 @@ REQUIREMENTS = [
             "envelope/test_te_answers",
             "tools/test_te_run::test_json_has_the_shape_of_the_contract",
         ),
-        ("14.2.7", "More by handle, piece by piece", "envelope/test_te_answers", "files/test_handles"),
+        (
+            "14.2.7",
+            "More by handle, piece by piece",
+            "tools/test_te_run::test_run_cmd_reads_what_te_kept",
+            "envelope/test_te_answers",
+            "files/test_handles",
+        ),
         ("14.2.8", "docker-compose.yml", "test_deploy"),
         ("14.2.9", "deploy/Dockerfile", "test_deploy"),
         (
@@ -454,6 +460,7 @@ REQUIREMENTS = [
             "R2",
             "te: JSON, budgets, pieces, more commands",
             "envelope/test_te_enrich",
+            "envelope/test_te_answers::test_a_session_that_used_up_a_hard_budget_gets_counts_and_a_sentence",
             "envelope/test_te_answers",
             "tools/test_te_run::test_budgets_are_by_agent",
         ),

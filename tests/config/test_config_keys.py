@@ -58,6 +58,8 @@ PROVED_BY = {
     "policy.cross_mounts": "test_a17_another_file_system_below_a_root_is_entered_only_where_the_operator_lets_it",
     "te.enabled": "test_te_run_runs_commands_as_they_are_where_te_is_switched_off",
     "te.json_mode": "test_te_run_answers_as_text_where_that_is_wanted",
+    "te.hard_budget": "test_a_session_that_used_up_a_hard_budget_gets_counts_and_a_sentence",
+    "te.unchanged_tokens": "test_the_limit_is_a_setting",
     "te.timeout": "test_te_run_takes_no_longer_than_configured",
     "te.passthrough_on_failure": "test_a_mistake_in_enriching_is_an_error_only_where_that_is_wanted",
     "te.budgets": "test_budgets_are_by_agent",

@@ -21,7 +21,7 @@ from ..support.envelope import Te
 def te(tmp_path: Path) -> Te:
     folder = tmp_path / "work"
     folder.mkdir()
-    return Te(folder, tmp_path / "data")
+    return Te(folder, tmp_path / "data", unchanged=False)
 
 
 # --- budgets -------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_a_configuration_with_a_mistake_does_not_stop_a_command(te: Te) -> None:
     te.file("llmc.toml", "[mcp.te]\nenabeld = false\n")
     te.file("a.txt", "one\n")
     done = te("cat", "a.txt")
-    assert (done.lines, done.code) == (["one"], 0)
+    assert (done.out, done.code) == (b"one\n", 0)  # the defaults hold: a short output as it is
     assert b"enabeld" in done.err
 
 
@@ -155,7 +155,7 @@ def test_json_of_binary_output_is_json(te: Te) -> None:
 def test_a_handle_is_read_in_chunks_and_searched(te: Te) -> None:
     te.file("long.txt", "".join(f"line number {number} of a long text\n" for number in range(1, 2_501)))
     handle = te("cat", "long.txt").meta["handle"]
-    first, last = te("--handle", handle), te("--handle", handle, "--chunk", "25")
+    first, last = te("--handle", handle, "--chunk", "1"), te("--handle", handle, "--chunk", "25")
     assert (first.meta["chunk"], first.meta["chunks"], first.meta["lines"]) == (1, 25, 2_500)
     assert (first.lines[0], len(first.lines)) == ("line number 1 of a long text", 100)
     assert first.crumbs == [f"chunk 2: te --handle {handle} --chunk 2"]
@@ -169,6 +169,58 @@ def test_a_handle_is_read_in_chunks_and_searched(te: Te) -> None:
     assert many.meta["matches"] == 2_500
     assert many.crumbs == [f"{2_500 - len(many.lines):,} more lines match"]
     assert te("--handle", handle, "--grep", "nowhere").code == 1
+
+
+def test_a_handle_without_more_gives_all_as_far_as_the_budget_goes(te: Te) -> None:
+    te.file("long.txt", "".join(f"line number {number} of a long text\n" for number in range(1, 2_501)))
+    handle = te("cat", "long.txt").meta["handle"]
+    done = te("--handle", handle)
+    shown = len(done.lines)
+    assert done.meta["lines"] == 2_500
+    assert shown >= 200
+    assert shown % 100 == 0
+    assert (done.lines[0], done.lines[-1]) == ("line number 1 of a long text", f"line number {shown} of a long text")
+    pointer = f"te --handle {handle} --chunk {shown // 100 + 1}"
+    assert done.crumbs == [f"{2_500 - shown:,} more lines: {pointer} or --grep PATTERN"]
+    assert te(*pointer.split()[1:]).lines[0] == f"line number {shown + 1} of a long text"
+    rich = {"LLMC_MCP_TE_REPLY_TOKENS": "100000", "LLMC_MCP_TE_DEFAULT_BUDGET": "1000000"}
+    whole = te("--handle", handle, **rich)
+    assert (len(whole.lines), whole.crumbs) == (2_500, [])
+    assert te("--handle", handle, LLMC_MCP_TE_REPLY_TOKENS="300").crumbs == [
+        f"these and the lines after them: te --handle {handle} --chunk 1"
+    ]
+
+
+def test_chunk_0_is_the_first(te: Te) -> None:
+    te.file("long.txt", "".join(f"line number {number} of a long text\n" for number in range(1, 2_501)))
+    handle = te("cat", "long.txt").meta["handle"]
+    assert te("--handle", handle, "--chunk", "0").out == te("--handle", handle, "--chunk", "1").out != b""
+
+
+# --- a hard budget -----------------------------------------------------------------------------------------
+
+
+def test_a_session_that_used_up_a_hard_budget_gets_counts_and_a_sentence(te: Te) -> None:
+    flood(te)
+    te.file("a.txt", "one\n")
+    te.file("image.bin", b"PNG\0" * 100)
+    environ = {"TE_SESSION_ID": "one", "LLMC_MCP_TE_DEFAULT_BUDGET": "300", "LLMC_MCP_TE_HARD_BUDGET": "true"}
+    environ["LLMC_MCP_TE_UNCHANGED_TOKENS"] = "400"
+    handle = te("grep", "-rn", "call", "src", **environ).meta["handle"]
+    for _ in range(3):
+        te("grep", "-rn", "call", "src", **environ)
+    done = te("grep", "-rn", "call", "src", **environ)
+    assert (done.meta["matches"], done.meta["level"], done.meta["truncated"]) == (2_000, "counts", True)
+    assert done.lines == []
+    assert done.crumbs[0].startswith("the session's budget of tokens is used up")
+    for words in (["cat", "a.txt"], ["cat", "image.bin"], ["--handle", handle], ["--handle", handle, "--grep", "call"]):
+        done = te(*words, **environ)
+        assert (done.lines, "used up" in done.crumbs[0]) == ([], True)
+    answer = te.json("sh", "-c", "seq 1 500", **environ)
+    assert (answer["enrichment"]["match_count"], answer["enrichment"]["level"]) == (500, "counts")
+    assert answer["stdout"].startswith("# TE: the session's budget")
+    assert te("cat", "a.txt", **{**environ, "LLMC_MCP_TE_HARD_BUDGET": "false"}).out == b"one\n"
+    assert te("cat", "a.txt", **{**environ, "TE_SESSION_ID": "two"}).out == b"one\n"
 
 
 def test_handles_are_listed_and_a_forged_one_is_not_there(te: Te) -> None:

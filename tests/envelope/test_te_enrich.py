@@ -19,7 +19,7 @@ from ..support.envelope import Te
 def te(tmp_path: Path) -> Te:
     folder = tmp_path / "work"
     folder.mkdir()
-    return Te(folder, tmp_path / "data")
+    return Te(folder, tmp_path / "data", unchanged=False)
 
 
 def real(te: Te, *words: str) -> bytes:

@@ -119,3 +119,42 @@ def test_a_program_behind_te_is_stopped_and_continued_by_the_shell(tmux: Tmux) -
     tmux.press("C-d")
     tmux.run("echo code=$?")
     tmux.until(lambda screen: "code=0" in screen.splitlines())
+
+
+DEBIAN = """
+alias ls='ls --color=auto'
+alias grep='grep --color=auto'
+alias ll='ls -l'
+"""
+START = {
+    "bash": ('eval "$(te init bash)"', "bash --rcfile start -i"),
+    "zsh": ('eval "$(te init zsh)"', "env ZDOTDIR=. zsh -i"),
+    "fish": ("te init fish | source", "fish --no-config -i -C 'source start'"),
+}
+
+
+@pytest.mark.parametrize("shell", START)
+def test_a_shell_with_the_usual_aliases_takes_the_wrappers_and_acts_at_once(
+    tmux: Tmux, tmp_path: Path, shell: str
+) -> None:
+    """Nobody has to set TE_AGENT_ID; the shell is interactive and its output a terminal."""
+    require(shutil.which(shell) is not None, shell)
+    (tmp_path / "many").mkdir()
+    for number in range(800):
+        (tmp_path / f"many/file_number_{number}").touch()
+    wrappers, start = START[shell]
+    prompt = "function fish_prompt; echo 'ready> '; end" if shell == "fish" else "PS1='ready> '"
+    for name in ("start", ".zshrc"):
+        (tmp_path / name).write_text(f"{DEBIAN}{prompt}\n{wrappers}\necho status=$?\n".replace("$?", _status(shell)))
+    tmux.run(f"exec {start}")
+    started = tmux.until(lambda screen: "ready>" in screen)
+    assert "status=0" in started
+    assert "rror" not in started
+    tmux.run(f"clear; ls many | wc -l; ls many; echo code={_status(shell)}")
+    screen = tmux.until(lambda screen: "code=0" in screen.splitlines())
+    assert "800" in screen.splitlines()
+    assert "te --handle" in screen
+
+
+def _status(shell: str) -> str:
+    return "$status" if shell == "fish" else "$?"

@@ -565,7 +565,6 @@ LITERAL = [
     "${HOME}/.profile",
     "$(cat /etc/passwd)",
     "~root/.profile",
-    "~",
     "...",
     " ../outside/secret.txt",
 ]
@@ -588,6 +587,7 @@ def test_a21_only_a_leading_tilde_slash_means_home_and_home_is_no_way_out(worksp
     with Client("--root", str(workspace.root), env={"HOME": str(workspace.root / "sub")}) as client:
         assert use(client, "read_file", "~/file.txt").body == "inside\n"
         assert use(client, "read_file", "./~/file.txt").body == "tilde\n"
+        assert use(client, "list_dir", "~").body.split() == ["file.txt"]
         assert_refused_alike(client, "~/../../outside/secret.txt", f"~/../../outside/{NOTHING}")
     with Client("--root", str(workspace.root), env={"HOME": str(workspace.outside)}) as client:
         assert_refused_alike(client, "~/secret.txt", f"~/{NOTHING}")

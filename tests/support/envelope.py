@@ -43,12 +43,14 @@ class Answer:
 
 
 class Te:
-    """te in a folder, as an agent runs it."""
+    """te in a folder, as an agent runs it; `unchanged=False` condenses short output, too."""
 
-    def __init__(self, folder: Path, data: Path) -> None:
+    def __init__(self, folder: Path, data: Path, *, unchanged: bool = True) -> None:
         self.folder, self.data = folder, data
         self.env = {**os.environ, "LLMC_DATA_DIR": str(data), "TE_AGENT_ID": "tester", "HOME": str(data)}
         self.env = {name: value for name, value in self.env.items() if name not in ("TE_SESSION_ID", "TE_MODEL")}
+        if not unchanged:
+            self.env["LLMC_MCP_TE_UNCHANGED_TOKENS"] = "0"
 
     def __call__(self, *words: str | bytes, **environ: str) -> Answer:
         return self._run(b"", words, environ)

@@ -1,4 +1,4 @@
-"""`te init`: wrappers that act for an agent only, and only where the agent itself reads."""
+"""`te init`: wrappers that act at once, or for agents only, and only where the shell's own reader reads."""
 
 import os
 import shutil
@@ -13,6 +13,8 @@ from ..support.workspace import require
 
 SHELLS = {"bash": ["bash", "--norc", "-c"], "zsh": ["zsh", "-f", "-c"], "fish": ["fish", "--no-config", "-c"]}
 BIN = os.path.dirname(sys.executable)
+DEBIAN = "alias ls='ls --color=auto'; alias grep='grep --color=auto'; alias ll='ls -l'\n"  # of its ~/.bashrc
+ENRICHED = "# TE_BEGIN_META\n"
 
 
 @pytest.fixture
@@ -22,29 +24,49 @@ def te(tmp_path: Path) -> Te:
     made = Te(folder, tmp_path / "data")
     made.env["PATH"] = f"{BIN}:{os.environ['PATH']}"
     made.file("a.txt", "needle\nhay\n")
+    made.file("long.txt", "a needle in a long text\n" * 2_000)
     return made
 
 
-def run(te: Te, shell: str, script: str, *, agent: bool = True) -> str:
+def run(te: Te, shell: str, script: str, *, agent: bool = True, flags: str = "", before: str = "") -> str:
     if shell != "bash":
         require(shutil.which(shell) is not None, shell)
-    start = "te init fish | source" if shell == "fish" else f'eval "$(te init {shell})"'
+    start = f"te init fish {flags} | source" if shell == "fish" else f'eval "$(te init {shell} {flags})"'
     env = te.env if agent else {name: value for name, value in te.env.items() if name != "TE_AGENT_ID"}
     done = subprocess.run(
-        [*SHELLS[shell], f"{start}\n{script}"], env=env, cwd=te.folder, capture_output=True, text=True, check=False
+        [*SHELLS[shell], f"{before}{start}\n{script}"],
+        env=env,
+        cwd=te.folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stderr == ""
     return done.stdout
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_for_an_agent_commands_are_enriched(te: Te, shell: str) -> None:
-    assert run(te, shell, "grep -n needle a.txt").startswith("# TE_BEGIN_META\n")
+@pytest.mark.parametrize("agent", [True, False])
+def test_commands_are_enriched_for_whoever_evaluates_it(te: Te, shell: str, agent: bool) -> None:
+    assert run(te, shell, "grep -n needle long.txt", agent=agent).startswith(ENRICHED)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_for_a_person_they_are_what_they_were(te: Te, shell: str) -> None:
-    assert run(te, shell, "grep -n needle a.txt", agent=False) == "1:needle\n"
+def test_in_a_start_up_file_for_all_they_are_enriched_for_agents_alone(te: Te, shell: str) -> None:
+    assert run(te, shell, "grep -n needle long.txt", flags="--agents").startswith(ENRICHED)
+    assert run(te, shell, "grep -n needle a.txt", agent=False, flags="--agents") == "1:needle\n"
+    long = run(te, shell, "cat long.txt", agent=False, flags="--agents")
+    assert long == (te.folder / "long.txt").read_text()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("line", ["grep needle long.txt", "ls many", "ll many"])
+def test_aliases_of_the_wrapped_names_stay_in_force(te: Te, shell: str, line: str) -> None:
+    """As in the ~/.bashrc of Debian. A script expands aliases only line by line, so the line is read later."""
+    for number in range(800):
+        te.file(f"many/file_number_{number}", "")
+    expand = "shopt -s expand_aliases\n" if shell == "bash" else ""
+    assert run(te, shell, f"eval '{line}'", before=expand + DEBIAN).startswith(ENRICHED)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -65,7 +87,7 @@ def test_a_program_that_reads_gets_what_the_command_prints(te: Te, shell: str, s
 @pytest.mark.parametrize("shell", SHELLS)
 def test_exit_codes_come_through_a_wrapper(te: Te, shell: str) -> None:
     status = "$status" if shell == "fish" else "$?"
-    assert run(te, shell, f"grep -n nowhere a.txt; echo {status}").endswith("\n1\n")
+    assert run(te, shell, f"grep -n nowhere a.txt; echo {status}") == "1\n"
 
 
 def test_bash_completes_options_commands_and_handles(te: Te) -> None:

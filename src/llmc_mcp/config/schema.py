@@ -295,6 +295,10 @@ class Te(Section):
     ] = msgspec.field(default_factory=dict[str, int])
     default_budget: Annotated[int, amount("tokens a session may read if budgets does not name its agent")] = 50_000
     reply_tokens: Annotated[int, amount("maximum number of tokens that te shows of one command")] = 2_500
+    hard_budget: Annotated[bool, key("show a session only counts once its budget is used up", "on")] = False
+    unchanged_tokens: Annotated[
+        int, key("leave output of fewer tokens than this as it is; 0: condense all output", "smaller", ge=0, le=1 << 53)
+    ] = 400
 
 
 class ResourcesSection(Section):

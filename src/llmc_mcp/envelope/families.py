@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..tokens import estimate
-from .family import Budget, FamilyPlan, ShownOutput, lines_of
+from .family import USED_UP, Budget, FamilyPlan, ShownOutput, fits, lines_of
 from .programs import FAMILY_OF
 
 if TYPE_CHECKING:
+    from ..config.schema import Te
     from ..files.handles import Sink
 
 _HELD = 1 << 20  # bytes of output in memory; the rest goes to disk
@@ -23,6 +24,7 @@ _LINE = 64 << 10  # bytes of one line that a family sees
 _SMALLEST = 200  # tokens: enough for counts and places
 _SHARE = 10  # one command gets a tenth of the session's remaining budget
 _AROUND = 110  # tokens of the header and the handle's line
+_OUR_MARK = b"# TE"  # of the header and the pointers; only behind a header are such lines known as the command's
 
 
 def recognise(argv: list[str]) -> FamilyPlan | None:
@@ -37,15 +39,24 @@ def share_of(session_budget: int, used: int, most: int) -> tuple[int, int]:
     return min(max(left // _SHARE, _SMALLEST), most), left
 
 
+def budget_of(settings: "Te", whole: int, used: int, most_bytes: int = 1 << 20) -> tuple[Budget, int]:
+    """The budget of one command, and what its session has left of `whole` after `used` tokens."""
+    tokens, left = share_of(whole, used, settings.reply_tokens)
+    return Budget(tokens, most_bytes, settings.hard_budget and not left), left
+
+
 class CondensedOutput(NamedTuple):
     """The condensed output, the handle of the original, and its size in tokens."""
 
     shown: ShownOutput
     handle: str | None
     raw_tokens: int
+    unchanged: bytes | None = None  # a short output as the command prints it
 
     def body(self) -> bytes:
         """The shown lines, followed by pointers to the rest."""
+        if self.unchanged is not None:
+            return self.unchanged
         crumbs = [f"# TE: {crumb}".encode() for crumb in self.shown.crumbs]
         return b"".join(line + b"\n" for line in (*self.shown.lines, *crumbs))
 
@@ -53,8 +64,8 @@ class CondensedOutput(NamedTuple):
 class Envelope:
     """Consumes a command's output piece by piece and feeds its family whole lines."""
 
-    def __init__(self, plan: FamilyPlan, open_sink: "Callable[[], Sink | None]") -> None:
-        self._plan, self._open_sink = plan, open_sink
+    def __init__(self, plan: FamilyPlan, open_sink: "Callable[[], Sink | None]", *, unchanged_tokens: int = 0) -> None:
+        self._plan, self._open_sink, self._unchanged_tokens = plan, open_sink, unchanged_tokens
         self._sink: Sink | None = None
         self._held = bytearray()
         self._rest = b""
@@ -65,7 +76,7 @@ class Envelope:
     @property
     def held(self) -> bytes | None:
         """All output so far, or None if it no longer fits in memory."""
-        return bytes(self._held) if self._total == len(self._held) else None
+        return self._plan.plain(bytes(self._held)) if self._total == len(self._held) else None
 
     def feed(self, piece: bytes) -> None:
         """Add output. Never raises: an exception is kept in `failure`."""
@@ -82,18 +93,17 @@ class Envelope:
             self.failure = exc
 
     def _keep(self, piece: bytes) -> None:
-        plain = self._plan.plain(piece)
         if not self._plan.any_bytes and self._total < _HELD and b"\0" in piece:
             self.binary = True
         self._total += len(piece)
         if self._total <= _HELD:
-            self._held += plain
+            self._held += piece
         elif self._sink is None and self._total - len(piece) <= _HELD:
             self._sink = self._open_sink()
             if self._sink is not None:
-                self._sink.write(bytes(self._held))
+                self._sink.write(self._plan.plain(bytes(self._held)))
         if self._sink is not None:
-            self._sink.write(plain)
+            self._sink.write(self._plan.plain(piece))
 
     def _split(self, piece: bytes) -> list[bytes]:
         lines = (self._rest + piece).split(b"\n") if len(self._rest) < _LINE else piece.split(b"\n")
@@ -111,18 +121,38 @@ class Envelope:
             if self._rest:
                 self._plan.family.take([self._rest])
             shown = self._plan.family.show(self.held, inner)
+            unchanged = None if budget.used_up else self._unchanged(budget)
         except Exception as exc:  # noqa: BLE001 - as above
             self.failure = exc
             return None
-        return self._enriched(shown)
+        if unchanged is None:
+            return self._enriched(self._counted(shown.counts) if budget.used_up else shown)
+        self.drop()
+        whole = ShownOutput(lines_of(unchanged), shown.counts)
+        return CondensedOutput(whole, None, estimate(unchanged), unchanged)
+
+    def _unchanged(self, budget: Budget) -> bytes | None:
+        """A short output exactly as the command prints it; None for a longer one, and one that poses as ours."""
+        if not self._unchanged_tokens or self._total != len(self._held):
+            return None
+        restored = self._plan.restore(bytes(self._held))
+        if restored is None or not fits(restored, budget) or estimate(restored) >= self._unchanged_tokens:
+            return None
+        return None if b"\n" + _OUR_MARK in b"\n" + restored else restored
 
     def as_it_is(self, budget: Budget) -> CondensedOutput:
         """Head and tail of an output that no family understands, for a reply of limited size."""
         from .text import Ends
 
+        if budget.used_up:
+            return self._enriched(self._counted({"bytes": self._total}))
         ends = Ends()
-        ends.take(lines_of(bytes(self._held)))
+        ends.take(lines_of(self._plan.plain(bytes(self._held))))
         return self._enriched(ends.show(self.held, budget))
+
+    def _counted(self, counts: dict[str, int]) -> ShownOutput:
+        """What a session without any budget gets."""
+        return ShownOutput([], counts, "counts", self._total > 0, "", (USED_UP,))
 
     def _enriched(self, shown: ShownOutput) -> CondensedOutput:
         raw = estimate(bytes(self._held)) * self._total // max(len(self._held), 1)
@@ -136,7 +166,7 @@ class Envelope:
         if self._sink is None and self._total:
             self._sink = self._open_sink()
             if self._sink is not None:
-                self._sink.write(bytes(self._held))
+                self._sink.write(self._plan.plain(bytes(self._held)))
         sink, self._sink = self._sink, None
         return (sink.finish() or None) if sink is not None else None
 

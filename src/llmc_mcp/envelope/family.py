@@ -10,11 +10,15 @@ _COUNTS_BELOW = 300  # tokens; below, only counts make sense
 _ZONES = 6
 
 
+USED_UP = "the session's budget of tokens is used up: only counts are shown (settings te.hard_budget, te.budgets)"
+
+
 class Budget(NamedTuple):
-    """Limits of a reply."""
+    """Limits of a reply; `used_up`: its session gets counts and nothing else."""
 
     tokens: int
     bytes: int = 1 << 20
+    used_up: bool = False
 
     @property
     def counts_only(self) -> bool:
@@ -54,8 +58,15 @@ class FamilyPlan(NamedTuple):
 
     argv: list[str]
     family: Family
-    plain: Callable[[bytes], bytes] = bytes  # restores what the user's own flags would have printed
+    plain: Callable[[bytes], bytes] = bytes  # what is kept of a piece of the output
+    restore: "Callable[[bytes], bytes | None]" = bytes  # what the given flags print, byte by byte; None: unknown
     any_bytes: bool = False  # output with NULs is not binary
+    only_files: tuple[str, ...] = ()  # paths of which a folder is not searched
+
+    def hint(self, is_folder: "Callable[[str], bool]") -> str:
+        """What the command does not do, and may have been expected to."""
+        folder = next(filter(is_folder, self.only_files), None)
+        return f"{folder} is a folder: {self.argv[0]} -r searches it" if folder is not None else ""
 
 
 class Room:

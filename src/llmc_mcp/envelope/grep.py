@@ -1,7 +1,8 @@
 """grep and rg: definitions first, then uses, then tests; grouped by file.
 
 The command gets three flags more, which change the form of its output and nothing else: file names, line numbers,
-and a NUL behind each file name, so that no name or text can be mistaken for another.
+and a NUL behind each file name, so that no name or text can be mistaken for another. From a short output they are
+removed again, where what the given flags alone would have printed is certain.
 """
 
 import os
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .family import Budget, FamilyPlan, Room, ShownOutput, clip, hot_zone, readable, zones
-from .flags import FlagSyntax
+from .flags import FlagSyntax, GivenFlag
 
 _KEPT_HITS = 1_000  # more than any budget can show
 _KEPT_DEFINITIONS = 1_000
@@ -63,6 +64,8 @@ _RG = FlagSyntax(
     ),
 )
 _RG_KNOWN = frozenset(f"-{letter}" for letter in "iSswxFefgmABCtTuvnHUPLdjMzEa.")
+_GIVES_PATTERN = frozenset({"-e", "--regexp", "-f", "--file"})
+_RECURSIVE = frozenset({"-r", "-R", "--recursive", "--dereference-recursive"})
 _CONTEXT = frozenset({"-A", "-B", "-C", "-NUM", "--after-context", "--before-context", "--context"})
 
 _NUMBER = re.compile(rb"(\d+)([:-])")
@@ -114,7 +117,9 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     family = Grep(
         _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
     )
-    return FamilyPlan([argv[0], *form, *argv[1:]], family, _without_nul, any_bytes=True)
+    own = OwnForm(flags, is_rg=is_rg)
+    words = [argv[0], *form, *argv[1:]]
+    return FamilyPlan(words, family, _without_nul, own.restore, any_bytes=True, only_files=own.only_files())
 
 
 def _without_nul(piece: bytes) -> bytes:
@@ -125,6 +130,61 @@ def _understood(name: str, value: str, syntax: FlagSyntax, known: frozenset[str]
     if name in ("--color", "--colour"):
         return value in ("never", "auto")
     return name in known or name in syntax.long_values or name in syntax.long_bare
+
+
+class OwnForm:
+    """What a command's own flags print: names of files or not, numbers of lines or not."""
+
+    def __init__(self, flags: list[GivenFlag], *, is_rg: bool) -> None:
+        names = {flag.name for flag in flags}
+        given = [os.fsencode(flag.value) for flag in flags if not flag.name]
+        self._paths = given if names & _GIVES_PATTERN else given[1:]
+        self._numbered = bool(names & {"-n", "--line-number"})
+        self._named = bool(names & {"-H", "--with-filename"})
+        self._recursive = is_rg or bool(names & _RECURSIVE)
+        self._is_rg = is_rg
+        if is_rg:  # a configuration file may ask for another form
+            self._known = "--no-config" in names or "RIPGREP_CONFIG_PATH" not in os.environ
+        else:  # -d may stand for -r
+            self._known = not names & {"-d", "--directories"}
+
+    def only_files(self) -> tuple[str, ...]:
+        """The paths of which a folder is not searched."""
+        return tuple(map(os.fsdecode, self._paths)) if self._known and not self._recursive else ()
+
+    def restore(self, output: bytes) -> bytes | None:
+        """The output without what was added to it; None where that is not certain."""
+        if not self._known:
+            return None
+        lines = output.split(b"\n")
+        found = [line.partition(b"\0")[0] for line in lines if b"\0" in line]
+        named = self._names_files(found)
+        if named is None:
+            return None
+        restored = [self._restored(line, named) for line in lines]
+        return None if None in restored else b"\n".join(line for line in restored if line is not None)
+
+    def _names_files(self, found: list[bytes]) -> bool | None:
+        """Whether file names are printed: where several may be searched. What was searched shows in the names."""
+        if self._named or len(self._paths) > 1:
+            return True
+        if not self._recursive or self._paths == [b"-"]:
+            return False
+        if self._paths:  # a folder's files have longer names
+            return any(name != self._paths[0] for name in found)
+        if self._is_rg and b"<stdin>" in found:
+            return None  # what rg calls its standard input may be a file in this folder, too
+        return True
+
+    def _restored(self, line: bytes, named: bool) -> bytes | None:
+        name, is_hit, rest = line.partition(b"\0")
+        if not is_hit:  # a line between groups; rg's remark on a binary file depends on -H
+            return line if named or line in (b"", b"--") else None
+        number = _NUMBER.match(rest)
+        if number is None:
+            return None
+        text = rest if self._numbered else rest[number.end() :]
+        return name + number[2] + text if named else text
 
 
 class SearchedTexts(NamedTuple):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, readable
-from .flags import FlagSyntax
+from .flags import FlagSyntax, GivenFlag
 
 _NAMES = 400_000  # entries kept in memory
 _NAMED = 12  # files of a folder that are named before it is summarised
@@ -53,6 +53,8 @@ _LS_KNOWN = frozenset(f"-{letter}" for letter in "aAlhRrtSXU1dpFGgonvkLHf") | {
     *("--all", "--almost-all", "--recursive", "--reverse", "--directory", "--human-readable", "--classify"),
     *("--group-directories-first", "--sort", "--time", "--ignore", "--hide", "--si", "--dereference"),
 }
+# Values of ls --color that mean no colours in a pipe; `alias ls='ls --color=auto'` is in many start-up files.
+_NO_COLOUR = frozenset({"never", "no", "none", "auto", "tty", "if-tty"})
 _LS_LONG = frozenset({"-l", "-g", "-o", "-n"})
 
 
@@ -64,10 +66,14 @@ def plan(argv: list[str]) -> FamilyPlan | None:
         return FamilyPlan(list(argv), Paths()) if plain else None
     syntax, known = (_LS, _LS_KNOWN) if program == "ls" else (_FD, _FD_KNOWN)
     flags = list(syntax.parse(argv[1:]))
-    names = {flag.name for flag in flags if flag.name and (flag.name, flag.value) != ("--color", "never")}
+    names = {flag.name for flag in flags if flag.name and not _colourless(flag)}
     if not names <= known:
         return None
     return FamilyPlan(list(argv), LsListing(long=bool(names & _LS_LONG)) if program == "ls" else Paths())
+
+
+def _colourless(flag: GivenFlag) -> bool:
+    return flag.name == "--color" and flag.value in _NO_COLOUR
 
 
 class Folder:

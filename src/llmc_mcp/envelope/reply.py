@@ -15,7 +15,7 @@ _VERSION = 1
 
 
 class Enrichment(msgspec.Struct, omit_defaults=True):
-    """How the output was condensed; `level` is all, grouped or counts."""
+    """How the output was condensed; `level` is all, grouped or counts, `hint` how to get at what is missing."""
 
     match_count: int
     truncated: bool
@@ -23,6 +23,8 @@ class Enrichment(msgspec.Struct, omit_defaults=True):
     tokens_estimate: int
     level: str = "all"
     hot_zone: str = ""
+    total_matches: int | None = None  # of an output that is not shown whole
+    hint: str = ""
 
 
 class Cost(msgspec.Struct):
@@ -53,8 +55,10 @@ class TeOutput(Result):
 
 
 def as_text(name: str, done: "CondensedOutput") -> bytes:
-    """Header, body, and a pointer to the rest."""
+    """Header, body, and a pointer to the rest; an unchanged output is that alone."""
     body = done.body()
+    if done.unchanged is not None:
+        return body
     shown = done.shown
     meta: dict[str, object] = {"v": _VERSION, "cmd": name, **shown.counts, "level": shown.level}
     meta |= {"truncated": shown.cut, "handle": done.handle, "body_lines": len(shown.lines)}
@@ -73,11 +77,15 @@ def _pointer_to_rest(done: "CondensedOutput") -> bytes:
     return f"# TE: all of it: te --handle {done.handle} [--chunk N | --grep PATTERN]\n".encode()
 
 
-def enrichment_of(done: "CondensedOutput") -> Enrichment:
-    """The enrichment of a condensed output."""
+def enrichment_of(done: "CondensedOutput", hint: str = "") -> Enrichment:
+    """The enrichment of a condensed output; `hint` is the command's own."""
     shown = done.shown
     count = next(iter(shown.counts.values()), 0)
-    return Enrichment(count, shown.cut, done.handle, estimate(done.body()), shown.level, shown.hot_zone)
+    enriched = Enrichment(count, shown.cut, done.handle, estimate(done.body()), shown.level, shown.hot_zone)
+    enriched.total_matches = count if shown.cut else None
+    rest = f"te --handle {done.handle} [--chunk N | --grep PATTERN] has all of it" if done.handle else ""
+    enriched.hint = hint or rest
+    return enriched
 
 
 def stderr_text(data: bytes) -> str:

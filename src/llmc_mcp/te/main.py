@@ -29,7 +29,8 @@ def _run(command: list[str], flags: set[str]) -> None:
     as_json, raw = "--json" in flags, "--raw" in flags
     if "become" in flags or not _stdout_is_open():
         _become(command)
-    if not (as_json or raw or os.environ.get("TE_AGENT_ID")) and os.isatty(1):
+    asked = as_json or raw or "--shell" in flags or os.environ.get("TE_AGENT_ID")  # a wrapper of `te init` asks, too
+    if not asked and os.isatty(1):
         _become(command)
     if as_json or (not raw and os.path.basename(command[0]) in FAMILY_OF):
         from .run import run

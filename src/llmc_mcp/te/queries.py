@@ -3,28 +3,25 @@
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 
 from .. import __version__
 from ..command_line import JSON, Arguments, Flag, Positional, UsageError
 from ..command_line import Command as CommandLine
 from ..config.load import load
-from ..envelope.families import share_of
-from ..envelope.family import Budget, Room, clip, lines_of
+from ..envelope import kept
+from ..envelope.families import budget_of
+from ..envelope.family import Budget
 from ..envelope.records import CommandRecord, identity, tokens_used
 from ..errors import LlmcError
 from ..files.handles import Handle, Handles, policy_from
 from ..printing import print_line, print_lines
 from ..store.sqlite import Store
 from ..tokens import estimate
-from ..visible import visible
 from . import child as wrapped
 from .folder import reader, root_set
 from .init import SHELLS, script
 
-_CHUNK = 100  # lines
-_LONGEST = 600  # bytes of a line that are shown
 _LISTED = 50
 
 
@@ -78,34 +75,33 @@ def _stats(given: Arguments) -> int:
 
 @te.verb(
     "--handle",
-    "print output that an earlier reply left out, by default its first 100 lines",
-    positionals=(Positional("ID", "a handle"),),
-    flags=(
-        Flag("--chunk", "the Nth 100 lines", "N"),
-        Flag("--grep", "the lines that match a pattern, with their numbers", "PATTERN"),
-    ),
+    "print output that an earlier reply left out, as far as the budget goes",
+    positionals=(kept.HANDLE,),
+    flags=(kept.CHUNK, kept.GREP),
 )
 def _handle(given: Arguments) -> int:
     handle = given.positionals[0]
-    if "--grep" not in given:
-        number = given.number("--chunk") if "--chunk" in given else 1
-        return _guarded(lambda: _print_chunk(handle, number))
+    kept.refuse_both(given)
+    if "--grep" in given:
+        return _guarded(lambda: _print_matches(handle, given.value("--grep")))
     if "--chunk" in given:
-        raise UsageError("--chunk or --grep, not both")
-    return _guarded(lambda: _print_matches(handle, given.value("--grep")))
+        number = given.number("--chunk", least=0)
+        return _guarded(lambda: _print_page(kept.chunk(*_find(handle), number, _budget())))
+    return _guarded(lambda: _print_page(kept.whole(*_find(handle), _budget())))
 
 
 @te.verb(
     "init",
     'print wrappers for an agent\'s shell: eval "$(te init bash)"',
     positionals=(Positional("|".join(SHELLS), ""),),
+    flags=(Flag("--agents", "wrappers that act only where TE_AGENT_ID is set"),),
 )
 def _init(given: Arguments) -> int:
     shell = given.positionals[0]
     if shell not in SHELLS:
         print_line(f"te: init knows bash, zsh and fish, not {shell}", sys.stderr)
         return 2
-    print(script(shell, te.first_words()), end="")
+    print(script(shell, te.first_words(), agents="--agents" in given), end="")
     return 0
 
 
@@ -134,14 +130,10 @@ def _list_handles(as_json: bool) -> int:
     handles, principal = open_handles()
     found = handles.list(principal)[:_LISTED]
     for handle in found:
-        source = handle.meta.get("command") or handle.meta.get("path") or handle.meta.get("root") or ""
-        made = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(handle.created_at))
         if as_json:
-            row = {"handle": handle.id, "kind": handle.kind, "source": source, "lines": handle.lines}
-            print(json.dumps({**row, "bytes": handle.size, "created_iso": made}))
+            print(json.dumps(kept.listed(handle)))
         else:
-            size = f"{handle.lines:>8,} lines  {handle.size:>12,} bytes"
-            print_line(f"{handle.id}  {made}  {size}  {handle.kind} {source}")
+            print_line(kept.line_of(handle))
     if not found:
         print("te: no handles", file=sys.stderr)
     return 0
@@ -156,18 +148,10 @@ def _find(handle_id: str) -> tuple[Handles, Handle]:
     return handles, handle
 
 
-def _print_chunk(handle_id: str, number: int) -> int:
-    """A hundred lines, however long the text is."""
-    handles, handle = _find(handle_id)
-    chunks = max(-(-handle.lines // _CHUNK), 1)
-    if number > chunks:
-        print(f"te: {handle.id} has {chunks} chunks", file=sys.stderr)
-        return 1
-    page = handles.lines(handle, (number - 1) * _CHUNK, _CHUNK)
-    lines = [clip(line, _LONGEST) for line in lines_of(page.data)]
-    more = [f"chunk {number + 1}: te --handle {handle.id} --chunk {number + 1}"] if number < chunks else []
-    _print_lines(handle, {"chunk": number, "chunks": chunks, "lines": handle.lines}, lines, more)
-    return 0
+def _budget() -> Budget:
+    who, settings = identity(), load().config.te
+    whole = settings.budgets.get(who.agent_id, settings.default_budget)
+    return budget_of(settings, whole, tokens_used(who))[0]
 
 
 def _print_matches(handle_id: str, pattern: str) -> int:
@@ -177,31 +161,17 @@ def _print_matches(handle_id: str, pattern: str) -> int:
     source, end = wrapped.pipe()
     child = wrapped.WrappedCommand(["grep", "-anh", "-e", pattern, "--", path], stdout=end)
     os.close(end)
-    who, settings = identity(), load().config.te
-    tokens, _ = share_of(settings.default_budget, tokens_used(who), settings.reply_tokens)
-    room, shown, total, rest, full = Room(Budget(tokens)), list[bytes](), 0, b"", False
+    found = kept.Matches(_budget())
     for _, piece in wrapped.pieces({source: "stdout"}, os.pidfd_open(child.pid)):
-        *lines, rest = (rest + piece).split(b"\n")
-        total += len(lines)
-        for line in () if full else lines:
-            full = not room.take(clip(line, _LONGEST))
-            if full:
-                break
-            shown.append(clip(line, _LONGEST))
-    more = [f"{total - len(shown):,} more lines match"] if total > len(shown) else []
-    _print_lines(handle, {"matches": total, "lines": handle.lines}, shown, more)
+        found.take(piece)
+    _print_page(found.page(handle))
     return child.wait()
 
 
-def _print_lines(handle: Handle, counts: dict[str, int], lines: list[bytes], more: list[str]) -> None:
-    body = b"".join(line + b"\n" for line in lines)
-    meta = {"v": 1, "handle": handle.id, **counts, "body_lines": len(lines), "tokens_estimate": estimate(body)}
-    crumbs = "".join(f"# TE: {crumb}\n" for crumb in more)
+def _print_page(page: kept.KeptPage) -> int:
     sys.stdout.flush()
     noted = CommandRecord(["te --handle"], identity(), root_set())
-    noted.mode, noted.bytes_out, noted.tokens_out = "enriched", len(body), estimate(body)
+    noted.mode, noted.bytes_out, noted.tokens_out = "enriched", len(page.body()), estimate(page.body())
     noted.record(0)
-    header = f"# TE_BEGIN_META\n{json.dumps(meta, separators=(',', ':'))}\n# TE_END_META\n"
-    if os.isatty(1):
-        body = visible(body.decode("utf-8", "replace"), keep="\n\t").encode()
-    wrapped.write(1, header.encode() + body + crumbs.encode())
+    wrapped.write(1, page.text(on_terminal=os.isatty(1)))
+    return 0

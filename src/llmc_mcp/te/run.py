@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from ..envelope.families import CondensedOutput, Envelope, recognise, share_of
+from ..envelope.families import CondensedOutput, Envelope, budget_of, recognise
 from ..envelope.family import Budget, FamilyPlan
 from ..envelope.records import CommandRecord, identity, tokens_used
 from . import child
@@ -60,7 +60,8 @@ class _Run:
         self._out = out
         self._ended = os.pidfd_open(self._child.pid)
         self._config = self._config or _config()
-        self._envelope = Envelope(self._plan, self._open_sink)
+        unchanged = self._config.te.unchanged_tokens
+        self._envelope = Envelope(self._plan, self._open_sink, unchanged_tokens=unchanged)
 
     def _spawn(self, out: int, err: int) -> child.WrappedCommand:
         try:
@@ -76,8 +77,7 @@ class _Run:
     def _budget(self) -> tuple[Budget, int]:
         who, te = self._noted.who, _of(self._config).te
         whole = te.budgets.get(who.agent_id, te.default_budget)
-        tokens, left = share_of(whole, tokens_used(who), te.reply_tokens)
-        return Budget(tokens), left
+        return budget_of(te, whole, tokens_used(who))
 
     def _open_sink(self) -> "Sink":
         from ..files.handles import HandleRetention, Handles, SafeSink
@@ -99,16 +99,20 @@ class _Run:
         self._start(with_stderr=False)
         for _, piece in child.pieces(self._sources, self._ended):
             self._envelope.feed(piece)
-            if self._envelope.binary and self._envelope.held is not None:
+            if self._envelope.binary and self._envelope.held is not None and not self._budget()[0].used_up:
                 self._go_through()
         code = self._child.wait()
         budget, _ = self._budget()
         done = self._envelope.finish(budget)
+        if done is None and budget.used_up:
+            done = self._envelope.as_it_is(budget)
         if done is None:
             self._give_up(code)
         from ..envelope.reply import as_text
 
-        self._note(code, "enriched", done)
+        if hint := self._plan.hint(os.path.isdir):
+            os.write(2, f"te: {hint}\n".encode("utf-8", "surrogateescape"))
+        self._note(code, "enriched" if done.unchanged is None else "unchanged", done)
         self._end(code, as_text(self._noted.name, done))
 
     def _go_through(self) -> NoReturn:
@@ -178,7 +182,10 @@ class _Run:
         done = self._envelope.finish(budget)
         if done is None:
             mode, done = "passthrough", self._envelope.as_it_is(budget)
-        self._note(code, mode, done)
+        recorded = mode
+        if mode == "enriched" and done.unchanged is not None:
+            mode, recorded = "passthrough", "unchanged"
+        self._note(code, recorded, done)
         import msgspec
 
         self._end(code, msgspec.json.encode(self._answer(mode, code, done, left)) + b"\n")
@@ -196,7 +203,7 @@ class _Run:
             body.decode("utf-8", "replace"),
             stderr_text(self._stderr),
             code if code >= 0 else 128 - code,
-            enrichment_of(done),
+            enrichment_of(done, self._plan.hint(os.path.isdir)),
             Cost(round(noted.latency_ms, 1), noted.who.agent_id, max(left - noted.tokens_out, 0)),
         )
 

@@ -1,8 +1,13 @@
-"""Commands through the tool envelope: run in the sandbox, shown as a model should read them."""
+"""Commands through the tool envelope: run in the sandbox, shown as a model should read them.
 
+`te_run` does it as a tool; a command line of `te` given to `run_cmd` is answered here as well, for te is no program in
+the sandbox: what it keeps and reads is the server's.
+"""
+
+import os
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
@@ -16,12 +21,14 @@ if TYPE_CHECKING:
     from ..commands.shell_syntax import CommandLine
     from ..envelope.families import CondensedOutput
     from ..envelope.family import Budget, FamilyPlan
-    from ..envelope.records import Identity
-    from ..files.handles import Sink
+    from ..envelope.kept import KeptPage
+    from ..envelope.records import CommandRecord, Identity
+    from ..files.handles import Handle, Sink
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 _ROOM_FOR_META = 2_000
+_USAGE = "te [--json|--raw] COMMAND…, te --handle ID [--chunk N | --grep PATTERN], te --list-handles."
 _NOTE_S = 1.0  # how long the row of a command waits for other writers
 _ESCAPED = 0.85  # of a reply's bytes are text; the rest is what JSON makes of line ends and quotes
 
@@ -42,6 +49,100 @@ def te_run(
     return _WrappedCommand(ctx, ctx.app.shell_lines.read(given)).run(cwd, seconds)
 
 
+class TeAnswer(NamedTuple):
+    """What te prints for a command line."""
+
+    stdout: str
+    stderr: str = ""
+    exit_code: int = 0
+    truncated: bool = False
+    handle: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def answer_te(ctx: Context, words: list[str], cwd: str | None, seconds: float, stdin: str | None) -> TeAnswer:
+    """The answer of te to the words after its name."""
+    as_json = words[:1] == ["--json"]
+    words = words[1:] if as_json else words
+    if words[:1] == ["--handle"]:
+        return _read_handle(ctx, words[1:], seconds)
+    if words == ["--list-handles"]:
+        from ..envelope import kept
+
+        found = ctx.app.handles.list(ctx.session.principal)
+        rows = (msgspec.json.encode(kept.listed(one)).decode() if as_json else kept.line_of(one) for one in found)
+        return TeAnswer("".join(f"{row}\n" for row in rows))
+    words = words[1:] if words[:1] == ["--"] else words
+    if not words or words[0].startswith("-") or words[0] == "init":
+        raise BadArgs(f"te {' '.join(words)[:80]}: not here", hint=_USAGE)
+    from ..commands.shell_syntax import CommandLine
+
+    command = _WrappedCommand(ctx, CommandLine(words))
+    done = command.run(cwd, seconds, stdin, as_json=as_json)
+    out = done.stdout if not as_json else msgspec.json.encode(done).decode() + "\n"
+    stderr, warnings = "" if as_json else done.stderr, tuple(done.warnings or ())
+    about = command.enrichment
+    return TeAnswer(out, stderr, done.exit_code, about.truncated, about.handle, warnings)
+
+
+def _read_handle(ctx: Context, words: list[str], seconds: float) -> TeAnswer:
+    from ..envelope import kept
+    from ..envelope.records import CommandRecord
+
+    if words[:1] in (["-h"], ["--help"]):
+        raise BadArgs("te --handle wants a handle", hint=_USAGE)
+    given = kept.asked_for(words)
+    handles = ctx.app.handles
+    handle = handles.find(ctx.session.principal, given.positionals[0])
+    if handle.payload is None:
+        raise BadArgs(f"{handle.id} refers to {handle.meta['path']}", hint="Read that file.")
+    noted = CommandRecord(["te --handle"], _who(ctx), ctx.app.root_set, source="te_run")
+    budget, _ = _budget(ctx, 0)
+    code = 0
+    if "--grep" in given:
+        page, code = _search(ctx, handle, given.value("--grep"), budget, seconds)
+    elif "--chunk" in given:
+        page = kept.chunk(handles, handle, given.number("--chunk", least=0), budget)
+    else:
+        page = kept.whole(handles, handle, budget)
+    noted.mode = "enriched"
+    noted.shown(page.body(), 0)
+    _record(ctx, noted, code)
+    return TeAnswer(page.text().decode("utf-8", "replace"), "", code, bool(page.more), handle.id)
+
+
+# grep reads what is kept from an open file: the sandbox has no path to it.
+_GREP = 'exec grep -anh -e "$1" <&{fd}'
+
+
+def _search(ctx: Context, handle: "Handle", pattern: str, budget: "Budget", seconds: float) -> "tuple[KeptPage, int]":
+    """What grep finds, in the sandbox: a pattern may take long, and it is the caller's."""
+    from ..commands.runner import CommandCall
+    from ..commands.shell_syntax import CommandLine
+    from ..envelope import kept
+    from ..kernel.child import OUT
+
+    found = kept.Matches(budget)
+
+    def tap(stream: str, piece: bytes) -> None:
+        if stream == OUT:
+            found.take(piece)
+
+    call = CommandCall(ctx.check, lambda: None, 0, tap)
+    level = ctx.app.sandbox.level()
+    line = CommandLine(["sh", "-c", _GREP.format(fd=level.free_fd), "sh", pattern])
+    payload = ctx.app.handles.open(handle)
+    try:
+        done = ctx.app.shell.run_command(
+            line, timeout_sec=seconds, call=call, listed=False, keep=(payload,), level=level
+        )
+    finally:
+        os.close(payload)
+    if done.exit_code > 1:
+        raise BadArgs(f"grep: {done.stderr.strip()[:200]}", hint="The pattern is one of grep's, as grep -e takes it.")
+    return found.page(handle), done.exit_code
+
+
 class _WrappedCommand:
     """One command, what it is run for, and what its session may still read."""
 
@@ -52,27 +153,36 @@ class _WrappedCommand:
         argv = line.argv
         self._ctx, self._line, self._argv = ctx, line, argv
         self._plan, self._mode = _plan(ctx, argv)
-        self._envelope = Envelope(self._plan, self._open_sink)
+        self._envelope = Envelope(self._plan, self._open_sink, unchanged_tokens=ctx.app.config.te.unchanged_tokens)
         self._noted = CommandRecord(argv, _who(ctx), ctx.app.root_set, source="te_run")
 
-    def run(self, cwd: str | None, seconds: float) -> TeOutput:
+    def run(
+        self, cwd: str | None, seconds: float, stdin: str | None = None, *, as_json: bool | None = None
+    ) -> TeOutput:
+        """`as_json`: whether the reply has the output in a field of its own; as configured if not given."""
         try:
             shell = self._ctx.app.shell
             line = self._line._replace(argv=self._plan.argv)
-            done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, call=self._call())
+            done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, stdin=stdin, call=self._call())
         except BaseException:
             self._envelope.drop()
             raise
-        left = self._budget_left()
-        shown = self._shown(self._budget(left, len(done.stderr)))
+        budget, left = _budget(self._ctx, len(done.stderr))
+        shown = self._shown(budget)
         self._note(done.exit_code, shown)
-        if not self._ctx.app.config.te.json_mode:
+        hint = self._plan.hint(lambda path: f"{path}: Is a directory" in done.stderr)
+        self.enrichment = enrichment_of(shown, hint)
+        if as_json is None:
+            as_json = self._ctx.app.config.te.json_mode
+        if not as_json:
             text = as_text(self._noted.name, shown).decode("utf-8", "replace")
-            return self._answer(done.exit_code, text, done.stderr, done.warnings)
-        answer = self._answer(done.exit_code, shown.body().decode("utf-8", "replace"), done.stderr, done.warnings)
-        answer.enrichment = enrichment_of(shown)
-        remaining = max(left - self._noted.tokens_out, 0)
-        answer.telemetry = Cost(round(self._noted.latency_ms, 1), self._noted.who.agent_id, remaining)
+            answer = self._answer(done.exit_code, text, done.stderr, [*done.warnings, *([hint] if hint else [])])
+        else:
+            text = shown.body().decode("utf-8", "replace")
+            answer = self._answer(done.exit_code, text, done.stderr, done.warnings)
+            answer.enrichment = self.enrichment
+            remaining = max(left - self._noted.tokens_out, 0)
+            answer.telemetry = Cost(round(self._noted.latency_ms, 1), self._noted.who.agent_id, remaining)
         return answer
 
     def _call(self) -> "CommandCall":
@@ -88,29 +198,11 @@ class _WrappedCommand:
         owner = Owner(session.principal, session.session_id)
         return CommandCall(self._ctx.check, lambda: None, 0, tap, session.environment(), owner)
 
-    def _budget_left(self) -> int:
-        from ..envelope.records import USED
-
-        who, te = self._noted.who, self._ctx.app.config.te
-        try:
-            used = self._ctx.app.store.query(USED, (who.agent_id, who.session_id))[0][0]
-        except (FeatureUnavailable, ResourceBusy):
-            used = 0
-        whole = te.budgets.get(self._ctx.session.budget_profile) or te.budgets.get(who.agent_id, te.default_budget)
-        return max(whole - int(str(used)), 0)
-
-    def _budget(self, left: int, stderr: int) -> "Budget":
-        from ..envelope.families import share_of
-        from ..envelope.family import Budget
-
-        config = self._ctx.app.config
-        tokens, _ = share_of(left, 0, config.te.reply_tokens)
-        room = int((self._ctx.reply_bytes - _ROOM_FOR_META - min(stderr, 4_000)) * _ESCAPED)
-        return Budget(tokens, max(room, 500))
-
     def _shown(self, budget: "Budget") -> "CondensedOutput":
         shown = self._envelope.finish(budget)
         if shown is not None:
+            if shown.unchanged is not None and self._mode == "enriched":
+                self._mode, self._noted.mode = "passthrough", "unchanged"
             return shown
         if self._envelope.failure is not None:
             self._ctx.warnings.append(f"enrichment failed: {self._envelope.failure!r}")
@@ -124,15 +216,9 @@ class _WrappedCommand:
 
     def _note(self, code: int, shown: "CondensedOutput") -> None:
         noted = self._noted
-        noted.mode = self._mode
+        noted.mode = noted.mode if noted.mode == "unchanged" else self._mode
         noted.shown(shown.body(), shown.raw_tokens)
-        if not self._ctx.app.config.observability.enabled:
-            return
-        try:
-            with self._ctx.app.store.transaction(wait_s=_NOTE_S) as connection:
-                noted.insert(connection, code)
-        except (FeatureUnavailable, ResourceBusy) as exc:
-            self._ctx.warnings.append(exc.message)
+        _record(self._ctx, noted, code)
 
     def _answer(self, code: int, stdout: str, stderr: str, warnings: list[str]) -> TeOutput:
         from ..envelope.reply import stderr_text
@@ -158,6 +244,31 @@ def _plan(ctx: Context, argv: list[str]) -> "tuple[FamilyPlan, str]":
     if plan is not None:
         return plan, "enriched"
     return FamilyPlan(argv, Ends(), any_bytes=True), "passthrough"
+
+
+def _budget(ctx: Context, stderr: int) -> "tuple[Budget, int]":
+    """What a reply may cost, and what the session has left; `stderr` characters share the reply."""
+    from ..envelope.families import budget_of
+    from ..envelope.records import USED
+
+    who, te = _who(ctx), ctx.app.config.te
+    try:
+        used = int(str(ctx.app.store.query(USED, (who.agent_id, who.session_id))[0][0]))
+    except (FeatureUnavailable, ResourceBusy):
+        used = 0
+    whole = te.budgets.get(ctx.session.budget_profile) or te.budgets.get(who.agent_id, te.default_budget)
+    room = int((ctx.reply_bytes - _ROOM_FOR_META - min(stderr, 4_000)) * _ESCAPED)
+    return budget_of(te, whole, used, max(room, 500))
+
+
+def _record(ctx: Context, noted: "CommandRecord", code: int) -> None:
+    if not ctx.app.config.observability.enabled:
+        return
+    try:
+        with ctx.app.store.transaction(wait_s=_NOTE_S) as connection:
+            noted.insert(connection, code)
+    except (FeatureUnavailable, ResourceBusy) as exc:
+        ctx.warnings.append(exc.message)
 
 
 def _who(ctx: Context) -> "Identity":
