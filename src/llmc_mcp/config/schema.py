@@ -107,7 +107,7 @@ class Tools(Section):
     run_cmd_shell: Annotated[
         str,
         one_of(
-            "a command with shell syntax: auto runs it through bash, never takes it as plain words",
+            "a string with shell syntax: auto runs it through bash, never as plain words",
             "stricter",
             "never",
             "auto",
