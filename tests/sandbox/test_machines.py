@@ -16,7 +16,7 @@ from ..security.arena import USERS, Arena
 from ..support.client import PATIENCE
 from ..support.gates import gate_on
 from ..support.talk import Talk, eventually, talk_on
-from ..support.workspace import SECRET, Workspace, require
+from ..support.workspace import SECRET, Workspace, hand_over, require
 
 SERVE = """
 import http.server, os, sys
@@ -161,6 +161,17 @@ print('unshare', libc.unshare(0x10000000))
         printed = arena.run(["bash", "-c", script])["stdout"]
         assert "CapEff:\t0000000000000000" in printed
         assert [line for line in printed.splitlines() if line.endswith(" 0")] == []
+
+
+def test_commands_that_run_as_another_user_share_a_machine_too(workspace: Workspace) -> None:
+    require(shutil.which("bwrap") is not None, "bubblewrap")
+    require(os.getuid() == 0, "root")
+    config = Config()
+    config.sandbox.run_as = "nobody"
+    hand_over(workspace.root)
+    with talk_on(workspace.root, config, level="workspace") as talk:
+        assert talk.run("id -u; echo a > /tmp/x; echo b > ~/y").data.stdout == "65534\n"
+        assert talk.run("cat /tmp/x ~/y").data.stdout == "a\nb\n"
 
 
 def test_nothing_of_a_machine_is_left(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

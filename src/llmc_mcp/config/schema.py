@@ -108,7 +108,11 @@ class Tools(Section):
     run_cmd_shell: Annotated[
         str,
         one_of(
+<<<<<<< HEAD
             "a command with shell syntax: auto runs it in bash, never takes plain words",
+=======
+            "a string with shell syntax: auto runs it through bash, never as plain words",
+>>>>>>> cmd-shell
             "stricter",
             "never",
             "auto",

@@ -31,8 +31,15 @@ _PROC_FILES = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "
 _PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 _PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
 
+<<<<<<< HEAD
 _PRIVATE, _PRIVATE_BESIDE = "/tmp", "/run"  # noqa: S108 - made anew; the second where /tmp is the machine's own
 _OWN_BIN = "/run/llmc/bin"
+=======
+_HOME_INSIDE = "/tmp/home"  # noqa: S108 - made anew, private
+_GIT_CONFIG = f"{_HOME_INSIDE}/.gitconfig"
+_GIT_CONFIG_ASIDE = "/var/llmc/gitconfig"
+_OWN_BIN = "/var/llmc/bin"
+>>>>>>> cmd-shell
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
@@ -208,12 +215,21 @@ class WorkspaceLevel:
                 )
         options = [*(self._options if machine is None else self._options_in(machine)), "--seccomp", "3"]
         network = not self.blocks_network
+<<<<<<< HEAD
         made_already = {"/etc/hosts"} if network else set[str]()
         if machine is not None and machine.tmp:
             made_already.add(f"{self._home}/.gitconfig")
         for number, target in enumerate(self._files, 3):
             if target.startswith("/") and target not in made_already:
                 options += [_how_to_put(target, self._profile), str(number), target]
+=======
+        # A served /tmp is no place for our files, and a machine's has them; bubblewrap must still read and close it.
+        elsewhere = not self._own_tmp or (machine is not None and bool(machine.tmp))
+        for number, target in enumerate(self._files, 3):
+            if target.startswith("/") and not (network and target == "/etc/hosts"):
+                place = _GIT_CONFIG_ASIDE if elsewhere and target == _GIT_CONFIG else target
+                options += ["--file", str(number), place]
+>>>>>>> cmd-shell
         # A read-only /proc, or a command could put itself last among those that go when memory runs out.
         options += ["--remount-ro", "/proc", "--remount-ro", "/", "--json-status-fd", str(self._status_fd)]
         options += ["--chdir", os.readlink(f"/proc/self/fd/{cwd}"), "--"]
