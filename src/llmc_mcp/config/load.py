@@ -85,6 +85,8 @@ class LoadedConfig(msgspec.Struct):
     risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
     notices: list[str]  # the rest
     refusals: list[str]  # why a server must not start like this
+    flags: Flags  # what it was loaded by, with the working directory
+    directory: str
 
     def changed(self) -> dict[str, object]:
         """What differs from the defaults, without secrets."""
@@ -179,7 +181,18 @@ def load(
         risks={**root_risks, **_running_as_root()},
         notices=notices,
         refusals=[*_refusals(merged), *refusals],
+        flags=flags,
+        directory=directory,
     )
+
+
+def typed_settings(settings: Iterable[GivenSetting]) -> Config:
+    """A configuration of these settings alone; raises a ConfigError with a line for each mistake."""
+    draft = _ConfigDraft()
+    draft.apply(settings)
+    if draft.problems:
+        raise ConfigError(*draft.problems)
+    return draft.config
 
 
 class _ConfigDraft:
@@ -260,7 +273,9 @@ def _granted(key: SettingKey, base: Any, asked: Any, roots: list[str]) -> Any:
 # --- sources --------------------------------------------------------------------------------------
 
 
-class _ConfigFile(NamedTuple):
+class ConfigFile(NamedTuple):
+    """A configuration file as it was read."""
+
     path: str
     content: bytes
     settings: list[GivenSetting]
@@ -268,27 +283,34 @@ class _ConfigFile(NamedTuple):
 
 def _find_files(
     flags: Flags, environ: Mapping[str, str], directory: str
-) -> tuple[_ConfigFile | None, _ConfigFile | None]:
+) -> tuple[ConfigFile | None, ConfigFile | None]:
     """The file that the user chose or owns, and the one that lies in the working directory."""
-    named = flags.config_file or environ.get("LLMC_CONFIG", "")
+    users_own, named = trusted_path(flags, environ, directory)
     if named:
         by = "--config" if flags.config_file else "LLMC_CONFIG"
-        path = _absolute((named,), directory)[0]
-        file = _read_file(path, named)
+        file = _read_file(users_own, named)
         if file is None:
             raise ConfigError(f"{named}: no such file ({by})")
         return file, None
-    users_own = user_config_file(environ)
     in_workspace = os.path.join(directory, FILE_NAME)
     if not directory or os.path.realpath(in_workspace) == os.path.realpath(users_own):
         return _read_file(users_own, users_own), None
     return _read_file(users_own, users_own), _read_file(in_workspace, FILE_NAME)
 
 
-def _read_file(path: str, shown: str) -> _ConfigFile | None:
+def trusted_path(flags: Flags, environ: Mapping[str, str], directory: str) -> tuple[str, str]:
+    """The path of the file that is obeyed whatever it says, and what it was named as, if it was."""
+    named = flags.config_file or environ.get("LLMC_CONFIG", "")
+    return (_absolute((named,), directory)[0], named) if named else (user_config_file(environ), "")
+
+
+def _read_file(path: str, shown: str) -> ConfigFile | None:
     content = read_bytes(path, shown)
-    if content is None:
-        return None
+    return None if content is None else parse_file(path, content, shown)
+
+
+def parse_file(path: str, content: bytes, shown: str) -> ConfigFile:
+    """The settings of a file; whether they are known and valid is not checked yet."""
     import tomllib
 
     try:
@@ -309,7 +331,7 @@ def _read_file(path: str, shown: str) -> _ConfigFile | None:
     placed = [
         setting._replace(origin=f"{shown}:{_line_of(text, ('mcp', *setting.key.split('.')))}") for setting in settings
     ]
-    return _ConfigFile(path, content, placed)
+    return ConfigFile(path, content, placed)
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
@@ -460,7 +482,7 @@ def _unknown(name: str) -> str:
 # --- mode, roots, refusals ----------------------------------------------------------------------------
 
 
-def _choose_mode(merged: _ConfigDraft, own: list[_ConfigFile]) -> list[str]:
+def _choose_mode(merged: _ConfigDraft, own: list[ConfigFile]) -> list[str]:
     """Choose the mode where nothing sets it: hybrid, but a full file of the user's own means what it meant before.
 
     A full file is one from before modes existed: it gives the version, or says how to serve, to whom, and what.
@@ -478,7 +500,7 @@ def _choose_mode(merged: _ConfigDraft, own: list[_ConfigFile]) -> list[str]:
     return [f'{rule}: {mode} mode. Write mode = "hybrid" under [mcp] for the small set of tools.']
 
 
-def _is_full(file: _ConfigFile) -> bool:
+def _is_full(file: ConfigFile) -> bool:
     given = {setting.key for setting in file.settings}
     return "config_version" in given or {"server", "auth", "tools"} <= {key.partition(".")[0] for key in given}
 
@@ -488,7 +510,7 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
     configured, written_in = merged.config.configured_roots()
     written_out = bool(flags.roots) or (bool(configured) and written_in not in merged.untrusted)
     roots = _absolute(flags.roots or configured or (directory,), directory)
-    broad = [root for root in roots if _is_broad(root)]
+    broad = [root for root in roots if is_broad(root)]
     if broad and not written_out:
         return roots, {}, [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
     if not all(roots):
@@ -498,7 +520,8 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
     return roots, {f"root {root}: {_what_is_broad(root)} open to the tools": advice for root in broad}, []
 
 
-def _is_broad(root: str) -> bool:
+def is_broad(root: str) -> bool:
+    """Whether a folder is the user's home or holds it."""
     return bool(root) and is_below(os.path.realpath(os.path.expanduser("~")), os.path.realpath(root))
 
 

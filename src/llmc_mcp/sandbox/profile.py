@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from .. import PACKAGE_HOME
 from ..config.schema import Config
-from ..config.trust import user_config_file
+from ..config.trust import INSIDE_COMMAND, user_config_file
 from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
 from ..files.off_limits import SYSTEM_FOLDERS, MountTable, homes, outermost, own_code, secrets, trail
@@ -155,6 +155,7 @@ class Profile(NamedTuple):
             "LOGNAME": user,
             "GIT_TERMINAL_PROMPT": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
+            INSIDE_COMMAND: "1",
         }
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
@@ -368,7 +369,7 @@ def _hidden_inside(
             if secret in folders:
                 raise FeatureUnavailable(
                     f"commands can't run: the root {secret} is a place that they must not see",
-                    hint='Choose another root; mcp.sandbox.level="off" runs commands unconfined.',
+                    hint="Choose another root.",
                 )
             hidden[secret] = None
     return tuple(outermost(hidden))

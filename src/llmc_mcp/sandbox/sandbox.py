@@ -67,6 +67,12 @@ class Sandbox:
                 raise self._untested or self._unavailable()
             return self._level
 
+    def reconfigure(self, settings: SandboxSettings) -> None:
+        """Have the next command run by other settings; the strength that is asked for stays."""
+        with self._lock:
+            self._settings = settings._replace(level=self._settings.level)
+            self._forget()
+
     def start(
         self,
         argv: list[bytes],
