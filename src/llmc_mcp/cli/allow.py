@@ -4,7 +4,16 @@ import os
 import sys
 
 from ..command_line import Arguments, Flag, Positional, UsageError, declare
-from ..config.edit import Edit, add_to, edited_file, read_users_config, remove_from, set_key, takes_effect, unset_key
+from ..config.edit import (
+    SettingChange,
+    add_to,
+    edited_file,
+    read_users_config,
+    remove_from,
+    set_key,
+    takes_effect,
+    unset_key,
+)
 from ..config.load import is_broad, load
 from ..config.schema import data_directory
 from ..config.trust import ConfigError
@@ -55,7 +64,7 @@ def command(given: Arguments) -> int:
     return 0
 
 
-def _program(name: str, *, revoke: bool) -> Edit:
+def _program(name: str, *, revoke: bool) -> SettingChange:
     if "/" in name:
         name = os.path.abspath(os.path.expanduser(name))
     if revoke:
@@ -66,7 +75,7 @@ def _program(name: str, *, revoke: bool) -> Edit:
     return add_to(_PROGRAMS, name)
 
 
-def _folder(name: str, *, write: bool, revoke: bool) -> list[Edit]:
+def _folder(name: str, *, write: bool, revoke: bool) -> list[SettingChange]:
     path = os.path.abspath(os.path.expanduser(name))
     if revoke:
         return [remove_from(key, path) for key in ((_WRITE,) if write else (_READ, _WRITE))]
@@ -87,7 +96,7 @@ def _refuse_private(real: str) -> None:
             raise ConfigError(f"{real}: {place} is kept from commands; name another folder")
 
 
-def _report(edits: list[Edit], what: str, *, revoke: bool) -> None:
+def _report(edits: list[SettingChange], what: str, *, revoke: bool) -> None:
     changed = [edit for edit in edits if edit.before != edit.after]
     if not changed:
         print_line(f"{what}: {'was not allowed' if revoke else 'allowed already'} in {edits[0].path}")

@@ -6,7 +6,7 @@ import sys
 import msgspec
 
 from ..command_line import JSON, Arguments, Command, Positional
-from ..config.edit import Edit, edited_file, set_key, takes_effect, unset_key
+from ..config.edit import SettingChange, edited_file, set_key, takes_effect, unset_key
 from ..config.load import Flags, LoadedConfig, load, read_bytes
 from ..config.schema import data_directory, get_key, keys
 from ..config.trust import FILE_NAME, ConfigError, pin, unpin
@@ -68,7 +68,7 @@ def _unset(given: Arguments) -> int:
     return 0
 
 
-def _report(edit: Edit) -> None:
+def _report(edit: SettingChange) -> None:
     key = keys()[edit.name]
     if edit.after is None:
         state = "was not in" if edit.before is None else "taken out of"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 
-class Edit(NamedTuple):
+class SettingChange(NamedTuple):
     """An edit that was made: the file, the setting, and its value before and after (None: not in the file)."""
 
     path: str
@@ -41,14 +41,14 @@ def read_users_config() -> Config:
     return typed_settings(_Document(edited_file()).settings())
 
 
-def set_key(name: str, text: str) -> Edit:
+def set_key(name: str, text: str) -> SettingChange:
     """Set a key to a value that was typed as text."""
     name = name.removeprefix("mcp.")
     config = typed_settings([GivenSetting(name, text, "llmc config set", spelled=True)])
     return _edit(name, get_key(config, name))
 
 
-def unset_key(name: str) -> Edit:
+def unset_key(name: str) -> SettingChange:
     """Take a key out of the file: its default is in force again."""
     name = name.removeprefix("mcp.")
     if find_key(name) is None:
@@ -56,33 +56,33 @@ def unset_key(name: str) -> Edit:
     return _edit(name, None)
 
 
-def add_to(name: str, item: str) -> Edit:
+def add_to(name: str, item: str) -> SettingChange:
     """Add an item to a list, unless it is on it."""
     return _edit_list(name, item, present=True)
 
 
-def remove_from(name: str, item: str) -> Edit:
+def remove_from(name: str, item: str) -> SettingChange:
     """Take an item off a list."""
     return _edit_list(name, item, present=False)
 
 
-def _edit(name: str, value: object) -> Edit:
+def _edit(name: str, value: object) -> SettingChange:
     with _opened() as document:
         before = document.value(name)
         document.put(name, value)
         document.save()
-    return Edit(document.path, name, before, value)
+    return SettingChange(document.path, name, before, value)
 
 
-def _edit_list(name: str, item: str, *, present: bool) -> Edit:
+def _edit_list(name: str, item: str, *, present: bool) -> SettingChange:
     with _opened() as document:
         listed: list[str] = list(get_key(typed_settings(document.settings()), name))
         if (item in listed) == present:
-            return Edit(document.path, name, listed, listed)
+            return SettingChange(document.path, name, listed, listed)
         document.put_item(name, item, present=present)
         document.save()
     after = [*listed, item] if present else [one for one in listed if one != item]
-    return Edit(document.path, name, listed, after)
+    return SettingChange(document.path, name, listed, after)
 
 
 @contextmanager
