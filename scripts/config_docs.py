@@ -1,5 +1,6 @@
 """DOCS/configuration.md, the reference of all settings, generated from their declarations by `make docs`."""
 
+from types import UnionType
 from typing import cast, get_origin
 
 from llmc_mcp.config.load import variable_of
@@ -87,7 +88,15 @@ def _last(key: SettingKey) -> str:
 def _kind(key: SettingKey) -> str:
     if key.choices:
         return ", ".join(f'`"{choice}"`' for choice in key.choices)
-    kinds = {bool: "true or false", int: "whole number", float: "number", str: "text", tuple: "list", dict: "table"}
+    kinds: dict[object, str] = {
+        bool: "true or false",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        tuple: "list",
+        dict: "table",
+    }
+    kinds[UnionType] = "word or list"
     return kinds[get_origin(key.bare_type) or key.bare_type]
 
 

@@ -10,6 +10,7 @@ Every client start comes through here, so whatever is not always needed is impor
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from types import UnionType
 from typing import Any, NamedTuple, cast, get_origin
 
 import msgspec
@@ -429,7 +430,7 @@ def variable_of(name: str) -> str:
 
 def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
-    if key.choices and typed not in key.choices:
+    if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
     return typed
 
@@ -437,6 +438,8 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
 def _read_text(key: SettingKey, text: str) -> Any:
     """A value that was typed as text: lists as JSON or separated by commas, tables as JSON."""
     kind = get_origin(key.bare_type)
+    if kind is UnionType:  # a word or a list
+        kind = str if text in key.choices else tuple
     value: object = text
     if kind is dict or (kind is tuple and text.lstrip().startswith("[")):
         value = msgspec.json.decode(text)

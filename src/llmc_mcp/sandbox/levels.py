@@ -101,7 +101,7 @@ class LandlockLevel:
         read_only = syscalls.READ_ONLY | syscalls.FS_EXECUTE
         read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
-        allowed: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only)]
+        allowed: list[tuple[str, int]] = [(path, read_only) for path in (*SYSTEM_FOLDERS, *_unveiled(profile))]
         allowed += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
         allowed += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
         allowed += [(path, read_write) for path in _DEVICES]
@@ -109,6 +109,20 @@ class LandlockLevel:
         allowed += [(path, syscalls.EVERYTHING) for path in (self._tmp, *profile.writable)]
         roots = [(root.fd, syscalls.EVERYTHING, True) for root in profile.roots]
         return landlock.ruleset(((os.fsencode(path), rights) for path, rights in allowed), roots, network=network)
+
+
+def _unveiled(profile: Profile) -> list[str]:
+    """What commands may read; a folder with a veiled file in it as its other entries, since a rule can't except one."""
+    done, todo = list[str](), list(profile.read_only)
+    while todo:
+        path = todo.pop()
+        if path in profile.veiled:
+            continue
+        if any(is_below(veiled, path) for veiled in profile.veiled):
+            todo += [entry.path for entry in os.scandir(path)]
+        else:
+            done.append(path)
+    return done
 
 
 def _need_filter() -> None:
