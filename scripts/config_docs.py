@@ -26,6 +26,10 @@ Only the table `[mcp]` and what is below it is read; other tables of the file ar
 of the wrong type stops the start with exit code 2 and a line such as
 `llmc.toml:7: unknown key mcp.tools.exec_timout, did you mean exec_timeout?`.
 
+`llmc config set KEY VALUE`, `llmc config unset KEY` and `llmc allow` edit the user's own file and keep its comments; a
+wrong key or value is refused. A running server notices within a second what concerns the list of programs, the network
+and the extra folders of commands; everything else waits for the next start.
+
 `llmc config show` prints every setting and where it was set, `llmc repo validate` those that are wrong or risky.
 
 Roots are `--root`, else the configured ones, else the working directory. Relative ones start at the working directory.
