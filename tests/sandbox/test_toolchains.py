@@ -163,7 +163,7 @@ def test_run_pytest_uses_the_projects_interpreter_that_lies_in_a_toolchain(
         text_of(gate, "run_pytest")
 
 
-def test_an_interpreter_that_commands_cannot_see_is_named_with_the_way_to_show_it(
+def test_an_interpreter_that_commands_cannot_see_counts_as_missing_and_the_hint_leads_on(
     home: Path, workspace: Workspace
 ) -> None:
     python = program(home / "elsewhere/bin/python3", "echo")
@@ -171,7 +171,7 @@ def test_an_interpreter_that_commands_cannot_see_is_named_with_the_way_to_show_i
     roots = tuple(Filesystem([str(workspace.root)]).roots)
     with pytest.raises(NotFound) as missing:
         programs_from(Config(), roots).find("./python", str(workspace.root))
-    assert f"llmc allow dir {home}/elsewhere" in str(missing.value.hint)
+    assert "llmc allow dir" in str(missing.value.hint)
 
 
 def test_the_pyenv_of_this_machine_runs_at_the_workspace_level(workspace: Workspace) -> None:

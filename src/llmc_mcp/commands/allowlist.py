@@ -77,8 +77,6 @@ class Programs:
         path = os.path.normpath(os.path.join(cwd, program)) if "/" in program else self._search(program)
         fd = self._reach(path) if path is not None else None
         if fd is None:
-            if "/" in program and path and is_below_any(os.path.dirname(path), self._own) and os.path.exists(path):
-                raise _out_of_sight(program, path)
             raise NotFound(
                 f"{program}: there is no such program",
                 hint=f"Searched: {':'.join(self._path)}. What lies elsewhere, the user can show to commands:"
@@ -166,17 +164,6 @@ def programs_from(config: Config, roots: tuple[Root, ...]) -> Programs:
     settings = settings_from(config)
     own = [os.fsdecode(root.real) for root in roots]
     return Programs(allowed, refused, search_path(settings), program_folders(settings, roots), own)
-
-
-def _out_of_sight(program: str, path: str) -> NotFound:
-    """The error for a link of the project's to a program that commands can't see, such as a venv's Python."""
-    real = os.path.realpath(path)
-    folder = os.path.dirname(real)
-    shown = os.path.dirname(folder) if os.path.basename(folder) == "bin" else folder
-    return NotFound(
-        f"{program} leads to {real}, which commands can't see",
-        hint=f"Only the user can show it to them: llmc allow dir {shlex.quote(shown)}.",
-    )
 
 
 def _identity(path: str) -> _Identity | None:
