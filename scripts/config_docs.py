@@ -1,5 +1,6 @@
 """DOCS/configuration.md, the reference of all settings, generated from their declarations by `make docs`."""
 
+from types import UnionType
 from typing import cast, get_origin
 
 from llmc_mcp.config.load import variable_of
@@ -24,6 +25,10 @@ The first of these that sets a key decides:
 Only the table `[mcp]` and what is below it is read; other tables of the file are left alone. An unknown key or a value
 of the wrong type stops the start with exit code 2 and a line such as
 `llmc.toml:7: unknown key mcp.tools.exec_timout, did you mean exec_timeout?`.
+
+`llmc config set KEY VALUE`, `llmc config unset KEY` and `llmc allow` edit the user's own file and keep its comments; a
+wrong key or value is refused. A running server notices within a second what concerns the list of programs, the network
+and the extra folders of commands; everything else waits for the next start.
 
 `llmc config show` prints every setting and where it was set, `llmc repo validate` those that are wrong or risky.
 
@@ -87,7 +92,15 @@ def _last(key: SettingKey) -> str:
 def _kind(key: SettingKey) -> str:
     if key.choices:
         return ", ".join(f'`"{choice}"`' for choice in key.choices)
-    kinds = {bool: "true or false", int: "whole number", float: "number", str: "text", tuple: "list", dict: "table"}
+    kinds: dict[object, str] = {
+        bool: "true or false",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        tuple: "list",
+        dict: "table",
+    }
+    kinds[UnionType] = "word or list"
     return kinds[get_origin(key.bare_type) or key.bare_type]
 
 

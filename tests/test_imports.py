@@ -31,8 +31,9 @@ RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 ENGINES = {room for rooms in LAYERS[1:4] for room in rooms}
 SURFACES = ("protocol", "web", "server", "cli")
 # Who reaches an engine past the gate, because no tool does it: a person's own journal, handles and index, the checks of
-# `llmc doctor`, and what a completion or a listing has to spell.
+# `llmc doctor`, where secrets lie, and what a completion or a listing has to spell.
 PAST_THE_GATE: Mapping[str, set[str]] = {
+    "cli.allow": {"files"},
     "cli.changes": {"changes"},
     "cli.doctor": {"files"},
     "cli.handles": {"files"},

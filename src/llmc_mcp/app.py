@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
-from .config.schema import Config, data_directory
+from .config.schema import Config, data_directory, get_key, put_key
+from .config.trust import ConfigError, user_config_file
 from .errors import IsolationRequired, LlmcError
 from .files import names, off_limits
 from .files.filesystem import Access, Filesystem, Root
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from .changes.patches import Patcher
     from .changes.transaction import Changes
     from .changes.undo import Undoer
+    from .commands.allowlist import Programs
     from .commands.pytest import PytestRunner
     from .commands.runner import CommandRunner
     from .commands.sessions import TerminalSessions
     from .commands.shell_lines import ShellLines
+    from .config.live import LiveConfig
     from .files.handle_pages import Pages
     from .files.handles import Handles
     from .files.listing import Lister
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from .rag.build.syntax_client import Checker
     from .rag.query.maps import Maps
     from .rag.query.search import CodeSearch
+    from .sandbox.profile import SandboxSettings
     from .sandbox.sandbox import Sandbox
     from .store.sqlite import Store
 
@@ -66,6 +70,13 @@ class Releasable(Protocol):
     def release_idle(self, idle_s: float) -> bool:
         """End what has not been used for so long; whether anything was ended. What is in use is left alone."""
         ...
+
+
+@runtime_checkable
+class Reconfigurable(Protocol):
+    """An engine that runs things in a sandbox, and can go on by other settings."""
+
+    def reconfigure(self, settings: "SandboxSettings") -> None: ...
 
 
 class EngineProperty(Generic[Made]):
@@ -138,6 +149,40 @@ class App:
         self._engines: dict[str, Any] = {}
         self._making = threading.RLock()
         self._idle_clock: IdleClock | None = None
+        self._live: LiveConfig | None = None
+
+    def follow(self, live: "LiveConfig") -> None:
+        """Take over from now on what the user allows or revokes in their configuration file."""
+        self._live = live
+
+    def refresh(self) -> None:
+        """Take over the settings that may change while a server runs, if the user's file was changed."""
+        if self._live is None:
+            return
+        try:
+            fresh = self._live.changed()
+        except ConfigError as exc:
+            self.problems.add(f"the changed configuration is not in force: {exc.message}")
+            return
+        if fresh is not None:
+            with self._making:
+                self._take_over(fresh.config)
+
+    def _take_over(self, config: Config) -> None:
+        from .config.live import LIVE
+
+        changed = [name for name in LIVE if get_key(config, name) != get_key(self.config, name)]
+        for name in changed:
+            put_key(self.config, name, get_key(config, name))
+            self.problems.add(f"mcp.{name} was changed by the user, and is in force")
+        if not changed:
+            return
+        settings = self._sandbox_settings()
+        for made in self._engines.values():
+            if isinstance(made, Reconfigurable):
+                made.reconfigure(settings)
+        if "shell" in self._engines:
+            self.shell.programs.replace(self._programs())
 
     def engine_of(self, name: str, make: "Callable[[App], Made]") -> Made:
         """The engine of a name; two first calls at once must not make two of it."""
@@ -183,19 +228,26 @@ class App:
 
     @engine()
     def sandbox(self) -> "Sandbox":
-        from .sandbox.profile import settings_from
         from .sandbox.sandbox import Sandbox
 
-        settings = settings_from(self.config)._replace(trusted_files=self._trusted_files)
         silent = self.files.silent_roots.find
-        return Sandbox(self.launcher, settings, tuple(self.files.roots), self.data_dir, silent)
+        return Sandbox(self.launcher, self._sandbox_settings(), tuple(self.files.roots), self.data_dir, silent)
+
+    def _sandbox_settings(self) -> "SandboxSettings":
+        from .sandbox.profile import settings_from
+
+        return settings_from(self.config)._replace(trusted_files=self._trusted_files)
 
     @engine()
     def shell(self) -> "CommandRunner":
-        from .commands.allowlist import programs_from
         from .commands.runner import CommandRunner
 
-        return CommandRunner(self.sandbox, self.files, programs_from(self.config, tuple(self.files.roots)))
+        return CommandRunner(self.sandbox, self.files, self._programs())
+
+    def _programs(self) -> "Programs":
+        from .commands.allowlist import programs_from
+
+        return programs_from(self.config, tuple(self.files.roots))
 
     @engine(closes_before=("launcher",))
     def shell_lines(self) -> "ShellLines":
@@ -495,7 +547,7 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         policy.cross_mounts,
         data_dir,
         policy.protected_names,
-        tuple(own_files),
+        (*own_files, user_config_file()),  # it may be made while the server runs
         off_limits.secrets(config.sandbox.deny_read, off_limits.homes(os.getuid())),
         off_limits.own_code(),
         off_limits.system_code(),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from .app import App
+from .config.live import LiveConfig
 from .config.load import LoadedConfig, load, parse_flags
 from .config.schema import Config
 from .config.trust import ConfigError
@@ -108,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         loaded = configure(sys.argv[1:] if arguments is None else list(arguments))
         gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
         config = loaded.config
+        gate.app.follow(LiveConfig(loaded))
         gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
         if config.server.transport == "http":
             _serve_http(gate)

@@ -182,7 +182,8 @@ def test_the_diff_of_a_session_shows_each_file_then_and_now(workspace: Workspace
     for content in ("1\nzwei\n3\n", "1\ntwo\n3\n"):
         done(server.call("linux_fs_write", path="a.txt", content=content))
     done(server.call("linux_fs_delete", path="gone.txt"))
-    done(server.call("linux_fs_write", path=".env", content="TOKEN=new\n"))
+    done(server.call("linux_fs_delete", path=".env"))
+    done(server.call("linux_fs_write", path=".env.local", content="TOKEN=new-secret\n"))
     diff = done(server.call("linux_fs_changes", diff=True))["diff"]
     assert "-2\n+two\n" in diff
     assert "zwei" not in diff

@@ -120,3 +120,25 @@ def test_an_unknown_argument_is_refused(workspace: Workspace) -> None:
     assert done.returncode == 2
     assert "--loud" in done.stderr
     assert Path(workspace.root).exists()
+
+
+def test_toolchains_are_named_with_what_commands_do_not_see(
+    workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for folder in (".cargo/bin", ".local/bin", "odd/bin", "apps"):
+        (home / folder).mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{home}/.cargo/bin:/usr/bin:/bin")
+    found = rows(workspace, capsys)["toolchains"]
+    assert (found["state"], found["message"]) == ("ok", "cargo, programs")
+    monkeypatch.setenv("PATH", f"{home}/.cargo/bin:{home}/odd/bin:/usr/bin:/bin")
+    (home / "apps/tool").touch()
+    (home / ".local/bin/tool").symlink_to(home / "apps/tool")
+    found = rows(workspace, capsys)["toolchains"]
+    assert found["state"] == "missing"
+    assert found["details"] == [
+        f"on your PATH, but not on that of commands: {home}/odd/bin",
+        f"leads to what commands can't see: {home}/.local/bin/tool",
+    ]
+    assert "llmc allow dir" in found["fix"]

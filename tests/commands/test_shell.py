@@ -90,7 +90,7 @@ def test_a_binary_of_the_project_needs_a_listed_program_and_the_hint_says_which(
     own.chmod(0o755)
     with pytest.raises(CommandNotAllowed) as refused:
         Programs(["true", "bash"], [], PATH, EVERYWHERE).find("./own", str(tmp_path))
-    assert "bash -c ./own" in str(refused.value.hint)
+    assert f"llmc allow program {tmp_path}/own" in str(refused.value.hint)
 
 
 def test_what_is_missing_or_not_executable_is_said_so(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ PROVED_BY = {
     "sandbox.level": "test_run_cmd_and_commands_can_be_switched_off",
     "sandbox.extra_read": "test_extra_folders_are_readable_or_writable_as_configured",
     "sandbox.extra_write": "test_extra_folders_are_readable_or_writable_as_configured",
+    "sandbox.toolchains": "test_the_operator_may_name_folders_or_have_none",
     "sandbox.deny_read": "test_what_the_operator_hides_is_hidden",
     "sandbox.run_as": "test_as_another_user_commands_own_what_they_make",
     "sandbox.max_processes": "test_c12_a_fork_bomb_hits_a_limit_and_ends_with_its_command",

@@ -142,7 +142,7 @@ def test_an_exit_that_means_success_is_one(run: Runs) -> None:
         ("import numpy_is_not_here", "mcp.sandbox.extra_read"),
         ("open('nope.txt')", "read_file(path)"),
         ("raed_file('x')", "Did you mean read_file?"),
-        ("import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9/')", "mcp.tools.allow_outbound_network"),
+        ("import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9/')", "llmc allow network"),
     ],
 )
 def test_what_is_not_in_there_comes_with_a_way_around(runs: Runs, code: str, words: str) -> None:

@@ -396,8 +396,10 @@ def test_every_setting_of_the_configuration_reaches_the_sandbox() -> None:
     chosen.level, chosen.run_as = "landlock", "nobody"
     chosen.extra_read, chosen.extra_write, chosen.deny_read = ("a",), ("b",), ("c",)
     chosen.max_processes, chosen.max_memory_mb, chosen.max_file_mb, chosen.max_tmp_mb = 1, 2, 3, 4
+    chosen.toolchains = ("d",)
     bounds = Bounds(processes=1, memory_mb=2, file_mb=3, tmp_mb=4)
-    assert settings_from(config) == SandboxSettings("landlock", True, ("a",), ("b",), ("c",), "nobody", bounds)
+    settings = SandboxSettings("landlock", True, ("a",), ("b",), ("c",), "nobody", bounds, ("d",))
+    assert settings_from(config) == settings
 
 
 def test_a_symlinked_root_is_reached_by_both_its_names(make: Make, workspace: Workspace, level: str) -> None:

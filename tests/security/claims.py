@@ -248,6 +248,20 @@ are absent, `/etc/shadow`, host keys and every user's secrets are hidden, and th
 those programs outside the sandbox listen. File tools change neither the system's programs and libraries nor what the
 dynamic linker reads. `llmc repo validate` lists what is hidden and read-only.
 
+Files with secret names (`mcp.policy.secret_names`: `.env`, `*.pem`, `id_*` …) below a root are refused by file and
+search tools: not read, and not changed once they exist. Commands can read them at both levels. To hide them there, a
+file would have to be mounted over each, in folders that other commands may be changing at that moment (bubblewrap
+before 0.12 follows a link put in their place), and Landlock can't at all; certificates of a test suite would be
+empty, and committed so. What an operator wants hidden from commands, too, `mcp.sandbox.deny_read` names.
+
+Toolchains in the home of the server's user (`mcp.sandbox.toolchains`) are readable for commands: the folders with
+programs and installations of pyenv, nvm, rustup, cargo, go, uv and pipx, and `~/.local/bin`. What lies beside them,
+such as `.cargo/credentials.toml` or `.npmrc`, is absent; pip.conf and npmrc of an installation are hidden.
+
+What the user allows (`llmc allow`, `llmc config set`) is written into the user's own configuration file, which no
+tool changes and no command sees. A running server reads it again when it changed and takes over the programs, the
+network and the extra folders; the level and everything else stay until the next start.
+
 Whoever can change the server's code, or the Python it starts next, is no longer confined. Where that code lies inside
 a root, no file tool changes it or moves a folder above it, and commands see it read-only; a root inside it is not
 served. Folders that are merely on the import path, because the server was started in them or by PYTHONPATH, are taken

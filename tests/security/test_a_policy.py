@@ -42,6 +42,24 @@ def test_a32_a_secret_file_is_shown_by_no_tool(workspace: Workspace, server: Cli
     assert "sha256" not in stat.meta
 
 
+@pytest.mark.parametrize("name", [".env", "link.txt"])
+def test_a32_a_secret_file_that_exists_is_changed_by_no_tool_and_a_new_one_may_be_made(
+    workspace: Workspace, server: Client, name: str
+) -> None:
+    kept = workspace.file(".env", f"password={PASSWORD}\n")
+    (workspace.root / "link.txt").symlink_to(".env")
+    attempts = (
+        server.call("linux_fs_write", path=name, content="x"),
+        server.call("linux_fs_write", path=name, content="x", mode="append"),
+        server.call("linux_fs_write", path=name, content="x", expected_sha256="0" * 64),
+        server.call("linux_fs_edit", path=name, old_text="password", new_text="x"),
+    )
+    assert [reply.code for reply in attempts] == ["PERMISSION_DENIED"] * 4
+    assert kept.read_text() == f"password={PASSWORD}\n"
+    assert not server.call("linux_fs_write", path=".env.local", content="DEBUG=1\n").is_error
+    assert server.call("linux_fs_write", path=".env.local", content="DEBUG=0\n").code == "PERMISSION_DENIED"
+
+
 def test_a32_the_names_are_the_operators_to_choose(workspace: Workspace) -> None:
     place_name = ".env"
     workspace.file(place_name, PASSWORD)

@@ -99,7 +99,7 @@ def test_b03_a_program_swapped_after_the_check_stays_in_the_sandbox(arena: Arena
 def test_b04_the_environment_is_built_from_nothing(arena: Arena) -> None:
     printed = arena.run(["env"])["stdout"]
     names = {line.partition("=")[0] for line in printed.splitlines()}
-    allowed = {"PATH", "HOME", "TMPDIR", "LANG", "TERM", "USER", "LOGNAME", "GIT_TERMINAL_PROMPT"}
+    allowed = {"LLMC_COMMAND", "PATH", "HOME", "TMPDIR", "LANG", "TERM", "USER", "LOGNAME", "GIT_TERMINAL_PROMPT"}
     for_te = {"TE_AGENT_ID", "TE_SESSION_ID", "TE_MODEL"}  # who calls, as far as the caller says so himself
     assert names <= allowed | for_te | {"PYTHONDONTWRITEBYTECODE", "PWD"}
     assert SECRET not in printed
@@ -250,7 +250,7 @@ def test_b09_b23_nobody_is_reached_when_the_network_is_off(arena: Arena) -> None
 def test_b09_a_missed_network_is_explained(arena: Arena) -> None:
     done = arena.run(["python3", "-c", "import urllib.request as u; u.urlopen('http://example.org')"])
     assert done["exit_code"] == 1
-    assert any("allow_outbound_network" in warning for warning in done["warnings"]), done
+    assert any("llmc allow network" in warning for warning in done["warnings"]), done
 
 
 SPYING = """

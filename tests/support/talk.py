@@ -84,6 +84,7 @@ def talk_on(root: Path, config: Config | None = None, *, level: str = "auto") ->
     """A session on a folder."""
     config = config or Config()
     config.sandbox.level = level
+    config.sandbox.toolchains = "none"  # the system's programs, whatever the home of the tests holds
     if not config.sandbox.run_as and (user := run_as_at(level)):
         config.sandbox.run_as = user
         hand_over(root)

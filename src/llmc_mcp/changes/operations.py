@@ -80,6 +80,7 @@ class Operations:
 
         def plan(draft: Draft) -> None:
             target = draft.hold(targets.find_file(self._files, path, parents=parents))
+            self._refuse_existing_secret(target)
             _compare(target, expected)
             data = _encoded(content, target if append else None)
             sizes.append(len(data))
@@ -114,12 +115,16 @@ class Operations:
         done = self._changes.make(who, "edit", plan, check)
         return EditedFile(done.id, _image_of(done).sha256, edits[-1])
 
+    def _refuse_existing_secret(self, target: Target) -> None:
+        """A file with a secret name may be made; one that exists is neither shown nor changed."""
+        if target.info is not None and (self._files.is_secret(target.path) or self._files.is_secret(target.label)):
+            raise refuse_secret(target.label)
+
     def text_of(self, target: Target) -> bytes:
         """The content of a file to edit, which must exist, not be secret, and be small enough."""
         if target.info is None:
             raise NotFound(f"{target.label}: no such file", hint="Create it with linux_fs_write.")
-        if self._files.is_secret(target.path) or self._files.is_secret(target.label):
-            raise refuse_secret(target.label)
+        self._refuse_existing_secret(target)
         data = targets.read_all(target, self._edit_bytes)
         if data is None:
             raise OutputTooLarge(

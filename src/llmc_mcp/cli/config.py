@@ -1,4 +1,4 @@
-"""`llmc config show | trust | untrust`."""
+"""`llmc config show | set | unset | trust | untrust`."""
 
 import os
 import sys
@@ -6,6 +6,7 @@ import sys
 import msgspec
 
 from ..command_line import JSON, Arguments, Command, Positional
+from ..config.edit import SettingChange, edited_file, set_key, takes_effect, unset_key
 from ..config.load import Flags, LoadedConfig, load, read_bytes
 from ..config.schema import data_directory, get_key, keys
 from ..config.trust import FILE_NAME, ConfigError, pin, unpin
@@ -13,9 +14,10 @@ from ..printing import print_json, print_line
 
 command = Command(
     "config",
-    "Shows the configuration in force, and lets a folder's own file widen it. DOCS/configuration.md lists every"
-    " setting; llmc repo validate says what is wrong or risky.",
+    "Shows the configuration in force, edits your own file, and lets a folder's own file widen it."
+    " DOCS/configuration.md lists every setting; llmc repo validate says what is wrong or risky.",
 )
+_KEY = Positional("KEY", "a setting, for example tools.exec_timeout")
 _FILE = Positional("FILE", f"a {FILE_NAME} or its folder (default: this folder)", required=False)
 
 
@@ -47,6 +49,37 @@ def _as_data(loaded: LoadedConfig) -> dict[str, object]:
         },
         "notices": [*loaded.refusals, *loaded.lines()],
     }
+
+
+@command.verb(
+    "set",
+    "write a setting into your own file; lists as JSON or separated by commas",
+    positionals=(_KEY, Positional("VALUE", "")),
+)
+def _set(given: Arguments) -> int:
+    name, text = given.positionals
+    _report(set_key(name, text))
+    return 0
+
+
+@command.verb("unset", "take a setting out of your own file", positionals=(_KEY,))
+def _unset(given: Arguments) -> int:
+    _report(unset_key(given.positionals[0]))
+    return 0
+
+
+def _report(edit: SettingChange) -> None:
+    key = keys()[edit.name]
+    if edit.after is None:
+        state = "was not in" if edit.before is None else "taken out of"
+        print_line(f"mcp.{edit.name} {state} {edit.path}; default: {key.shown(key.default)}")
+    else:
+        print_line(f"mcp.{edit.name} = {key.shown(edit.after)}   # {edit.path}")
+    if edit.before != edit.after:
+        print_line(takes_effect(edit.name))
+    source = load().sources.get(edit.name, "")
+    if source and not source.startswith(edited_file()):
+        print_line(f"llmc: {source} says otherwise here, and takes precedence", sys.stderr)
 
 
 @command.verb("trust", f"let ./{FILE_NAME} widen what the server may do, as it is now", positionals=(_FILE,))

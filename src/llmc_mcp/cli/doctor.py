@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ Exit code 1 when something does not work; what is merely missing leaves it 0.
 _MARKS = {"ok": "ok      ", "missing": "missing ", "broken": "BROKEN  "}
 _COLOURS = {"ok": "32", "missing": "33", "broken": "1;31"}
 _OLDEST_PYTHON = (3, 11)
+_LINKS_LOOKED_AT = 500  # of one folder
 
 # What each attempt of the sandbox's self-test tries to do.
 _ATTEMPTS = {
@@ -91,6 +93,7 @@ def findings(loaded: LoadedConfig) -> Iterator[Check]:
         yield from _own_code(app)
         yield _ripgrep()
         yield from _sandbox(app)
+        yield _toolchains(app)
         yield _code(app)
         yield _data_directory(app)
         yield _port(app)
@@ -145,6 +148,30 @@ def _ripgrep() -> Check:
         return Check("ripgrep", "ok", os.fsdecode(find_ripgrep()))
     except LlmcError as exc:
         return Check("ripgrep", "broken", exc.message, exc.hint or "")
+
+
+def _toolchains(app: App) -> Check:
+    """The toolchains in the home, and what of the user's own PATH commands do not see."""
+    from ..sandbox.profile import program_folders, search_path, settings_from, toolchains_of
+
+    settings = settings_from(app.config)
+    found = ", ".join(toolchain.name for toolchain in toolchains_of(settings)) or "none in the home"
+    searched = {os.path.realpath(folder) for folder in search_path(settings)}
+    seen = program_folders(settings, tuple(app.files.roots))
+    details = [
+        f"on your PATH, but not on that of commands: {folder}"
+        for folder in dict.fromkeys(os.environ.get("PATH", "").split(":"))
+        if os.path.isdir(folder) and os.path.realpath(folder) not in searched
+    ]
+    details += [
+        f"leads to what commands can't see: {entry.path}"
+        for folder in searched
+        if is_below_any(folder, [os.path.expanduser("~")])
+        for entry in islice(os.scandir(folder), _LINKS_LOOKED_AT)
+        if entry.is_symlink() and not is_below_any(os.path.realpath(entry.path), seen)
+    ]
+    fix = "Name it in mcp.sandbox.toolchains (a list replaces auto), or: llmc allow dir DIR." if details else ""
+    return Check("toolchains", "missing" if details else "ok", found, fix, tuple(details))
 
 
 def _sandbox(app: App) -> Iterator[Check]:

@@ -3,6 +3,7 @@
 import json
 
 from ..command_line import Arguments, declare
+from ..config.live import LiveConfig
 from ..gate.dispatch import Gate
 from ..server import build, configure
 from ..web.serve import ListeningServer, serve
@@ -22,6 +23,7 @@ def command(given: Arguments) -> int:
         return 0
     loaded = configure(["--set", "observability.log_level=warning", *given.rest, "--transport", "http"])
     gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
+    gate.app.follow(LiveConfig(loaded))
     try:
         serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
     finally:

@@ -168,7 +168,7 @@ def _risks(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
         "linux_ops.commands.allow_unsafe": (
             config.linux_ops.commands.allow_unsafe,
             "unsafe_binaries has no effect",
-            "Allow single binaries with allowed_binaries.",
+            "Take single binaries out of unsafe_binaries instead.",
         ),
         "policy.secret_names": (not config.policy.secret_names, "keys and passwords are readable", "Name some files."),
         "policy.hard_links": (

@@ -17,7 +17,8 @@ from ..policy import is_below_any
 from ..sandbox.profile import program_folders, search_path, settings_from
 
 _SHEBANG_BYTES = 256
-_LIST_HINT = "Setting: mcp.tools.run_cmd_allowlist."
+_LIST_HINT = "Only the user can allow it, in a terminal: llmc allow program {name} (mcp.tools.run_cmd_allowlist)."
+_UNSAFE_HINT = "Only the user can allow it: {name} is in mcp.linux_ops.commands.unsafe_binaries."
 
 _Identity = tuple[int, int]  # device and inode
 
@@ -41,12 +42,16 @@ class Programs:
         self._own = own
         self._identities: set[_Identity] = set()
 
+    def replace(self, other: "Programs") -> None:
+        """Become like another list: whoever holds this one obeys the new rules from now on."""
+        self.__dict__.update(other.__dict__)
+
     def find(self, program: str, cwd: str) -> str:
         """The path to execute for a program's name or path, if it may start."""
         with self._opened(program, cwd) as (path, fd):
             if self._may_start(fd):
                 return path
-        raise CommandNotAllowed(f"{program} is not on the list of allowed programs", hint=_hint(program))
+            raise self._not_allowed(program, path, fd)
 
     def refuse_unlisted(self, program: str, cwd: str) -> None:
         """Raise if a program that a line for a shell names is there and not on the list.
@@ -56,10 +61,10 @@ class Programs:
         try:
             with self._opened(program, cwd) as (path, fd):
                 allowed = self._may_start(fd) or ("/" in program and is_below_any(os.path.realpath(path), self._own))
+                if not allowed:
+                    raise self._not_allowed(program, path, fd)
         except (NotFound, PermissionDenied):
             return
-        if not allowed:
-            raise CommandNotAllowed(f"{program} is not on the list of allowed programs", hint=_LIST_HINT)
 
     def locate(self, program: str, cwd: str) -> str:
         """The path of a program, whether or not it is on the list."""
@@ -74,7 +79,8 @@ class Programs:
         if fd is None:
             raise NotFound(
                 f"{program}: there is no such program",
-                hint=f"Searched: {':'.join(self._path)}. A path has to lead below a root or mcp.sandbox.extra_read.",
+                hint=f"Searched: {':'.join(self._path)}. What lies elsewhere, the user can show to commands:"
+                " llmc allow dir DIR.",
             )
         try:
             if not stat_bits.S_ISREG(os.fstat(fd).st_mode) or not os.access(f"/proc/self/fd/{fd}", os.X_OK):
@@ -121,6 +127,14 @@ class Programs:
         finally:
             os.close(interpreter_fd)
 
+    def _not_allowed(self, program: str, path: str, fd: int) -> CommandNotAllowed:
+        """The refusal of a program, with the setting that decided and who can change it."""
+        unsafe = _identity_of(os.fstat(fd)) in self._identities_of(self._refused)
+        hint = _UNSAFE_HINT if unsafe else _LIST_HINT
+        name = shlex.quote(path if "/" in program else program)
+        message = "is refused as unsafe" if unsafe else "is not on the list of allowed programs"
+        return CommandNotAllowed(f"{program} {message}", hint=hint.format(name=name))
+
     def _is_listed(self, fd: int) -> bool:
         identity = _identity_of(os.fstat(fd))
         if identity not in self._identities:
@@ -128,12 +142,12 @@ class Programs:
         return identity in self._identities
 
     def _look_up(self) -> set[_Identity]:
-        def identities(programs: Iterable[str]) -> set[_Identity]:
-            paths = (program if "/" in program else self._search_quietly(program) for program in programs)
-            return {identity for path in paths if path and (identity := _identity(path)) is not None}
-
         allowed = [program for program in self._allowed if program not in self._refused]
-        return identities(allowed) - identities(self._refused)
+        return self._identities_of(allowed) - self._identities_of(self._refused)
+
+    def _identities_of(self, programs: Iterable[str]) -> set[_Identity]:
+        paths = (program if "/" in program else self._search_quietly(program) for program in programs)
+        return {identity for path in paths if path and (identity := _identity(path)) is not None}
 
     def _search_quietly(self, name: str) -> str | None:
         try:
@@ -150,12 +164,6 @@ def programs_from(config: Config, roots: tuple[Root, ...]) -> Programs:
     settings = settings_from(config)
     own = [os.fsdecode(root.real) for root in roots]
     return Programs(allowed, refused, search_path(settings), program_folders(settings, roots), own)
-
-
-def _hint(program: str) -> str:
-    if "/" in program:
-        return f"Run it through a program on the list, for example: bash -c {shlex.quote(program)}."
-    return _LIST_HINT
 
 
 def _identity(path: str) -> _Identity | None:

@@ -288,7 +288,7 @@ def _missing_network(level: Level, exit_code: int, kept: "_KeptOutput") -> list[
     output = kept.streams[ERR].tail + kept.streams[OUT].tail
     if not level.blocks_network or not exit_code or not _NETWORK_MISSED.search(output):
         return []
-    return ["Network is off for commands; setting: mcp.tools.allow_outbound_network."]
+    return ["Network is off for commands; only the user can allow it: llmc allow network."]
 
 
 def signal_name(number: int) -> str | None:

@@ -10,6 +10,7 @@ Every client start comes through here, so whatever is not always needed is impor
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from types import UnionType
 from typing import Any, NamedTuple, cast, get_origin
 
 import msgspec
@@ -85,6 +86,8 @@ class LoadedConfig(msgspec.Struct):
     risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
     notices: list[str]  # the rest
     refusals: list[str]  # why a server must not start like this
+    flags: Flags  # what it was loaded by, with the working directory
+    directory: str
 
     def changed(self) -> dict[str, object]:
         """What differs from the defaults, without secrets."""
@@ -179,7 +182,18 @@ def load(
         risks={**root_risks, **_running_as_root()},
         notices=notices,
         refusals=[*_refusals(merged), *refusals],
+        flags=flags,
+        directory=directory,
     )
+
+
+def typed_settings(settings: Iterable[GivenSetting]) -> Config:
+    """A configuration of these settings alone; raises a ConfigError with a line for each mistake."""
+    draft = _ConfigDraft()
+    draft.apply(settings)
+    if draft.problems:
+        raise ConfigError(*draft.problems)
+    return draft.config
 
 
 class _ConfigDraft:
@@ -260,7 +274,9 @@ def _granted(key: SettingKey, base: Any, asked: Any, roots: list[str]) -> Any:
 # --- sources --------------------------------------------------------------------------------------
 
 
-class _ConfigFile(NamedTuple):
+class ConfigFile(NamedTuple):
+    """A configuration file as it was read."""
+
     path: str
     content: bytes
     settings: list[GivenSetting]
@@ -268,27 +284,34 @@ class _ConfigFile(NamedTuple):
 
 def _find_files(
     flags: Flags, environ: Mapping[str, str], directory: str
-) -> tuple[_ConfigFile | None, _ConfigFile | None]:
+) -> tuple[ConfigFile | None, ConfigFile | None]:
     """The file that the user chose or owns, and the one that lies in the working directory."""
-    named = flags.config_file or environ.get("LLMC_CONFIG", "")
+    users_own, named = trusted_path(flags, environ, directory)
     if named:
         by = "--config" if flags.config_file else "LLMC_CONFIG"
-        path = _absolute((named,), directory)[0]
-        file = _read_file(path, named)
+        file = _read_file(users_own, named)
         if file is None:
             raise ConfigError(f"{named}: no such file ({by})")
         return file, None
-    users_own = user_config_file(environ)
     in_workspace = os.path.join(directory, FILE_NAME)
     if not directory or os.path.realpath(in_workspace) == os.path.realpath(users_own):
         return _read_file(users_own, users_own), None
     return _read_file(users_own, users_own), _read_file(in_workspace, FILE_NAME)
 
 
-def _read_file(path: str, shown: str) -> _ConfigFile | None:
+def trusted_path(flags: Flags, environ: Mapping[str, str], directory: str) -> tuple[str, str]:
+    """The path of the file that is obeyed whatever it says, and what it was named as, if it was."""
+    named = flags.config_file or environ.get("LLMC_CONFIG", "")
+    return (_absolute((named,), directory)[0], named) if named else (user_config_file(environ), "")
+
+
+def _read_file(path: str, shown: str) -> ConfigFile | None:
     content = read_bytes(path, shown)
-    if content is None:
-        return None
+    return None if content is None else parse_file(path, content, shown)
+
+
+def parse_file(path: str, content: bytes, shown: str) -> ConfigFile:
+    """The settings of a file; whether they are known and valid is not checked yet."""
     import tomllib
 
     try:
@@ -309,7 +332,7 @@ def _read_file(path: str, shown: str) -> _ConfigFile | None:
     placed = [
         setting._replace(origin=f"{shown}:{_line_of(text, ('mcp', *setting.key.split('.')))}") for setting in settings
     ]
-    return _ConfigFile(path, content, placed)
+    return ConfigFile(path, content, placed)
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
@@ -407,7 +430,7 @@ def variable_of(name: str) -> str:
 
 def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
-    if key.choices and typed not in key.choices:
+    if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
     return typed
 
@@ -415,6 +438,8 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
 def _read_text(key: SettingKey, text: str) -> Any:
     """A value that was typed as text: lists as JSON or separated by commas, tables as JSON."""
     kind = get_origin(key.bare_type)
+    if kind is UnionType:  # a word or a list
+        kind = str if text in key.choices else tuple
     value: object = text
     if kind is dict or (kind is tuple and text.lstrip().startswith("[")):
         value = msgspec.json.decode(text)
@@ -460,7 +485,7 @@ def _unknown(name: str) -> str:
 # --- mode, roots, refusals ----------------------------------------------------------------------------
 
 
-def _choose_mode(merged: _ConfigDraft, own: list[_ConfigFile]) -> list[str]:
+def _choose_mode(merged: _ConfigDraft, own: list[ConfigFile]) -> list[str]:
     """Choose the mode where nothing sets it: hybrid, but a full file of the user's own means what it meant before.
 
     A full file is one from before modes existed: it gives the version, or says how to serve, to whom, and what.
@@ -478,7 +503,7 @@ def _choose_mode(merged: _ConfigDraft, own: list[_ConfigFile]) -> list[str]:
     return [f'{rule}: {mode} mode. Write mode = "hybrid" under [mcp] for the small set of tools.']
 
 
-def _is_full(file: _ConfigFile) -> bool:
+def _is_full(file: ConfigFile) -> bool:
     given = {setting.key for setting in file.settings}
     return "config_version" in given or {"server", "auth", "tools"} <= {key.partition(".")[0] for key in given}
 

@@ -108,11 +108,7 @@ class Tools(Section):
     run_cmd_shell: Annotated[
         str,
         one_of(
-<<<<<<< HEAD
-            "a command with shell syntax: auto runs it in bash, never takes plain words",
-=======
             "a string with shell syntax: auto runs it through bash, never as plain words",
->>>>>>> cmd-shell
             "stricter",
             "never",
             "auto",
@@ -142,6 +138,10 @@ class SandboxSection(Section):
     ] = "auto"
     extra_read: Annotated[Names, key("paths outside the roots that commands may read", "fewer")] = ()
     extra_write: Annotated[Names, key("paths outside the roots that commands may write", "fewer")] = ()
+    toolchains: Annotated[
+        str | Names,
+        one_of("toolchains in the home that commands may use: auto, none, or folders", "operator", "auto", "none"),
+    ] = "auto"
     deny_read: Annotated[Names, key("paths that neither commands nor file tools may read", "more")] = ()
     run_as: Annotated[str, key("user that commands run as when the server is root", "operator")] = ""
     max_processes: Annotated[int, amount("maximum number of processes of all commands together")] = 1_024

@@ -11,6 +11,7 @@ from ..policy import is_below
 
 FILE_NAME = "llmc.toml"
 PINS = "trusted.json"
+INSIDE_COMMAND = "LLMC_COMMAND"  # set in the environment of every command that a server starts
 MAX_FILE_BYTES = 1 << 20
 _LONGEST_LINE = 300  # of a notice: all notices together fit into a pipe that nobody reads
 

@@ -265,6 +265,33 @@ class Filesystem:
             raise
         return fd
 
+    def _open_existing(self, place: Place, flags: int) -> int:
+        """Open what the caller says exists; where it does not, the error names what is nearest."""
+        try:
+            return self.open(place, flags)
+        except NotFound as exc:
+            exc.hint = exc.hint or self._near_paths(place)
+            raise
+
+    def _near_paths(self, place: Place) -> str | None:
+        """A hint about a path that leads nowhere; it names nothing that listing would not show, and no secrets."""
+        from .near_names import near_paths
+
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+
+        def open_folder(below: bytes) -> int:
+            return syscalls.openat2(place.root.fd, below, flags, self._resolve)
+
+        def shows(folder: int, name: bytes) -> bool:
+            return not self.is_secret(os.path.join(_real_path(folder), os.fsdecode(name))) and not self.hides(
+                folder, name
+            )
+
+        try:
+            return near_paths(place.label, place.below, open_folder, shows) or None
+        except OSError:  # the folder can't be listed
+            return None
+
     def _refuse_hidden(self, fd: int, place: Place) -> None:
         if not self.hides_anything:
             return
@@ -330,7 +357,7 @@ class Filesystem:
 
     def open_file(self, place: Place) -> tuple[int, os.stat_result]:
         """Open a regular file for reading, with its stat; anything else is refused before it is opened."""
-        handle = self.open(place, syscalls.O_PATH)
+        handle = self._open_existing(place, syscalls.O_PATH)
         try:
             info = os.fstat(handle)
             self._refuse_special(handle, info, place)
@@ -382,13 +409,13 @@ class Filesystem:
     def open_dir(self, place: Place) -> int:
         """Open a directory for scanning."""
         try:
-            return self.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
+            return self._open_existing(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
         except NotADirectory:
             raise NotADirectory(f"{place.label}: not a directory") from None
 
     def open_dir_or_file(self, place: Place) -> tuple[int, bool]:
         """Open a directory or a file for reading; True for a directory."""
-        handle = self.open(place, syscalls.O_PATH)
+        handle = self._open_existing(place, syscalls.O_PATH)
         try:
             is_directory = stat_bits.S_ISDIR(os.fstat(handle).st_mode)
         finally:
@@ -462,7 +489,7 @@ class Filesystem:
 
     def stat(self, place: Place) -> tuple[os.stat_result, bytes | None]:
         """The stat of a path and, for a link, its target; a link that leads out is not followed."""
-        handle = self.open(place, syscalls.O_PATH | os.O_NOFOLLOW)
+        handle = self._open_existing(place, syscalls.O_PATH | os.O_NOFOLLOW)
         try:
             info = os.fstat(handle)
             if not stat_bits.S_ISLNK(info.st_mode):

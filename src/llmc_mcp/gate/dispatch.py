@@ -246,6 +246,7 @@ class Gate:
         return render(result, lean=self.app.config.lean_replies(), first_root=self.app.files.roots[0].shown)
 
     def _run(self, ctx: Context, name: str, raw_args: object, limit: int, *, lean: bool | None = None) -> object:
+        self.app.refresh()
         tool = self.catalog.find(name)
         self._refuse_scope(ctx, tool.name, self.catalog.scope_of(tool))
         arguments = tool.parse(raw_args)

@@ -42,14 +42,18 @@ _SIGNALS = "signal_server"  # an attempt of the self-test
 _SHOWN_MESSAGE = 1_500
 _SHOWN_SOURCE = 200
 
+_NO_NETWORK = "Network is off for code; only the user can allow it: llmc allow network."
 _HINTS = (
     ("ModuleNotFoundError", "Only the standard library is available, and the venvs that mcp.sandbox.extra_read names."),
     ("FileNotFoundError", "The workspace is not in here: read_file(path), linux_fs_write(path, content) … reach it."),
     ("PermissionError", "Outside its own folder, code can only use the tools: tools() lists them."),
     ("MemoryError", "Keep less: count or filter while reading."),
-    ("Network is unreachable", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
-    ("Temporary failure in name resolution", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
-    ("Address family not supported", "Network is off for code; setting: mcp.tools.allow_outbound_network."),
+    ("Network is unreachable", _NO_NETWORK),
+    (
+        "Temporary failure in name resolution",
+        _NO_NETWORK,
+    ),
+    ("Address family not supported", _NO_NETWORK),
 )
 
 
@@ -80,6 +84,12 @@ class PythonEngine:
     def close(self) -> None:
         """End what it started."""
         self._sandbox.close()
+
+    def reconfigure(self, settings: SandboxSettings) -> None:
+        """Run the next code by other settings for commands; its own limits stay."""
+        with self._choosing:
+            self._settings = settings._replace(extra_write=(), bounds=self._settings.bounds)
+            self._sandbox.reconfigure(self._settings)
 
     def release_idle(self, idle_s: float) -> bool:
         """End the sandbox's launcher if it has been idle for a while; whether it was ended."""

@@ -31,15 +31,9 @@ _PROC_FILES = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "
 _PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 _PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
 
-<<<<<<< HEAD
 _PRIVATE, _PRIVATE_BESIDE = "/tmp", "/run"  # noqa: S108 - made anew; the second where /tmp is the machine's own
+_GIT_CONFIG_ASIDE = "/run/llmc/gitconfig"
 _OWN_BIN = "/run/llmc/bin"
-=======
-_HOME_INSIDE = "/tmp/home"  # noqa: S108 - made anew, private
-_GIT_CONFIG = f"{_HOME_INSIDE}/.gitconfig"
-_GIT_CONFIG_ASIDE = "/var/llmc/gitconfig"
-_OWN_BIN = "/var/llmc/bin"
->>>>>>> cmd-shell
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
@@ -117,7 +111,7 @@ class LandlockLevel:
         read_write = syscalls.FS_READ_FILE | syscalls.FS_WRITE_FILE
         etc = (*_ETC, *_ETC_REAL_USERS, *(_ETC_FOR_NETWORK if network else ()))
         allowed: list[tuple[str, int]] = [
-            (path, read_only) for path in (*SYSTEM_FOLDERS, *profile.read_only, self._own_bin)
+            (path, read_only) for path in (*SYSTEM_FOLDERS, *_unveiled(profile), self._own_bin)
         ]
         allowed += [(f"/etc/{name}", syscalls.READ_ONLY) for name in etc]
         allowed += [(path, syscalls.READ_ONLY) for path in _PROC_FILES]
@@ -126,6 +120,20 @@ class LandlockLevel:
         allowed += [(path, syscalls.EVERYTHING) for path in (self._tmp, *profile.writable)]
         roots = [(root.fd, syscalls.EVERYTHING, True) for root in profile.roots]
         return landlock.ruleset(((os.fsencode(path), rights) for path, rights in allowed), roots, network=network)
+
+
+def _unveiled(profile: Profile) -> list[str]:
+    """What commands may read; a folder with a veiled file in it as its other entries, since a rule can't except one."""
+    done, todo = list[str](), list(profile.read_only)
+    while todo:
+        path = todo.pop()
+        if path in profile.veiled:
+            continue
+        if any(is_below(veiled, path) for veiled in profile.veiled):
+            todo += [entry.path for entry in os.scandir(path)]
+        else:
+            done.append(path)
+    return done
 
 
 def _need_filter() -> None:
@@ -215,21 +223,11 @@ class WorkspaceLevel:
                 )
         options = [*(self._options if machine is None else self._options_in(machine)), "--seccomp", "3"]
         network = not self.blocks_network
-<<<<<<< HEAD
-        made_already = {"/etc/hosts"} if network else set[str]()
-        if machine is not None and machine.tmp:
-            made_already.add(f"{self._home}/.gitconfig")
-        for number, target in enumerate(self._files, 3):
-            if target.startswith("/") and target not in made_already:
-                options += [_how_to_put(target, self._profile), str(number), target]
-=======
-        # A served /tmp is no place for our files, and a machine's has them; bubblewrap must still read and close it.
-        elsewhere = not self._own_tmp or (machine is not None and bool(machine.tmp))
+        # The machine of a session has it in its /tmp; bubblewrap must still read and close ours.
+        aside = {f"{self._home}/.gitconfig": _GIT_CONFIG_ASIDE} if machine is not None and machine.tmp else {}
         for number, target in enumerate(self._files, 3):
             if target.startswith("/") and not (network and target == "/etc/hosts"):
-                place = _GIT_CONFIG_ASIDE if elsewhere and target == _GIT_CONFIG else target
-                options += ["--file", str(number), place]
->>>>>>> cmd-shell
+                options += [_how_to_put(target, self._profile), str(number), aside.get(target, target)]
         # A read-only /proc, or a command could put itself last among those that go when memory runs out.
         options += ["--remount-ro", "/proc", "--remount-ro", "/", "--json-status-fd", str(self._status_fd)]
         options += ["--chdir", os.readlink(f"/proc/self/fd/{cwd}"), "--"]

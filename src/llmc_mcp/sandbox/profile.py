@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from .. import PACKAGE_HOME
 from ..config.schema import Config
-from ..config.trust import user_config_file
+from ..config.trust import INSIDE_COMMAND, user_config_file
 from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
 from ..files.off_limits import SYSTEM_FOLDERS, MountTable, homes, outermost, own_code, secrets, trail
@@ -18,6 +18,7 @@ from ..kernel.launcher import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
 from ..policy import is_below, is_below_any
 from .machines import Machine
+from .toolchains import NONE, Toolchain, find_toolchains, programs_path
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -45,6 +46,7 @@ class SandboxSettings(NamedTuple):
     deny_read: tuple[str, ...] = ()
     run_as: str = ""
     bounds: Bounds = Bounds()
+    toolchains: str | tuple[str, ...] = NONE
     trusted_files: tuple[str, ...] = ()  # configuration that the next start obeys
     idle_s: float = 1_800.0  # after which what a session shares goes
 
@@ -67,6 +69,7 @@ def settings_from(config: Config) -> SandboxSettings:
         run_as=chosen.run_as,
         bounds=bounds,
         idle_s=config.linux_ops.process_limits.idle_reap_sec,
+        toolchains=chosen.toolchains,
     )
 
 
@@ -120,6 +123,8 @@ class Profile(NamedTuple):
     git_config: bytes = b""  # the file in the home of commands
     own_code: tuple[str, ...] = ()  # what the server runs or obeys, by every name; no command may change it
     machine: MachineRoot | None = None  # where a root is `/`
+    toolchains: tuple[Toolchain, ...] = ()
+    veiled: tuple[str, ...] = ()  # files in what commands may only read, which they must not see
 
     @property
     def changeable(self) -> list[str]:
@@ -161,7 +166,9 @@ class Profile(NamedTuple):
             "LOGNAME": user,
             "GIT_TERMINAL_PROMPT": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
+            INSIDE_COMMAND: "1",
         }
+        variables |= {name: value for toolchain in self.toolchains for name, value in toolchain.env}
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
 
@@ -169,10 +176,12 @@ def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: s
     """Look at the machine and the settings; raises where the two do not go together."""
     user = _run_as(settings.run_as)
     uid = user[0] if user else os.getuid()
+    toolchains = toolchains_of(settings)
+    shown = (path for toolchain in toolchains for path in toolchain.shown)
     read_only = tuple(
         dict.fromkeys(
             path
-            for path in map(_real, (*settings.extra_read, sys.prefix, sys.base_prefix, PACKAGE_HOME))
+            for path in map(_real, (*settings.extra_read, sys.prefix, sys.base_prefix, PACKAGE_HOME, *shown))
             if os.path.exists(path) and reachable(path, user)
         )
     )
@@ -191,10 +200,22 @@ def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: s
     mounts = MountTable()
     hidden = _hidden_inside(unseen, folders, machine, mounts)
     own_names = tuple(name for path in own if os.path.exists(path) for name in mounts.names_of(os.path.realpath(path)))
-    path = search_path(settings)
     profile = Profile(
-        settings, roots, user, uid, path, read_only, writable, hidden, Counter(uid), own_code=own_names, machine=machine
+        settings,
+        roots,
+        user,
+        uid,
+        search_path(settings),
+        read_only,
+        writable,
+        hidden,
+        Counter(uid),
+        own_code=own_names,
+        machine=machine,
+        toolchains=toolchains,
     )
+    inside = [path for toolchain in toolchains for path in toolchain.secrets if not is_below_any(path, folders)]
+    profile = profile._replace(veiled=tuple(inside))
     if confined:
         _refuse_loose_code(profile, own)
     return profile
@@ -261,7 +282,8 @@ def covers(profile: Profile) -> dict[str, str]:
     for the next start to follow.
     """
     found: dict[str, str] = {}
-    targets = [(path, HIDDEN) for path in profile.hidden] + [(path, READ_ONLY) for path in profile.own_inside()]
+    targets = [(path, HIDDEN) for path in (*profile.hidden, *profile.veiled)]
+    targets += [(path, READ_ONLY) for path in profile.own_inside()]
     changeable = profile.changeable
     for target, kind in sorted(targets, key=lambda row: len(row[0])):  # what lies above decides first
         above = [path for path, how in found.items() if how != OPEN and is_below(target, path)]
@@ -294,9 +316,17 @@ def _first_barred(target: str, folder: str, user: tuple[int, int] | None) -> str
 
 
 def search_path(settings: SandboxSettings) -> tuple[str, ...]:
-    """Where programs are found: the system's folders, and those of toolchains that the operator named."""
+    """Where programs are found: in toolchains, in the system's folders, and in those that the operator named."""
     extra = (_bin_of(_real(path)) for path in settings.extra_read)
-    return (*SYSTEM_PATH, *(folder for folder in extra if os.path.isdir(folder)))
+    known = programs_path(toolchains_of(settings), SYSTEM_PATH, os.environ.get("PATH", ""))
+    return (*known, *(folder for folder in extra if os.path.isdir(folder)))
+
+
+def toolchains_of(settings: SandboxSettings) -> tuple[Toolchain, ...]:
+    """The toolchains that commands see; not those that the user whom they run as can't get to."""
+    user = _run_as(settings.run_as)
+    found = find_toolchains(settings.toolchains, os.path.expanduser("~"))
+    return tuple(one for one in found if all(os.path.exists(path) and reachable(path, user) for path in one.shown))
 
 
 def stand_ins(profile: Profile) -> dict[str, str]:
@@ -315,7 +345,8 @@ def program_folders(settings: SandboxSettings, roots: tuple[Root, ...]) -> tuple
     """Below which folders a program has to lie for commands to start it: those that exist inside the sandbox."""
     if settings.level == "off":
         return ("/",)
-    own = (*settings.extra_read, *settings.extra_write, sys.prefix, sys.base_prefix, PACKAGE_HOME)
+    shown = (path for toolchain in toolchains_of(settings) for path in toolchain.shown)
+    own = (*settings.extra_read, *settings.extra_write, sys.prefix, sys.base_prefix, PACKAGE_HOME, *shown)
     folders = map(_real, (*SYSTEM_FOLDERS, *search_path(settings), *own))
     return tuple(dict.fromkeys((*(os.fsdecode(root.real) for root in roots), *folders)))
 
@@ -386,7 +417,7 @@ def _hidden_inside(
             if secret in folders:
                 raise FeatureUnavailable(
                     f"commands can't run: the root {secret} is a place that they must not see",
-                    hint='Choose another root; mcp.sandbox.level="off" runs commands unconfined.',
+                    hint="Choose another root.",
                 )
             hidden[secret] = None
     return tuple(outermost(hidden))

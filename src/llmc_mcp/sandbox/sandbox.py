@@ -137,6 +137,12 @@ class Sandbox:
             return f"{network}; /tmp per command ({self._machines.unavailable[:80]})"
         return f"{network}; localhost, /tmp per session" if level.blocks_network else f"{network}; /tmp per session"
 
+    def reconfigure(self, settings: SandboxSettings) -> None:
+        """Have the next command run by other settings; the strength that is asked for stays."""
+        with self._lock:
+            self._settings = settings._replace(level=self._settings.level)
+            self._forget()
+
     def start(
         self,
         argv: list[bytes],
