@@ -35,7 +35,7 @@ SURFACES = ("protocol", "web", "server", "cli")
 PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.allow": {"files"},
     "cli.changes": {"changes"},
-    "cli.doctor": {"files"},
+    "cli.doctor": {"files", "sandbox"},
     "cli.handles": {"files"},
     "cli.index": {"files", "rag.build", "rag.parse", "rag.query"},
     "cli.person": {"rag.store"},  # whether there is an index
