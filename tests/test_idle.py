@@ -46,7 +46,7 @@ def use(gate: Gate) -> None:
     """Search, run code and a command, edit: each answers as it should."""
     assert "zebra" in text_of(gate, "linux_search_content", root=".", pattern="paint_zebra")
     assert "42" in text_of(gate, "execute_code", code="6 * 7")
-    assert "hello" in text_of(gate, "run_cmd", command="echo hello")
+    assert "hello" in text_of(gate, "run_cmd", command="echo hello | cat")
     text_of(gate, "linux_fs_edit", path="zoo.py", old_text="'stripes'", new_text="'stripes'  # two")
     text_of(gate, "linux_fs_edit", path="zoo.py", old_text="'stripes'  # two", new_text="'stripes'")
 

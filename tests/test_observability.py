@@ -346,6 +346,9 @@ def test_what_went_behind_a_handle_or_into_code_counts_as_saved(workspace: Works
     assert saved("read_file", path="a.txt") == 0
     assert saved("linux_search_content", root=".", pattern="needle", max_results=1000) > 5_000
     assert saved("execute_code", code="len(read_file('long.txt')['data'])") > 5_000
+    assert saved("run_cmd", command="true") == 0
+    assert saved("run_cmd", command="cat long.txt") > 5_000
+    assert saved("te_run", command="cat long.txt") > 5_000
 
 
 def test_recording_waits_for_nothing(tmp_path: Path) -> None:

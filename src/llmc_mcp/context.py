@@ -13,7 +13,7 @@ from .session import Session
 from .tool import ToolDef
 
 if TYPE_CHECKING:
-    from .files.handles import Meta
+    from .files.handles import Meta, Sink
 
 _PROGRESS_EVERY_S = 0.5
 
@@ -214,6 +214,15 @@ class Context:
         except (FeatureUnavailable, ResourceBusy) as exc:
             self.unkept(exc.message)
             return None
+
+    def spool(self, kind: str, meta: "Meta") -> "Sink":
+        """Where all of a command's output goes; one that can't be stored costs the handle alone."""
+        from .files.handles import SafeSink
+
+        def kept(size: int) -> None:
+            self.kept_bytes = max(self.kept_bytes, size)
+
+        return SafeSink(lambda: self.app.handles.spool(self.session.principal, kind, meta), self.unkept, kept)
 
     def unkept(self, reason: str) -> None:
         """Output could not be stored: the log and the reply say why there is no handle."""

@@ -72,6 +72,15 @@ class ShellLines:
             self._told.pop(next(iter(self._told)), None)
         return new
 
+    def release_idle(self, idle_s: float) -> bool:
+        """End the parser if it has read no line for so long; whether it was ended."""
+        if not self._free.acquire(blocking=False):
+            return False
+        try:
+            return self._parser is not None and self._parser.release_idle(idle_s)
+        finally:
+            self._free.release()
+
     def close(self) -> None:
         """End the parser."""
         with self._free:

@@ -299,8 +299,12 @@ class Sink(Protocol):
 class SafeSink:
     """A sink whose failure costs the handle, never the command's own output: `failed` gets the reason."""
 
-    def __init__(self, open_sink: Callable[[], Sink], failed: Callable[[str], None]) -> None:
-        self._failed, self._reason = failed, ""
+    def __init__(
+        self, open_sink: Callable[[], Sink], failed: Callable[[str], None], kept: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """`kept` gets the number of bytes once they have a handle."""
+        self._failed, self._kept, self._reason = failed, kept, ""
+        self._size = 0
         self._sink: Sink | None = None
         try:
             self._sink = open_sink()
@@ -308,13 +312,16 @@ class SafeSink:
             self._reason = str(exc)  # told when the handle is missed, not before
 
     def write(self, data: bytes) -> None:
+        self._size += len(data)
         if self._sink is not None:
             self._sink.write(data)
 
     def finish(self) -> str:
         if self._sink is not None:
             try:
-                return self._sink.finish()
+                handle = self._sink.finish()
+                self._kept(self._size)
+                return handle
             except (LlmcError, OSError) as exc:
                 self._reason = str(exc)
         self._failed(self._reason)

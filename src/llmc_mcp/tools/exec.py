@@ -274,9 +274,7 @@ def _call(ctx: Context) -> "CommandCall":
     from ..commands.runner import CommandCall
 
     def open_sink() -> "Sink":
-        from ..files.handles import SafeSink
-
-        return SafeSink(lambda: ctx.app.handles.spool(ctx.session.principal, "command_output", {}), ctx.unkept)
+        return ctx.spool("command_output", {})
 
     def tap(stream: str, piece: bytes) -> None:
         del stream

@@ -6,7 +6,6 @@ the sandbox: what it keeps and reads is the server's.
 
 import os
 import shlex
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
@@ -228,11 +227,7 @@ class _WrappedCommand:
         return TeOutput(code == 0, self._mode, command, stdout, complaint, code, warnings=list(warnings) or None)
 
     def _open_sink(self) -> "Sink":
-        from ..files.handles import SafeSink
-
-        ctx, command = self._ctx, self._noted.name
-        spool = partial(ctx.app.handles.spool, ctx.session.principal, "command_output", {"command": command})
-        return SafeSink(spool, ctx.unkept)
+        return self._ctx.spool("command_output", {"command": self._noted.name})
 
 
 def _plan(ctx: Context, argv: list[str]) -> "tuple[FamilyPlan, str]":
