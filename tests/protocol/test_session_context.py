@@ -171,7 +171,7 @@ def test_a_session_id_is_worth_nothing_to_another_principal_or_with_another_name
     assert SessionIds("other").read(made, "ada") is None
     assert ids.read("", "ada") is None
     unnamed = ids.make("ada")
-    assert ids.read(unnamed, "ada") == (unnamed, "")
+    assert ids.read(unnamed, "ada") == (unnamed, "", False)
 
 
 def test_nothing_is_known_of_a_caller_that_says_nothing() -> None:

@@ -318,8 +318,10 @@ def test_a32_a_secret_does_not_become_readable_under_another_name(workspace: Wor
         server.call("linux_fs_edit", path=".env", old_text="TOKEN", new_text="X"),
     ]
     assert {reply.code for reply in replies} == {"PERMISSION_DENIED"}
-    done(server.call("linux_fs_write", path=".env", content="TOKEN=mine\n"))
+    assert server.call("linux_fs_write", path=".env", content="TOKEN=mine\n").code == "PERMISSION_DENIED"
+    done(server.call("linux_fs_write", path=".env.local", content="TOKEN=hunter2\n"))
     shown = server.call("linux_fs_changes", diff=True).text + "".join(reply.text for reply in replies)
     assert "hunter2" not in shown
     undo(server)
+    assert not (workspace.root / ".env.local").exists()
     assert (workspace.root / ".env").read_text() == "TOKEN=hunter2\n"

@@ -362,7 +362,8 @@ def wrong_calls() -> Iterator[tuple[str, Any]]:
         yield tool, {}
     for tool in SLICE:
         for name in ("offset_lines", "max_lines"):
-            yield from ((tool, {"path": "file.txt", name: value}) for value in NO_NUMBERS)
+            wrong = [value for value in NO_NUMBERS if name == "offset_lines" or value is not None]  # null: left out
+            yield from ((tool, {"path": "file.txt", name: value}) for value in wrong)
         yield from ((tool, {"path": "file.txt", "max_lines": value}) for value in (0, -1, 2001))
     yield from (("linux_fs_read", {"path": "file.txt", "offset_lines": value}) for value in (-1, -(1 << 62)))
     yield from (("list_dir", {"path": ".", "depth": value}) for value in (*NO_NUMBERS, 0, -1, 11))

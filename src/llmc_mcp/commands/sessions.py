@@ -464,7 +464,7 @@ class TerminalSessions:
         left = [self._limits.idle_s - seconds for entry, seconds in idle.items() if entry not in over]
         with self._lock:
             left += [entry.ends_at - now for entry in self._entries.values() if not entry.exited]
-        return min(left, default=self._limits.idle_s)
+        return min([*left, self._limits.idle_s])  # one that is in use now may be idle from now on
 
     def _end_late(self, entry: _Entry, now: float) -> None:
         """A time limit is over: ask the command to end, and a moment later make it."""

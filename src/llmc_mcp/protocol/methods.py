@@ -31,7 +31,7 @@ from .jsonrpc import (
     Params,
     ProtocolError,
 )
-from .request import CAPABILITIES_KEY, TASKS, TASKS_VERSION, VERSION_KEY, Abilities, Request, abilities
+from .request import CAPABILITIES_KEY, LONGEST_URI, TASKS, TASKS_VERSION, VERSION_KEY, Abilities, Request, abilities
 
 if TYPE_CHECKING:
     from .background import BackgroundCall, CallOwner
@@ -355,7 +355,8 @@ class Methods:
                 code = INVALID_PARAMS
             elif isinstance(exc, Internal):
                 code = INTERNAL_ERROR
-            named = {"uri": request.params["uri"]} if "uri" in request.params else {}
+            uri: object = request.params.get("uri")
+            named = {"uri": uri} if isinstance(uri, str) and len(uri) <= LONGEST_URI else {}
             raise ProtocolError(code, exc.message, {**exc.envelope(ctx.correlation_id), **named}) from None
 
     def _paged(self, request: Request, what: str, entries: Sequence[Params]) -> Params:

@@ -12,6 +12,7 @@ from .jsonrpc import Params
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 TASKS = "io.modelcontextprotocol/tasks"  # the extension of the stateless era
+LONGEST_URI = 2_048  # characters
 TASKS_VERSION = "2025-11-25"  # the handshake-era version whose core has tasks
 
 

@@ -24,6 +24,7 @@ from ..session import Session
 from ..tool import Result
 from ..tools.inspect import inspect
 from ..tools.linux_ops.handles import HandlePage, linux_handle_read
+from .request import LONGEST_URI
 
 DOCS, HANDLE, MAP, SYMBOL = "llmc://docs/", "llmc://handle/", "llmc://map", "llmc://symbol/"
 DOCS_TEMPLATE, HANDLE_TEMPLATE = f"{DOCS}{{name}}{{?offset}}", f"{HANDLE}{{id}}{{?offset}}"
@@ -32,7 +33,6 @@ SHIPPED = {"agents.core.min.md": "How to work here", "contracts.env.min.md": "Wh
 
 _SHIPPED_IN = os.path.join(PACKAGE, "docs")
 _ADDRESS = re.compile(r"llmc://(docs/|handle/|symbol/|map)([^?#]*)(?:\?offset=(\d{1,12}))?")
-_LONGEST = 2_048
 _LINES = 5_000
 _BYTES_PER_TOKEN = 5  # of a map, to be sure
 _TYPES = {".md": "text/markdown", ".json": "application/json"}
@@ -201,8 +201,8 @@ def _content(uri: str, kind: str, text: str, next_offset: int | None) -> Resourc
 
 
 def _parsed(uri: object) -> _Address:
-    if not isinstance(uri, str) or not uri or len(uri) > _LONGEST:
-        raise BadArgs(f"a resource is named by a URI of at most {_LONGEST:,} characters")
+    if not isinstance(uri, str) or not uri or len(uri) > LONGEST_URI:
+        raise BadArgs(f"a resource is named by a URI of at most {LONGEST_URI:,} characters")
     if not uri.isascii() or not uri.isprintable():
         raise BadArgs("a URI has only printable ASCII characters; others are percent-encoded")
     found = _ADDRESS.fullmatch(uri)

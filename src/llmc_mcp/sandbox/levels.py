@@ -32,8 +32,6 @@ _PROC_OF_ROOT = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mt
 _PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup")
 
 _PRIVATE, _PRIVATE_BESIDE = "/tmp", "/run"  # noqa: S108 - made anew; the second where /tmp is the machine's own
-_GIT_CONFIG_ASIDE = "/run/llmc/gitconfig"
-_OWN_BIN = "/run/llmc/bin"
 _NOBODY_INSIDE = 1000  # who uid 0 is inside: programs that believe to be root try things that must fail
 _BWRAP_WORDS = 8_990  # bubblewrap takes 9,000 arguments, its own included
 
@@ -178,7 +176,8 @@ class WorkspaceLevel:
         self._home, self._own_tmp = home, tmp == _PRIVATE
         self._status_fd = 3 + len(self._files)
         self.free_fd = self._status_fd + 1
-        self._env = profile.environment(home, tmp, _OWN_BIN)
+        self._own_folder = _own_folder(profile)
+        self._env = profile.environment(home, tmp, f"{self._own_folder}/bin")
         self._places = _places_to_cover(profile)
         self._inside = inside
         self._options = [*_namespaces(profile, inside), *_mounts(profile)]
@@ -224,7 +223,9 @@ class WorkspaceLevel:
         options = [*(self._options if machine is None else self._options_in(machine)), "--seccomp", "3"]
         network = not self.blocks_network
         # The machine of a session has it in its /tmp; bubblewrap must still read and close ours.
-        aside = {f"{self._home}/.gitconfig": _GIT_CONFIG_ASIDE} if machine is not None and machine.tmp else {}
+        aside = (
+            {f"{self._home}/.gitconfig": f"{self._own_folder}/gitconfig"} if machine is not None and machine.tmp else {}
+        )
         for number, target in enumerate(self._files, 3):
             if target.startswith("/") and not (network and target == "/etc/hosts"):
                 options += [_how_to_put(target, self._profile), str(number), aside.get(target, target)]
@@ -275,6 +276,11 @@ def _private_folders(profile: Profile) -> tuple[str, str]:
     shared = is_below_any(_PRIVATE, [*profile.changeable, *profile.readable])
     private = _PRIVATE_BESIDE if shared else _PRIVATE
     return os.path.join(private, "home"), os.path.join(private, "tmp") if shared else private
+
+
+def _own_folder(profile: Profile) -> str:
+    """A folder of our own that commands see: in /var, unless that is the machine's."""
+    return "/run/llmc" if is_below_any("/var", [*profile.changeable, *profile.readable]) else "/var/llmc"
 
 
 def _is_out_of_place(target: str, profile: Profile) -> bool:
@@ -354,7 +360,7 @@ def _mounts(profile: Profile, shared: Shared = Shared()) -> list[str]:  # noqa: 
     options += ["--bind", shared.tmp, _PRIVATE] if shared.tmp else ["--dir", home, "--dir", tmp]
     options += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - inside the sandbox
     for name, target in stand_ins(profile).items():
-        options += ["--symlink", target, f"{_OWN_BIN}/{name}"]
+        options += ["--symlink", target, f"{_own_folder(profile)}/bin/{name}"]
     writable = outermost(profile.changeable)
     readable = [path for path in outermost(profile.readable) if not _covered(path, writable)]
     binds = [(path, "--bind") for path in writable] + [(path, "--ro-bind") for path in readable]

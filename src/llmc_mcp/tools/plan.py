@@ -86,7 +86,10 @@ def _snippets(ctx: Context, words: str, scope: Scope) -> list[Snippet]:
     """The code or text that the task's name finds, each piece with its file and lines."""
     if not words:
         return []
-    answer = ctx.app.rag.search(code_query(ctx, words, scope, None, None, None), caller_of(ctx))
+    try:
+        answer = ctx.app.rag.search(code_query(ctx, words, scope, None, None, None), caller_of(ctx))
+    except FeatureUnavailable:
+        return []  # the plan says so
     return [snippet_of(ctx, hit) for hit in answer.hits]
 
 
