@@ -55,7 +55,7 @@ def test_commands_of_a_run_see_what_the_ones_before_left_in_the_files(repository
         tmp_path,
         "cat > new.py <<'EOF'\nprint('made before')\nEOF",
         "cd /testbed && python3 new.py | grep -c made && git status --short",
-        "sed -i 's/two/three/' pkg/a.py; rm read.me; ls",
+        "sed -i 's/two/three/' pkg/a.py; rm read.me; ls -la",
         "git diff --stat; test -e read.me",
     )
     assert [one.difference for one in seen] == [""] * 4

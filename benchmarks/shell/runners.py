@@ -46,6 +46,7 @@ class Plain:
             *("--ro-bind", "/", "/", *self._as_user),
             *("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--tmpfs", _TMP),
             *(word for folder in self._environments for word in ("--ro-bind", str(folder), str(folder))),
+            *("--perms", "0755", "--dir", str(self._place.parent)),  # what `ls -la` shows as ..
             *("--dir", _HOME, "--bind", str(copy), str(self._place), "--chdir", str(self._place), "--clearenv"),
             *(word for name, value in self._env.items() for word in ("--setenv", name, value)),
             *("--", "bash", "-c", command, "bash"),
