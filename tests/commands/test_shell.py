@@ -45,6 +45,22 @@ def test_other_names_of_a_listed_program_are_allowed(tmp_path: Path) -> None:
     assert programs.find("./py", str(tmp_path)) == str(tmp_path / "py")
 
 
+def test_a_listed_name_means_every_program_of_that_name_in_the_path(tmp_path: Path) -> None:
+    first, second = tmp_path / "toolchain", tmp_path / "system"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "tool").write_bytes(b"")
+        (folder / "tool").chmod(0o755)
+    path = [str(first), str(second)]
+    programs = Programs(["tool"], [], path, EVERYWHERE)
+    assert programs.find("tool", "/") == str(first / "tool")
+    assert programs.find(str(second / "tool"), "/") == str(second / "tool")
+    with pytest.raises(CommandNotAllowed):
+        Programs([str(first / "tool")], ["tool"], path, EVERYWHERE).find(str(second / "tool"), "/")
+    with pytest.raises(CommandNotAllowed):
+        Programs([str(first / "tool")], [], path, EVERYWHERE).find(str(second / "tool"), "/")
+
+
 def test_python_means_python3_where_there_is_no_python(tmp_path: Path) -> None:
     for name in ("python3",):
         (tmp_path / name).symlink_to("/usr/bin/true")

@@ -75,6 +75,14 @@ IN_BASH = [
 ]
 
 
+def test_a_program_calls_itself_as_its_caller_does(talk: Talk, workspace: Workspace) -> None:
+    (workspace.root / "called").symlink_to("/bin/cat")
+    for command in ("cat gone", ["cat", "gone"], "cat gone | cat", "./called gone", "/bin/cat gone"):
+        line = command if isinstance(command, str) else shlex.join(command)
+        in_bash = subprocess.run(["bash", "-c", line], cwd=workspace.root, capture_output=True, text=True, check=False)
+        assert talk.run(command).data.stderr == in_bash.stderr, command
+
+
 def test_a_line_does_what_it_does_in_bash(talk: Talk, workspace: Workspace) -> None:
     for name in ("a.toml", "b.toml"):
         workspace.file(name)

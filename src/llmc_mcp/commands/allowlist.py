@@ -146,14 +146,16 @@ class Programs:
         return self._identities_of(allowed) - self._identities_of(self._refused)
 
     def _identities_of(self, programs: Iterable[str]) -> set[_Identity]:
-        paths = (program if "/" in program else self._search_quietly(program) for program in programs)
-        return {identity for path in paths if path and (identity := _identity(path)) is not None}
+        paths = (path for program in programs for path in ([program] if "/" in program else self._all_named(program)))
+        return {identity for path in paths if (identity := _identity(path)) is not None}
 
-    def _search_quietly(self, name: str) -> str | None:
+    def _all_named(self, name: str) -> list[str]:
+        """Every program of a name: `/usr/bin/python3` is meant as well where a toolchain has one ahead of it."""
+        found = [os.path.join(folder, name) for folder in self._path]
         try:
-            return self._search(name)
+            return [*found, *filter(None, (self._search(name),))]
         except LlmcError:
-            return None
+            return found
 
 
 def programs_from(config: Config, roots: tuple[Root, ...]) -> Programs:

@@ -189,6 +189,7 @@ class CommandRunner:
                 stdin=stdin,
                 keep=keep,
                 env=call.env,
+                called=_called(line.argv[0], path),
             )
         except OSError as exc:
             raise from_oserror(exc, line.argv[0]) from None
@@ -261,6 +262,12 @@ def encoded(words: list[str]) -> list[bytes]:
         return [os.fsencode(word) for word in words]
     except UnicodeEncodeError:
         raise BadArgs("the command is not valid Unicode (lone surrogate)") from None
+
+
+def _called(name: str, path: str) -> bytes:
+    """How a program is called by its caller; nothing where another one stands in for it."""
+    leads_there = ".." not in name.split("/") if "/" in name else os.path.basename(path) == name
+    return os.fsencode(name) if leads_there else b""
 
 
 def _text_bytes(text: str | None) -> bytes | None:

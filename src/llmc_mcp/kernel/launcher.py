@@ -49,6 +49,7 @@ class ChildPlan(TypedDict, total=False):
     """How a child is confined, beyond its descriptors; fds are named by their place in the order."""
 
     supervised: bool  # ends with its whole tree
+    called: bytes  # what the program gets as its own name, in place of its path
     wrapped: bool  # the child is bwrap, which a gentle signal must not reach: only what runs inside is meant
     ruleset: int  # a Landlock rule set
     join: list[tuple[int, int]]  # namespaces, and the kind of each, in the order in which they are entered
@@ -245,7 +246,7 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: lis
                 os._exit(127)
             _become(plan, fds, report_write)
             stage = 0
-            os.execve(argv[0], argv, env)
+            os.execve(argv[0], [plan.get("called", argv[0]), *argv[1:]], env)
         except OSError as exc:
             os.write(report_write, (stage + (exc.errno or errno.EIO)).to_bytes(4, "little"))
         finally:

@@ -153,13 +153,19 @@ class Sandbox:
         stdin: bytes | int | None = None,
         keep: tuple[int, ...] = (),
         env: Mapping[bytes, bytes] | None = None,
+        called: bytes = b"",
     ) -> Child:
         """Start a command in the directory `cwd`, at the level in force or another one of this sandbox.
 
         The descriptors in `keep` stay open in it, numbered from the level's `free_fd`; `env` is added to the
-        environment that every command gets.
+        environment that every command gets. `called` is how its caller names the program, and leads to it, too: it
+        is what the program calls itself in messages.
         """
         launch = (level or self.level()).launch(argv, cwd, machine)
+        if called and launch.plan.get("wrapped"):
+            launch.argv[-len(argv)] = called  # bubblewrap searches the same PATH
+        elif called:
+            launch.plan["called"] = called
         try:
             return self._started(launch, cwd, stdin=stdin, keep=keep, env=env)
         except ConfinementError as exc:
