@@ -243,8 +243,8 @@ def test_te_starts_without_msgspec_or_typing() -> None:
 
 
 def test_the_launcher_process_needs_the_standard_library_only() -> None:
-    loaded = loaded_by(f"sys.path.append({str(PACKAGE.parent)!r})\nimport llmc_mcp.kernel.launcher", "-I", "-S")
+    loaded = loaded_by(f"sys.path.append({str(PACKAGE.parent)!r})\nimport llmc_mcp.kernel.launcher_process", "-I", "-S")
     ours = {name for name in loaded if name.split(".")[0] == NAME}
-    assert ours == {NAME, f"{NAME}.kernel", f"{NAME}.kernel.syscalls", f"{NAME}.kernel.launcher"}
+    assert ours == {NAME, f"{NAME}.kernel", f"{NAME}.kernel.syscalls", f"{NAME}.kernel.launcher_process"}
     assert {name.split(".")[0] for name in loaded} - {NAME} <= sys.stdlib_module_names
     assert "threading" not in loaded

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,14 +21,6 @@ from ..support.changes import litter, never, sha
 from ..support.workspace import Workspace, require
 
 WHO = Session("uid:0", "editors")
-
-
-@pytest.fixture
-def app(workspace: Workspace, tmp_path: Path) -> Iterator[App]:
-    it = App(Config(), [str(workspace.root)], str(tmp_path / "data"))
-    yield it
-    it.close()
-    assert litter(workspace.root) == []
 
 
 def save(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -33,15 +33,6 @@ __all__ = ["server"]  # the fixture
 WHO = Session("uid:0", "here")
 OTHER_SESSION = Session("uid:0", "there")
 OTHER_PRINCIPAL = Session("token:x", "here")
-
-
-@pytest.fixture
-def app(workspace: Workspace, tmp_path: Path) -> Iterator[App]:
-    """The engines on a workspace, with a journal of their own."""
-    it = App(Config(), [str(workspace.root)], str(tmp_path / "data"))
-    yield it
-    it.close()
-    assert litter(workspace.root) == []
 
 
 def changes(server: Client, **arguments: Any) -> list[dict[str, Any]]:

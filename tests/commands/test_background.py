@@ -1,9 +1,7 @@
 """Commands that outlive their call: handed over, waited for, typed to, ended, and never left behind."""
 
 import os
-import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,24 +15,9 @@ from ..security.arena import pids_with
 from ..support.client import PATIENCE, Client
 from ..support.gates import gate_on
 from ..support.talk import Talk, alive, eventually, talk_on, terminal_fds
-from ..support.workspace import Workspace, require
-
-LEVELS = ("workspace", "landlock")
+from ..support.workspace import Workspace
 
 pytestmark = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe_openai's own
-
-
-@pytest.fixture(params=LEVELS)
-def talk(request: pytest.FixtureRequest, workspace: Workspace) -> Iterator[Talk]:
-    require(request.param == "landlock" or shutil.which("bwrap") is not None, "bubblewrap")
-    with talk_on(workspace.root, level=request.param) as talk:
-        yield talk
-
-
-@pytest.fixture
-def any_level(workspace: Workspace) -> Iterator[Talk]:
-    with talk_on(workspace.root) as talk:
-        yield talk
 
 
 def id_of(reply: CommandOutput) -> str:

@@ -35,12 +35,6 @@ def talk(request: pytest.FixtureRequest, workspace: Workspace) -> Iterator[Talk]
         yield talk
 
 
-@pytest.fixture
-def any_level(workspace: Workspace) -> Iterator[Talk]:
-    with talk_on(workspace.root) as talk:
-        yield talk
-
-
 def node_config() -> Config:
     """Where the system has no Node, that of the wheel."""
     config = Config()

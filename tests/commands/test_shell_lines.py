@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,21 +19,6 @@ from llmc_mcp.rag.parse.grammars import CACHE, unpack
 
 from ..support.talk import Talk, talk_on
 from ..support.workspace import Workspace, hand_over, require
-
-LEVELS = ("workspace", "landlock")
-
-
-@pytest.fixture(params=LEVELS)
-def talk(request: pytest.FixtureRequest, workspace: Workspace) -> Iterator[Talk]:
-    require(request.param == "landlock" or shutil.which("bwrap") is not None, "bubblewrap")
-    with talk_on(workspace.root, level=request.param) as talk:
-        yield talk
-
-
-@pytest.fixture
-def any_level(workspace: Workspace) -> Iterator[Talk]:
-    with talk_on(workspace.root) as talk:
-        yield talk
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,7 +17,8 @@ import pytest
 
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.kernel.child import Child
-from llmc_mcp.kernel.launcher import ChildPlan, Launcher, RunningChild, next_report
+from llmc_mcp.kernel.launcher import Launcher, RunningChild
+from llmc_mcp.kernel.launcher_process import ChildPlan, next_report
 
 from ..support.client import PATIENCE
 from ..support.hung_mount import NAME, can_mount, hanging_mount

@@ -15,7 +15,7 @@ from llmc_mcp.tools.introduction import bootstrap
 from ..security.arena import USERS, Arena
 from ..support.client import PATIENCE
 from ..support.gates import gate_on
-from ..support.talk import Talk, eventually, talk_on
+from ..support.talk import Talk, eventually, open_files, talk_on
 from ..support.workspace import SECRET, Workspace, hand_over, require
 
 SERVE = """
@@ -57,13 +57,7 @@ def serve(talk: Talk) -> str:
 
 def namespaces_held() -> int:
     """How many network and mount namespaces this process keeps in being."""
-    targets: list[str] = []
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            targets.append(str(entry.readlink()))
-        except OSError:
-            continue  # the one that listed them
-    return sum(target.startswith(("net:[", "mnt:[")) for target in targets)
+    return sum(target.startswith(("net:[", "mnt:[")) for target in open_files())
 
 
 def status(talk: Talk, port: str) -> str:

@@ -177,7 +177,7 @@ def test_an_interpreter_that_commands_cannot_see_counts_as_missing_and_the_hint_
 def test_the_pyenv_of_this_machine_runs_at_the_workspace_level(workspace: Workspace) -> None:
     require(os.path.exists("/usr/bin/bwrap"), "bubblewrap")
     real = Path(os.path.expanduser("~/.pyenv/shims/python3"))
-    if not real.exists() or os.getuid() == NOBODY:
+    if not real.exists() or os.getuid() == NOBODY:  # nobody has to have one: the made-up ones above prove the rule
         pytest.skip("needs a pyenv in the home")
     config = Config()
     config.sandbox.level = "workspace"

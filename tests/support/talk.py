@@ -102,15 +102,20 @@ def eventually(true: Callable[[], bool]) -> bool:
     return True
 
 
-def terminal_fds() -> int:
-    """Descriptors of this process that belong to programs on terminals."""
+def open_files() -> list[str]:
+    """What the descriptors of this process lead to."""
     targets: list[str] = []
     for entry in Path("/proc/self/fd").iterdir():
         try:
             targets.append(str(entry.readlink()))
         except OSError:
             continue  # the one that listed them
-    return sum(any(kind in target for kind in ("ptmx", "/pts/", "pidfd", "eventfd")) for target in targets)
+    return targets
+
+
+def terminal_fds() -> int:
+    """Descriptors of this process that belong to programs on terminals."""
+    return sum(any(kind in target for kind in ("ptmx", "/pts/", "pidfd", "eventfd")) for target in open_files())
 
 
 def alive(pid: int) -> bool:

@@ -21,7 +21,8 @@ import msgspec
 from ..errors import FeatureUnavailable, ResourceBusy, Timeout
 from ..kernel import confine, seccomp, syscalls
 from ..kernel.landlock import ruleset
-from ..kernel.launcher import ChildPlan, Launcher, RunningChild
+from ..kernel.launcher import Launcher, RunningChild
+from ..kernel.launcher_process import ChildPlan
 from .engine import LARGEST_VALUE, NOTHING, Functions, PrintBuffer, RunFailure, RunLimits, RunOutcome, nearest
 from .monty_child import Order
 from .tool_channel import MAX_ARGUMENTS, RunError, ToolChannel

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from .exec_status import ExecStatus
-from .launcher import ChildPlan, Launcher, RunningChild
+from .launcher import Launcher, RunningChild
+from .launcher_process import ChildPlan
 
 OUT, ERR, BESIDE = "stdout", "stderr", "beside"
 

@@ -5,7 +5,7 @@ import sys
 
 from .. import PACKAGE_HOME
 from . import seccomp, syscalls
-from .launcher import ChildPlan
+from .launcher_process import ChildPlan
 from .limits import OWN_MEMORY, own_plan
 
 _SYSTEM = (b"/lib", b"/lib64", b"/usr/lib", b"/usr/lib64", b"/etc/ld.so.cache")

@@ -10,7 +10,7 @@ import signal
 import time
 from typing import NamedTuple
 
-from .launcher import ChildPlan
+from .launcher_process import ChildPlan
 
 OWN_MEMORY = 1 << 30  # private memory of a child of our own that needs no more
 _OOM_EARLY = 400  # our own children go before the server does, and after commands

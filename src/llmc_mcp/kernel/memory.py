@@ -3,7 +3,7 @@
 import os
 import re
 
-from .launcher import descendants
+from .launcher_process import descendants
 
 _FEW = 16
 _TOLERANCE = 4  # the estimate counts what forks share once per process

@@ -14,7 +14,7 @@ from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
 from ..files.off_limits import SYSTEM_FOLDERS, MountTable, homes, outermost, own_code, secrets, trail
 from ..kernel.exec_status import ExecStatus
-from ..kernel.launcher import ChildPlan
+from ..kernel.launcher_process import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
 from ..policy import is_below, is_below_any
 from .machines import Machine

@@ -1,0 +1,519 @@
+"""The one process that starts children.
+
+Starting a child from a many-threaded server is where confinement leaks: file descriptors slip through, a child
+dies with the thread that forked it, orphans outlive everybody. So a small single-threaded process does nothing
+else. It gets each child's descriptors over a socket, applies the confinement between fork and exec, reaps
+exactly what it started, adopts orphans (subreaper), and when the server is gone, even by SIGKILL, it sees the
+socket close and ends all that is left.
+
+A command gets a supervisor of its own, a fork of the launcher between it and the command: subreaper of that one
+tree, so that whatever the command leaves behind, daemonised or not, ends when the command ends, is stopped, or the
+launcher is gone. One supervisor is always forked ahead, so that no command waits for it.
+
+The process runs `serve()`; the server's end is `launcher.py`. Standard library only, and as little of it as will do.
+"""
+
+import errno
+import fcntl
+import gc
+import marshal
+import os
+import resource
+import select
+import signal
+import socket
+from collections.abc import Container
+from typing import Any, NamedTuple, TypedDict
+
+from . import syscalls
+
+MAX_MESSAGE = 4 << 20  # argv and environment of one child; the kernel's own limit for exec is 2 MB
+_FDS = 24
+_STANDARD = 4  # cwd, stdin, stdout, stderr come first among the fds of an order
+# What the launcher itself, or any Python, does not want to die of; a child gets the defaults back.
+_IGNORED_HERE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
+_TIOCSCTTY = 0x540E  # the module that names it is not worth its import
+NOT_CONFINED = 1 << 16  # added to an errno: it was not exec that failed, but what must come before it
+
+
+class ChildPlan(TypedDict, total=False):
+    """How a child is confined, beyond its descriptors; fds are named by their place in the order."""
+
+    supervised: bool  # ends with its whole tree
+    called: bytes  # what the program gets as its own name, in place of its path
+    wrapped: bool  # the child is bwrap, which a gentle signal must not reach: only what runs inside is meant
+    ruleset: int  # a Landlock rule set
+    join: list[tuple[int, int]]  # namespaces, and the kind of each, in the order in which they are entered
+    keep: list[int]  # stay open in the child, as 3, 4, …
+    terminal: bool  # stdin is a terminal, and the child's own: ^C on it is a signal to the child
+    seccomp: bytes
+    limits: list[tuple[int, int]]  # resource, value
+    user: tuple[int, int]  # become this uid and gid
+    drop_capabilities: bool
+    oom_score_adj: int
+
+
+def serve(channel_fd: int) -> None:
+    """The launcher's main loop: start, signal and reap until the server's end of the socket closes."""
+    channel = socket.socket(fileno=channel_fd)
+    gc.disable()  # a collection would touch, and so copy, every page that a fork shares with us
+    gc.freeze()
+    syscalls.become_subreaper()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a terminal's ^C is the server's business
+    wake = _wake_on_child()
+    running: dict[int, _LaunchedChild] = {}  # by pid
+    while True:
+        sources = {child.source: pid for pid, child in running.items() if child.source is not None}
+        ready = _wait_for_any(channel_fd, wake, *sources)
+        for source in sources.keys() & ready:
+            _hear_child(channel, running, sources[source])
+        if wake in ready:
+            os.read(wake, 4096)
+        if channel_fd in ready:
+            message, fds, flags, _ = socket.recv_fds(channel, MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+            if not message:
+                break
+            _obey(channel, running, marshal.loads(message), fds, complete=not flags & socket.MSG_CTRUNC)
+        _reap(channel, running)
+    _sweep()
+
+
+class _LaunchedChild(NamedTuple):
+    """A child of the launcher: the server's number for it and where news of it comes from.
+
+    That is the channel to a supervisor or, until it has started, the pipe of any other child.
+    """
+
+    number: int
+    channel: socket.socket | None = None
+    supervisor: bool = False
+    report: int = -1
+    starting: bool = False  # whether it was reported as started or failed is still open
+
+    @property
+    def source(self) -> int | None:
+        """The descriptor that is readable when there is news."""
+        if self.number < 0:
+            return None
+        if self.channel is not None:
+            return self.channel.fileno()
+        return self.report if self.report >= 0 else None
+
+
+_SPARE = -1  # the number of a supervisor that waits for its command
+_ENDING = -2  # of one whose outcome is known already
+
+
+def _wait_for_any(*sources: int) -> set[int]:
+    poll = select.poll()
+    for source in sources:
+        poll.register(source, select.POLLIN)
+    return {fd for fd, _ in poll.poll()}
+
+
+def _hear_child(channel: socket.socket, running: dict[int, _LaunchedChild], pid: int) -> None:
+    """Pass on one piece of news of a child: that it started or why not; of a supervisor also how its command ended.
+
+    A supervisor's report is passed on as soon as it comes: it takes a while to die.
+    """
+    child = running[pid]
+    if child.channel is None:
+        report = os.read(child.report, 4)
+        os.close(child.report)
+        child = child._replace(report=-1)
+    else:
+        report = next_report(child.channel)
+        if not report:  # killed; the reaper finds its exit code
+            child.channel.close()
+            running[pid] = child._replace(channel=None)
+            return
+    value = int.from_bytes(report, "little", signed=True)
+    if not child.starting:
+        event, child = ("ended", child.number, value), child._replace(number=_ENDING)
+    elif value:
+        event, child = ("failed", child.number, value), child._replace(number=_ENDING)
+    else:
+        event, child = ("started", child.number, pid), child._replace(starting=False)
+    running[pid] = child
+    _tell(channel, event)
+
+
+def _wake_on_child() -> int:
+    """A pipe that gets a byte whenever a child ends."""
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _wake)
+    return wake_read
+
+
+def _wake(*_: object) -> None:
+    """SIGCHLD needs a handler for its byte to reach the wake-up pipe; the loop does the work."""
+
+
+def _obey(
+    channel: socket.socket,
+    running: dict[int, _LaunchedChild],
+    order: tuple[Any, ...],
+    fds: list[int],
+    *,
+    complete: bool,
+) -> None:
+    verb, number = order[0], order[1]
+    if verb == "start":
+        _obey_start(channel, running, order, fds, complete=complete)
+    elif verb == "join":
+        _write(order[2], b"0")
+    elif verb == "machine":
+        from . import namespaces  # most servers never need it
+
+        namespaces.fork_maker(order[2], fds)
+        for fd in fds:
+            os.close(fd)
+    elif verb == "signal":
+        for pid, child in running.items():
+            if child.number != number:
+                continue
+            if child.channel is not None:
+                _send_if_alive(child.channel, bytes([order[2]]))
+            else:  # not reaped yet, so the pid still belongs to our child
+                _signal_tree(pid, order[2])
+
+
+def _obey_start(
+    channel: socket.socket,
+    running: dict[int, _LaunchedChild],
+    order: tuple[Any, ...],
+    fds: list[int],
+    *,
+    complete: bool,
+) -> None:
+    _, number, argv, env, plan = order
+    try:
+        if not complete:
+            raise OSError(errno.EMFILE, "no room for the child's descriptors")
+        if plan.get("supervised"):
+            _start_supervised(running, number, order, fds)
+        else:
+            pid, report = _start(argv, env, plan, fds)
+            running[pid] = _LaunchedChild(number, report=report, starting=True)
+    except OSError as exc:
+        _tell(channel, ("failed", number, exc.errno))
+    finally:
+        for fd in fds:
+            os.close(fd)
+    if plan.get("supervised") and not _spares(running):
+        _fork_spare(running)
+
+
+def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
+    try:
+        channel.send(marshal.dumps(event))
+    except OSError:
+        pass  # the server is gone; the main loop is about to notice
+
+
+def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: list[int]) -> tuple[int, int]:
+    """Fork, confine, exec; returns the pid and a pipe for an error before exec, which exec itself closes.
+
+    Nobody waits for that here: a program or a working directory on a file system that does not answer would stop all.
+    """
+    report_read, report_write = os.pipe2(os.O_CLOEXEC)
+    launcher = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(report_read)
+        os.close(report_write)
+        raise
+    if pid == 0:
+        stage = NOT_CONFINED
+        try:
+            syscalls.die_with_parent(signal.SIGKILL)
+            if os.getppid() != launcher:  # it died before the statement above could take effect
+                os._exit(127)
+            _become(plan, fds, report_write)
+            stage = 0
+            os.execve(argv[0], [plan.get("called", argv[0]), *argv[1:]], env)
+        except OSError as exc:
+            os.write(report_write, (stage + (exc.errno or errno.EIO)).to_bytes(4, "little"))
+        finally:
+            os._exit(127)
+    os.close(report_write)
+    return pid, report_read
+
+
+def _become(plan: ChildPlan, fds: list[int], report: int) -> None:
+    """Everything between fork and exec, in the order in which each step is still permitted."""
+    os.setsid()
+    for number in _IGNORED_HERE:
+        signal.signal(number, signal.SIG_DFL)
+    ruleset = _lift(fds[plan["ruleset"]]) if "ruleset" in plan else -1
+    _limit(plan)
+    os.fchdir(fds[0])
+    # Lift everything above the targets first: a source fd may itself be one of them.
+    lifted = [_lift(fd) for fd in (*fds[1:_STANDARD], *(fds[index] for index in plan.get("keep", ())))]
+    for target, fd in enumerate(lifted):
+        os.dup2(fd, target, inheritable=True)
+    if plan.get("terminal"):
+        fcntl.ioctl(0, _TIOCSCTTY, 0)
+    for fd, kind in [(_lift(fds[index]), kind) for index, kind in plan.get("join", ())]:
+        syscalls.setns(fd, kind)
+        syscalls.die_with_parent(signal.SIGKILL)  # a user namespace has cleared it
+    if "user" in plan:
+        uid, gid = plan["user"]
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        syscalls.die_with_parent(signal.SIGKILL)  # a change of user has cleared it
+    syscalls.no_new_privileges()
+    if plan.get("drop_capabilities"):
+        syscalls.drop_capabilities()
+    if ruleset >= 0:
+        syscalls.landlock_restrict_self(ruleset)
+    os.closerange(len(lifted), report)
+    os.closerange(report + 1, 1 << 20)
+    if "seccomp" in plan:
+        syscalls.seccomp_filter(plan["seccomp"])
+
+
+def _limit(plan: ChildPlan) -> None:
+    if "oom_score_adj" in plan:
+        _write("/proc/self/oom_score_adj", b"%d" % plan["oom_score_adj"])
+    for kind, value in plan.get("limits", ()):
+        hard = resource.getrlimit(kind)[1]
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limit, limit))
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+# --- the supervisor of one command -------------------------------------------------------------------
+
+
+def _spares(running: dict[int, _LaunchedChild]) -> list[int]:
+    return [pid for pid, child in running.items() if child.number == _SPARE]
+
+
+def _fork_supervisor(running: dict[int, _LaunchedChild]) -> int:
+    """A supervisor that waits for its order. It dies with us: the channel closes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    if pid == 0:
+        try:
+            # It must hold neither the server's channel nor another supervisor's.
+            os.closerange(3, theirs.fileno())
+            os.closerange(theirs.fileno() + 1, 1 << 16)
+            syscalls.become_subreaper()
+            _supervise(theirs, _wake_on_child())
+        finally:
+            os._exit(127)
+    theirs.close()
+    running[pid] = _LaunchedChild(_SPARE, ours, True)
+    return pid
+
+
+def _fork_spare(running: dict[int, _LaunchedChild]) -> None:
+    try:
+        _fork_supervisor(running)
+    except OSError:
+        pass  # no room for one now; the next command forks its own, or learns why it can't
+
+
+def _start_supervised(running: dict[int, _LaunchedChild], number: int, order: tuple[Any, ...], fds: list[int]) -> None:
+    """Hand an order to a supervisor; its first report says whether the command started."""
+    pid = next(iter(_spares(running)), 0) or _fork_supervisor(running)
+    channel = running[pid].channel
+    if channel is None:
+        raise OSError(errno.EIO, "a supervisor without a channel")
+    socket.send_fds(channel, [marshal.dumps(order)], fds)
+    running[pid] = _LaunchedChild(number, channel, True, starting=True)
+
+
+def next_report(channel: socket.socket) -> bytes:
+    """The next report of a supervisor; empty when it is gone without one.
+
+    A supervisor that ends before it has read a signal of ours resets the channel. The kernel reports that first, and
+    once; a report that was sent before it is still there.
+    """
+    try:
+        return channel.recv(4)
+    except ConnectionResetError:
+        pass
+    try:
+        return channel.recv(4)
+    except OSError:
+        return b""
+
+
+def _send_if_alive(channel: socket.socket, data: bytes) -> None:
+    try:
+        channel.send(data)
+    except OSError:
+        pass  # the supervisor has just ended; so has its command
+
+
+def _supervise(channel: socket.socket, wake: int) -> None:
+    """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
+    message, fds, flags, _ = socket.recv_fds(channel, MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+    if not message:
+        return
+    argv, env, plan = marshal.loads(message)[2:]
+    try:
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "no room for the command's descriptors")
+        command, report = _start(argv, env, plan, fds)
+    except OSError as exc:
+        channel.send((exc.errno or errno.EIO).to_bytes(4, "little"))
+        return
+    for fd in fds:
+        os.close(fd)
+    exit_code = _watch(command, report, plan.get("wrapped", False), channel, wake)
+    _sweep()
+    if exit_code is not None:
+        _send_if_alive(channel, exit_code.to_bytes(4, "little", signed=True))
+
+
+def _watch(command: int, report: int, wrapped: bool, channel: socket.socket, wake: int) -> int | None:
+    """The exit code of the command, None if it did not start; whether it did is reported first.
+
+    The launcher's signals are handed on, its death is a SIGKILL.
+    """
+    sources = [channel.fileno(), wake, report]
+    while True:
+        ready = _wait_for_any(*sources)
+        if report in ready:
+            failure = _start_failure(report)
+            _send_if_alive(channel, failure or bytes(4))
+            if failure:
+                return None
+            sources.remove(report)
+        if wake in ready and report not in sources:  # one that ended has closed the pipe, too
+            os.read(wake, 4096)
+            while (pair := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                if pair[0] == command:
+                    return os.waitstatus_to_exitcode(pair[1])
+        if channel.fileno() in ready:
+            number = int.from_bytes(channel.recv(1) or bytes([signal.SIGKILL]), "little")
+            if number == signal.SIGKILL:
+                if report in sources:
+                    _send_if_alive(channel, errno.ECANCELED.to_bytes(4, "little"))
+                _sweep()
+                return None if report in sources else -signal.SIGKILL
+            for pid in _children(command) if wrapped else [command]:
+                _signal_tree(pid, number)
+
+
+def _start_failure(report: int) -> bytes:
+    try:
+        return os.read(report, 4)
+    finally:
+        os.close(report)
+
+
+# --- trees of processes ------------------------------------------------------------------------------
+
+
+def _lift(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3 + _FDS)
+
+
+def _reap(channel: socket.socket, running: dict[int, _LaunchedChild]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        if pid not in running:
+            continue
+        while running[pid].source is not None:  # its last news, from just before it died
+            _hear_child(channel, running, pid)
+        child = running.pop(pid)
+        if child.channel is not None:
+            child.channel.close()
+        if child.number < 0:
+            continue
+        if child.supervisor:  # it reported no outcome, so somebody killed it: what it held is ours now
+            _kill_children(spared=running)
+        event = "failed" if child.starting else "ended"
+        value = NOT_CONFINED + errno.EIO if child.starting else os.waitstatus_to_exitcode(status)
+        _tell(channel, (event, child.number, value))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        words = b""
+        while piece := os.read(fd, 1 << 16):
+            words += piece
+    except OSError:  # it ended while we looked
+        return []
+    finally:
+        os.close(fd)
+    return [int(word) for word in words.split()]
+
+
+def _signal_tree(pid: int, number: int) -> None:
+    """Signal a process and all its living descendants, parents first so that they can't fork anew."""
+    below = _children(pid)
+    _send(pid, number)
+    for child in below:
+        _signal_tree(child, number)
+
+
+def _sweep() -> None:
+    """End every descendant: orphans are reparented to us, so killing children until none is left gets all.
+
+    They are stopped before they are killed: a fork bomb at its limit would refill every place that gets free.
+    """
+    me = os.getpid()
+    stopped: set[int] = set()
+    while fresh := descendants(me) - stopped:
+        for pid in fresh:
+            _send(pid, signal.SIGSTOP)
+        stopped |= fresh
+    _kill_children()
+
+
+def _kill_children(spared: Container[int] = ()) -> None:
+    """Kill and reap children until none is left but `spared`; every round, the orphans of the last one are children."""
+    while below := [pid for pid in _children(os.getpid()) if pid not in spared]:
+        for pid in below:
+            _signal_tree(pid, signal.SIGKILL)
+        for pid in below:  # each was sent a SIGKILL itself, so this can't wait for ever
+            os.waitpid(pid, 0)
+
+
+def descendants(pid: int) -> set[int]:
+    """Everybody below a process, as far as they are at this moment."""
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        below = _children(todo.pop())
+        found.update(below)
+        todo += below
+    return found
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # it ended, or it is a set-uid program that will
