@@ -49,7 +49,9 @@ smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it,
 	@$(if $(FOLDER),,$(BIN)/python -P -m llmc_mcp.cli.sample $(SAMPLE))
 	@bin="$$PWD/$(BIN)" && cd '$(or $(FOLDER),$(SAMPLE))' && "$$bin/llmc" smoke
 
+# Compiled once: where PYTHONDONTWRITEBYTECODE is set, every server that a test starts would compile all of it.
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')
+	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # Nothing may be skipped here: an attack that could not be tried has not been withstood.

@@ -21,6 +21,7 @@ from llmc_mcp.kernel.launcher import Launcher, RunningChild
 from llmc_mcp.kernel.launcher_process import ChildPlan, next_report
 
 from ..support.client import PATIENCE
+from ..support.forked import templates
 from ..support.hung_mount import NAME, can_mount, hanging_mount
 from ..support.processes import children_of, processes_below
 from ..support.workspace import SECRET, Workspace, require
@@ -78,6 +79,11 @@ def gone(watch: int) -> bool:
 
 
 # --- what a child gets -----------------------------------------------------------------------------------
+
+
+def own_children() -> list[int]:
+    """The children of this process but for those that other tests' servers are forked from."""
+    return [pid for pid in children_of(os.getpid()) if pid not in templates()]
 
 
 def test_a_child_has_three_descriptors_and_no_more(launcher: Launcher) -> None:
@@ -169,7 +175,7 @@ def test_a_signal_reaches_the_whole_family(launcher: Launcher, tmp_path: Path) -
 
 def test_a_thousand_children_leave_neither_zombies_nor_descriptors(launcher: Launcher) -> None:
     assert run(launcher, b"/bin/true")[0] == 0
-    (process,) = children_of(os.getpid())
+    (process,) = own_children()
 
     def descriptors() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{process}/fd"))
@@ -180,7 +186,7 @@ def test_a_thousand_children_leave_neither_zombies_nor_descriptors(launcher: Lau
         assert launcher.wait(child) == 0
     assert children_of(process) == []
     assert descriptors() == before
-    assert children_of(os.getpid()) == [process]
+    assert own_children() == [process]
 
 
 def test_many_children_at_once_are_told_apart(launcher: Launcher) -> None:
@@ -202,11 +208,11 @@ def test_a_signal_to_a_command_that_is_just_ending_costs_neither_its_exit_code_n
 def test_closing_ends_every_child_and_the_launcher() -> None:
     launcher = Launcher()
     watches = [os.pidfd_open(start(launcher, b"/bin/sleep", b"1000").pid) for _ in range(3)]
-    (process,) = children_of(os.getpid())
+    (process,) = own_children()
     watches.append(os.pidfd_open(process))
     launcher.close()
     assert all(gone(watch) for watch in watches)
-    assert children_of(os.getpid()) == []
+    assert own_children() == []
     launcher.close()
 
 
@@ -244,18 +250,18 @@ def test_killing_the_owner_leaves_nobody_alive() -> None:
 def test_a_launcher_that_was_killed_is_replaced(launcher: Launcher) -> None:
     for _ in range(3):
         child = start(launcher, b"/bin/sleep", b"1000")
-        (process,) = children_of(os.getpid())
+        (process,) = own_children()
         watches = [os.pidfd_open(process), os.pidfd_open(child.pid)]
         os.kill(process, signal.SIGKILL)
         assert all(gone(watch) for watch in watches)
         assert run(launcher, SH, b"-c", b"echo again")[1] == b"again\n"
         assert launcher.wait(child) == -signal.SIGKILL
-        assert process not in children_of(os.getpid())
+        assert process not in own_children()
 
 
 def test_a_start_that_is_first_to_notice_a_dead_launcher_makes_a_new_one(launcher: Launcher) -> None:
     assert run(launcher, b"/bin/true")[0] == 0
-    (process,) = children_of(os.getpid())
+    (process,) = own_children()
     watch = os.pidfd_open(process)
     news: threading.Condition = vars(launcher)["_news"]
     with news:  # while it is held the listener can't tell anybody that the launcher died
@@ -276,12 +282,12 @@ def test_a_launcher_that_nobody_could_listen_to_is_tried_anew(launcher: Launcher
     finally:
         threading.stack_size(0)
     assert launcher.wait(start(launcher, SH, b"-c", b"exit 7"), PATIENCE) == 7
-    assert len(children_of(os.getpid())) == 1
+    assert len(own_children()) == 1
 
 
 def test_a_launcher_short_of_descriptors_fails_one_start_and_goes_on(launcher: Launcher) -> None:
     assert launcher.wait(start(launcher, b"/bin/true"), PATIENCE) == 0
-    (process,) = children_of(os.getpid())
+    (process,) = own_children()
     limits = resource.prlimit(process, resource.RLIMIT_NOFILE)
     for room in range(10):  # whichever descriptor is the first that it can't have
         used = len(os.listdir(f"/proc/{process}/fd"))
@@ -295,7 +301,7 @@ def test_a_launcher_short_of_descriptors_fails_one_start_and_goes_on(launcher: L
     with suppress(OSError):  # the supervisor that was forked ahead has inherited the limit
         launcher.wait(start(launcher, b"/bin/true", plan={"supervised": True}), PATIENCE)
     assert launcher.wait(start(launcher, SH, b"-c", b"exit 8", plan={"supervised": True}), PATIENCE) == 8
-    assert children_of(os.getpid()) == [process]
+    assert own_children() == [process]
 
 
 @pytest.mark.parametrize("plan", [ChildPlan(), ChildPlan(supervised=True)], ids=["alone", "supervised"])

@@ -4,11 +4,12 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from .forked import STDIO, ForkedServer
 
 PATIENCE = 30.0  # seconds that a test waits before it calls a server hung; no test measures time
 
@@ -51,8 +52,9 @@ class Client:
     """A server process and the conversation with it."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "llmc_mcp.server", *arguments],
+        self.process: subprocess.Popen[bytes] = ForkedServer(
+            STDIO,
+            list(arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -15,13 +15,14 @@ from typing import Any
 import httpx2 as httpx
 
 from .client import PATIENCE, exit_code
+from .forked import HTTP, ForkedServer
 
 TOKEN = "test-token-0123456789abcdef"
 OPEN_HANDED = ("--set", "limits.rate_limit_rps=10000", "--set", "limits.rate_limit_burst=10000")
 
 
 class HttpServer:
-    """A server process that listens on a free port of loopback."""
+    """A server process that listens on a free port of loopback; `program` runs instead of the server's own."""
 
     def __init__(
         self,
@@ -29,12 +30,16 @@ class HttpServer:
         *arguments: str,
         env: dict[str, str] | None = None,
         token: str | None = TOKEN,
-        program: tuple[str, ...] = ("-m", "llmc_mcp.server"),
+        program: tuple[str, ...] = (),
     ) -> None:
         environment = {**os.environ, **({"LLMC_MCP_TOKEN": token} if token else {}), **(env or {})}
-        command = [*program, "--transport", "http", "--port", "0", "--root", str(root), *arguments]
-        self.process = subprocess.Popen(
-            [sys.executable, *command], stderr=subprocess.PIPE, env=environment, cwd=root, text=True
+        arguments = ("--transport", "http", "--port", "0", "--root", str(root), *arguments)
+        self.process: subprocess.Popen[str] = (
+            subprocess.Popen(
+                [sys.executable, *program, *arguments], stderr=subprocess.PIPE, env=environment, cwd=root, text=True
+            )
+            if program
+            else ForkedServer(HTTP, list(arguments), stderr=subprocess.PIPE, env=environment, cwd=root, text=True)
         )
         self.token = token
         self._lines: list[str] = []

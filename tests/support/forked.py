@@ -1,0 +1,198 @@
+"""Servers forked from a process that has imported them already.
+
+Nearly every test starts a server, and most of what a start takes is Python importing modules: 0.1 s of CPU over stdio,
+1 s over HTTP. A template process imports them once; a server is a fork of it with its own arguments, environment,
+folder and descriptors, and a child of the test like any other. Tests of the start itself run the command instead.
+"""
+
+import atexit
+import ctypes
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+STDIO, HTTP = "stdio", "http"
+MODULES = {
+    STDIO: ("llmc_mcp.server", "llmc_mcp.protocol.stdio"),
+    HTTP: ("llmc_mcp.server", "llmc_mcp.web.serve"),
+}
+_LENGTH = struct.Struct("!I")
+_READ_BY_PYTHON = ("PYTHON", "LD_")  # variables that count when a process starts, and not later
+
+_PR_SET_CHILD_SUBREAPER = 36
+_lock = threading.Lock()
+_templates: dict[str, "_Template"] = {}
+
+
+class StartRequest(msgspec.Struct):
+    """What a server is started with, besides its three descriptors."""
+
+    arguments: list[str]
+    env: dict[str, str]
+    cwd: str
+
+
+class ForkedServer(subprocess.Popen[Any]):
+    """`python -m llmc_mcp.server ARGUMENTS` by a fork of a template; in all else what subprocess.Popen gives."""
+
+    def __init__(
+        self, kind: str, arguments: list[str], *, env: dict[str, str], cwd: Path | None, **options: Any
+    ) -> None:
+        self._kind = kind
+        command = [sys.executable, "-m", "llmc_mcp.server", *arguments]
+        super().__init__(command, env=env, cwd=cwd or Path.cwd(), **options)
+
+    def _execute_child(self, args: list[str], *others: Any) -> None:
+        # The order of subprocess.Popen: …, cwd, env, …, then the two ends of each of the three pipes.
+        cwd, env, pipes = others[4], others[5], others[9:15]
+        if _counts_at_start(env):
+            super()._execute_child(args, *others)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            return
+        stdin, _, _, stdout, _, stderr = pipes
+        fds = [own if own >= 0 else standard for standard, own in enumerate((stdin, stdout, stderr))]
+        self.pid = _template(self._kind).start(StartRequest(args[3:], env, str(cwd)), fds)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def _counts_at_start(env: dict[str, str]) -> bool:
+    return any(
+        env.get(name) != os.environ.get(name) for name in {*env, *os.environ} if name.startswith(_READ_BY_PYTHON)
+    )
+
+
+def _template(kind: str) -> "_Template":
+    with _lock:
+        if kind not in _templates:
+            _templates[kind] = _Template(kind)
+        return _templates[kind]
+
+
+def templates() -> set[int]:
+    """The processes that servers are forked from."""
+    return {template.pid for template in _templates.values()}
+
+
+class _Template:
+    """The process that servers of a kind are forked from; it ends with this one."""
+
+    def __init__(self, kind: str) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", __name__, kind, str(theirs.fileno())]
+            repository = Path(__file__).parents[2]
+            self._process = subprocess.Popen(
+                command, cwd=repository, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
+        self.pid = self._process.pid
+        self._lock = threading.Lock()
+
+    def start(self, request: StartRequest, fds: list[int]) -> int:
+        data = msgspec.json.encode(request)
+        with self._lock:
+            # While the fork's own parent ends, orphans come to us: so the server becomes a child of this process.
+            _adopt_orphans(True)
+            try:
+                socket.send_fds(self._channel, [_LENGTH.pack(len(data))], fds)
+                self._channel.sendall(data)
+                answer = self._channel.recv(_LENGTH.size, socket.MSG_WAITALL)
+            finally:
+                _adopt_orphans(False)
+        if len(answer) < _LENGTH.size:
+            raise RuntimeError("the template of servers has ended")
+        return _LENGTH.unpack(answer)[0]
+
+
+def _adopt_orphans(value: bool) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(value), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+# --- the template ----------------------------------------------------------------------------------------------------
+
+
+def _serve_forks(kind: str, channel: socket.socket) -> None:
+    for name in MODULES[kind]:
+        __import__(name)
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise RuntimeError("a process with threads is no template")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C in a terminal is for the tests
+    while True:
+        header, fds, _, _ = socket.recv_fds(channel, _LENGTH.size, 3, socket.MSG_WAITALL)
+        if len(header) < _LENGTH.size:
+            return
+        data = channel.recv(_LENGTH.unpack(header)[0], socket.MSG_WAITALL)
+        channel.sendall(_LENGTH.pack(_fork_twice(msgspec.json.decode(data, type=StartRequest), fds, channel)))
+        for fd in fds:
+            os.close(fd)
+
+
+def _fork_twice(request: StartRequest, fds: list[int], channel: socket.socket) -> int:
+    """Start a server whose parent is gone; returns its pid."""
+    told, telling = os.pipe()
+    waiting, held = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        server = os.fork()
+        if server == 0:
+            for fd in (told, telling, held, channel.detach()):
+                os.close(fd)
+            os.read(waiting, 1)  # returns when nobody holds the other end: the parent is gone
+            os.close(waiting)
+            _become_server(request, fds)
+        os.write(telling, _LENGTH.pack(server))
+        os._exit(0)
+    for fd in (telling, held, waiting):
+        os.close(fd)
+    pid: int = _LENGTH.unpack(os.read(told, _LENGTH.size))[0]
+    os.close(told)
+    os.waitpid(parent, 0)
+    return pid
+
+
+def _become_server(request: StartRequest, fds: list[int]) -> NoReturn:
+    code = 1
+    try:
+        for standard, fd in enumerate(fds):
+            os.dup2(fd, standard)
+        for fd in fds:
+            os.close(fd)
+        os.environ.clear()
+        os.environ.update(request.env)
+        os.chdir(request.cwd)
+        sys.argv[1:] = request.arguments
+        sys.path[0] = request.cwd  # as with python -m
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = _exit_code_of(sys.modules["llmc_mcp.server"].main)
+        # os._exit leaves out what an interpreter does at its end.
+        threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:  # noqa: BLE001 - as an interpreter does at the end
+        traceback.print_exc()
+        code = 1
+    finally:
+        os._exit(code)
+
+
+def _exit_code_of(main: Callable[[], None]) -> int:
+    try:
+        main()
+    except SystemExit as exc:
+        return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    return 0
+
+
+if __name__ == "__main__":
+    _serve_forks(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))
