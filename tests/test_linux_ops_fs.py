@@ -55,7 +55,8 @@ def test_a_small_file_is_read_whole(workspace: Workspace, call: Call, tool: str)
     path = workspace.file("sub/a.txt", "one\ntwo\n")
     reply = call(tool, path="sub/a.txt")
     assert reply[READERS[tool]] == "one\ntwo\n"
-    assert reply["meta"] == {"path": str(path), "length": 8, "total_lines": 2, "truncated": False}
+    rev = hashlib.sha256(b"one\ntwo\n").hexdigest()[:6]
+    assert reply["meta"] == {"path": str(path), "length": 8, "total_lines": 2, "truncated": False, "rev": rev}
     assert call(tool, path=str(path)) == reply
 
 

@@ -304,7 +304,7 @@ class App:
         limits = self.config.limits
         lines = SliceLimits(limits.max_slice_bytes, limits.max_line_bytes, limits.count_lines_max_bytes)
         self._settle_after_crash()
-        return Reader(self.files, Costs(lines, limits.hash_max_bytes, limits.max_image_bytes))
+        return Reader(self.files, Costs(lines, limits.hash_max_bytes, limits.max_image_bytes, limits.edit_max_bytes))
 
     @engine()
     def lister(self) -> "Lister":
@@ -347,7 +347,7 @@ class App:
     def mutations(self) -> "Operations":
         from .changes.operations import Operations
 
-        return Operations(self.files, self.changes, self.config.limits.edit_max_bytes)
+        return Operations(self.files, self.changes, self.reader.revisions, self.config.limits.edit_max_bytes)
 
     @engine()
     def patching(self) -> "Patcher":

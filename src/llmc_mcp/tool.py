@@ -76,8 +76,9 @@ class Image(msgspec.Struct):
 class Row(msgspec.Struct, omit_defaults=True):
     """A row of a body, and how lean text shows it.
 
-    `line_format` is its line; rows with the same `group_by` stand under one heading. With `numbered_from` the
-    row is a `snippet` of several lines, shown with their numbers from that field on; `line` is the hit.
+    `line_format` is its line; rows with the same `group_by` stand under one heading, which also has the `rev` of the
+    first, if that field has one. With `numbered_from` the row is a `snippet` of several lines, shown with their numbers
+    from that field on; `line` is the hit.
     """
 
     line_format: ClassVar[str] = ""
@@ -184,7 +185,7 @@ class ToolDef:
         """JSON Schema of the arguments, without what a model does not need to read."""
         (_,), components = msgspec.json.schema_components([self.arguments])
         schema = components[self.name]
-        properties = {name: _slim(spec) for name, spec in schema["properties"].items()}
+        properties = {name: _slim(spec, components) for name, spec in schema["properties"].items()}
         slim: dict[str, Any] = {"type": "object", "properties": properties}
         if schema["required"]:
             slim["required"] = schema["required"]
@@ -220,10 +221,16 @@ def _told_fields(shape: type[Result]) -> list[str]:
     return [name for name in shape.__struct_fields__ if name not in ("image", "warnings")]
 
 
-def _slim(spec: dict[str, Any]) -> dict[str, Any]:
+def _slim(spec: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in spec:  # an object as an argument: its fields stand where they are needed
+        named = components[spec["$ref"].rpartition("/")[2]]
+        fields = {name: _slim(field, components) for name, field in named["properties"].items()}
+        return {"type": "object", "properties": fields, "required": named["required"]}
     slim = {key: value for key, value in spec.items() if key not in _DROPPED_FROM_SCHEMAS}
+    if "items" in slim:
+        slim["items"] = _slim(slim["items"], components)
     if "anyOf" in slim:  # X | None: leaving the argument out says the same
-        others = [_slim(option) for option in slim.pop("anyOf") if option != {"type": "null"}]
+        others = [_slim(option, components) for option in slim.pop("anyOf") if option != {"type": "null"}]
         slim = {**(others[0] if len(others) == 1 else {"anyOf": others}), **slim}
     if slim.get("default", False) in (None, False, 0, ""):
         slim.pop("default", None)

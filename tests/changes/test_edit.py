@@ -12,12 +12,12 @@ from llmc_mcp.changes import edit
 
 
 def edited(text: str, old: str, new: str, expected: int = 1, encoding: str = "utf-8") -> str:
-    return edit.apply(text.encode(encoding), old, new, expected).data.decode(encoding)
+    return edit.apply(text.encode(encoding), [edit.TextEdit(old, new, expected)]).data.decode(encoding)
 
 
 def refusal(text: str | bytes, old: str, new: str = "NEW", expected: int = 1) -> errors.LlmcError:
     with pytest.raises(errors.LlmcError) as caught:
-        edit.apply(text.encode() if isinstance(text, str) else text, old, new, expected)
+        edit.apply(text.encode() if isinstance(text, str) else text, [edit.TextEdit(old, new, expected)])
     return caught.value
 
 
@@ -33,12 +33,12 @@ def mismatch(text: str | bytes, old: str, expected: int = 1) -> str:
 
 
 def test_an_edit_replaces_the_text_and_shows_the_place() -> None:
-    result = edit.apply(b"1\n2\n3\n4\nfive\n6\n7\n8\n", "five", "5\n5b", 1)
+    result = edit.apply(b"1\n2\n3\n4\nfive\n6\n7\n8\n", [edit.TextEdit("five", "5\n5b", 1)])
     assert result == edit.EditedText(b"1\n2\n3\n4\n5\n5b\n6\n7\n8\n", 1, "3\n4\nfive\n6\n7", "3\n4\n5\n5b\n6\n7", 5)
 
 
 def test_as_many_places_are_changed_as_were_announced() -> None:
-    result = edit.apply(b"a b a\na\n", "a", "xx", 3)
+    result = edit.apply(b"a b a\na\n", [edit.TextEdit("a", "xx", 3)])
     assert (result.data, result.count, result.first_line) == (b"xx b xx\nxx\n", 3, 1)
 
 
@@ -52,24 +52,23 @@ def test_text_can_be_removed_and_the_file_emptied() -> None:
 @pytest.mark.parametrize("final", ["", "end"])
 def test_encoding_mark_line_ends_and_final_newline_are_kept(encoding: str, end: str, final: str) -> None:
     before, after = (end.join(["grün", "ascii text", *lines, "ß", final]) for lines in (["b", "c"], ["ö", "x", "y"]))
-    result = edit.apply(before.encode(encoding), "b\nc\n", "ö\nx\ny\n", 1)
+    result = edit.apply(before.encode(encoding), [edit.TextEdit("b\nc\n", "ö\nx\ny\n", 1)])
     assert result.data == after.encode(encoding)
 
 
 def test_big_endian_utf_16_keeps_its_mark() -> None:
     data = codecs.BOM_UTF16_BE + "one\ntwo\n".encode("utf-16-be")
-    assert edit.apply(data, "two", "2", 1).data == codecs.BOM_UTF16_BE + "one\n2\n".encode("utf-16-be")
+    assert edit.apply(data, [edit.TextEdit("two", "2", 1)]).data == codecs.BOM_UTF16_BE + "one\n2\n".encode("utf-16-be")
 
 
 def test_a_client_may_send_the_mark_and_carriage_returns() -> None:
-    assert (
-        edit.apply(codecs.BOM_UTF8 + b"a\nb\n", "\ufeffa\r\nb", "\ufeffx\r\ny", 1).data == codecs.BOM_UTF8 + b"x\ny\n"
-    )
+    sent = edit.TextEdit("\ufeffa\r\nb", "\ufeffx\r\ny")
+    assert edit.apply(codecs.BOM_UTF8 + b"a\nb\n", [sent]).data == codecs.BOM_UTF8 + b"x\ny\n"
 
 
 def test_bytes_that_are_no_text_survive_beside_an_edit() -> None:
     data = codecs.BOM_UTF8 + b"a\n\xff\xfe\n"
-    assert edit.apply(data, "a", "b", 1).data == codecs.BOM_UTF8 + b"b\n\xff\xfe\n"
+    assert edit.apply(data, [edit.TextEdit("a", "b", 1)]).data == codecs.BOM_UTF8 + b"b\n\xff\xfe\n"
 
 
 @pytest.mark.parametrize(
@@ -134,11 +133,11 @@ def test_mixed_line_ends_outside_the_match_never_change(lines: list[tuple[str, s
 
 
 def test_snippets_of_large_edits_stay_small() -> None:
-    result = edit.apply(b"a" * 100_000 + b"HERE" + b"b" * 100_000, "HERE", "c" * 50_000, 1)
+    result = edit.apply(b"a" * 100_000 + b"HERE" + b"b" * 100_000, [edit.TextEdit("HERE", "c" * 50_000, 1)])
     assert "HERE" in result.before
     assert len(result.before) + len(result.after) < 2_000
     lines = "".join(f"line {i}\n" for i in range(5_000))
-    assert len(edit.apply(lines.encode(), lines, "gone", 1).before.split("\n")) < 20
+    assert len(edit.apply(lines.encode(), [edit.TextEdit(lines, "gone", 1)]).before.split("\n")) < 20
 
 
 # What is refused

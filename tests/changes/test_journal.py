@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from llmc_mcp.app import App
+from llmc_mcp.changes.edit import TextEdit
 from llmc_mcp.config.schema import Config
 from llmc_mcp.context import Context
 from llmc_mcp.errors import Cancelled, LlmcError, NotFound, Stale, WriteFailed
@@ -101,7 +102,7 @@ def test_a_whole_session_is_undone_and_another_session_is_left_alone(workspace: 
     app.mutations.write(OTHER_SESSION, "theirs.txt", "x", never)
     app.mutations.write(WHO, "a.txt", "a2\n", never)
     app.mutations.move(WHO, "a.txt", "c.txt", False, never)
-    app.mutations.edit(WHO, "c.txt", "a2", "a3", 1, never)
+    app.mutations.edit(WHO, "c.txt", [TextEdit("a2", "a3")], never)
     app.mutations.delete(WHO, "b.txt", never, recursive=False)
     app.mutations.write(WHO, "d/e.txt", "x", never, parents=True)
     undone = app.undoing.undo_session(WHO, False, never)

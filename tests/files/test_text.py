@@ -3,6 +3,7 @@
 import codecs
 import os
 import string
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -38,7 +39,9 @@ def slice_of(
     try:
         os.write(fd, data)
         with mock.patch.object(slices, "_CHUNK", chunk):
-            return slices.read_slice(fd, len(data), encoding, offset, max_lines, limits, lambda: None, known_total)
+            return slices.read_slice(
+                partial(os.pread, fd), len(data), encoding, offset, max_lines, limits, lambda: None, known_total
+            )
     finally:
         os.close(fd)
 
@@ -143,7 +146,7 @@ def test_a_long_scan_asks_whether_it_is_still_wanted() -> None:
     try:
         os.write(fd, b"x\n" * 10)
         with pytest.raises(Unwanted):
-            slices.read_slice(fd, 20, "utf-8", 5, 1, ROOMY, check)
+            slices.read_slice(partial(os.pread, fd), 20, "utf-8", 5, 1, ROOMY, check)
     finally:
         os.close(fd)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.app import App
+from llmc_mcp.changes.edit import TextEdit
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
@@ -38,7 +39,7 @@ class Mutator:
             "write": lambda: app.mutations.write(WHO, "swap/deep/file.txt", f"{self._round}\n", never),
             "append": lambda: app.mutations.write(WHO, "swap/deep/file.txt", "word\n", never, append=True),
             "create": lambda: app.mutations.write(WHO, f"swap/made/{self._round}", "x", never, parents=True),
-            "edit": lambda: app.mutations.edit(WHO, "swap/deep/file.txt", "word", "words", 1, never),
+            "edit": lambda: app.mutations.edit(WHO, "swap/deep/file.txt", [TextEdit("word", "words")], never),
             "diff": lambda: app.patching.apply(WHO, DIFF, False, never),
             "mkdirs": lambda: app.mutations.mkdirs(WHO, f"swap/deep/{self._round}/x", True, never),
             "move": lambda: app.mutations.move(WHO, "swap/deep/file.txt", "swap/file.txt", True, never),

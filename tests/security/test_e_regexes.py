@@ -142,7 +142,7 @@ def enriched(*argv: str) -> Callable[[str], object]:
 
 def edited_with_both_ends(text: str) -> None:
     data = (text + "\r\n" + text + "\n").encode("utf-8", "replace")
-    edit.apply(data, text[: LENGTH // 2] + "\n!", "x", 1)
+    edit.apply(data, [edit.TextEdit(text[: LENGTH // 2] + "\n!", "x", 1)])
 
 
 WORK: dict[str, Callable[[str], object]] = {

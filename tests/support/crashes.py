@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from llmc_mcp.app import App
 from llmc_mcp.changes import operations, patches, undo
+from llmc_mcp.changes.edit import TextEdit
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.machine import downloads
@@ -78,7 +79,7 @@ def _create(app: App) -> None:
 
 
 def _edit(app: App) -> None:
-    app.mutations.edit(WHO, "two.txt", "two", "zwei", 1, never)
+    app.mutations.edit(WHO, "two.txt", [TextEdit("two", "zwei")], never)
 
 
 def _diff(app: App) -> None:

@@ -26,6 +26,10 @@ class Workspace:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
 
+    def read(self, name: str) -> bytes:
+        """What a file in the root holds."""
+        return (self.root / name).read_bytes()
+
 
 def run_as_at(level: str) -> str:
     """The user that commands run as at a level; empty for the user of the tests. Landlock does not confine root."""

@@ -14,21 +14,30 @@ from typing import NamedTuple
 
 from .. import errors
 from ..files import codec
+from . import diff_parse, v4a
 from .diff_lines import blocks
-from .diff_parse import FilePatch, Hunk, parse
+from .diff_parse import FilePatch, Hunk
 
 __all__ = ["FilePatch", "Hunk", "apply", "count_changes", "parse", "unified"]
 
 _MAX_FUZZ = 2
 _MARK = "\ufeff"
 _SHOWN_LINES = 4
+_SHOWN_PLACES = 10
 _SHOWN_WIDTH = 120
+
+
+def parse(text: str) -> list[FilePatch]:
+    """Parse all files of a diff: unified, of git, or in V4A format."""
+    return v4a.parse(text) if v4a.begins(text) else diff_parse.parse(text)
 
 
 def apply(patch: FilePatch, data: bytes | None) -> bytes | None:
     """The content of the file after the patch. None stands for no file, before (`data`) and after."""
     _check_existence(patch, data)
     document = codec.decode(data) if data else codec.Document("", b"", "utf-8")
+    if not patch.quotes_content:
+        return None
     before = _MARK * bool(document.mark) + document.text
     after = _patched(patch, before)
     if patch.kind == "delete":
@@ -65,12 +74,16 @@ def _patched(patch: FilePatch, before: str) -> str:
     exact = _Target(_lines(before), tolerant=False)
     try:
         return exact.patched(patch)
+    except _Ambiguous as ambiguous:
+        raise _several(patch, ambiguous) from None
     except _Misfit as misfit:
         ends = "\r\n" in before or before.startswith(_MARK) or any("\r" in line for h in patch.hunks for line in h.old)
         if ends and not misfit.reversed_fits:
             tolerant = _Target(exact.lines, tolerant=True)
             try:
                 return tolerant.patched(patch)
+            except _Ambiguous as ambiguous:
+                raise _several(patch, ambiguous) from None
             except _Misfit as other:
                 raise _failure(patch, other, tolerant) from None
         raise _failure(patch, misfit, exact) from None
@@ -89,6 +102,14 @@ class _Misfit(Exception):
     def __init__(self, hunk: Hunk, guess: int, reversed_fits: bool) -> None:
         super().__init__(hunk.number)
         self.hunk, self.guess, self.reversed_fits = hunk, guess, reversed_fits
+
+
+class _Ambiguous(Exception):
+    """A hunk without a line number matches at several lines."""
+
+    def __init__(self, hunk: Hunk, places: list[int]) -> None:
+        super().__init__(hunk.number)
+        self.hunk, self.places = hunk, places
 
 
 class _Span(NamedTuple):
@@ -122,6 +143,8 @@ class _Target:
 
     def _locate(self, hunk: Hunk) -> int:
         """The line at which a hunk matches."""
+        if hunk.anchors is not None:
+            return self._seek(hunk, hunk.anchors)
         guess = hunk.first + self.shift
         for fuzz in range(min(_MAX_FUZZ, max(hunk.context)) + 1):
             where = self._find(hunk, hunk.old, guess, hunk.first, fuzz)
@@ -132,6 +155,26 @@ class _Target:
             if hunk.number == 1 and self._find(hunk, hunk.new, hunk.new_first, hunk.new_first, fuzz) is not None:
                 raise _Misfit(hunk, guess, reversed_fits=bool(hunk.new))
         raise _Misfit(hunk, guess, reversed_fits=False)
+
+    def _seek(self, hunk: Hunk, anchors: tuple[str, ...]) -> int:
+        """The line at which a hunk without a line number matches: the only one, or the first one below its anchors."""
+        low = self.done
+        for anchor in anchors:
+            found = (at for at in range(low, len(self.lines)) if self.lines[at].strip() == anchor.strip())
+            if (at := next(found, None)) is None:
+                raise _Misfit(hunk, low + 1, reversed_fits=False)
+            low = at + 1
+        if not hunk.old:
+            return low + 1 if anchors else len(self.lines) + 1
+        wanted = [_key(line) for line in hunk.old] if self.tolerant else hunk.old
+        high = len(self.lines) - len(wanted) + 1
+        span = _Span(max(low + 1, high) if hunk.ends_file else low + 1, high, 0, 0)
+        places = sorted(at for at in self._candidates(wanted, low + 1, span) if self._fits(wanted, at, span))
+        if not places:
+            raise _Misfit(hunk, low + 1, reversed_fits=not self.done and self.holds(hunk.new))
+        if len(set(places)) > 1 and not anchors:
+            raise _Ambiguous(hunk, sorted(set(places)))
+        return places[0]
 
     def _find(self, hunk: Hunk, wanted: list[str], guess: int, first: int, fuzz: int) -> int | None:
         if not wanted:  # nothing to compare: use the line in the header, if it exists
@@ -224,6 +267,14 @@ def _key(line: str) -> str:
 
 
 # Error messages
+
+
+def _several(patch: FilePatch, ambiguous: _Ambiguous) -> errors.PatchFailed:
+    lines = ", ".join(map(str, ambiguous.places[:_SHOWN_PLACES])) + " …" * (len(ambiguous.places) > _SHOWN_PLACES)
+    return errors.PatchFailed(
+        f"{patch.path}: hunk {ambiguous.hunk.number} matches at lines {lines}; nothing changed.",
+        hint="Add lines of context, or a line above it that occurs once: `@@ def name(...)`.",
+    )
 
 
 def _failure(patch: FilePatch, misfit: _Misfit, target: _Target) -> errors.PatchFailed:

@@ -35,6 +35,8 @@ class Hunk(NamedTuple):
     old: list[str]
     new: list[str]
     context: tuple[int, int]  # number of unchanged lines before the first change and after the last
+    anchors: tuple[str, ...] | None = None  # instead of a line number: lines that come before it, in their order
+    ends_file: bool = False
 
 
 class FilePatch(NamedTuple):
@@ -46,6 +48,7 @@ class FilePatch(NamedTuple):
     old_mode: int | None
     new_mode: int | None
     hunks: tuple[Hunk, ...]
+    quotes_content: bool = True  # False: the file is deleted whatever it holds
 
     @property
     def path(self) -> str:
@@ -62,14 +65,14 @@ class FilePatch(NamedTuple):
 def parse(text: str) -> list[FilePatch]:
     """Parse all files of a diff; text before, between and after them is skipped."""
     codec.refuse_surrogates("the diff", text)
-    reader = _Reader(text)
+    reader = DiffReader(text)
     patches = list(_files(reader))
     if not patches:
         raise errors.InvalidArgument("there is no diff in this text: no line starts a file", hint=_NOTHING_FOUND)
     return patches
 
 
-class _Reader:
+class DiffReader:
     """The lines of a diff, with lookahead and line numbers for messages."""
 
     def __init__(self, text: str) -> None:
@@ -94,7 +97,7 @@ class _Reader:
         raise errors.InvalidArgument(f"line {line or self.at + 1} of the diff: {what}", hint=hint)
 
 
-def _files(reader: _Reader) -> Iterator[FilePatch]:
+def _files(reader: DiffReader) -> Iterator[FilePatch]:
     while not reader.ended:
         line = reader.peek()
         if line.startswith("diff --git "):
@@ -103,8 +106,8 @@ def _files(reader: _Reader) -> Iterator[FilePatch]:
             yield _plain_file(reader)
         elif line.startswith("@@ -"):
             reader.fail("a hunk without a file", "Put `--- a/FILE` and `+++ b/FILE` before the first hunk.")
-        elif line.startswith(("*** Begin Patch", "*** Update File:")):
-            reader.fail("this is not a unified diff", _NOTHING_FOUND)
+        elif line.startswith("*** Update File:"):
+            reader.fail("a V4A patch begins with `*** Begin Patch`", _NOTHING_FOUND)
         elif line.startswith("***************"):
             reader.fail("context diffs are not supported", "Make the diff with `diff -u` or `git diff`.")
         else:
@@ -112,11 +115,11 @@ def _files(reader: _Reader) -> Iterator[FilePatch]:
             reader.take()
 
 
-def _at_names(reader: _Reader) -> bool:
+def _at_names(reader: DiffReader) -> bool:
     return reader.peek().startswith("--- ") and reader.peek(1).startswith("+++ ")
 
 
-def _refuse_binary(reader: _Reader) -> None:
+def _refuse_binary(reader: DiffReader) -> None:
     line = reader.peek().rstrip("\r")
     if line == "GIT binary patch" or (line.startswith("Binary files ") and line.endswith(" differ")):
         reader.fail("binary patches are not supported", "Leave the binary file out, and replace it as a whole.")
@@ -125,7 +128,7 @@ def _refuse_binary(reader: _Reader) -> None:
 # A file of a plain diff
 
 
-def _plain_file(reader: _Reader) -> FilePatch:
+def _plain_file(reader: DiffReader) -> FilePatch:
     at = reader.at + 1
     old, old_gone = _name(reader, "--- ")
     crlf = reader.peek().endswith("\r")
@@ -157,7 +160,7 @@ def _plain_path(old: str | None, new: str | None) -> str | None:
     return min(new, old, key=lambda name: (name.count("/"), len(name.rpartition("/")[2]), len(name)))
 
 
-def _name(reader: _Reader, mark: str) -> tuple[str | None, bool]:
+def _name(reader: DiffReader, mark: str) -> tuple[str | None, bool]:
     """The name after `--- ` or `+++ ` (None for /dev/null), and whether its timestamp marks a missing file."""
     rest = reader.peek()[len(mark) :].rstrip("\r")
     if rest.startswith('"') and (quoted := _QUOTED.match(rest)):
@@ -217,7 +220,7 @@ _FIELDS = re.compile(
 )
 
 
-def _git_file(reader: _Reader) -> FilePatch:
+def _git_file(reader: DiffReader) -> FilePatch:
     names = reader.peek().rstrip("\r")[len("diff --git ") :]
     header = _git_header(reader)
     old, new = _git_names(names, reader, header.line)
@@ -250,7 +253,7 @@ def _git_file(reader: _Reader) -> FilePatch:
     return FilePatch(old, new, "modify", old_mode, new_mode, hunks)
 
 
-def _git_header(reader: _Reader) -> _Header:
+def _git_header(reader: DiffReader) -> _Header:
     line = reader.at + 1
     reader.take()
     fields: dict[str, str] = {}
@@ -275,7 +278,7 @@ def _same_halves(names: str) -> bool:
     return names[middle : middle + 1] == " " and names[:middle] == names[middle + 1 :]
 
 
-def _git_names(names: str, reader: _Reader, line: int) -> tuple[str, str]:
+def _git_names(names: str, reader: DiffReader, line: int) -> tuple[str, str]:
     """Both names of `diff --git A B`. Names may contain spaces: B begins where both are equal but for the prefix."""
     if _same_halves(names):
         name = names[: len(names) // 2]
@@ -304,7 +307,7 @@ _PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"|\S+')
 # Hunks
 
 
-def _hunks(reader: _Reader, crlf: bool) -> Iterator[Hunk]:
+def _hunks(reader: DiffReader, crlf: bool) -> Iterator[Hunk]:
     number, end, unterminated = 0, 0, False
     while _skip_to_hunk(reader):
         number += 1
@@ -323,7 +326,7 @@ def _hunks(reader: _Reader, crlf: bool) -> Iterator[Hunk]:
         _refuse_leftovers(reader, number)
 
 
-def _skip_to_hunk(reader: _Reader) -> bool:
+def _skip_to_hunk(reader: DiffReader) -> bool:
     ahead = 0
     while reader.at + ahead < len(reader.lines) and not reader.peek(ahead).strip():
         ahead += 1
@@ -333,7 +336,7 @@ def _skip_to_hunk(reader: _Reader) -> bool:
     return True
 
 
-def _refuse_leftovers(reader: _Reader, number: int) -> None:
+def _refuse_leftovers(reader: DiffReader, number: int) -> None:
     """Refuse extra lines after a hunk: patch ignores them, but they mean that the counts in the header are wrong."""
     line = reader.peek().rstrip("\r")
     if line[:1] not in ("+", "-", " ", "\\") or line in ("--", "-- ") or _at_names(reader):
@@ -341,7 +344,7 @@ def _refuse_leftovers(reader: _Reader, number: int) -> None:
     reader.fail(f"hunk {number} has more lines than its header says", "Count them again: @@ -START,OLD +START,NEW @@.")
 
 
-def _hunk(reader: _Reader, number: int, crlf: bool) -> tuple[Hunk, bool]:
+def _hunk(reader: DiffReader, number: int, crlf: bool) -> tuple[Hunk, bool]:
     """Parse a hunk; also return whether both sides end in a newline."""
     line = reader.at + 1
     header = reader.take().rstrip("\r")
@@ -371,7 +374,7 @@ def _hunk(reader: _Reader, number: int, crlf: bool) -> tuple[Hunk, bool]:
     return hunk, whole
 
 
-def _body(reader: _Reader, number: int, header: str, left: list[int], crlf: bool) -> list[tuple[str, str]]:
+def _body(reader: DiffReader, number: int, header: str, left: list[int], crlf: bool) -> list[tuple[str, str]]:
     """Parse as many lines as the header announces; `left` holds the remaining old and new ones."""
     lines: list[tuple[str, str]] = []
     while left[0] or left[1]:
@@ -400,7 +403,7 @@ def _body(reader: _Reader, number: int, header: str, left: list[int], crlf: bool
     return lines
 
 
-def _miscounted(reader: _Reader, number: int, header: str, lines: list[tuple[str, str]]) -> NoReturn:
+def _miscounted(reader: DiffReader, number: int, header: str, lines: list[tuple[str, str]]) -> NoReturn:
     old = sum(mark != "+" for mark, _ in lines)
     new = sum(mark != "-" for mark, _ in lines)
     what = "the diff ends" if reader.ended else f"{reader.peek()[:40]!r} is not one of its lines"

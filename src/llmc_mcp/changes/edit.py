@@ -1,13 +1,15 @@
-"""Replace exact text in a file and keep its encoding, byte order mark, line ends and final newline.
+"""Replace exact text or numbered lines in a file and keep its encoding, byte order mark, line ends and final newline.
 
 Callers send LF: a line end in `old` matches both LF and CRLF, and inserted text takes the line ends of the text it
 replaces. Nothing else is fuzzy: if the text does not occur, nothing is replaced, and the error shows the closest match.
+
+Of several edits, line numbers count in the file as it was before all of them; texts are replaced afterwards, in order.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
 from .. import errors
@@ -19,8 +21,31 @@ _SNIPPET_LINES = 12
 _SNIPPET_WIDTH = 160  # characters of context before a match in an overlong line; half the length at which a line is cut
 
 
+class TextEdit(NamedTuple):
+    """Replace a text that must occur exactly `expected` times."""
+
+    old: str
+    new: str
+    expected: int = 1
+
+
+class LineEdit(NamedTuple):
+    """Replace lines `first` to `last`, from 1; if `last` is the line before `first`, insert before `first`."""
+
+    first: int
+    last: int
+    new: str
+
+    @property
+    def range(self) -> str:
+        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+
+
+Edit = TextEdit | LineEdit
+
+
 class EditedText(NamedTuple):
-    """The result of an edit; the snippets show the first replacement."""
+    """The result of edits; the snippets show the first replacement of the first edit."""
 
     data: bytes
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # tuple.count is not used on an edit
@@ -39,13 +64,91 @@ class _Occurrence(NamedTuple):
     replaced: Callable[[], str]
 
 
-def apply(data: bytes, old: str, new: str, expected: int) -> EditedText:
-    """Replace `old`, which must occur exactly `expected` times, with `new`."""
-    _check(old, new, expected)
+def apply(data: bytes, edits: Sequence[Edit]) -> EditedText:
+    """Make all edits, or raise for the first that can't be made."""
     document = codec.decode(data)
-    if document.mark:  # not part of the text, but some clients send it
+    numbered = {at: edit for at, edit in enumerate(edits) if isinstance(edit, LineEdit)}
+    text, made = _replace_lines(document.text, numbered)
+    for at, edit in enumerate(edits):
+        if isinstance(edit, TextEdit):
+            try:
+                text, made[at] = _replace_text(text, edit, marked=bool(document.mark))
+            except errors.LlmcError as exc:
+                if len(edits) == 1:
+                    raise
+                raise type(exc)(f"edit {at + 1} of {len(edits)}: {exc.message}", hint=exc.hint) from None
+    count = sum(one.count for one in made.values())
+    return made[0]._replace(data=document.encode(text), count=count)
+
+
+# --- numbered lines --------------------------------------------------------------------------------------------------
+
+
+def _replace_lines(text: str, edits: dict[int, LineEdit]) -> tuple[str, dict[int, EditedText]]:
+    """The changed text, and what to show of each edit."""
+    if not edits:
+        return text, {}
+    lines = [f"{line}\n" for line in text.split("\n")]
+    last = lines.pop()[:-1]
+    lines += [last] * bool(last)
+    _check_lines(list(edits.values()), len(lines))
+    starts = [0, *accumulate(map(len, lines))]
+    pieces: list[str] = []
+    places: dict[int, tuple[int, int]] = {}  # where the new lines are, in the changed text
+    position = length = 0
+    for at, edit in sorted(edits.items(), key=lambda item: item[1].first):
+        start, end = starts[edit.first - 1], starts[edit.last]
+        inserted = _lines_to_insert(lines, edit)
+        if inserted == text[start:end]:
+            raise errors.InvalidArgument(f"lines {edit.range} hold that text already: there is nothing to change")
+        pieces += [text[position:start], inserted]
+        length += start - position + len(inserted)
+        places[at] = length - len(inserted), length
+        position = end
+    changed = "".join([*pieces, text[position:]])
+    return changed, {
+        at: EditedText(
+            b"",
+            1,
+            _snippet(text, starts[edit.first - 1], starts[edit.last]),
+            _snippet(changed, *places[at]),
+            edit.first,
+        )
+        for at, edit in edits.items()
+    }
+
+
+def _check_lines(edits: list[LineEdit], total: int) -> None:
+    for edit in edits:
+        codec.refuse_surrogates("new_text", edit.new)
+        if not 1 <= edit.first <= edit.last + 1 <= total + 1:
+            raise errors.InvalidArgument(f"lines {edit.range}: the file has {total:,} lines")
+    for one, other in pairwise(sorted(edits, key=lambda edit: (edit.first, edit.last))):
+        if other.first <= one.last or other.first == one.first:
+            raise errors.BadArgs(f"lines {one.range} and {other.range} overlap", hint="Make them one edit.")
+
+
+def _lines_to_insert(lines: list[str], edit: LineEdit) -> str:
+    """The new lines, with the line ends of those they replace; the file keeps its final newline, or its lack of one."""
+    if not edit.new:
+        return ""
+    around = (lines[at] for at in range(edit.first - 1, max(edit.first - 4, -1), -1) if at < len(lines))
+    end = "\r\n" if next((line for line in around if line.endswith("\n")), "").endswith("\r\n") else "\n"
+    body = end.join(_with_lf(edit.new).removesuffix("\n").split("\n"))
+    if not lines or edit.last < len(lines) or lines[-1].endswith("\n"):
+        return body + end
+    return end + body if edit.first > len(lines) else body
+
+
+# --- exact text ------------------------------------------------------------------------------------------------------
+
+
+def _replace_text(text: str, edit: TextEdit, *, marked: bool) -> tuple[str, EditedText]:
+    old, new, expected = edit
+    _check(old, new, expected)
+    if marked:  # the byte order mark is not part of the text, but some clients send it
         old, new = old.removeprefix("\ufeff"), new.removeprefix("\ufeff")
-    text, old, new = document.text, _with_lf(old), _with_lf(new)
+    old, new = _with_lf(old), _with_lf(new)
     if not old or old == new:
         raise errors.InvalidArgument(
             "old_text and new_text differ in line ends or byte order mark only, and edits keep those"
@@ -57,8 +160,8 @@ def apply(data: bytes, old: str, new: str, expected: int) -> EditedText:
         raise _other_count(text, found, expected)
     changed = found.replaced()
     start = next(found.starts())
-    return EditedText(
-        document.encode(changed),
+    return changed, EditedText(
+        b"",
         found.times,
         _snippet(text, start, start + found.length),
         _snippet(changed, start, start + found.inserted),

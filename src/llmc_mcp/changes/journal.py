@@ -164,6 +164,12 @@ class Journal:
         except (OSError, zlib.error) as exc:
             raise Stale(f"the earlier content can't be read from the journal: {exc}") from None
 
+    def image_of_revision(self, revision: str) -> bytes | None:
+        """The pre-image whose hash begins so, if there is just one."""
+        span = (revision, f"{revision}g")  # g follows the hexadecimal digits
+        found = self._store.query("SELECT sha256 FROM images WHERE sha256 >= ? AND sha256 < ? LIMIT 2", span)
+        return self.image(cast(str, found[0][0])) if len(found) == 1 else None
+
     def clear_leftovers(self) -> None:
         """Remove old files that no row names: a crash left them. Young ones may be work in progress."""
         with os.scandir(self._folder) as entries:

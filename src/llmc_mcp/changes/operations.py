@@ -5,7 +5,7 @@ changes nothing.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -19,13 +19,16 @@ from ..errors import (
     NotFound,
     OutputTooLarge,
     ShaMismatch,
+    Stale,
 )
 from ..files import slices
 from ..files.filesystem import Entry, Filesystem, kind_of
+from ..files.revisions import Revisions, revision_of
 from ..policy import refuse_protected, refuse_secret
 from ..session import Session
 from . import edit, targets
 from .diff import count_changes
+from .edit import Edit, EditedText, LineEdit
 from .steps import TRASH, ContentImage, Location, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Refusal, looks_of
 from .targets import Target
 from .transaction import Changes, Done, Draft
@@ -50,14 +53,14 @@ class EditedFile(NamedTuple):
 
     id: str
     sha256: str
-    edit: edit.EditedText
+    edit: EditedText
 
 
 class Operations:
     """Plans operations and makes them as changes."""
 
-    def __init__(self, files: Filesystem, changes: Changes, edit_bytes: int) -> None:
-        self._files, self._changes, self._edit_bytes = files, changes, edit_bytes
+    def __init__(self, files: Filesystem, changes: Changes, revisions: Revisions, edit_bytes: int) -> None:
+        self._files, self._changes, self._revisions, self._edit_bytes = files, changes, revisions, edit_bytes
         self._journal = changes.journal
 
     # --- content ---------------------------------------------------------------------------------
@@ -94,26 +97,35 @@ class Operations:
         self,
         who: Session,
         path: str,
-        old: str,
-        new: str,
-        count: int,
+        edits: Sequence[Edit],
         check: Callable[[], None],
         *,
         expected: str | None = None,
+        revision: str | None = None,
     ) -> EditedFile:
-        """Replace exact text in a file."""
+        """Replace texts or lines in a file: all of them or none."""
         _check_expected(expected)
-        edits: list[edit.EditedText] = []
+        made: list[EditedText] = []
 
         def plan(draft: Draft) -> None:
             target = draft.hold(targets.find_file(self._files, path))
             data = self.text_of(target)
             _compare(target, expected)
-            edits.append(edit.apply(data, old, new, count))
-            self.put(draft, target, edits[-1].data, before=data)
+            if revision is not None and revision != revision_of(data):
+                raise self._stale(target, data, revision, edits)
+            made.append(edit.apply(data, edits))
+            self.put(draft, target, made[-1].data, before=data)
 
         done = self._changes.make(who, "edit", plan, check)
-        return EditedFile(done.id, _image_of(done).sha256, edits[-1])
+        self._revisions.remember(made[-1].data)
+        return EditedFile(done.id, _image_of(done).sha256, made[-1])
+
+    def _stale(self, target: Target, data: bytes, revision: str, edits: Sequence[Edit]) -> Stale:
+        from .moved_lines import stale  # imported late: most edits are up to date
+
+        before = self._revisions.find(revision) or self._journal.image_of_revision(revision)
+        numbered = [one for one in edits if isinstance(one, LineEdit)]
+        return stale(target.label, self._revisions.remember(data), data, before, numbered)
 
     def _refuse_existing_secret(self, target: Target) -> None:
         """A file with a secret name may be made; one that exists is neither shown nor changed."""

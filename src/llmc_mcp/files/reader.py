@@ -2,12 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from ..errors import Stale
-from . import slices
+from . import codec, slices
 from .filesystem import Filesystem, Place
+from .revisions import Revisions
 
 _REMEMBERED = 512  # cached facts
 _SETTLED_NS = 3_000_000_000  # a file changed more recently may change again without a new timestamp
@@ -19,6 +21,7 @@ class Costs(NamedTuple):
     lines: slices.SliceLimits
     hash_bytes: int
     image_bytes: int
+    revision_bytes: int  # the largest file that has a revision: what can't be edited needs none
 
 
 class FileSlice(NamedTuple):
@@ -33,6 +36,7 @@ class FileSlice(NamedTuple):
     encoding: str | None = None
     mime_type: str | None = None
     image: bytes | None = None
+    revision: str | None = None
 
 
 class _Facts:
@@ -62,6 +66,7 @@ class Reader:
     def __init__(self, files: Filesystem, costs: Costs) -> None:
         self._files, self._costs = files, costs
         self._facts = _Facts()
+        self.revisions = Revisions()
 
     def read(
         self, place: Place, offset: int, max_lines: int, check: Callable[[], None], room: int | None = None
@@ -98,6 +103,18 @@ class Reader:
             os.close(fd)
         return None if len(data) > limit else (data, info)
 
+    def revision_with(self, place: Place, snippets: Iterable[tuple[int, str]]) -> str | None:
+        """The revision of a file that has these snippets at these lines; None if it has others, or none to compare."""
+        whole = self.whole(place, self._costs.revision_bytes)
+        if whole is None:
+            return None
+        lines = codec.decode(whole[0]).text.replace("\r\n", "\n").split("\n")
+        for first, snippet in snippets:
+            wanted = snippet.replace("\r", "").split("\n")
+            if lines[first - 1 : first - 1 + len(wanted)] != wanted:
+                return None
+        return self.revisions.remember(whole[0])
+
     def sha256(self, place: Place, check: Callable[[], None]) -> str | None:
         """The hash of a file, or None above the configured size."""
         fd, info = self._files.open_file(place)
@@ -115,14 +132,18 @@ class Reader:
         check: Callable[[], None],
         limits: slices.SliceLimits,
     ) -> FileSlice:
-        head = slices.read_head(fd)
+        pread, data = partial(os.pread, fd), None
+        if info.st_size <= self._costs.revision_bytes:  # read once: the lines and their revision belong together
+            data = os.pread(fd, info.st_size, 0)
+            pread = partial(_part, data)
+        head = slices.read_head(pread)
         encoding = slices.encoding_of(head, whole=info.st_size <= len(head))
         if encoding is None:
             return self._describe(fd, head, info, check)
         known = self._facts.get("lines", info)
         total = known if isinstance(known, int) else None
         part = slices.read_slice(
-            fd, info.st_size, encoding, offset, max_lines, limits=limits, check=check, known_total=total
+            pread, info.st_size, encoding, offset, max_lines, limits=limits, check=check, known_total=total
         )
         if total is None and part.total_exact:
             self._facts.put("lines", info, part.total)
@@ -134,6 +155,7 @@ class Reader:
             total_exact=part.total_exact,
             next_offset=None if part.complete else part.first + part.lines,
             encoding=None if encoding == "utf-8" else encoding,
+            revision=None if data is None else self.revisions.remember(data),
         )
 
     def _describe(self, fd: int, head: bytes, info: os.stat_result, check: Callable[[], None]) -> FileSlice:
@@ -160,6 +182,10 @@ class Reader:
             position += len(piece)
         self._facts.put("sha256", info, digest.hexdigest())
         return digest.hexdigest()
+
+
+def _part(data: bytes, count: int, position: int) -> bytes:
+    return data[position : position + count]
 
 
 def identity_of(info: os.stat_result) -> str:

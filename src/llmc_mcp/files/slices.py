@@ -5,9 +5,10 @@ order marks, Latin-1); binary files are recognised.
 """
 
 import codecs
-import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+Pread = Callable[[int, int], bytes]  # (bytes, position) → what stands there
 
 _CHUNK = 1 << 18
 _HEAD = 1 << 16  # bytes examined to detect a file's type
@@ -84,13 +85,13 @@ def binary_type(head: bytes) -> str:
     return next((words for magic, words in _KNOWN_BINARIES.items() if head.startswith(magic)), "binary data")
 
 
-def read_head(fd: int) -> bytes:
+def read_head(pread: Pread) -> bytes:
     """The part of a file that type detection examines."""
-    return os.pread(fd, _HEAD, 0)
+    return pread(_HEAD, 0)
 
 
 def read_slice(
-    fd: int,
+    pread: Pread,
     size: int,
     encoding: str,
     offset: int,
@@ -103,7 +104,7 @@ def read_slice(
 
     `known_total` is the line count if an earlier read found it; it saves counting.
     """
-    source = _Source(fd, size, encoding, check)
+    source = _Source(pread, size, encoding, check)
     if offset >= 0:
         return _forward(source, 0, 0, offset, max_lines, limits, known_total=known_total)
     if source.wide:  # wide encodings can't be read backwards: count first
@@ -121,15 +122,15 @@ def read_slice(
 class _Source:
     """A file as chunks of UTF-8 (or Latin-1) bytes, whatever its encoding."""
 
-    def __init__(self, fd: int, size: int, encoding: str, check: Callable[[], None]) -> None:
-        self.fd, self.size, self.encoding, self.check = fd, size, encoding, check
+    def __init__(self, pread: Pread, size: int, encoding: str, check: Callable[[], None]) -> None:
+        self.pread, self.size, self.encoding, self.check = pread, size, encoding, check
         self.wide = encoding.startswith("utf-16")
         self.unterminated = 0  # 1 when the last chunk read did not end in a newline
 
     def chunks(self, start: int) -> Iterator[bytes]:
         decoder = codecs.getincrementaldecoder(self.encoding)("replace") if self.wide else None
         position = start
-        while piece := os.pread(self.fd, _CHUNK, position):
+        while piece := self.pread(_CHUNK, position):
             self.check()
             if position == 0 and self.encoding == "utf-8-sig":
                 piece = piece[len(codecs.BOM_UTF8) :]
@@ -145,7 +146,7 @@ class _Source:
         count = 0
         while start < end:
             self.check()
-            piece = os.pread(self.fd, min(_CHUNK, end - start), start)
+            piece = self.pread(min(_CHUNK, end - start), start)
             if not piece:
                 break
             count += piece.count(b"\n")
@@ -274,7 +275,7 @@ def _skip(piece: bytes, seen: int, offset: int) -> tuple[int, int]:
 def _step_back(source: _Source, lines: int) -> tuple[int, int]:
     """The byte where the last `lines` lines start, and how many lines that really are."""
     end = source.size
-    last = os.pread(source.fd, 1, end - 1) if end else b""
+    last = source.pread(1, end - 1) if end else b""
     found = 0 if last in (b"\n", b"") else 1  # a last line without a newline is a line
     wanted = lines + 1 - found  # newlines to step over: the one before the first wanted line included
     position = end
@@ -282,7 +283,7 @@ def _step_back(source: _Source, lines: int) -> tuple[int, int]:
     while position > 0:
         source.check()
         size = min(_CHUNK, position)
-        piece = os.pread(source.fd, size, position - size)
+        piece = source.pread(size, position - size)
         if newlines + piece.count(b"\n") < wanted:
             newlines += piece.count(b"\n")
             position -= size

@@ -253,7 +253,10 @@ def _lean_row(row: object, first_root: str, *, heading: bool) -> str:
         name: "" if value is None else _lean_value(name, value, first_root) for name, value in _fields(row).items()
     }
     line = _numbered(row, fields) if row.numbered_from else row.line_format.format(**fields)
-    return f"{fields[row.group_by]}\n{line}" if heading and row.group_by else line
+    if not heading:
+        return line
+    rev = f" rev={fields['rev']}" if fields.get("rev") else ""
+    return f"{fields[row.group_by]}{rev}\n{line}"
 
 
 def _numbered(row: Row, fields: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ class FileMeta(msgspec.Struct, omit_defaults=True):
     truncated: bool
     next_offset: int | None = None
     first_line: int | None = None
+    rev: str | None = None
     total_lines_exact: bool | None = None
     encoding: str | None = None
     mime_type: str | None = None
@@ -77,6 +78,7 @@ class OneOfMany(Row):
     total_lines: int
     truncated: bool
     error: str | None = None
+    rev: str | None = None
     line_format: ClassVar[str] = "{content}{error}"
     group_by: ClassVar[str] = "path"
 
@@ -240,7 +242,8 @@ def _try_to_read(ctx: Context, path: str, max_lines: int) -> OneOfMany:
         reading = _read(ctx, place, 0, max_lines)
     except LlmcError as exc:
         return OneOfMany(path, "", 0, False, f"{exc.code}: {exc.message}")
-    return OneOfMany(place.absolute, reading.text, reading.total_lines, reading.next_offset is not None)
+    truncated = reading.next_offset is not None
+    return OneOfMany(place.absolute, reading.text, reading.total_lines, truncated, rev=reading.revision)
 
 
 def _shorten(row: OneOfMany, room: int) -> None:
@@ -337,6 +340,7 @@ def _meta(place: Place, reading: "FileSlice") -> FileMeta:
         truncated=reading.next_offset is not None,
         next_offset=reading.next_offset,
         first_line=reading.first + 1 if reading.first else None,
+        rev=reading.revision,
         total_lines_exact=None if reading.total_exact else False,
         encoding=reading.encoding,
         mime_type=reading.mime_type,

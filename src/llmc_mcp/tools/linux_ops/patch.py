@@ -4,9 +4,15 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from ...changes.edit import LineEdit, TextEdit
 from ...context import Context
+from ...errors import BadArgs
+from ...files.revisions import LENGTH, revision_of
 from ...tool import FILES, Result, tool
 from .syntax import syntax_after
+
+_MOST_EDITS = 100
+_HEX, _SHA256 = frozenset("0123456789abcdef"), 64
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -19,6 +25,7 @@ class Edit(Result):
     after_snippet: str
     new_sha256: str
     undo_id: str
+    rev: str
     syntax: str | None = None  # whether the file still parses
     body: ClassVar[str] = "after_snippet"
     lean_leaves_out: ClassVar[tuple[str, ...]] = ("before_snippet",)
@@ -39,26 +46,70 @@ class Patch(Result):
     syntax: str | None = None  # whether the files still parse
 
 
+class EditPart(msgspec.Struct, omit_defaults=True):
+    """One of several edits of a file."""
+
+    new_text: str
+    old_text: str | None = None
+    lines: str | None = None
+    expected_replacements: int = 1
+
+
 @tool(
-    "Replace exact text in a file; a miss shows the closest block",
+    "Replace exact text, or lines '12-15' with expected=rev; a miss shows the closest block",
     aliases=("linux_fs_patch_block", "edit_file"),
     needs=FILES,
     destructive=True,
-    content=("old_text", "new_text"),
+    content=("old_text", "new_text", "edits"),
 )
-def linux_fs_edit(
+def linux_fs_edit(  # noqa: PLR0913 - the tool's schema
     ctx: Context,
     path: str,
-    old_text: str,
-    new_text: str,
+    old_text: str | None = None,
+    new_text: str | None = None,
     expected_replacements: Count = 1,
     expected_sha256: str | None = None,
+    lines: str | None = None,
+    expected: str | None = None,
+    edits: list[EditPart] | None = None,
 ) -> Edit:
+    if edits is None:
+        if new_text is None:
+            raise BadArgs("new_text is missing", hint='new_text="" deletes what it replaces.')
+        edits = [EditPart(new_text, old_text, lines, expected_replacements)]
+    elif (old_text, new_text, lines) != (None, None, None):
+        raise BadArgs("edits replaces old_text, lines and new_text", hint="Put all replacements into edits.")
+    if not 1 <= len(edits) <= _MOST_EDITS:
+        raise BadArgs(f"edits has {len(edits)} entries; it takes 1 to {_MOST_EDITS}")
+    wanted = [_wanted(part, expected or expected_sha256) for part in edits]
     edited = ctx.app.mutations.edit(
-        ctx.session, path, old_text, new_text, expected_replacements, ctx.check, expected=expected_sha256
+        ctx.session, path, wanted, ctx.check, expected=expected_sha256, revision=_revision(expected)
     )
+    made = edited.edit
     syntax = syntax_after(ctx, edited.id)
-    return Edit(edited.edit.count, edited.edit.before, edited.edit.after, edited.sha256, edited.id, syntax)
+    return Edit(made.count, made.before, made.after, edited.sha256, edited.id, revision_of(made.data), syntax)
+
+
+def _revision(expected: str | None) -> str | None:
+    if expected is None or (LENGTH <= len(expected) <= _SHA256 and set(expected.lower()) <= _HEX):
+        return expected and expected.lower()[:LENGTH]
+    raise BadArgs(f"expected is {expected!r}; it must be the rev of a reply", hint="Every read of the file gives it.")
+
+
+def _wanted(part: EditPart, guard: str | None) -> TextEdit | LineEdit:
+    if (part.old_text is None) == (part.lines is None):
+        raise BadArgs("an edit takes either old_text or lines", hint="Quote the text to replace, or number its lines.")
+    if part.old_text is not None:
+        return TextEdit(part.old_text, part.new_text, part.expected_replacements)
+    numbers = (part.lines or "").split("-")
+    if not all(number.strip().isascii() and number.strip().isdigit() for number in numbers) or len(numbers) > 2:
+        raise BadArgs(
+            f"lines is {part.lines!r}; it must be a number or a range",
+            hint='lines="12-15", lines="12", or lines="12-11" to insert before line 12.',
+        )
+    if guard is None:
+        raise BadArgs("lines needs expected: line numbers count in one state of a file", hint="Pass its rev.")
+    return LineEdit(int(numbers[0]), int(numbers[-1]), part.new_text)
 
 
 @tool(

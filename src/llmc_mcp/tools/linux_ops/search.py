@@ -1,16 +1,20 @@
 """Search the contents and the names of files."""
 
+from itertools import islice
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from ...context import Context
+from ...errors import LlmcError
 from ...files import names
 from ...tool import FILES, Result, Row, as_payload, tool
 
 ContextLines = Annotated[int, msgspec.Meta(ge=0, le=10)]
 MaxFiles = Annotated[int, msgspec.Meta(ge=1, le=2000)]
 MaxHits = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+_REVISIONS = 100  # files of a reply whose revision is computed
 
 
 class ContentHit(Row):
@@ -20,6 +24,7 @@ class ContentHit(Row):
     line: int
     snippet: str
     start: int | None = None
+    rev: str | None = None  # of the file; only in its first hit
     group_by: ClassVar[str] = "path"
     numbered_from: ClassVar[str] = "start"
 
@@ -74,7 +79,22 @@ def linux_search_content(  # noqa: PLR0913 - the tool's schema
         reply.hits = hits[:max_results]
     if reply.truncated or len(hits) > max_results:
         reply.cut(len(reply.hits))
+    _add_revisions(ctx, reply.hits)
     return reply
+
+
+def _add_revisions(ctx: Context, hits: list[ContentHit]) -> None:
+    by_path: dict[str, list[ContentHit]] = {}
+    for hit in hits:
+        by_path.setdefault(hit.path, []).append(hit)
+    for path, shown in islice(by_path.items(), _REVISIONS):
+        ctx.check()
+        try:
+            place = ctx.app.files.locate(path)
+            snippets = [(hit.start or hit.line, hit.snippet) for hit in shown]
+            shown[0].rev = ctx.app.reader.revision_with(place, snippets)
+        except LlmcError:
+            pass  # it is gone, or has become another kind of thing: the hits are still worth showing
 
 
 class FileHit(Row):

@@ -1,0 +1,123 @@
+"""Patches in V4A format: where hunks without line numbers belong, and what is refused."""
+
+import pytest
+
+from ..support.client import Client
+from ..support.workspace import Workspace
+
+SHAPES = (
+    b"class Circle:\n    def area(self):\n        return 3\n\nclass Square:\n    def area(self):\n        return 4\n"
+)
+
+
+def patch(*lines: str) -> str:
+    return "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""])
+
+
+def test_files_are_updated_added_deleted_and_moved_as_one_change(server: Client, workspace: Workspace) -> None:
+    workspace.file("a.py", b"one\ntwo\nthree\n")
+    workspace.file("gone.py", b"whatever\n")
+    workspace.file("old.py", b"x = 1\n")
+    text = patch(
+        "*** Update File: a.py",
+        "@@",
+        " one",
+        "-two",
+        "+zwei",
+        " three",
+        "*** Add File: new/b.py",
+        "+first",
+        "+",
+        "+third",
+        "*** Delete File: gone.py",
+        "*** Update File: old.py",
+        "*** Move to: moved.py",
+        "-x = 1",
+        "+x = 2",
+    )
+    assert server.call("linux_fs_apply_diff", diff_text=text).code == ""
+    assert workspace.read("a.py") == b"one\nzwei\nthree\n"
+    assert workspace.read("new/b.py") == b"first\n\nthird\n"
+    assert workspace.read("moved.py") == b"x = 2\n"
+    assert not (workspace.root / "gone.py").exists()
+    assert not (workspace.root / "old.py").exists()
+    server.call("linux_fs_undo")
+    assert workspace.read("a.py") == b"one\ntwo\nthree\n"
+    assert workspace.read("gone.py") == b"whatever\n"
+    assert workspace.read("old.py") == b"x = 1\n"
+    assert not (workspace.root / "new/b.py").exists()
+
+
+def test_an_anchor_tells_which_of_several_places_is_meant(server: Client, workspace: Workspace) -> None:
+    workspace.file("shapes.py", SHAPES)
+    text = patch(
+        "*** Update File: shapes.py",
+        "@@ class Square:",
+        "@@     def area(self):",
+        "-        return 4",
+        "+        return 16",
+    )
+    assert server.call("linux_fs_apply_diff", diff_text=text).code == ""
+    assert workspace.read("shapes.py") == SHAPES.replace(b"4", b"16")
+
+
+def test_a_place_that_is_not_certain_is_refused(server: Client, workspace: Workspace) -> None:
+    workspace.file("shapes.py", SHAPES)
+    text = patch("*** Update File: shapes.py", "     def area(self):", "+        print()")
+    refused = server.call("linux_fs_apply_diff", diff_text=text)
+    assert (refused.code, "lines 2, 6" in refused.meta["message"]) == ("PATCH_FAILED", True)
+    assert workspace.read("shapes.py") == SHAPES
+
+
+@pytest.mark.parametrize(
+    ("lines", "after"),
+    [
+        (("@@ one", "+next"), b"one\nnext\ntwo\none\n"),
+        (("+last",), b"one\ntwo\none\nlast\n"),
+        ((" one", "+last", "*** End of File"), b"one\ntwo\none\nlast\n"),
+        ((" two", " one", "+last"), b"one\ntwo\none\nlast\n"),
+        (("-one", "+1", "@@ two", "-one", "+3"), b""),  # the first hunk fits twice
+        (("-one", "-two", "+1", "@@", "-one", "+3"), b"1\n3\n"),
+    ],
+)
+def test_hunks_follow_one_another_down_the_file(
+    server: Client, workspace: Workspace, lines: tuple[str, ...], after: bytes
+) -> None:
+    workspace.file("a.txt", b"one\ntwo\none\n")
+    reply = server.call("linux_fs_apply_diff", diff_text=patch("*** Update File: a.txt", *lines))
+    assert (reply.code, workspace.read("a.txt")) == (("", after) if after else ("PATCH_FAILED", b"one\ntwo\none\n"))
+
+
+def test_line_ends_of_the_file_are_kept(server: Client, workspace: Workspace) -> None:
+    workspace.file("a.txt", b"one\r\ntwo\r\n")
+    text = patch("*** Update File: a.txt", " one", "-two", "+zwei", "+drei")
+    assert server.call("linux_fs_apply_diff", diff_text=text).code == ""
+    assert workspace.read("a.txt") == b"one\r\nzwei\r\ndrei\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("*** Begin Patch\n*** Update File: a.txt\n-one\n+1\n", "End Patch"),  # it may have been cut
+        (patch(), "names no file"),
+        (patch("*** Update File: a.txt"), "nothing is changed"),
+        (patch("*** Update File: a.txt", "?one"), "begins with a space"),
+        (patch("*** Update File: a.txt", " one"), "changes nothing"),
+        (patch("*** Update File: "), "no file name"),
+        (patch("*** Add File: b.txt", "text"), "begins with +"),
+        (patch("*** Add File: a.txt", "+text"), "exists already"),
+        (patch("*** Delete File: none.txt"), "no such file"),
+        (patch("*** Update File: a.txt", "-three", "+3"), "does not fit"),
+        (patch("*** Update File: a.txt", "@@ nowhere", "-two", "+2"), "does not fit"),
+        (patch("*** Update File: ../out.txt", "-a", "+b"), ""),
+        (patch("+one"), "does not begin a file"),
+    ],
+)
+def test_a_patch_that_can_not_be_applied_changes_nothing(
+    server: Client, workspace: Workspace, text: str, words: str
+) -> None:
+    workspace.file("a.txt", b"one\ntwo\n")
+    refused = server.call("linux_fs_apply_diff", diff_text=text)
+    assert refused.is_error
+    assert words in refused.meta["message"]
+    assert workspace.read("a.txt") == b"one\ntwo\n"
