@@ -334,7 +334,7 @@ HEAD = "--- a/f\n+++ b/f\n"
             "line 5 of the diff: hunk 1 continues after the end",
         ),
         ("*** f\n--- f\n***************\n*** 1 ****\n", "context diffs"),
-        ("*** Begin Patch\n*** Update File: f\n", "not a unified diff"),
+        ("*** Update File: f\n-a\n+b\n", "begins with `*** Begin Patch`"),
         ("diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\nliteral 3\n", "line 3 of the diff: binary"),
         ("diff --git a/f b/f\nindex 1..2 100644\nBinary files a/f and b/f differ\n", "binary patches"),
         ("diff --git a/f b/g\nsimilarity index 100%\ncopy from f\ncopy to g\n", "copies are not supported"),

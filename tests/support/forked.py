@@ -40,6 +40,7 @@ class StartRequest(msgspec.Struct):
     arguments: list[str]
     env: dict[str, str]
     cwd: str
+    ignored: list[int]  # signals, as nohup does it
 
 
 class ForkedServer(subprocess.Popen[Any]):
@@ -60,9 +61,13 @@ class ForkedServer(subprocess.Popen[Any]):
             return
         stdin, _, _, stdout, _, stderr = pipes
         fds = [own if own >= 0 else standard for standard, own in enumerate((stdin, stdout, stderr))]
-        self.pid = _template(self._kind).start(StartRequest(args[3:], env, str(cwd)), fds)
+        self.pid = _template(self._kind).start(StartRequest(args[3:], env, str(cwd), _ignored()), fds)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def _ignored() -> list[int]:
+    return [number for number in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is signal.SIG_IGN]
 
 
 def _counts_at_start(env: dict[str, str]) -> bool:
@@ -173,6 +178,8 @@ def _become_server(request: StartRequest, fds: list[int]) -> NoReturn:
         sys.argv[1:] = request.arguments
         sys.path[0] = request.cwd  # as with python -m
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in request.ignored:
+            signal.signal(number, signal.SIG_IGN)
         code = _exit_code_of(sys.modules["llmc_mcp.server"].main)
         # os._exit leaves out what an interpreter does at its end.
         threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

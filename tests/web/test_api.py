@@ -10,6 +10,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from llmc_mcp.files.revisions import revision_of
+
 from ..support.http_server import OPEN_HANDED, HttpServer
 from ..support.workspace import Workspace
 
@@ -65,7 +67,13 @@ def test_read_file_list_dir_stat_and_run_cmd_have_their_designed_shapes(
     path = str(workspace.root / "a.txt")
     assert tool(client, "read_file", path="a.txt") == {
         "data": "hello\nworld\n",
-        "meta": {"path": path, "length": 12, "total_lines": 2, "truncated": False},
+        "meta": {
+            "path": path,
+            "length": 12,
+            "total_lines": 2,
+            "truncated": False,
+            "rev": revision_of(b"hello\nworld\n"),
+        },
     }
     listing = tool(client, "list_dir", path=".")
     assert "a.txt" in listing["data"]
