@@ -6,9 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from llmc_mcp.web.threads import CallThreads, DisconnectWatch, RunningCall, ThreadedCall
+from llmc_mcp.errors import LlmcError
+from llmc_mcp.protocol.lanes import GIVEN_UP_AT_MOST, RunningCall
+from llmc_mcp.session import Session
+from llmc_mcp.web.threads import CallThreads, DisconnectWatch, ThreadedCall
 
 from ..support.client import PATIENCE
+from ..support.gates import gate_on
+from ..support.workspace import Workspace
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
@@ -93,6 +98,54 @@ def test_a_client_that_is_gone_cancels_the_call_and_one_that_stays_does_not() ->
         assert not there.cancelled
 
     run(body)
+
+
+def test_calls_that_hang_are_given_up_and_their_principal_has_threads_until_too_many_are_lost(
+    workspace: Workspace,
+) -> None:
+    async def body() -> None:
+        threads, go = CallThreads(1), threading.Event()
+
+        def hanging(principal: str) -> ThreadedCall[bool]:
+            running, context = RunningCall(), gate.context(Session(principal, "s"), "the-cid")
+            context.limit_time(-3600)
+            running.attach(context)
+            return threads.start(principal, lambda: go.wait(PATIENCE), running)
+
+        codes: list[str] = []
+        while "RESOURCE_BUSY" not in codes:
+            hung = [hanging("a") for _ in range(5)]
+            for one in hung:
+                with pytest.raises(LlmcError) as caught:
+                    await one.outcome()
+                codes.append(caught.value.code)
+        assert set(codes) == {"TIMEOUT", "RESOURCE_BUSY"}
+        assert codes.count("TIMEOUT") > GIVEN_UP_AT_MOST
+        assert await threads.run("b", lambda: "served", RunningCall()) == "served"
+        go.set()
+        while not (again := threads.start("a", lambda: "served again", RunningCall())).thread:
+            await asyncio.sleep(0)  # let those that come back be noticed
+        assert await again.outcome() == "served again"
+
+    with gate_on(workspace.root) as gate:
+        run(body)
+
+
+def test_calls_that_wait_behind_calls_that_hang_are_served_in_their_turn(workspace: Workspace) -> None:
+    async def body() -> None:
+        threads, go = CallThreads(1), threading.Event()
+        held: list[ThreadedCall[bool]] = []
+        while not held or held[-1].thread is not None:  # until one finds no thread
+            running, context = RunningCall(), gate.context(Session("a", "s"), "the-cid")
+            context.limit_time(-3600)
+            running.attach(context)
+            held.append(threads.start("a", lambda: go.wait(PATIENCE), running))
+        served = threads.start("a", lambda: "served", RunningCall())
+        assert await served.outcome() == "served"
+        go.set()
+
+    with gate_on(workspace.root) as gate:
+        run(body)
 
 
 def _until(condition: Callable[[], bool]) -> bool:

@@ -78,7 +78,7 @@ class Gate:
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
         limit = self.reply_limit(reply_bytes)
-        with self.limits.admitted(ctx.session):
+        with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, limit))
 
     def reply_json(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> bytes:
@@ -88,14 +88,14 @@ class Gate:
         def run() -> bytes:
             return msgspec.json.encode(self._run(ctx, name, raw_args, limit, lean=False))
 
-        with self.limits.admitted(ctx.session):
+        with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, name, raw_args, run)
 
     def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> RenderedReply:
         """Run a tool; returns what to send, in the format that is in force."""
         limit = self.reply_limit(reply_bytes)
         try:
-            with self.limits.admitted(ctx.session):
+            with self.limits.admitted(ctx.session, ctx):
                 return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
         finally:
             self._warm_up(name)
@@ -109,7 +109,7 @@ class Gate:
             ctx.check()
             return answer()
 
-        with self.limits.admitted(ctx.session):
+        with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, method, raw_args, run)
 
     def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
@@ -145,6 +145,12 @@ class Gate:
         child.in_code = True
         limit = self.app.config.limits.code_result_bytes
         return self._observed(child, name, arguments, lambda: self._run(child, name, arguments, limit))
+
+    def give_up(self, ctx: Context | None, error: LlmcError, cid: str, **what: str) -> None:
+        """A surface answers in the place of a handler that does not come back or, without `ctx`, never ran."""
+        self.log.warning("given_up", status=error.code, **what, cid=cid)
+        if ctx is not None:
+            self.limits.give_up(ctx)
 
     def flush_usage(self) -> None:
         """Wait until the calls so far can be read from the store."""

@@ -141,8 +141,10 @@ class Methods:
             raise ProtocolError(METHOD_NOT_FOUND, f"method not found: {request.method[:100]}")
         return self._complete_result(handler(request), stateless)
 
-    def failure(self, request: Request, error: LlmcError) -> Params:
+    def give_up(self, request: Request, ctx: Context | None, error: LlmcError) -> Params:
         """The result of a request whose handler does not come back; a ProtocolError for anything but a tool call."""
+        tool = str(request.params.get("name", ""))[:64]
+        self._gate.give_up(ctx, error, request.correlation_id, method=request.method[:64], tool=tool)
         if request.method != "tools/call":
             raise ProtocolError(SERVER_ERROR, error.message, error.envelope(request.correlation_id))
         failed = _tool_failure(error, request.correlation_id)

@@ -1,16 +1,22 @@
-"""Run calls in threads, because handlers are plain functions; the number of threads is limited per principal."""
+"""Run calls in threads, because handlers are plain functions; the number of threads is limited per principal.
+
+A call that hangs in the kernel is given up when it is overdue, by the rule that stdio has as well (`protocol/lanes`):
+its client gets an answer, and another thread takes the place of its own.
+"""
 
 import asyncio
 import contextlib
 import queue
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import anyio
 
-from ..context import Context
+from ..errors import LlmcError
+from ..protocol.lanes import GIVEN_UP_AT_MOST, LOOK_EVERY_S, RunningCall, no_thread, overdue
 
 Outcome = TypeVar("Outcome")
 
@@ -20,28 +26,8 @@ _IDLE_S = 30.0  # after which a thread without work ends
 _UNWATCHED_S = 0.02  # most calls end sooner, and a task that watches the connection costs more than they do
 
 
-class RunningCall:
-    """A call in progress; its context is set once its handler runs."""
-
-    def __init__(self) -> None:
-        self.cancelled = False
-        self._context: Context | None = None
-
-    def attach(self, context: Context) -> None:
-        """Set the context; called from the worker thread."""
-        self._context = context
-        if self.cancelled:
-            context.cancel()
-
-    def let_go(self) -> None:
-        """The request is answered: what its call left running, as a task, is no longer cancelled with it."""
-        self._context = None
-
-    def cancel(self) -> None:
-        """Cancel the call; its handler notices at its next check."""
-        self.cancelled = True
-        if self._context is not None:
-            self._context.cancel()
+def _raise(error: LlmcError) -> NoReturn:
+    raise error
 
 
 class DisconnectWatch:
@@ -70,10 +56,17 @@ class DisconnectWatch:
 
 
 class ThreadedCall(Generic[Outcome]):
-    """A call on its way through a thread."""
+    """A call on its way through a thread; `fail` answers in its place, if its handler can't: it returns or raises."""
 
-    def __init__(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> None:
-        self.principal, self.call, self._running = principal, call, running
+    def __init__(
+        self,
+        principal: str,
+        call: Callable[[], Outcome],
+        running: RunningCall,
+        fail: Callable[[LlmcError], Outcome] = _raise,
+    ) -> None:
+        self.principal, self.call, self.running, self._fail = principal, call, running, fail
+        self.thread: _Thread | None = None  # the one that runs it
         self._result: Outcome | None = None
         self._error: BaseException | None = None
         self._waiting: list[asyncio.Future[None]] = []
@@ -92,7 +85,7 @@ class ThreadedCall(Generic[Outcome]):
         try:
             await self._wait(seconds)
         except asyncio.CancelledError:
-            self._running.cancel()
+            self.running.cancel()
             with anyio.CancelScope(shield=True):
                 await self._wait(None)
             raise
@@ -122,12 +115,19 @@ class ThreadedCall(Generic[Outcome]):
 
     def finish(self, result: Outcome | None, error: BaseException | None) -> None:
         """Hand over the outcome; called in the event loop."""
-        self._running.let_go()
+        self.running.let_go()
         self._result, self._error, self.finished = result, error, True
         for act in self._after:
             act()
         for waiter in self._waiting:
             _wake(waiter)
+
+    def give_up(self, error: LlmcError) -> None:
+        """Finish in the place of the handler, which does not come back or never ran."""
+        try:
+            self.finish(self._fail(error), None)
+        except Exception as exc:  # noqa: BLE001 - the awaiting task gets it
+            self.finish(None, exc)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -140,33 +140,89 @@ class CallThreads:
 
     def __init__(self, per_principal: int) -> None:
         self._size = per_principal + _REFUSALS_AT_ONCE
-        self._busy: dict[str, int] = {}
+        self._lost: Counter[str] = Counter()  # threads that were given up and have not come back, by principal
+        self._busy: Counter[str] = Counter()
         self._waiting: dict[str, deque[ThreadedCall[Any]]] = {}
+        self._under_way: set[ThreadedCall[Any]] = set()
         self._idle: list[_Thread] = []  # the last one worked last, and is the quickest to wake
+        self._looking: asyncio.TimerHandle | None = None
 
-    async def run(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> Outcome:
+    async def run(
+        self,
+        principal: str,
+        call: Callable[[], Outcome],
+        running: RunningCall,
+        fail: Callable[[LlmcError], Outcome] = _raise,
+    ) -> Outcome:
         """Run a call in a thread."""
-        return await self.start(principal, call, running).outcome()
+        return await self.start(principal, call, running, fail).outcome()
 
-    def start(self, principal: str, call: Callable[[], Outcome], running: RunningCall) -> ThreadedCall[Outcome]:
+    def start(
+        self,
+        principal: str,
+        call: Callable[[], Outcome],
+        running: RunningCall,
+        fail: Callable[[LlmcError], Outcome] = _raise,
+    ) -> ThreadedCall[Outcome]:
         """Start a call in a thread, or as soon as its principal has one to spare."""
-        job = ThreadedCall(principal, call, running)
-        busy = self._busy.get(principal, 0)
-        if busy >= self._size:
+        job, room = ThreadedCall(principal, call, running, fail), self._room(principal)
+        if room <= 0:
+            job.give_up(no_thread())
+        elif self._busy[principal] >= room:
             self._waiting.setdefault(principal, deque()).append(job)
-            return job
-        thread = self._idle.pop() if self._idle else _Thread(asyncio.get_running_loop(), self._finished, self._retire)
-        self._busy[principal] = busy + 1
-        thread.jobs.put(job)
+        else:
+            self._begin(job)
         return job
 
+    def _room(self, principal: str) -> int:
+        """How many calls of a principal may run; those that hang leave less and less."""
+        return min(self._size, self._size + GIVEN_UP_AT_MOST - self._lost[principal])
+
+    def _begin(self, job: ThreadedCall[Any]) -> None:
+        try:
+            thread = (
+                self._idle.pop() if self._idle else _Thread(asyncio.get_running_loop(), self._finished, self._retire)
+            )
+        except RuntimeError:  # no thread can be started now
+            job.give_up(no_thread())
+            return
+        self._busy[job.principal] += 1
+        self._under_way.add(job)
+        job.thread = thread
+        thread.jobs.put(job)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_after_calls)
+
     def _finished(self, thread: "_Thread", job: ThreadedCall[Any], result: object, error: BaseException | None) -> None:
-        if waiting := self._waiting.get(job.principal):
-            thread.jobs.put(waiting.popleft())
+        self._idle.append(thread)
+        if job.finished:  # it had been given up
+            self._lost[job.principal] -= 1
         else:
+            self._under_way.discard(job)
             self._busy[job.principal] -= 1
-            self._idle.append(thread)
-        job.finish(result, error)
+        self._serve_waiting(job.principal)
+        if not job.finished:
+            job.finish(result, error)
+
+    def _serve_waiting(self, principal: str) -> None:
+        waiting = self._waiting.get(principal)
+        while waiting and self._room(principal) <= 0:
+            waiting.popleft().give_up(no_thread())
+        while waiting and self._busy[principal] < self._room(principal):
+            self._begin(waiting.popleft())
+
+    def _look_after_calls(self) -> None:
+        """Answer the calls that are overdue and can't say so themselves."""
+        self._looking = None
+        now = time.monotonic()
+        for job in [job for job in self._under_way if job.running.is_overdue(now)]:
+            self._under_way.discard(job)
+            self._busy[job.principal] -= 1
+            self._lost[job.principal] += 1
+            job.give_up(overdue())
+            self._serve_waiting(job.principal)
+        if self._under_way:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_after_calls)
 
     def _retire(self, thread: "_Thread") -> None:
         """End a thread that found nothing to do, unless it was given something in the meantime."""
