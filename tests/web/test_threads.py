@@ -60,6 +60,26 @@ def test_a_thread_serves_one_call_after_another() -> None:
     run(body)
 
 
+def test_quick_calls_that_come_together_share_a_thread_and_one_that_is_slow_keeps_it_for_itself() -> None:
+    async def body() -> None:
+        threads, go = CallThreads(16), threading.Event()
+        together = [threads.start("a", threading.get_ident, RunningCall(), is_quick=True) for _ in range(10)]
+        assert len({await job.outcome() for job in together}) == 1
+        first = threads.start("a", lambda: "first", RunningCall(), is_quick=True)
+        slow = [threads.start(name, lambda: go.wait(PATIENCE), RunningCall(), is_quick=True) for name in "ab"]
+        last = threads.start("a", lambda: "last", RunningCall(), is_quick=True)
+        assert (await first.outcome(), await last.outcome()) == ("first", "last")
+        assert not any(job.finished for job in slow)
+        later = [threads.start("a", lambda: "later", RunningCall(), is_quick=True) for _ in range(3)]
+        assert [await job.outcome() for job in later] == ["later"] * 3
+        go.set()
+        assert [await job.outcome() for job in slow] == [True, True]
+        with pytest.raises(ZeroDivisionError):
+            await threads.run("a", lambda: 1 // 0, RunningCall(), is_quick=True)
+
+    run(body)
+
+
 def test_a_task_that_is_cancelled_cancels_its_call_and_waits_for_the_thread() -> None:
     async def body() -> None:
         threads, running, begun, ended = CallThreads(1), RunningCall(), threading.Event(), threading.Event()
@@ -123,7 +143,7 @@ def test_calls_that_hang_are_given_up_and_their_principal_has_threads_until_too_
         assert codes.count("TIMEOUT") > GIVEN_UP_AT_MOST
         assert await threads.run("b", lambda: "served", RunningCall()) == "served"
         go.set()
-        while not (again := threads.start("a", lambda: "served again", RunningCall())).thread:
+        while (again := threads.start("a", lambda: "served again", RunningCall())).finished:
             await asyncio.sleep(0)  # let those that come back be noticed
         assert await again.outcome() == "served again"
 
@@ -134,12 +154,11 @@ def test_calls_that_hang_are_given_up_and_their_principal_has_threads_until_too_
 def test_calls_that_wait_behind_calls_that_hang_are_served_in_their_turn(workspace: Workspace) -> None:
     async def body() -> None:
         threads, go = CallThreads(1), threading.Event()
-        held: list[ThreadedCall[bool]] = []
-        while not held or held[-1].thread is not None:  # until one finds no thread
+        for _ in range(8):  # more than run at once
             running, context = RunningCall(), gate.context(Session("a", "s"), "the-cid")
             context.limit_time(-3600)
             running.attach(context)
-            held.append(threads.start("a", lambda: go.wait(PATIENCE), running))
+            threads.start("a", lambda: go.wait(PATIENCE), running)
         served = threads.start("a", lambda: "served", RunningCall())
         assert await served.outcome() == "served"
         go.set()

@@ -132,6 +132,12 @@ class Methods:
         """Whether a method answers at once, so that a transport need not hand it to a worker."""
         return method in _QUICK or method not in self._handlers
 
+    def takes_long(self, method: str, params: Params) -> bool:
+        """Whether a request may take long, as its tool says."""
+        name: object = params.get("name")
+        tool = self._gate.catalog.known(name) if method == "tools/call" and isinstance(name, str) else None
+        return method == "tasks/result" or (tool is not None and tool.takes_long)
+
     def answer(self, request: Request) -> Params:
         """The result of a request, or a ProtocolError."""
         stateless = self._stateless(request.params.get("_meta"))

@@ -180,13 +180,8 @@ class StdioServer:
             reply = self._answer(call)
             if reply is not None:
                 self._send(reply)
-        elif not self._lanes.hand_over(call, takes_long=self._takes_long(call)):
+        elif not self._lanes.hand_over(call, takes_long=self._methods.takes_long(call.method, call.params)):
             self._fail(call, no_thread())
-
-    def _takes_long(self, call: PendingCall) -> bool:
-        name: object = call.params.get("name")
-        tool = self._gate.catalog.known(name) if call.method == "tools/call" and isinstance(name, str) else None
-        return call.method == "tasks/result" or (tool is not None and tool.takes_long)
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":

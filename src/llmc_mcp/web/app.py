@@ -214,7 +214,9 @@ class _Rest:
             self._gate.give_up(caller.running.context, error, caller.correlation_id, tool=name[:64])
             raise error
 
-        return await self._workers.run(session.principal, run, caller.running, fail)
+        tool = self._gate.catalog.known(name)
+        is_quick = tool is None or not tool.takes_long
+        return await self._workers.run(session.principal, run, caller.running, fail, is_quick=is_quick)
 
 
 def _json(body: bytes) -> Response:

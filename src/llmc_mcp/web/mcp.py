@@ -247,6 +247,7 @@ class McpEndpoint:
             lambda: _builtins(self._methods.answer(request)),
             running,
             lambda error: self._methods.give_up(request, running.context, error),
+            is_quick=not self._methods.takes_long(request.method, request.params),
         )
         if state["session_id"]:
             key = (state["session_id"], repr(request_id))

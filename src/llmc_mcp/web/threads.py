@@ -23,6 +23,8 @@ Outcome = TypeVar("Outcome")
 # In addition to the calls that may run: a call that the gate refuses briefly needs a thread, too.
 _REFUSALS_AT_ONCE = 4
 _IDLE_S = 30.0  # after which a thread without work ends
+_STEP_ASIDE_S = 0.004  # how long the event loop waits for a batch of quick calls
+_APART_S = 0.1  # after a batch that took longer, each call has a thread of its own for so long
 _UNWATCHED_S = 0.02  # most calls end sooner, and a task that watches the connection costs more than they do
 
 
@@ -66,7 +68,6 @@ class ThreadedCall(Generic[Outcome]):
         fail: Callable[[LlmcError], Outcome] = _raise,
     ) -> None:
         self.principal, self.call, self.running, self._fail = principal, call, running, fail
-        self.thread: _Thread | None = None  # the one that runs it
         self._result: Outcome | None = None
         self._error: BaseException | None = None
         self._waiting: list[asyncio.Future[None]] = []
@@ -136,13 +137,18 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 class CallThreads:
-    """Threads for calls; one principal's calls never wait for another's. All methods belong to the event loop."""
+    """Threads for calls; one principal's calls wait for another's for a moment at most.
+
+    All methods belong to the event loop.
+    """
 
     def __init__(self, per_principal: int) -> None:
         self._size = per_principal + _REFUSALS_AT_ONCE
         self._lost: Counter[str] = Counter()  # threads that were given up and have not come back, by principal
         self._busy: Counter[str] = Counter()
         self._waiting: dict[str, deque[ThreadedCall[Any]]] = {}
+        self._batch: _Batch | None = None  # quick calls that are about to start
+        self._batches_from = 0.0
         self._under_way: set[ThreadedCall[Any]] = set()
         self._idle: list[_Thread] = []  # the last one worked last, and is the quickest to wake
         self._looking: asyncio.TimerHandle | None = None
@@ -153,9 +159,11 @@ class CallThreads:
         call: Callable[[], Outcome],
         running: RunningCall,
         fail: Callable[[LlmcError], Outcome] = _raise,
+        *,
+        is_quick: bool = False,
     ) -> Outcome:
         """Run a call in a thread."""
-        return await self.start(principal, call, running, fail).outcome()
+        return await self.start(principal, call, running, fail, is_quick=is_quick).outcome()
 
     def start(
         self,
@@ -163,46 +171,88 @@ class CallThreads:
         call: Callable[[], Outcome],
         running: RunningCall,
         fail: Callable[[LlmcError], Outcome] = _raise,
+        *,
+        is_quick: bool = False,
     ) -> ThreadedCall[Outcome]:
-        """Start a call in a thread, or as soon as its principal has one to spare."""
+        """Start a call in a thread, or as soon as its principal has one to spare; `is_quick` if it usually is."""
         job, room = ThreadedCall(principal, call, running, fail), self._room(principal)
         if room <= 0:
             job.give_up(no_thread())
         elif self._busy[principal] >= room:
             self._waiting.setdefault(principal, deque()).append(job)
         else:
-            self._begin(job)
+            self._begin(job, is_quick=is_quick)
         return job
 
     def _room(self, principal: str) -> int:
         """How many calls of a principal may run; those that hang leave less and less."""
         return min(self._size, self._size + GIVEN_UP_AT_MOST - self._lost[principal])
 
-    def _begin(self, job: ThreadedCall[Any]) -> None:
-        try:
-            thread = (
-                self._idle.pop() if self._idle else _Thread(asyncio.get_running_loop(), self._finished, self._retire)
-            )
-        except RuntimeError:  # no thread can be started now
-            job.give_up(no_thread())
-            return
+    def _begin(self, job: ThreadedCall[Any], *, is_quick: bool = False) -> None:
         self._busy[job.principal] += 1
         self._under_way.add(job)
-        job.thread = thread
-        thread.jobs.put(job)
+        loop = asyncio.get_running_loop()
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_after_calls)
-
-    def _finished(self, thread: "_Thread", job: ThreadedCall[Any], result: object, error: BaseException | None) -> None:
-        self._idle.append(thread)
-        if job.finished:  # it had been given up
-            self._lost[job.principal] -= 1
+            self._looking = loop.call_later(LOOK_EVERY_S, self._look_after_calls)
+        if not is_quick or loop.time() < self._batches_from:
+            self._hand_over(_Batch(job, awaited=False))
+        elif self._batch is None:
+            self._batch = _Batch(job, awaited=True)
+            loop.call_soon(self._step_aside)
         else:
-            self._under_way.discard(job)
-            self._busy[job.principal] -= 1
-        self._serve_waiting(job.principal)
-        if not job.finished:
-            job.finish(result, error)
+            self._batch.jobs.append(job)
+
+    def _step_aside(self) -> None:
+        """Have one thread run the quick calls that have come in, and wait for it a moment.
+
+        Two threads that both need the interpreter take it from each other at every system call, which on two cores
+        costs more than the calls do. What turns out to take long goes on by itself, and what waits behind it gets
+        threads of its own.
+        """
+        batch, self._batch = self._batch, None
+        if batch is None or not self._hand_over(batch):
+            return
+        if batch.over.acquire(timeout=_STEP_ASIDE_S) or batch.leave():
+            self._finished(batch)
+            return
+        self._batches_from = asyncio.get_running_loop().time() + _APART_S
+        while batch.jobs:
+            with contextlib.suppress(IndexError):  # the thread has just taken it
+                self._hand_over(_Batch(batch.jobs.popleft(), awaited=False))
+        self._settle_ended(batch)
+
+    def _hand_over(self, batch: "_Batch") -> bool:
+        """Give calls to a thread; False if there is none to be had."""
+        try:
+            batch.thread = self._idle.pop() if self._idle else _Thread(self._finished, self._retire)
+        except RuntimeError:  # no thread can be started now
+            for job in batch.jobs:
+                self._leave(job)
+                job.give_up(no_thread())
+            return False
+        batch.thread.batches.put(batch)
+        return True
+
+    def _finished(self, batch: "_Batch") -> None:
+        """A thread is done with its calls; it may say so although that is known."""
+        if batch.thread is not None:
+            self._idle.append(batch.thread)
+            batch.thread = None
+        self._settle_ended(batch)
+
+    def _settle_ended(self, batch: "_Batch") -> None:
+        while batch.ended:
+            job, result, error = batch.ended.popleft()
+            if job.finished:  # it had been given up
+                self._lost[job.principal] -= 1
+            else:
+                self._leave(job)
+                job.finish(result, error)
+            self._serve_waiting(job.principal)
+
+    def _leave(self, job: ThreadedCall[Any]) -> None:
+        self._under_way.discard(job)
+        self._busy[job.principal] -= 1
 
     def _serve_waiting(self, principal: str) -> None:
         waiting = self._waiting.get(principal)
@@ -216,8 +266,7 @@ class CallThreads:
         self._looking = None
         now = time.monotonic()
         for job in [job for job in self._under_way if job.running.is_overdue(now)]:
-            self._under_way.discard(job)
-            self._busy[job.principal] -= 1
+            self._leave(job)
             self._lost[job.principal] += 1
             job.give_up(overdue())
             self._serve_waiting(job.principal)
@@ -228,17 +277,46 @@ class CallThreads:
         """End a thread that found nothing to do, unless it was given something in the meantime."""
         if thread in self._idle:
             self._idle.remove(thread)
-            thread.jobs.put(None)
+            thread.batches.put(None)
+
+
+class _Batch:
+    """Calls that one thread runs one after another, and how they ended."""
+
+    def __init__(self, job: ThreadedCall[Any], *, awaited: bool) -> None:
+        self.jobs: deque[ThreadedCall[Any]] = deque((job,))  # those that have not begun
+        self.ended: deque[tuple[ThreadedCall[Any], object, BaseException | None]] = deque()
+        self.thread: _Thread | None = None
+        self.awaited = awaited  # whether the event loop waits for the end
+        self.over = threading.Lock()  # held until then
+        self.over.acquire()
+
+    def leave(self) -> bool:
+        """Wait no longer; True if the end came just now."""
+        self.awaited = False  # first: whoever ends the batch from here on says so
+        return self.over.acquire(blocking=False)
+
+    def run(self) -> None:
+        while self.jobs:
+            try:
+                job = self.jobs.popleft()
+            except IndexError:  # the event loop has just taken it
+                break
+            result = error = None
+            try:
+                result = job.call()
+            except BaseException as exc:  # noqa: BLE001 - the awaiting task gets it
+                error = exc
+            self.ended.append((job, result, error))
+        self.over.release()
 
 
 class _Thread:
     """One thread. It has a queue of its own: several that wait for one queue wake each other up."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, finished: Callable[..., None], idle: Callable[..., None]
-    ) -> None:
-        self.jobs: queue.SimpleQueue[ThreadedCall[Any] | None] = queue.SimpleQueue()
-        self._loop, self._finished, self._idle = loop, finished, idle
+    def __init__(self, finished: Callable[[_Batch], None], idle: "Callable[[_Thread], None]") -> None:
+        self.batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._loop, self._finished, self._idle = asyncio.get_running_loop(), finished, idle
         threading.Thread(target=self._work, name="call", daemon=True).start()
 
     def _work(self) -> None:
@@ -248,16 +326,13 @@ class _Thread:
 
     def _run_next(self) -> bool:
         try:
-            job = self.jobs.get(timeout=_IDLE_S)
+            batch = self.batches.get(timeout=_IDLE_S)
         except queue.Empty:
             self._loop.call_soon_threadsafe(self._idle, self)
-            job = self.jobs.get()
-        if job is None:
+            batch = self.batches.get()
+        if batch is None:
             return False
-        result = error = None
-        try:
-            result = job.call()
-        except BaseException as exc:  # noqa: BLE001 - the awaiting task gets it
-            error = exc
-        self._loop.call_soon_threadsafe(self._finished, self, job, result, error)
+        batch.run()
+        if not batch.awaited:
+            self._loop.call_soon_threadsafe(self._finished, batch)
         return True
