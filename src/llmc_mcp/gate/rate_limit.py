@@ -9,10 +9,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ..errors import RateLimited
 from ..session import Session
+
+_UNLIMITED = nullcontext()
 
 
 class Bucket:
@@ -52,13 +54,12 @@ class Limiter:
         self._holders: dict[object, str] = {}  # the calls under way that count, and whose they are
         self.dropped = {"rate": 0, "concurrency": 0, "total": 0}
 
-    @contextmanager
-    def admitted(self, session: Session, call: object | None = None) -> Generator[None]:
+    def admitted(self, session: Session, call: object | None = None) -> AbstractContextManager[None]:
         """Around a call that came from outside; what it calls itself is not counted again. `call` can be given up."""
-        if not session.limited:
-            yield
-            return
-        holder = object() if call is None else call
+        return self._counted(session, object() if call is None else call) if session.limited else _UNLIMITED
+
+    @contextmanager
+    def _counted(self, session: Session, holder: object) -> Generator[None]:
         self.take(session)
         self._enter(session.principal, holder)
         try:

@@ -397,6 +397,8 @@ class Methods:
 
     def session_of(self, session: Session, meta: Params) -> Session:
         """The caller, by what the call's own `_meta` says: the client's name, then our own keys."""
+        if not meta:
+            return session
         session = introduced(session, meta.get(_CLIENT_KEY))
         stated: dict[str, str] = {}
         for key, field in _ABOUT_CALLER.items():
