@@ -69,10 +69,30 @@ def of_stateless_era(server: HttpServer) -> dict[str, Any]:
     return by_mcp(server, params, headers, "application/json, text/event-stream")
 
 
+def of_a_client_that_asks_its_user(server: HttpServer) -> dict[str, Any]:
+    hello: dict[str, Any] = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "c", "version": "1"},
+    }
+    with server.client() as client:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        begun = client.post("/mcp", json=message, headers={"accept": "application/json, text/event-stream"})
+    headers = {"mcp-protocol-version": "2025-11-25", "mcp-session-id": begun.headers["mcp-session-id"]}
+    params = {"name": "linux_fs_delete", "arguments": HUNG}
+    return by_mcp(server, params, headers, "application/json, text/event-stream")
+
+
 def test_as_many_calls_as_a_token_may_have_hang_and_the_next_ones_are_served(
     impatient: HttpServer, mount: HangingMount
 ) -> None:
-    ways = (by_rest, of_handshake_era, of_handshake_era_with_progress, of_stateless_era)
+    ways = (
+        by_rest,
+        of_handshake_era,
+        of_handshake_era_with_progress,
+        of_stateless_era,
+        of_a_client_that_asks_its_user,
+    )
     most = Limits().concurrency_per_token
     mount.hang()
     with ThreadPoolExecutor(most) as pool:
