@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from . import report
+from . import procfs, report
 from .client import Client
 from .servers import Server, llmc
 
@@ -37,21 +37,26 @@ def run(work: Path, quick: bool) -> str:
         floor.initialize()
         rows = [
             _row("cheapest call (`health`)", ours, floor, "health", {}, blocks),
+            _row("`stat`", ours, floor, "stat", {"path": "file.py"}, blocks),
             _row(f"`read_file` of {_LINES} lines", ours, floor, "read_file", {"path": "file.py"}, blocks),
         ]
-    head = ["call", "llmc p50, ms", "p95, ms", "bare loop p50, ms", "p95, ms", "over the floor, ms"]
+    head = ["call", "llmc p5, ms", "p50", "p95", "CPU", "bare loop p5, ms", "p50", "p95", "CPU", "over the floor, ms"]
     return f"{report.table(head, rows)}\n\n{report.provenance()}"
 
 
 def _row(name: str, ours: Client, floor: Client, tool: str, arguments: dict[str, str], blocks: int) -> list[str]:
     taken: dict[Client, list[float]] = {ours: [], floor: []}
+    spent: dict[Client, float] = {ours: 0, floor: 0}
     for _ in range(blocks):
         for client, values in taken.items():
+            before = procfs.cpu_ms(client.pid)
             values.extend(_block(client, tool, arguments))
+            spent[client] += procfs.cpu_ms(client.pid) - before
     cells: list[float] = []
-    for values in taken.values():
-        cells += [report.median(values), report.percentile(values, 0.95)]
-    return [name, *[report.number(cell) for cell in cells], report.number(cells[0] - cells[2])]
+    for client, values in taken.items():
+        cells += [report.percentile(values, 0.05), report.median(values), report.percentile(values, 0.95)]
+        cells.append(spent[client] / len(values))
+    return [name, *[report.number(cell) for cell in cells], report.number(cells[1] - cells[5])]
 
 
 def _block(client: Client, tool: str, arguments: dict[str, str]) -> list[float]:

@@ -179,8 +179,7 @@ def test_with_the_extra_every_call_is_a_span(setting: str, spans_are_made: bool,
     sdk = import_module("opentelemetry.sdk.trace.export")
     exporter = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
     called, end = otel.spans(sdk.SimpleSpanProcessor(exporter))
-    called(usage(time.time()))
-    called(usage(time.time())._replace(status="TIMEOUT", args="secret"))
+    called([usage(time.time()), usage(time.time())._replace(status="TIMEOUT", args="secret")])
     end()
     first, second = exporter.get_finished_spans()
     assert first.name == "tools/call stat"
@@ -338,7 +337,7 @@ def test_what_went_behind_a_handle_or_into_code_counts_as_saved(workspace: Works
     def saved(tool: str, **arguments: Any) -> int:
         with gate_on(workspace.root) as gate:
             rows: list[Usage] = []
-            gate.listeners.append(rows.append)
+            gate.listeners.append(rows.extend)
             gate.reply(gate.context(Session("p", "s"), "cid"), tool, arguments)
             gate.flush_usage()
             return sum(row.tokens_saved for row in rows)

@@ -7,6 +7,7 @@ Nothing about a tool is written anywhere else.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
@@ -142,12 +143,12 @@ class ToolDef:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
         self._arguments: type[msgspec.Struct] | None = None
 
-    @property
+    @cached_property
     def mutating(self) -> bool:
         """Whether a call may change something; such calls are audited."""
         return not self.annotations["readOnlyHint"]
 
-    @property
+    @cached_property
     def takes_long(self) -> bool:
         """Whether a call may take as long as a program, a whole tree or an index does; a transport keeps it apart."""
         return self._takes_long or self.carries_calls or self.scope == "exec" or self.needs == CODE_INDEX
@@ -157,7 +158,7 @@ class ToolDef:
         """Whether a call may need the user's consent, its own or that of a call that it makes."""
         return self.consent is not None or self.carries_calls
 
-    @property
+    @cached_property
     def scope(self) -> str:
         """What a token must cover for this tool, derived from what the tool says of itself."""
         if not self.mutating or self.carries_calls:

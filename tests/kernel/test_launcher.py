@@ -1,6 +1,7 @@
 """Children: started clean, reported truthfully, confined, and never left behind."""
 
 import errno
+import marshal
 import os
 import resource
 import select
@@ -18,7 +19,7 @@ import pytest
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.kernel.child import Child
 from llmc_mcp.kernel.launcher import Launcher, RunningChild
-from llmc_mcp.kernel.launcher_process import ChildPlan, next_report
+from llmc_mcp.kernel.launcher_process import ChildPlan, next_report, next_signal
 
 from ..support.client import PATIENCE
 from ..support.forked import templates
@@ -64,6 +65,13 @@ def start(launcher: Launcher, *argv: bytes, plan: ChildPlan | None = None) -> Ru
     finally:
         os.close(null)
         os.close(root)
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def parent_of(pid: int) -> int:
@@ -245,6 +253,37 @@ def test_killing_the_owner_leaves_nobody_alive() -> None:
         finally:
             owner.kill()
         assert all(gone(watch) for watch in watches)
+
+
+@pytest.mark.parametrize("supervised", [False, True])
+def test_a_launcher_whose_server_is_killed_before_it_read_its_news_ends_quietly(supervised: bool) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    serving = f"from llmc_mcp.kernel.launcher_process import serve; serve({theirs.fileno()})"
+    command = [sys.executable, "-c", serving]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()]) as launcher:
+        theirs.close()
+        null, root = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+        argv, plan = [SH, b"-c", b"(setsid sleep 1000 &) ; exec sleep 1000"], {"supervised": supervised}
+        socket.send_fds(ours, [marshal.dumps(("start", 1, argv, {}, plan))], [root, null, null, null])
+        assert select.select([ours], [], [], PATIENCE)[0], "the launcher has no news"
+        while len(sleepers := [pid for pid in processes_below(launcher.pid) if name_of(pid) == "sleep"]) < 2:
+            assert launcher.poll() is None
+        watches = [os.pidfd_open(pid) for pid in sleepers]
+        for fd in (null, root):
+            os.close(fd)
+        ours.close()  # with the news unread, as the kernel does it for a process that is killed
+        assert launcher.stderr
+        assert launcher.stderr.read() == b""
+        assert launcher.wait(PATIENCE) == 0
+        assert all(gone(watch) for watch in watches)
+
+
+def test_a_supervisor_whose_launcher_is_gone_takes_its_command_along() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            ours.send(b"\0")  # a report that the launcher never read
+        assert next_signal(ours) == signal.SIGKILL
 
 
 def test_a_launcher_that_was_killed_is_replaced(launcher: Launcher) -> None:

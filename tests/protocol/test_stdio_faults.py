@@ -280,7 +280,7 @@ def test_a_request_other_than_a_call_fails_with_a_protocol_error(workspace: Work
     with gate_on(workspace.root) as gate:
         request = Request("resources/read", {}, Session("uid:0", "s"), lambda _: None, lambda _: None, "the-cid")
         with pytest.raises(ProtocolError) as caught:
-            Methods(gate).failure(request, Timeout("took too long"))
+            Methods(gate).give_up(request, None, Timeout("took too long"))
     assert caught.value.data == {"code": "TIMEOUT", "message": "took too long", "correlation_id": "the-cid"}
 
 

@@ -24,6 +24,16 @@ llmc_mcp.web.mcp.plain_call = lambda *_: None
 llmc_mcp.web.app._tool_call = lambda _: None
 llmc_mcp.server.main()
 """
+WITHOUT_THE_SDK = """
+import llmc_mcp.server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+async def refuse(*_):
+    raise RuntimeError("the SDK was asked")
+
+StreamableHTTPSessionManager.handle_request = refuse
+llmc_mcp.server.main()
+"""
 BOTH = "application/json, text/event-stream"
 CAPABILITIES, CLIENT = "io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/clientInfo"
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -253,6 +263,15 @@ def test_no_combination_tells_the_two_ways_apart(servers: tuple[HttpServer, Http
         ours, sdk = answers(servers, request)
         assert ours == sdk, request.wire
     assert plain > 20
+
+
+def test_a_plain_call_never_reaches_the_sdk(workspace: Workspace) -> None:
+    data = {"LLMC_DATA_DIR": str(workspace.outside / "data")}
+    calls = [handshake(), handshake(accept="application/json"), stateless(), stateless(reading("odd.txt"))]
+    with HttpServer(workspace.root, *OPEN_HANDED, env=data, program=("-c", WITHOUT_THE_SDK)) as server:
+        for request in calls:
+            assert b'"isError":false' in server.raw(request.wire), request
+        assert server.raw(OTHER["stateless progress"].wire).startswith(b"HTTP/1.1 500")
 
 
 def test_a_session_of_one_way_is_a_session_of_the_other(servers: tuple[HttpServer, HttpServer]) -> None:

@@ -22,7 +22,7 @@ from .catalog import Catalog
 from .log import Log
 from .rate_limit import Limiter
 from .render import RenderedReply, fit, render
-from .usage import Recorder, Usage, summarize
+from .usage import Recorder, Usage, UsageListener, summarize
 
 if TYPE_CHECKING:
     from ..config.schema import Config
@@ -45,13 +45,7 @@ class _FinishedCall(NamedTuple):
     status: str
     duration_ms: float
     outcome: object
-
-    @property
-    def sent(self) -> str | bytes:
-        """What a model reads of it: nothing of a result that goes to code."""
-        if isinstance(self.outcome, RenderedReply):
-            return self.outcome.text
-        return self.outcome if isinstance(self.outcome, bytes) else ""
+    sent: str | bytes  # what a model reads of it
 
 
 class Gate:
@@ -61,7 +55,7 @@ class Gate:
         self.app, self.catalog, self.log = app, catalog, log
         self._cold = bool(catalog.with_role("code"))
         self.limits = _limiter(app.config, log)
-        self.listeners: list[Callable[[Usage], None]] = []  # called with every call's usage, some time after it ended
+        self.listeners: list[UsageListener] = []
         self.recorder = _recorder(app, self.listeners)
         self._audit: Audit | None = None
 
@@ -78,7 +72,7 @@ class Gate:
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
         limit = self.reply_limit(reply_bytes)
-        with self.limits.admitted(ctx.session):
+        with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, name, raw_args, lambda: self._run(ctx, name, raw_args, limit))
 
     def reply_json(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> bytes:
@@ -88,14 +82,14 @@ class Gate:
         def run() -> bytes:
             return msgspec.json.encode(self._run(ctx, name, raw_args, limit, lean=False))
 
-        with self.limits.admitted(ctx.session):
+        with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, name, raw_args, run)
 
     def reply(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> RenderedReply:
         """Run a tool; returns what to send, in the format that is in force."""
         limit = self.reply_limit(reply_bytes)
         try:
-            with self.limits.admitted(ctx.session):
+            with self.limits.admitted(ctx.session, ctx):
                 return self._observed(ctx, name, raw_args, lambda: self.render(self._run(ctx, name, raw_args, limit)))
         finally:
             self._warm_up(name)
@@ -109,7 +103,7 @@ class Gate:
             ctx.check()
             return answer()
 
-        with self.limits.admitted(ctx.session):
+        with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, method, raw_args, run)
 
     def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
@@ -145,6 +139,12 @@ class Gate:
         child.in_code = True
         limit = self.app.config.limits.code_result_bytes
         return self._observed(child, name, arguments, lambda: self._run(child, name, arguments, limit))
+
+    def give_up(self, ctx: Context | None, error: LlmcError, cid: str, **what: str) -> None:
+        """A surface answers in the place of a handler that does not come back or, without `ctx`, never ran."""
+        self.log.warning("given_up", status=error.code, **what, cid=cid)
+        if ctx is not None:
+            self.limits.give_up(ctx)
 
     def flush_usage(self) -> None:
         """Wait until the calls so far can be read from the store."""
@@ -189,7 +189,7 @@ class Gate:
             duration_ms = (time.perf_counter() - started) * 1000
             tool = self.catalog.known(name[:64])
             shown = tool.name if tool is not None else name[:64]
-            self._record(_FinishedCall(ctx, shown, tool, raw_args, status, duration_ms, outcome))
+            self._record(_FinishedCall(ctx, shown, tool, raw_args, status, duration_ms, outcome, _sent(outcome)))
 
     def _record(self, call: "_FinishedCall") -> None:
         """Log a call, count it, and audit it if it may have changed something."""
@@ -204,6 +204,8 @@ class Gate:
         ctx = call.ctx
         for warning in [*ctx.warnings, *self.app.problems.drain()]:
             self.log.warning("call", warning=warning, tool=call.name, cid=ctx.correlation_id)
+        if not self.log.has_info:
+            return
         self.log.info(
             "tool",
             tool=call.name,
@@ -239,7 +241,7 @@ class Gate:
             return
         row = row._replace(tokens_out=estimate(call.sent))
         for listener in self.listeners:
-            listener(row)
+            listener([row])
 
     def render(self, result: object) -> RenderedReply:
         """The text of a result in the format that is in force."""
@@ -319,6 +321,13 @@ def _truncated(result: object) -> bool:
     return bool(getattr(result, "truncated", False) or getattr(meta, "truncated", False))
 
 
+def _sent(outcome: object) -> str | bytes:
+    """What a model reads of an outcome: nothing of a result that goes to code."""
+    if isinstance(outcome, RenderedReply):
+        return outcome.text
+    return outcome if isinstance(outcome, bytes) else ""
+
+
 def _usage_row(call: _FinishedCall, summary: str, roots: str) -> Usage:
     who, sent, size = call.ctx.session, len(call.sent), _bytes_of(call.raw_args)
     return Usage(
@@ -368,7 +377,7 @@ def _limiter(config: "Config", log: Log) -> Limiter:
     )
 
 
-def _recorder(app: App, listeners: list[Callable[[Usage], None]]) -> Recorder | None:
+def _recorder(app: App, listeners: list[UsageListener]) -> Recorder | None:
     settings = app.config.observability
     if not settings.enabled:
         return None

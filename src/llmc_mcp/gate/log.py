@@ -51,6 +51,7 @@ class Log:
 
     def __init__(self, *, enabled: bool, level: str, log_format: str, with_ids: bool = True, fd: int = 2) -> None:
         self._threshold = _LEVELS.get(level, 20) if enabled else 100
+        self.has_info = _LEVELS["info"] >= self._threshold  # whether a line of this level need be made at all
         self._json = log_format == "json"
         self._with_ids = with_ids
         self._fd = fd

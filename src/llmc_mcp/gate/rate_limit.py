@@ -9,10 +9,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ..errors import RateLimited
 from ..session import Session
+
+_UNLIMITED = nullcontext()
 
 
 class Bucket:
@@ -49,21 +51,28 @@ class Limiter:
         self._lock = threading.Lock()
         self._buckets: dict[str, Bucket] = {}
         self._under_way: dict[str, int] = {}
+        self._holders: dict[object, str] = {}  # the calls under way that count, and whose they are
         self.dropped = {"rate": 0, "concurrency": 0, "total": 0}
 
+    def admitted(self, session: Session, call: object | None = None) -> AbstractContextManager[None]:
+        """Around a call that came from outside; what it calls itself is not counted again. `call` can be given up."""
+        return self._counted(session, object() if call is None else call) if session.limited else _UNLIMITED
+
     @contextmanager
-    def admitted(self, session: Session) -> Generator[None]:
-        """Around a call that came from outside; what it calls itself is not counted again."""
-        if not session.limited:
-            yield
-            return
+    def _counted(self, session: Session, holder: object) -> Generator[None]:
         self.take(session)
-        self._enter(session.principal)
+        self._enter(session.principal, holder)
         try:
             yield
         finally:
-            with self._lock:
-                self._under_way[session.principal] -= 1
+            self.give_up(holder)
+
+    def give_up(self, call: object) -> None:
+        """Stop counting a call that may never end; one that is over, or never counted, is no matter."""
+        with self._lock:
+            principal = self._holders.pop(call, None)
+            if principal is not None:
+                self._under_way[principal] -= 1
 
     @contextmanager
     def set_aside(self, session: Session) -> Generator[None]:
@@ -99,7 +108,7 @@ class Limiter:
                 retry_after=wait,
             )
 
-    def _enter(self, principal: str) -> None:
+    def _enter(self, principal: str, holder: object) -> None:
         with self._lock:
             own, everybody = self._under_way.get(principal, 0), sum(self._under_way.values())
             crowded = "concurrency" if own >= self._concurrency else "total" if everybody >= self._total else ""
@@ -107,6 +116,7 @@ class Limiter:
                 self.dropped[crowded] += 1
             else:
                 self._under_way[principal] = own + 1
+                self._holders[holder] = principal
         if crowded == "concurrency":
             raise RateLimited(
                 f"{own} calls of this token are under way already",

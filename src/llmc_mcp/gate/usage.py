@@ -56,6 +56,10 @@ class Usage(NamedTuple):
     roots: str = ""  # the key of the root set that it was made under
 
 
+# Called with the usage of calls, many at a time, some time after they ended.
+UsageListener = Callable[[Sequence[Usage]], None]
+
+
 class UsageSink(Protocol):
     """A receiver of usage rows besides the store."""
 
@@ -128,7 +132,7 @@ class Recorder:
         store: Callable[[], "Store"],
         sinks: tuple[UsageSink, ...] = (),
         retention_days: int = 0,
-        listeners: Sequence[Callable[[Usage], None]] = (),
+        listeners: Sequence[UsageListener] = (),
     ) -> None:
         self._store, self._sinks, self._retention_days, self._listeners = store, sinks, retention_days, listeners
         self._rows: deque[tuple[Usage, Sample] | threading.Event] = deque()
@@ -201,8 +205,7 @@ class Recorder:
         for sink in self._sinks:
             sink.append(batch)
         for listener in self._listeners:
-            for row in batch:
-                listener(row)
+            listener(batch)
 
     def _forget(self) -> None:
         """Delete rows past their retention, every few hours."""

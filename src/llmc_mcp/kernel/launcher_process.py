@@ -71,12 +71,20 @@ def serve(channel_fd: int) -> None:
         if wake in ready:
             os.read(wake, 4096)
         if channel_fd in ready:
-            message, fds, flags, _ = socket.recv_fds(channel, MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+            message, fds, flags = _receive_order(channel)
             if not message:
                 break
             _obey(channel, running, marshal.loads(message), fds, complete=not flags & socket.MSG_CTRUNC)
         _reap(channel, running)
     _sweep()
+
+
+def _receive_order(channel: socket.socket) -> tuple[bytes, list[int], int]:
+    """An order, its descriptors and flags; empty at the end, which the kernel calls a reset if news was left unread."""
+    try:
+        return socket.recv_fds(channel, MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)[:3]
+    except ConnectionResetError:
+        return b"", [], 0
 
 
 class _LaunchedChild(NamedTuple):
@@ -358,6 +366,14 @@ def next_report(channel: socket.socket) -> bytes:
         return b""
 
 
+def next_signal(channel: socket.socket) -> int:
+    """The next signal for a command; SIGKILL when the launcher is gone, whatever it left unread."""
+    try:
+        return int.from_bytes(channel.recv(1) or bytes([signal.SIGKILL]), "little")
+    except ConnectionResetError:
+        return signal.SIGKILL
+
+
 def _send_if_alive(channel: socket.socket, data: bytes) -> None:
     try:
         channel.send(data)
@@ -367,7 +383,7 @@ def _send_if_alive(channel: socket.socket, data: bytes) -> None:
 
 def _supervise(channel: socket.socket, wake: int) -> None:
     """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
-    message, fds, flags, _ = socket.recv_fds(channel, MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
+    message, fds, flags = _receive_order(channel)
     if not message:
         return
     argv, env, plan = marshal.loads(message)[2:]
@@ -406,7 +422,7 @@ def _watch(command: int, report: int, wrapped: bool, channel: socket.socket, wak
                 if pair[0] == command:
                     return os.waitstatus_to_exitcode(pair[1])
         if channel.fileno() in ready:
-            number = int.from_bytes(channel.recv(1) or bytes([signal.SIGKILL]), "little")
+            number = next_signal(channel)
             if number == signal.SIGKILL:
                 if report in sources:
                     _send_if_alive(channel, errno.ECANCELED.to_bytes(4, "little"))

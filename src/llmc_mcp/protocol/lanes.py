@@ -1,4 +1,4 @@
-"""The threads that calls run in: two lanes, and a watch over both.
+"""The threads that calls run in: two lanes, and a watch over both; what HTTP needs of the watch is here, too.
 
 Calls that may take long have a lane of their own, so that however many of them run, a look at a file never waits for
 one. A call polls its deadline itself; one that can't, because the kernel keeps its thread waiting for a file system
@@ -13,37 +13,69 @@ from collections.abc import Callable
 from typing import Any
 
 from ..context import Context
+from ..errors import ResourceBusy, Timeout
 
 RequestId = str | int
 Message = dict[str, Any]
 
+LOOK_EVERY_S = 0.5  # after calls that are overdue
+GIVEN_UP_AT_MOST = 8  # threads that are replaced
 _OVERDUE_S = 5.0  # after its deadline, a call that ends by itself has ended
-_REPLACED_AT_MOST = 8  # threads of a lane
 
 
-class PendingCall:
-    """A request on its way: the context appears once the handler runs."""
+class RunningCall:
+    """A call in progress, on any transport; its context appears once its handler runs."""
 
-    def __init__(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
-        self.request_id, self.method, self.params = request_id, method, params
+    def __init__(self) -> None:
         self.cancelled = False
         self.context: Context | None = None
-        self.worker: Worker | None = None
 
     def attach(self, context: Context) -> None:
+        """Set the context; called from the thread of the call."""
         self.context = context
         if self.cancelled:
             context.cancel()
 
     def cancel(self) -> None:
+        """Cancel the call; its handler notices at its next check."""
         self.cancelled = True
         if self.context is not None:
             self.context.cancel()
+
+    def let_go(self) -> None:
+        """The request is answered: what its call left running, as a task, is no longer cancelled with it."""
+        self.context = None
 
     def is_overdue(self, now: float) -> bool:
         """Whether it should have ended by itself; a call without a deadline waits for somebody, as it may."""
         deadline = self.context.deadline if self.context is not None else None
         return deadline is not None and now > deadline + _OVERDUE_S
+
+
+class PendingCall(RunningCall):
+    """A request on its way through a lane."""
+
+    def __init__(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
+        super().__init__()
+        self.request_id, self.method, self.params = request_id, method, params
+        self.worker: Worker | None = None
+
+
+def overdue() -> Timeout:
+    """What the client of an overdue call hears."""
+    return Timeout(
+        "the call took too long, and can't be ended",
+        hint="A file system that it needs may not answer. "
+        "What it was to change may yet be changed: look before you repeat it.",
+    )
+
+
+def no_thread() -> ResourceBusy:
+    """What a client hears when too many threads were given up to serve its call."""
+    return ResourceBusy(
+        "there is no thread for this call: too many calls hang",
+        hint="Wait until they are answered, or start the server anew.",
+    )
 
 
 class Worker:
@@ -143,7 +175,7 @@ class Lane:
                 self._queue.put(None)  # that of a thread which is given up later is for the one in its place
 
     def _add_worker(self) -> None:
-        if self._serving >= self._size or len(self.workers) >= self._size + _REPLACED_AT_MOST:
+        if self._serving >= self._size or len(self.workers) >= self._size + GIVEN_UP_AT_MOST:
             return
         self._made += 1
         worker = Worker(self, self._made)

@@ -132,6 +132,12 @@ class Methods:
         """Whether a method answers at once, so that a transport need not hand it to a worker."""
         return method in _QUICK or method not in self._handlers
 
+    def takes_long(self, method: str, params: Params) -> bool:
+        """Whether a request may take long, as its tool says."""
+        name: object = params.get("name")
+        tool = self._gate.catalog.known(name) if method == "tools/call" and isinstance(name, str) else None
+        return method == "tasks/result" or (tool is not None and tool.takes_long)
+
     def answer(self, request: Request) -> Params:
         """The result of a request, or a ProtocolError."""
         stateless = self._stateless(request.params.get("_meta"))
@@ -141,8 +147,10 @@ class Methods:
             raise ProtocolError(METHOD_NOT_FOUND, f"method not found: {request.method[:100]}")
         return self._complete_result(handler(request), stateless)
 
-    def failure(self, request: Request, error: LlmcError) -> Params:
+    def give_up(self, request: Request, ctx: Context | None, error: LlmcError) -> Params:
         """The result of a request whose handler does not come back; a ProtocolError for anything but a tool call."""
+        tool = str(request.params.get("name", ""))[:64]
+        self._gate.give_up(ctx, error, request.correlation_id, method=request.method[:64], tool=tool)
         if request.method != "tools/call":
             raise ProtocolError(SERVER_ERROR, error.message, error.envelope(request.correlation_id))
         failed = _tool_failure(error, request.correlation_id)
@@ -389,6 +397,8 @@ class Methods:
 
     def session_of(self, session: Session, meta: Params) -> Session:
         """The caller, by what the call's own `_meta` says: the client's name, then our own keys."""
+        if not meta:
+            return session
         session = introduced(session, meta.get(_CLIENT_KEY))
         stated: dict[str, str] = {}
         for key, field in _ABOUT_CALLER.items():

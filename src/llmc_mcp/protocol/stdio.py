@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import msgspec
 
 from ..context import Context, UserAnswer, UserQuestion
-from ..errors import LlmcError, ResourceBusy, Timeout
+from ..errors import LlmcError
 from ..gate.dispatch import Gate, ends_process
 from ..gate.log import correlation_id
 from ..session import Session
 from .jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ProtocolError
-from .lanes import Lanes, Message, PendingCall, RequestId
+from .lanes import LOOK_EVERY_S, Lanes, Message, PendingCall, RequestId, no_thread, overdue
 from .methods import Methods, introduced
 from .request import Peer, Request, asks_users
 
@@ -36,10 +36,6 @@ _READ = 1 << 16
 _SWITCH_S = 0.001  # how long one busy thread may keep the others waiting; Python's default is five times that
 _SERVER_BUSY = -32000
 _HANG_UP_GRACE_S = 1.0  # for calls under way after a signal to end
-_LOOK_EVERY_S = 0.5  # after calls that are overdue
-_HUNG = (
-    "A file system that it needs may not answer. What it was to change may yet be changed: look before you repeat it."
-)
 
 
 class StdioServer:
@@ -75,7 +71,7 @@ class StdioServer:
             self._methods.close()
             self._lanes.finish()
             give_up = time.monotonic() + _HANG_UP_GRACE_S
-            while not self._lanes.join(_LOOK_EVERY_S):
+            while not self._lanes.join(LOOK_EVERY_S):
                 if not self._leaving:
                     give_up = time.monotonic() + _HANG_UP_GRACE_S
                 elif time.monotonic() > give_up:
@@ -101,7 +97,7 @@ class StdioServer:
     def _read(self) -> bytes:
         """The next piece of input; empty at its end, and when the client is gone."""
         while not self._leaving:
-            ready = self._poll_streams(_LOOK_EVERY_S if self._calls or self._late else None)
+            ready = self._poll_streams(LOOK_EVERY_S if self._calls or self._late else None)
             if self._output in ready:
                 self._leave()
             elif self._input in ready:
@@ -184,13 +180,8 @@ class StdioServer:
             reply = self._answer(call)
             if reply is not None:
                 self._send(reply)
-        elif not self._lanes.hand_over(call, takes_long=self._takes_long(call)):
-            self._refuse(call)
-
-    def _takes_long(self, call: PendingCall) -> bool:
-        name: object = call.params.get("name")
-        tool = self._gate.catalog.known(name) if call.method == "tools/call" and isinstance(name, str) else None
-        return call.method == "tasks/result" or (tool is not None and tool.takes_long)
+        elif not self._lanes.hand_over(call, takes_long=self._methods.takes_long(call.method, call.params)):
+            self._fail(call, no_thread())
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":
@@ -238,28 +229,23 @@ class StdioServer:
     def _look_after_calls(self) -> None:
         """Answer the calls that are overdue and can't say so themselves."""
         now = time.monotonic()
-        self._look_at = now + _LOOK_EVERY_S
+        self._look_at = now + LOOK_EVERY_S
         for call in [call for call in list(self._calls.values()) if call.is_overdue(now)]:
             waiting = self._lanes.give_up(call)
-            self._fail(call, Timeout("the call took too long, and can't be ended", hint=_HUNG))
+            self._fail(call, overdue())
             for other in waiting:
-                self._refuse(other)
+                self._fail(other, no_thread())
         self._send_late()
-
-    def _refuse(self, call: PendingCall) -> None:
-        hint = "Wait until they are answered, or start the server anew."
-        self._fail(call, ResourceBusy("there is no thread for this call: too many calls hang", hint=hint))
 
     def _fail(self, call: PendingCall, error: LlmcError) -> None:
         """Answer a call in the place of its handler, which does not come back or never ran."""
         cid = call.context.correlation_id if call.context is not None else correlation_id()
-        tool = str(call.params.get("name", ""))[:64]
         if not self._claim(call):
             return
-        self._gate.log.warning("given_up", status=error.code, method=call.method[:64], tool=tool, cid=cid)
         request = Request(call.method, call.params, self._session, self._send_progress, call.attach, cid)
         try:
-            reply = {"jsonrpc": "2.0", "id": call.request_id, "result": self._methods.failure(request, error)}
+            result = self._methods.give_up(request, call.context, error)
+            reply = {"jsonrpc": "2.0", "id": call.request_id, "result": result}
         except ProtocolError as exc:
             reply = _error(call.request_id, exc.code, exc.message, exc.data)
         self._late.append(reply)

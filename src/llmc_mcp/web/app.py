@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 from fastapi import Depends, FastAPI, Request, Response
@@ -210,7 +210,13 @@ class _Rest:
             caller.running.attach(context)
             return self._gate.reply_json(context, name, arguments)
 
-        return await self._workers.run(session.principal, run, caller.running)
+        def fail(error: LlmcError) -> NoReturn:
+            self._gate.give_up(caller.running.context, error, caller.correlation_id, tool=name[:64])
+            raise error
+
+        tool = self._gate.catalog.known(name)
+        is_quick = tool is None or not tool.takes_long
+        return await self._workers.run(session.principal, run, caller.running, fail, is_quick=is_quick)
 
 
 def _json(body: bytes) -> Response:

@@ -7,7 +7,6 @@ progress is answered with plain JSON, as any other.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -15,11 +14,12 @@ from ..context import Context, UserAnswer, UserQuestion
 from ..gate.dispatch import Gate
 from ..protocol.elicitation import SentQuestions
 from ..protocol.jsonrpc import INTERNAL_ERROR, Params, ProtocolError
+from ..protocol.lanes import RunningCall
 from ..protocol.methods import Methods
 from ..protocol.request import Peer, Request
 from ..session import Session
 from .guard import Send
-from .threads import CallThreads, RunningCall
+from .threads import CallThreads
 
 _PING_S = 15.0  # how often a silent stream says that it is alive, for proxies on the way
 _STREAM = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache, no-transform")]
@@ -58,15 +58,22 @@ class AskingCalls:
         def emit(message: Params) -> None:
             loop.call_soon_threadsafe(messages.put_nowait, message)
 
-        answer = self._answer(incoming, running, emit)
-        calling = asyncio.ensure_future(self._workers.run(incoming.session.principal, answer, running))
+        request = self._request(incoming, running, emit)
+        calling = asyncio.ensure_future(
+            self._workers.run(
+                request.session.principal,
+                lambda: self._outcome(request, lambda: self._methods.answer(request)),
+                running,
+                lambda error: self._outcome(request, lambda: self._methods.give_up(request, running.context, error)),
+            )
+        )
         calling.add_done_callback(lambda _: messages.put_nowait(None))
         try:
             streaming = await self._forward(messages, send)
             reply = await calling
         finally:
             calling.cancel()
-        data = msgspec.json.encode(reply)
+        data = msgspec.json.encode({"jsonrpc": "2.0", "id": incoming.message["id"], **reply})
         if not streaming:
             await send({"type": "http.response.start", "status": 200, "headers": _JSON})
         await send({"type": "http.response.body", "body": _event(data) if streaming else data})
@@ -87,9 +94,7 @@ class AskingCalls:
                 streaming = True
             await send({"type": "http.response.body", "body": _event(msgspec.json.encode(message)), "more_body": True})
 
-    def _answer(
-        self, incoming: IncomingCall, running: RunningCall, emit: Callable[[Params], None]
-    ) -> Callable[[], Params]:
+    def _request(self, incoming: IncomingCall, running: RunningCall, emit: Callable[[Params], None]) -> Request:
         def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
             return self._questions.ask(ctx, question, emit, incoming.session.session_id)
 
@@ -97,7 +102,7 @@ class AskingCalls:
             emit({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
 
         message = incoming.message
-        request = Request(
+        return Request(
             message["method"],
             message.get("params") or {},
             incoming.session,
@@ -108,18 +113,15 @@ class AskingCalls:
             ask,
         )
 
-        def answer() -> Params:
-            outcome: dict[str, Any]
-            try:
-                outcome = {"result": self._methods.answer(request)}
-            except ProtocolError as exc:
-                outcome = {"error": exc.as_error()}
-            except Exception:
-                self._gate.log.exception("request_failed", method=request.method[:64], cid=incoming.correlation_id)
-                outcome = {"error": {"code": INTERNAL_ERROR, "message": "internal error"}}
-            return {"jsonrpc": "2.0", "id": message["id"], **outcome}
-
-        return answer
+    def _outcome(self, request: Request, answer: Callable[[], Params]) -> Params:
+        """A result or an error, as the reply to a request has it."""
+        try:
+            return {"result": answer()}
+        except ProtocolError as exc:
+            return {"error": exc.as_error()}
+        except Exception:
+            self._gate.log.exception("request_failed", method=request.method[:64], cid=request.correlation_id)
+            return {"error": {"code": INTERNAL_ERROR, "message": "internal error"}}
 
 
 def _event(data: bytes) -> bytes:

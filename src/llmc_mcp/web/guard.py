@@ -19,11 +19,12 @@ from ..config.schema import Config
 from ..errors import AuthFailed, Cancelled, Forbidden, Internal, LlmcError, Timeout, TooLarge
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
+from ..protocol.lanes import RunningCall
 from ..session import Session
 from .auth import COOKIE, Principal, Tokens, is_loopback
 from .metrics import Metrics
 from .replies import error_reply, refusal
-from .threads import DisconnectWatch, RunningCall
+from .threads import DisconnectWatch
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

@@ -32,6 +32,7 @@ from .. import __version__
 from ..errors import NotFound
 from ..gate.dispatch import Gate
 from ..protocol.jsonrpc import HEADER_MISMATCH, INTERNAL_ERROR, ProtocolError
+from ..protocol.lanes import RunningCall
 from ..protocol.methods import CORE_TASKS, HANDSHAKE_VERSIONS, Methods, client_name, introduced
 from ..protocol.request import TASKS_VERSION, Peer, Request, asks_users
 from ..tools.introduction import instructions
@@ -39,7 +40,7 @@ from .asking import AskingCalls, IncomingCall
 from .guard import Message, Receive, RequestCaller, Scope, Send
 from .plain_calls import METHOD, PlainCall, plain_call
 from .replies import refusal
-from .threads import CallThreads, RunningCall, ThreadedCall
+from .threads import CallThreads, ThreadedCall
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -242,7 +243,11 @@ class McpEndpoint:
         caller: RequestCaller = state["caller"]
         running = caller.running
         state["job"] = job = self._workers.start(
-            request.session.principal, lambda: _builtins(self._methods.answer(request)), running
+            request.session.principal,
+            lambda: _builtins(self._methods.answer(request)),
+            running,
+            lambda error: self._methods.give_up(request, running.context, error),
+            is_quick=not self._methods.takes_long(request.method, request.params),
         )
         if state["session_id"]:
             key = (state["session_id"], repr(request_id))

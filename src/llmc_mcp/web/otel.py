@@ -5,11 +5,11 @@ arguments and no contents.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from ..gate.usage import Usage
+from ..gate.usage import Usage, UsageListener
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -30,14 +30,14 @@ def installed() -> bool:
     return True
 
 
-def over_http() -> tuple[Callable[[Usage], None], Callable[[], None]]:
+def over_http() -> tuple[UsageListener, Callable[[], None]]:
     """A listener that sends spans by OTLP in the background, and a function that stops it."""
     exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter()
     processor = import_module("opentelemetry.sdk.trace.export").BatchSpanProcessor(exporter)
     return spans(processor)
 
 
-def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
+def spans(processor: Any) -> tuple[UsageListener, Callable[[], None]]:
     """A listener that passes a span of every call to a processor, and a function that stops it."""
     sdk = import_module("opentelemetry.sdk.trace")
     status = import_module("opentelemetry.trace.status")
@@ -46,13 +46,14 @@ def spans(processor: Any) -> tuple[Callable[[Usage], None], Callable[[], None]]:
     provider.add_span_processor(processor)
     tracer = provider.get_tracer("llmc_mcp")
 
-    def called(row: Usage) -> None:
-        started = int((row.at - row.duration_ms / 1000) * 1e9)
-        name = row.tool if _method(row) == row.tool else f"tools/call {row.tool}"
-        span = tracer.start_span(name, start_time=started, attributes=_attributes(row))
-        if row.status != "ok":
-            span.set_status(status.Status(status.StatusCode.ERROR, row.status))
-        span.end(int(row.at * 1e9))
+    def called(rows: Sequence[Usage]) -> None:
+        for row in rows:
+            started = int((row.at - row.duration_ms / 1000) * 1e9)
+            name = row.tool if _method(row) == row.tool else f"tools/call {row.tool}"
+            span = tracer.start_span(name, start_time=started, attributes=_attributes(row))
+            if row.status != "ok":
+                span.set_status(status.Status(status.StatusCode.ERROR, row.status))
+            span.end(int(row.at * 1e9))
 
     return called, provider.shutdown
 

@@ -30,7 +30,7 @@ _ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 _PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower().encode()
 _RESULT = {"content", "isError"}
 _STATELESS_RESULT = {*_RESULT, "resultType", "_meta"}
-_REMEMBERED = 4_096  # bytes of a `_meta` that is validated once only: a client sends the same with every call
+_REMEMBERED = 4_096  # bytes of parameters that are validated once only: a client sends the same with every call
 _ASCII = json.JSONEncoder(separators=(",", ":"))
 
 Fields = dict[str, Any]
@@ -69,7 +69,7 @@ def plain_call(scope: Scope, headers: dict[bytes, bytes], message: object) -> Pl
         return None
     version = headers.get(_ROUTING[0], DEFAULT_NEGOTIATED_VERSION.encode()).decode("latin-1")
     is_repeated = len(headers) != len(scope["headers"])
-    if is_repeated or type(fields["id"]) not in (int, str) or not _are_plain(fields["params"], version):
+    if is_repeated or type(fields["id"]) not in (int, str) or not _are_plain(fields["params"]):
         return None
     body: bytes = scope["state"]["body"]
     if body.count(b"[") + body.count(b"{") > _BRACKETS or not _are_acceptable(headers, fields, version):
@@ -80,40 +80,45 @@ def plain_call(scope: Scope, headers: dict[bytes, bytes], message: object) -> Pl
 # --- the request -----------------------------------------------------------------------------------------------------
 
 
-def _are_plain(params: object, version: str) -> bool:
+def _are_plain(params: object) -> bool:
     if not isinstance(params, dict) or not params.keys() <= _PARAMS:
         return False
     fields = cast(Fields, params)
     if not isinstance(fields.get("name"), str) or not isinstance(fields.get("arguments", {}), dict):
         return False
-    return "_meta" not in fields or _is_plain_meta(fields["_meta"], version)
-
-
-def _is_plain_meta(meta: object, version: str) -> bool:
-    if not isinstance(meta, dict) or "progressToken" in meta:
-        return False
-    encoded = msgspec.json.encode(cast(Fields, meta))
-    return (_is_valid_meta if len(encoded) <= _REMEMBERED else _is_valid_meta.__wrapped__)(encoded, version)
-
-
-@lru_cache(128)
-def _is_valid_meta(encoded: bytes, version: str) -> bool:
-    try:
-        validate_client_request(METHOD, version, {"name": "", "_meta": msgspec.json.decode(encoded)})
-    except (ValidationError, KeyError, ValueError):
-        return False
-    return True
+    return "_meta" not in fields or (isinstance(fields["_meta"], dict) and "progressToken" not in fields["_meta"])
 
 
 def _are_acceptable(headers: dict[bytes, bytes], fields: Fields, version: str) -> bool:
     if not _is_json(headers.get(b"content-type", b"")) or not _takes_reply(headers.get(b"accept", b"")):
         return False
-    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+    routing: tuple[bytes | None, ...] = ()
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        if version not in MODERN_PROTOCOL_VERSIONS or any(name.startswith(_PARAM_HEADER) for name in headers):
+            return False
+        routing = tuple(map(headers.get, _ROUTING))
+    elif "_meta" not in fields["params"]:
         return True
-    if version not in MODERN_PROTOCOL_VERSIONS or any(name.startswith(_PARAM_HEADER) for name in headers):
+    envelope = msgspec.json.encode({**fields["params"], "arguments": {}})
+    judge = _is_valid if len(envelope) <= _REMEMBERED else _is_valid.__wrapped__
+    return judge(envelope, version, routing)
+
+
+@lru_cache(128)
+def _is_valid(envelope: bytes, version: str, routing: tuple[bytes | None, ...]) -> bool:
+    """Whether the SDK accepts parameters, whatever the arguments, and the stateless era's headers about them."""
+    params = msgspec.json.decode(envelope)
+    try:
+        validate_client_request(METHOD, version, params)
+    except (ValidationError, KeyError, ValueError):
         return False
-    routing = {name.decode(): headers[name].decode("latin-1") for name in _ROUTING if name in headers}
-    return isinstance(classify_inbound_request(fields, headers=routing), InboundModernRoute)
+    if not routing:
+        return True
+    found = zip(_ROUTING, routing, strict=True)
+    headers = {name.decode(): value.decode("latin-1") for name, value in found if value is not None}
+    return isinstance(
+        classify_inbound_request({"method": METHOD, "params": params}, headers=headers), InboundModernRoute
+    )
 
 
 def _is_json(content_type: bytes) -> bool:
