@@ -13,7 +13,7 @@ from .facts import SyntaxFacts
 from .languages import traits_of
 from .parse import SyntaxTree, grammar
 from .scan import LITERAL, Mention, scan
-from .scopes import CLASSES, FUNCTIONS, Scopes
+from .scopes import CLASSES, FUNCTIONS, PART, Scopes
 from .types import Binding, Definition, Reference, line_starts
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
@@ -37,6 +37,7 @@ class LanguageReader(NamedTuple):
     open_classes: bool  # a method sees the names of its class without a receiver
     definers: bool  # the scan skips the names of functions and classes
     selves: dict[str, str]
+    prelude: dict[str, str]  # paths of names that need no import
 
 
 _BINDERS: dict[str, ModuleType] = {
@@ -72,6 +73,7 @@ def _reader_of(language: str) -> LanguageReader:
             open_classes=True,
             definers=False,
             selves={"this": "()", "self": "()"},
+            prelude={},
         )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
     return LanguageReader(
@@ -82,6 +84,7 @@ def _reader_of(language: str) -> LanguageReader:
         open_classes=getattr(binder, "OPEN_CLASSES", False),
         definers=bool(traits_of(language).definers),
         selves=getattr(binder, "SELVES", {}),
+        prelude=getattr(binder, "PRELUDE", {}),
     )
 
 
@@ -114,7 +117,9 @@ def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     reader = _reader_of(syntax.language)
     captures = QueryCursor(reader.query).captures(syntax.root) if reader.query is not None else {}
     facts = SyntaxFacts(syntax.source)
-    scopes = Scopes(definitions, class_scope_is_open=reader.open_classes, selves=reader.selves)
+    scopes = Scopes(
+        definitions, class_scope_is_open=reader.open_classes, selves=reader.selves, prelude=reader.prelude
+    )
     if reader.bind is not None:
         reader.bind(captures, scopes, facts)
     scanned = scan(_only_code(syntax.source, captures, facts), syntax.language, reader.keywords, facts.wanted())
@@ -141,7 +146,9 @@ def _references(
         if receiver is None:
             known = bare.get((reads_in, written))
             if known is None:
-                known = bare[reads_in, written] = _bare(written, reads_in, scopes, reader.built_in)
+                known = _bare(written, reads_in, at, scopes, reader.built_in)
+                if not scopes.is_narrow(written):
+                    bare[reads_in, written] = known
             name, path = known
         else:
             name, path = written, scopes.path(receiver, at, reads_in)
@@ -160,7 +167,7 @@ def _own_names(definitions: list[Definition], but: bool) -> dict[str, set[int]]:
     """Definitions by name, those whose own name the scan will still encounter."""
     waiting: dict[str, set[int]] = {}
     for place, one in enumerate(definitions):
-        if not but or one.kind not in CLASSES | FUNCTIONS:
+        if one.kind != PART and (not but or one.kind not in CLASSES | FUNCTIONS):
             waiting.setdefault(one.name, set()).add(place)
     return waiting
 
@@ -175,9 +182,9 @@ def _is_definition(places: set[int], definitions: list[Definition], at: int, ins
     return False
 
 
-def _bare(name: str, inside: int, scopes: Scopes, built_in: frozenset[str]) -> tuple[str, str]:
+def _bare(name: str, inside: int, at: int, scopes: Scopes, built_in: frozenset[str]) -> tuple[str, str]:
     """What a name without a receiver refers to, as name and path; LITERAL for what need not be indexed."""
-    found = scopes.meaning(name, inside)
+    found = scopes.meaning(name, inside, at)
     if isinstance(found, int):
         return name, f"=#{found}"
     if found is None:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from ..parse.record import Record, mentions
-from ..parse.scopes import CLASSES, FUNCTIONS
+from ..parse.scopes import CLASSES, FUNCTIONS, NAMESPACES, PART
 from ..parse.types import Confidence, Reference, ReferenceKind
 from .modules import Modules
-from .resolve import DefinitionPlace, RecordSource, Resolver, Symbol, Value
+from .resolve import DOUBTFUL, MADE_ELSEWHERE, DefinitionPlace, RecordSource, Resolver, Symbol, Value
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _OWN = re.compile(r"~?#\d+")
@@ -54,7 +54,7 @@ class Graph:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self.modules = Modules(files.files())
+        self.modules = Modules(files.files(), lambda file: files.record(file).bindings)
         self.resolver = Resolver(files, self.modules)
         self._hashes: list[tuple[int, bytes]] | None = None
 
@@ -167,7 +167,8 @@ class Graph:
 
     def _rivals(self, name: str) -> list[DefinitionPlace]:
         """Every definition that a name could mean."""
-        return [one for one in self._files.named(name) if self.symbol(one).kind in CLASSES | FUNCTIONS | {"constant"}]
+        kinds = (CLASSES | FUNCTIONS | {"constant"}) - {PART}
+        return [one for one in self._files.named(name) if self.symbol(one).kind in kinds]
 
     def mentioning(self, name: str) -> list[int]:
         """The files that mention a name."""
@@ -196,19 +197,37 @@ class Graph:
         if hits:
             sure = hits[0].certain and (len(values) == len(hits) or _same_thing(values))
             return "exact" if sure else "likely", hits[0].target
-        if alias or any(value.what == "elsewhere" for value in values):
+        if alias:
             return None
+        if any(value.what == "elsewhere" for value in values):
+            return ("name_only", None) if self._may_return_anything(file, reference, values, wanted) else None
         if any(value.what == "unknown" or not value.certain for value in values):
-            grade = self._by_name(file, reference, wanted, alone)
+            doubtful = values == [DOUBTFUL]
+            grade = self._by_name(file, reference, wanted, alone and not doubtful)
             return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
         if reference.receiver.startswith("^"):  # a call through super() never reaches an override
             return None
         overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
         return ("likely", overridden) if overridden is not None else None
 
+    def _may_return_anything(
+        self, file: int, reference: Reference, values: list[Value], wanted: set[DefinitionPlace]
+    ) -> bool:
+        """Whether a receiver of another project may have a method of this one all the same.
+
+        Rust's generic types and functions hand out what they were given, and a trait adds methods to any type.
+        """
+        if not reference.receiver or self.modules.traits(file).imports != "rust":
+            return False
+        owners = {self.symbol(DefinitionPlace(one.file, parent)).kind for one in wanted if (parent := self.symbol(one).parent) >= 0}
+        return "trait" in owners or (MADE_ELSEWHERE in values and bool(owners - NAMESPACES))
+
     def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:
         """Grade a use of which only the name is known, not the receiver."""
         if any(self._same_language(file, one.file) for one in wanted):
+            traits = self.modules.traits(file)
+            if not reference.receiver and not traits.implicit_this and all(self._is_method(one) for one in wanted):
+                return None
             if alone:
                 return "likely"
             holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
@@ -216,8 +235,12 @@ class Graph:
                 return "likely"
             # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
             of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
-            return None if of_modules and self.modules.traits(file).modules_are_named else "name_only"
+            return None if of_modules and traits.modules_are_named else "name_only"
         return None
+
+    def _is_method(self, one: DefinitionPlace) -> bool:
+        parent = self.symbol(one).parent
+        return parent >= 0 and self._files.symbols(one.file)[parent].kind in CLASSES - NAMESPACES
 
     def _same_language(self, one: int, other: int) -> bool:
         if self.modules.language(one) == self.modules.language(other):

@@ -2,9 +2,13 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from ..parse.languages import Language, traits_of
+from ..parse.manifests import is_manifest
+
+Said = dict[tuple[int, str], list[str]]
 
 _SCRIPT_ENDS = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue", ".svelte", ".json")
 _WRITTEN_AS = {
@@ -13,13 +17,27 @@ _WRITTEN_AS = {
     ".mjs": (".mts",),
     ".cjs": (".cts",),
 }  # TypeScript imports name the compiled file
+_RUST_ROOTS = ("src/lib.rs", "src/main.rs", "lib.rs", "main.rs")
+_RUST_PROGRAMS = ("tests", "examples", "benches", "src/bin")
+_RUST_LANGUAGE = frozenset({"std", "core", "alloc", "proc_macro", "test"})
+
+
+class Crate(NamedTuple):
+    """A Rust package by its manifest."""
+
+    folder: str
+    name: str
+    roots: list[int]  # its library and its programs
+    dependencies: dict[str, str]  # names in its code → names of the crates
 
 
 class Modules:
     """The files of an index by the names that imports give them."""
 
-    def __init__(self, files: Iterable[tuple[int, str, str]]) -> None:
-        """`files` are id, path relative to the root, language."""
+    def __init__(
+        self, files: Iterable[tuple[int, str, str]], said: Callable[[int], Said] = lambda _: {}
+    ) -> None:
+        """`files` are id, path relative to the root, language; `said` reads the bindings of a manifest."""
         self._path: dict[int, str] = {}
         self._id: dict[str, int] = {}
         self._language: dict[int, str] = {}
@@ -30,6 +48,8 @@ class Modules:
             folder, _, name = path.rpartition("/")
             self._in_folder[folder].append(number)
             self._by_name[name].append(number)
+        self._said = said
+        self._crates: dict[str, Crate] | None = None  # by folder
         self._python: dict[str, list[int]] | None = None
         self._python_stems: dict[str, list[int]] = defaultdict(list)
 
@@ -82,7 +102,7 @@ class Modules:
         folder, _, own = path.rpartition("/")
         if language == "python" and own in ("__init__.py", "__init__.pyi"):
             return self._python_at(_join(folder, name))
-        if language == "rust":
+        if language == "rust":  # declared inside a macro
             return self._rust_at(_join(self._rust_folder(path), name))
         return []
 
@@ -182,41 +202,113 @@ class Modules:
         del importer
         return []
 
-    def _rust_folder(self, path: str) -> str:
+    # --- Rust --------------------------------------------------------------------------------------
+
+    def _rust_crates(self) -> dict[str, Crate]:
+        if self._crates is None:
+            self._crates = {}
+            for path, number in self._id.items():
+                folder, _, name = path.rpartition("/")
+                if name == "Cargo.toml" and is_manifest(path):
+                    self._crates[folder] = self._crate(folder, self._said(number))
+        return self._crates
+
+    def _crate(self, folder: str, said: Said) -> Crate:
+        written = [*said.get((-1, "entry"), ()), *_RUST_ROOTS[:2], *said.get((-1, "target"), ())]
+        roots = [self._id[one] for place in written if (one := os.path.normpath(_join(folder, place))) in self._id]
+        names = {key.removeprefix("dependency "): real[0] for (_, key), real in said.items() if " " in key}
+        return Crate(folder, next(iter(said.get((-1, "package"), ())), ""), list(dict.fromkeys(roots)), names)
+
+    def _crate_of(self, path: str) -> Crate | None:
+        """The crate that a file belongs to."""
+        crates, folder = self._rust_crates(), path
+        while folder:
+            folder = folder.rpartition("/")[0]
+            if (found := crates.get(folder)) is not None and (found.name or found.roots):
+                return found
+        return None
+
+    def _crate_roots(self, importer: int) -> list[int]:
+        """The files at which `crate` may start: its library's and its program's may share their modules."""
+        path = self.path(importer)
+        crate = self._crate_of(path)
+        if self._is_crate_root(path, crate):
+            return [importer]
+        if crate is not None and crate.roots:
+            below = path.removeprefix(f"{crate.folder}/").rpartition("/")[0] if crate.folder else path.rpartition("/")[0]
+            programs = [one for one in crate.roots if self.path(one).rpartition("/")[0] == _join(crate.folder, below)]
+            return programs or crate.roots
+        stem = path
+        while stem:
+            stem = stem.rpartition("/")[0]
+            found = [self._id[one] for top in ("lib", "main") if (one := _join(stem, f"{top}.rs")) in self._id]
+            if found:
+                return found
+        return []
+
+    def _is_crate_root(self, path: str, crate: Crate | None) -> bool:
         folder, _, name = path.rpartition("/")
-        return folder if name in ("mod.rs", "lib.rs", "main.rs") else path.removesuffix(".rs")
+        if name in ("lib.rs", "main.rs", "build.rs") or (crate is not None and self._id.get(path) in crate.roots):
+            return True
+        return any(f"/{folder}".endswith(f"/{programs}") for programs in _RUST_PROGRAMS) and name != "mod.rs"
+
+    def _rust_folder(self, path: str) -> str:
+        """The folder of a module's submodules."""
+        folder, _, name = path.rpartition("/")
+        if name == "mod.rs" or self._is_crate_root(path, self._crate_of(path)):
+            return folder
+        return path.removesuffix(".rs")
 
     def _rust_at(self, stem: str) -> list[int]:
-        for ending in (".rs", "/mod.rs", "/lib.rs", "/main.rs"):
+        for ending in (".rs", "/mod.rs"):
             if (found := self._id.get(stem + ending)) is not None:
                 return [found]
         return []
 
-    def _find_rust(self, importer: int, name: str) -> list[int]:
+    def _rust_above(self, importer: int) -> list[int]:
+        """The module around the one that is a file."""
         path = self.path(importer)
-        parts = name.split("::")
-        here = self._rust_folder(path)
-        if parts[0] == "crate":
-            stem = path
-            while "/" in stem and not any(f"{stem}/{top}.rs" in self._id for top in ("lib", "main")):
-                stem = stem.rpartition("/")[0]
-            here = stem if any(f"{stem}/{top}.rs" in self._id for top in ("lib", "main")) else "src"
-            parts = parts[1:]
-        elif parts[0] in ("self", "super"):
-            while parts and parts[0] in ("self", "super"):
-                if parts.pop(0) == "super":
-                    here = here.rpartition("/")[0]
-        else:
-            crate = [
-                one
-                for one in self._by_name.get("lib.rs", ())
-                if f"/{self._path[one]}".endswith(f"/{parts[0].replace('_', '-')}/src/lib.rs")
-                or f"/{self._path[one]}".endswith(f"/{parts[0]}/src/lib.rs")
-            ]
-            if not crate:
-                return self._rust_at(_join(here, "/".join(parts)))
-            here, parts = self._path[crate[0]].rpartition("/")[0], parts[1:]
-        return self._rust_at(_join(here, "/".join(parts)) if parts else here)
+        folder, _, name = path.rpartition("/")
+        if name == "mod.rs":
+            folder = folder.rpartition("/")[0]
+        inside = [self._id[one] for end in ("mod", "lib", "main") if (one := _join(folder, f"{end}.rs")) in self._id]
+        roots = [one for one in self._crate_roots(importer) if self.path(one).rpartition("/")[0] == folder]
+        return roots or self._rust_at(folder) or inside
+
+    def _find_rust(self, importer: int, name: str) -> list[int]:
+        """Where a path starts: `crate`, `self`, `super` or another crate; `./x` and `@x` are what `mod x;` declares."""
+        path = self.path(importer)
+        if name.startswith("./"):
+            return self._rust_at(_join(self._rust_folder(path), name[2:]))
+        if name.startswith("@"):
+            found = self._id.get(os.path.normpath(_join(path.rpartition("/")[0], name[1:])))
+            return [found] if found is not None else []
+        if name == "self":
+            return [importer]
+        if name == "super":
+            return self._rust_above(importer)
+        return self._crate_roots(importer) if name == "crate" else self._other_crate(importer, name)
+
+    def _other_crate(self, importer: int, name: str) -> list[int]:
+        own, crates = self._crate_of(self.path(importer)), self._rust_crates().values()
+        real = own.dependencies.get(name, name) if own is not None else name
+        for crate in crates:
+            if crate.name == real and crate.roots and (crate is not own or crate.roots[0] != importer):
+                return crate.roots[:1]
+        if any(crate.name for crate in crates):
+            return []
+        folders = (name.replace("_", "-"), name)  # no manifest is indexed: a crate is mostly named like its folder
+        tops = [one for one in self._by_name.get("lib.rs", ()) if self.path(one).split("/")[-3:-2]]
+        return [one for one in tops if self.path(one).split("/")[-3] in folders][:1]
+
+    def is_foreign(self, importer: int, name: str) -> bool:
+        """Whether a crate is one of another project or of the language itself."""
+        if name in _RUST_LANGUAGE:
+            return True
+        own, crates = self._crate_of(self.path(importer)), self._rust_crates()
+        everywhere = crates.get("")
+        known = [one.dependencies for one in (own, everywhere) if one is not None]
+        return any(name in dependencies for dependencies in known) and not self._other_crate(importer, name)
 
     def _find_java(self, importer: int, name: str) -> list[int]:
         """A class by its full name, or all files of a package."""
