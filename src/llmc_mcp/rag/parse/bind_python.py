@@ -80,8 +80,12 @@ def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: SyntaxFacts) ->
     for node in captures.get("assign", ()):
         _assignment(node, scopes, facts)
     for node in captures.get("unknown", ()):
+        around = node.parent  # of a lambda its parameters, of a comprehension the clause
+        within = around if node.type == "lambda_parameters" else None
+        if around is not None and around.type == "for_in_clause":
+            within = around.parent
         for name in _names(node):
-            facts.bind(node.start_byte, facts.text(name), UNKNOWN)
+            facts.bind(node.start_byte, facts.text(name), UNKNOWN, within)
     for node in captures.get("named", ()):
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:

@@ -49,6 +49,7 @@ BUILT_IN = frozenset(
     }
     | {"derive", "cfg", "test", "allow", "inline", "doc", "macro_rules", "unimplemented", "todo", "unreachable"}
 )
+FIELDS_APART = True
 SELVES = {"self": "()", "Self": "", "super": OUTER_MODULE}
 # Types whose values are never this project's: their methods are their own, or those of a trait.
 _PLAIN = frozenset(

@@ -31,6 +31,7 @@ class SyntaxFacts:
         self.bounds: list[Assignment] = []
         self.imports: list[tuple[str, str, int]] = []  # name, path of its source, byte offset
         self.exported: list[tuple[str, int]] = []  # names inside strings that count nevertheless: those of __all__
+        self.taken: list[tuple[Assignment, int]] = []  # attributes that a pattern renames, each with its byte offset
         self.blanks: list[tuple[int, int]] = []
         self.inherited: set[int] = set()  # ends of names that are bases of classes
 

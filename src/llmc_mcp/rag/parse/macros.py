@@ -4,16 +4,20 @@ A grammar sees only tokens in there. Where the tokens are items, the macro's nam
 text is parsed again, so that what they hold is parsed at its own place; the source itself stays as it is.
 """
 
+import functools
 import re
 
 from tree_sitter import Node, Parser, Query, QueryCursor
 
 from .parse import SyntaxTree, grammar, syntax
 
-_QUERY = "(macro_invocation (token_tree) @body) @macro"
+_QUERY = """
+(source_file (macro_invocation (token_tree) @body) @macro)
+(source_file (expression_statement (macro_invocation (token_tree) @body) @macro))
+(declaration_list (macro_invocation (token_tree) @body) @macro)
+"""
 _DEEPEST = 4  # macros inside macros
 _MOST = 1_000  # macros of a file
-_AROUND = frozenset({"source_file", "declaration_list"})
 _ITEM = re.compile(
     rb"\{\s*(?:(?://[^\n]*\n|/\*.*?\*/|#!?\[[^\]]*\])\s*)*"
     rb"(?:pub\b|fn\b|use\b|mod\b|impl\b|struct\b|enum\b|trait\b|type\b|const\b|static\b|async\b|unsafe\b|extern\b"
@@ -43,20 +47,16 @@ def unwrapped(tree: SyntaxTree) -> SyntaxTree:
 
 def _wrappers(tree: SyntaxTree, text: bytes) -> list[tuple[Node, Node]]:
     """The macros that wrap items, and their bodies."""
-    if b"!" not in text:
-        return []
     found: list[tuple[Node, Node]] = []
-    for _, captures in QueryCursor(Query(grammar("rust"), _QUERY)).matches(tree.root):
+    for _, captures in QueryCursor(_query()).matches(tree.root):
         macro, body = captures["macro"][0], captures["body"][0]
-        if _is_item(macro) and _ITEM.match(text, body.start_byte, body.end_byte):
+        if _ITEM.match(text, body.start_byte, body.end_byte):
             inner = Parser(grammar("rust")).parse(text[body.start_byte + 1 : body.end_byte - 1])
             if not inner.root_node.has_error:
                 found.append((macro, body))
     return found[:_MOST]
 
 
-def _is_item(macro: Node) -> bool:
-    around = macro.parent
-    if around is not None and around.type == "expression_statement":
-        around = around.parent
-    return around is not None and around.type in _AROUND
+@functools.cache
+def _query() -> Query:
+    return Query(grammar("rust"), _QUERY)

@@ -38,6 +38,8 @@ class LanguageReader(NamedTuple):
     definers: bool  # the scan skips the names of functions and classes
     selves: dict[str, str]
     prelude: dict[str, str]  # paths of names that need no import
+    destructures: bool  # `const { a } = b` makes a name of b's attribute
+    fields_apart: bool  # an attribute that is not called is a field, never a method
 
 
 _BINDERS: dict[str, ModuleType] = {
@@ -74,6 +76,8 @@ def _reader_of(language: str) -> LanguageReader:
             definers=False,
             selves={"this": "()", "self": "()"},
             prelude={},
+            destructures=False,
+            fields_apart=False,
         )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
     return LanguageReader(
@@ -85,6 +89,8 @@ def _reader_of(language: str) -> LanguageReader:
         definers=bool(traits_of(language).definers),
         selves=getattr(binder, "SELVES", {}),
         prelude=getattr(binder, "PRELUDE", {}),
+        destructures=getattr(binder, "DESTRUCTURES", False),
+        fields_apart=getattr(binder, "FIELDS_APART", False),
     )
 
 
@@ -122,13 +128,20 @@ def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     )
     if reader.bind is not None:
         reader.bind(captures, scopes, facts)
-    scanned = scan(_only_code(syntax.source, captures, facts), syntax.language, reader.keywords, facts.wanted())
+    code = _only_code(syntax.source, captures, facts)
+    scanned = scan(code, syntax.language, reader.keywords, facts.wanted())
     scopes.bind(facts.bounds, scanned.ends)
     lines = line_starts(syntax.source)
     references = [
         Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
     ]
+    for one, at in facts.taken:
+        name, path = scopes.taken(one)
+        if path and name.isidentifier():
+            references.append(Reference(name, path, "use", bisect_right(lines, at), scopes.inside(at)))
     mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
+    if reader.fields_apart:
+        mentions = [one for one in mentions if one[1] is None or one[2] or code[one[3] - 1 : one[3]] != b"."]
     references += _references(mentions, reader, scopes, facts, lines)
     return FileReferences(references, [Binding(*one) for one in scopes.bindings()])
 
@@ -146,7 +159,7 @@ def _references(
         if receiver is None:
             known = bare.get((reads_in, written))
             if known is None:
-                known = _bare(written, reads_in, at, scopes, reader.built_in)
+                known = _bare(written, reads_in, at, scopes, reader)
                 if not scopes.is_narrow(written):
                     bare[reads_in, written] = known
             name, path = known
@@ -182,17 +195,19 @@ def _is_definition(places: set[int], definitions: list[Definition], at: int, ins
     return False
 
 
-def _bare(name: str, inside: int, at: int, scopes: Scopes, built_in: frozenset[str]) -> tuple[str, str]:
+def _bare(name: str, inside: int, at: int, scopes: Scopes, reader: LanguageReader) -> tuple[str, str]:
     """What a name without a receiver refers to, as name and path; LITERAL for what need not be indexed."""
     found = scopes.meaning(name, inside, at)
     if isinstance(found, int):
         return name, f"=#{found}"
     if found is None:
-        return name, LITERAL if name in built_in else ""
+        return name, LITERAL if name in reader.built_in else ""
     if found[0] == "<":
         module, _, attribute = found.rpartition(".")
         if module.endswith(">") and attribute.isidentifier():
             return attribute, module
+    if reader.destructures and found.endswith(f".{name}") and found[0] not in "?'":
+        return name, found[: -len(name) - 1]
     return name, LITERAL
 
 

@@ -80,8 +80,11 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
                 name = chain
             else:
                 *others, name = separator.split(chain)
+                within = 0
                 for other in others:
-                    add((other, value, False, at))
+                    within = chain.index(other, within)  # a chain may span lines
+                    add((other, value, False, at + within))
+                    within += len(other)
                     value = other if value is None else f"{value}.{other}"
                 at = end - (len(name) if plain else len(name.encode()))
             add((name, value, opener is not None and not opener.endswith("["), at))

@@ -17,6 +17,8 @@ import re
 from bisect import bisect_right
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from .scan import LITERAL, UNKNOWN
 from .types import Definition
 
@@ -90,6 +92,7 @@ class Scopes:
         self.definitions = definitions
         self._open, self._selves, self._prelude = class_scope_is_open, selves, prelude or {}
         self._members: dict[tuple[int, str], int] = {}
+        self._local: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}  # members that hold in a part of their owner
         self._classes = {one.qualname: place for place, one in enumerate(definitions) if one.kind in CLASSES}
         for place, one in enumerate(definitions):
             if self._stands_in_its_owner(one) and one.kind != PART:
@@ -157,6 +160,24 @@ class Scopes:
         """The definition with a name directly inside a definition (or the file, as -1)."""
         return self._members.get((owner, name))
 
+    def narrow(self, place: int, within: Node) -> None:
+        """Let a definition hold in a part of its owner only: in the function without a name that it stands in."""
+        one = self.definitions[place]
+        key = (one.parent, one.name)
+        if self._members.get(key) == place:
+            del self._members[key]
+        self._local.setdefault(key, {})[place] = (within.start_byte, within.end_byte)
+        self._narrow.add(one.name)
+
+    def _member_at(self, scope: int, name: str, at: int) -> int | None:
+        """The definition of a name in a scope, as an offset in it sees it."""
+        local = self._local.get((scope, name))
+        if local:
+            holding = [(end - start, place) for place, (start, end) in local.items() if start <= at < end]
+            if holding:
+                return min(holding)[1]
+        return self._members.get((scope, name))
+
     def from_outside(self, at: int, name: str) -> None:
         """Record that a scope declares a name as not its own: `global x`."""
         self._not_here.add((self.scope(at), name))
@@ -201,6 +222,12 @@ class Scopes:
         """Whether a name means different things in different parts of a scope."""
         return name in self._narrow
 
+    def taken(self, one: Assignment) -> tuple[str, str]:
+        """The attribute that a pattern takes out of a value, as name and path of the value."""
+        path = self._value(one, 0)
+        receiver, _, name = path.rpartition(".")
+        return name, receiver
+
     def bindings(self) -> list[tuple[int, str, str]]:
         """The bindings that other files see: values of the file's and its classes' names, and what calls return."""
         found: dict[tuple[int, str, str], None] = {}
@@ -224,7 +251,7 @@ class Scopes:
     def meaning(self, name: str, inside: int, at: int) -> int | str | None:
         """What a bare name means inside a definition: a definition of this file, a path, or None if it is not bound."""
         for scope in self._outwards(self._scope_of[inside]):
-            place = self._members.get((scope, name))
+            place = self._member_at(scope, name, at)
             bounds = self._visible(self._bound.get((scope, name)), at)
             narrow = bool(bounds) and bounds[0].extent is not None
             if place is not None and (scope, name) not in self._not_here and not narrow:
@@ -294,7 +321,7 @@ class Scopes:
         found = name
         for scope in self._outwards(innermost):
             bounds = self._visible(self._bound.get((scope, name)), at)
-            place = self._members.get((scope, name))
+            place = self._member_at(scope, name, at)
             if place is not None and self.definitions[place].kind in _SCOPED and not (bounds and bounds[0].extent):
                 bounds = None
             if bounds and len(bounds) > 1 and scope == innermost:

@@ -1,6 +1,7 @@
 """The files that an import refers to, by the module system of each language."""
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -17,6 +18,8 @@ _WRITTEN_AS = {
     ".mjs": (".mts",),
     ".cjs": (".cts",),
 }  # TypeScript imports name the compiled file
+_BUILT = frozenset({"dist", "build", "lib", "out", "es", "esm", "cjs", "types", "typings"})
+_BUILT_ENDS = re.compile(r"(?:\.d)?\.[cm]?[jt]sx?$")
 _RUST_ROOTS = ("src/lib.rs", "src/main.rs", "lib.rs", "main.rs")
 _RUST_PROGRAMS = ("tests", "examples", "benches", "src/bin")
 _RUST_LANGUAGE = frozenset({"std", "core", "alloc", "proc_macro", "test"})
@@ -50,6 +53,8 @@ class Modules:
             self._by_name[name].append(number)
         self._said = said
         self._crates: dict[str, Crate] | None = None  # by folder
+        self._packages: dict[str, tuple[str, str, Said]] | None = None  # of JavaScript, by name
+        self._configurations: dict[str, Said] | None = None  # of TypeScript, by folder
         self._python: dict[str, list[int]] | None = None
         self._python_stems: dict[str, list[int]] = defaultdict(list)
 
@@ -168,13 +173,13 @@ class Modules:
         if name.startswith("."):
             base = os.path.normpath(_join(self.path(importer).rpartition("/")[0], name))
             return self._script_at(base.removeprefix("./") if base != "." else "")
+        tries = [*self._mapped(importer, name), *self._in_package(name)]
         if name[:2] in ("@/", "~/"):  # by convention the source folder
             top = self.path(importer)
             while "/" in top:
                 top = top.rpartition("/")[0]
-                if found := self._script_at(_join(top, name[2:])):
-                    return found
-        return []
+                tries.append(_join(top, name[2:]))
+        return next((found for base in tries if (found := self._script_at(base))), [])
 
     def _script_at(self, base: str) -> list[int]:
         stem, ending = os.path.splitext(base)
@@ -182,6 +187,52 @@ class Modules:
         tries += [base + end for end in _SCRIPT_ENDS]
         tries += [_join(base, f"index{end}") for end in _SCRIPT_ENDS]
         return [self._id[one] for one in tries if one in self._id][:1]
+
+    def _manifests(self, name: str) -> list[tuple[str, Said]]:
+        """The manifests of one kind: their folders, and what they say."""
+        return [(self._path[one].rpartition("/")[0], self._said(one)) for one in self._by_name.get(name, ())]
+
+    def _mapped(self, importer: int, name: str) -> list[str]:
+        """Where the tsconfig.json files above a file let an import lead."""
+        if self._configurations is None:
+            self._configurations = dict([*self._manifests("jsconfig.json"), *self._manifests("tsconfig.json")])
+        found: list[str] = []
+        folder = self.path(importer)
+        while folder and self._configurations:
+            folder = folder.rpartition("/")[0]
+            said = self._configurations.get(folder, {})
+            for (_, key), places in said.items():
+                if key.startswith("path ") and (rest := _matched(key[5:], name)) is not None:
+                    found += [os.path.normpath(_join(folder, place.replace("*", rest))) for place in places]
+            found += [os.path.normpath(_join(folder, f"{base}/{name}")) for base in said.get((-1, "base"), ())]
+        return found
+
+    def _in_package(self, name: str) -> list[str]:
+        """Where an import of a package of this repository leads: built files stand for their sources."""
+        package, folder, said = self._package_of(name)
+        if not package:
+            return []
+        below = name[len(package) + 1 :]
+        written = said.get((-1, "entry"), []) if not below else []
+        for (_, key), places in said.items() if below else ():
+            if key.startswith("export ") and (rest := _matched(key[7:], f"./{below}")) is not None:
+                written += [place.replace("*", rest) for place in places]
+        tries = [one for place in written for one in _sources_of(place)]
+        tries += [f"src/{below}", below, f"lib/{below}"] if below else ["src/index", "index", "lib/index", "src/main"]
+        return [os.path.normpath(_join(folder, one)) for one in tries]
+
+    def _package_of(self, name: str) -> tuple[str, str, Said]:
+        """The package of this repository that an import names: its name, its folder, what its manifest says."""
+        if self._packages is None:
+            found = [(said.get((-1, "package"), [""])[0], where, said) for where, said in self._manifests("package.json")]
+            self._packages = {package: (package, where, said) for package, where, said in reversed(found) if package}
+        parts = name.split("/")
+        package = "/".join(parts[: 2 if name.startswith("@") else 1])
+        return self._packages.get(package, ("", "", {}))
+
+    def is_own_package(self, file: int, name: str) -> bool:
+        """Whether an import names a package of this repository, even if the file that it means is not known."""
+        return self.traits(file).imports == "script" and bool(self._package_of(name)[0])
 
     def _find_header(self, importer: int, name: str) -> list[int]:
         own = _join(self.path(importer).rpartition("/")[0], name)
@@ -323,6 +374,22 @@ class Modules:
             return self._nearest(importer, found)
         package = "/" + name.replace(".", "/")
         return [one for here, files in self._in_folder.items() if f"/{here}".endswith(package) for one in files]
+
+
+def _matched(pattern: str, name: str) -> str | None:
+    """What the `*` of a pattern stands for in a name; None if the name does not fit."""
+    before, star, after = pattern.partition("*")
+    if not star:
+        return "" if name == pattern else None
+    fits = name.startswith(before) and name.endswith(after) and len(name) >= len(before) + len(after)
+    return name[len(before) : len(name) - len(after)] if fits else None
+
+
+def _sources_of(place: str) -> list[str]:
+    """The sources that a built file may come from: dist/a.d.ts → src/a."""
+    stem = _BUILT_ENDS.sub("", os.path.normpath(place))
+    first, slash, rest = stem.partition("/")
+    return [place, stem, *([f"src/{rest}", rest] if slash and first in _BUILT else [f"src/{stem}"])]
 
 
 def _shared(one: str, other: str) -> int:

@@ -79,6 +79,7 @@ class Resolver:
         self._source, self.modules = source, modules
         self._members: dict[int, dict[tuple[str, str], list[int]]] = {}
         self._stars: dict[int, list[str]] = {}
+        self._exports: dict[tuple[int, str], list[Value]] = {}
         self._values: dict[tuple[int, str], list[Value]] = {}
         self._orders: dict[DefinitionPlace, tuple[list[DefinitionPlace], bool]] = {}
         self._climbing = 0  # number of classes whose bases are being resolved
@@ -93,7 +94,9 @@ class Resolver:
         if receiver.startswith("=#"):
             return [Value("definition", file, int(receiver[2:]))]
         if not receiver:
-            return self._implicit(file, reference) or self._global(file, name, 0)
+            found = self._implicit(file, reference) or self._global(file, name, 0)
+            declared = found == [ELSEWHERE] and self.modules.traits(file).imports == "script"
+            return [DOUBTFUL] if declared else found  # a global may be declared in another file
         return self._attributes(self.evaluate(file, receiver), name, 0)
 
     def _implicit(self, file: int, reference: Reference) -> list[Value]:
@@ -163,7 +166,8 @@ class Resolver:
         if self.modules.traits(file).imports == "rust":
             return self._path(file, name.split("::"), depth)
         found = self.modules.find(file, name)
-        return [Value("module", one) for one in found] or [ELSEWHERE]
+        nowhere = DOUBTFUL if self.modules.is_own_package(file, name) else ELSEWHERE
+        return [Value("module", one) for one in found] or [nowhere]
 
     def _path(self, file: int, parts: list[str], depth: int) -> list[Value]:
         """A path of Rust: it starts at a module, at a name of this one, or at a crate, and may lead into a file."""
@@ -247,8 +251,16 @@ class Resolver:
         return [place for place in places if self._source.symbols(file)[place].kind in CLASSES]
 
     def _module_member(self, file: int, name: str, depth: int) -> list[Value]:
+        """The values of a module's name, found once: modules that import each other whole are a maze."""
         if depth > _DEEPEST:
             return [UNKNOWN]
+        found = self._exports.get((file, name))
+        if found is None:
+            self._exports[file, name] = [UNKNOWN]
+            found = self._exports[file, name] = self._find_member(file, name, depth)
+        return found
+
+    def _find_member(self, file: int, name: str, depth: int) -> list[Value]:
         if own := self._own_members(file, -1, name):
             return self._definitions(file, own)
         bindings = self._source.record(file).bindings

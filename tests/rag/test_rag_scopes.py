@@ -1,0 +1,85 @@
+"""What a name means inside its own file: blocks, chains over several lines, fields beside methods."""
+
+from ..support.repositories import expect
+
+
+def test_each_part_of_a_chain_over_several_lines_stands_on_its_own_line() -> None:
+    expect(
+        "Store.first",
+        """
+        --- store.py
+        class Store:
+            def first(self):
+                return self
+
+            def go(self):
+                return (
+                    self
+                    .first  # @exact
+                    .second()
+                )
+        """,
+    )
+
+
+def test_a_field_of_rust_is_not_the_method_of_the_same_name() -> None:
+    expect(
+        "Options.limit",
+        """
+        --- src/lib.rs
+        pub struct Options { limit: u8 }
+        impl Options {
+            pub fn limit(&mut self, limit: u8) -> &mut Options {
+                self.limit = limit;
+                self
+            }
+            fn both(&mut self) { self.limit(self.limit); } // @exact
+        }
+        """,
+    )
+
+
+def test_variables_of_a_comprehension_or_a_lambda_hide_nothing_outside_it() -> None:
+    expect(
+        "lib.py:name",
+        """
+        --- lib.py
+        def name():
+            pass
+
+
+        def other(items):
+            first = [name for name in items if name]
+            second = sorted(items, key=lambda name: name.x)
+            return first, second, name()  # @exact
+        --- rival.py
+        def name():
+            pass
+        """,
+    )
+
+
+def test_a_variable_of_a_block_in_go_hides_nothing_outside_it() -> None:
+    expect(
+        "a/a.go:parse",
+        """
+        --- a/a.go
+        package a
+
+        func parse() int { return 1 }
+
+        func run() {
+            if parse := 1; parse > 0 {
+                use(parse)
+            }
+            for _, parse := range []int{1} {
+                use(parse)
+            }
+            parse() // @exact
+        }
+        --- b/b.go
+        package b
+
+        func parse() {}
+        """,
+    )
