@@ -83,3 +83,70 @@ def test_a_variable_of_a_block_in_go_hides_nothing_outside_it() -> None:
         func parse() {}
         """,
     )
+
+
+def test_a_package_of_go_is_found_by_its_module_and_the_keys_of_a_map_are_uses() -> None:
+    expect(
+        "chi.go:NewRouter",
+        """
+        --- go.mod
+        module github.com/go-chi/chi/v5
+        --- chi.go
+        package chi
+
+        func NewRouter() int { return 1 }
+        --- middleware/m.go
+        package middleware
+
+        import "github.com/other/chi"
+        import own "github.com/go-chi/chi/v5"
+
+        var all = map[int]int{own.NewRouter(): 1} // @exact
+        var other = chi.NewRouter()
+        --- rival/r.go
+        package rival
+
+        type T struct { NewRouter int }
+
+        func NewRouter() {}
+        var t = T{NewRouter: 1}
+        --- _examples/main.go
+        package main
+
+        import "github.com/go-chi/chi/v5"
+
+        func main() { chi.NewRouter() } // @exact
+        """,
+    )
+
+
+def test_constants_as_the_keys_of_a_map_are_uses() -> None:
+    expect(
+        "mGET",
+        """
+        --- tree.go
+        package chi
+
+        const mGET = 1
+
+        var names = map[int]string{
+            mGET: "GET", // @exact
+        }
+        """,
+    )
+
+
+def test_what_a_struct_embeds_is_a_use_of_it() -> None:
+    expect(
+        "basicWriter",
+        """
+        --- w.go
+        package w
+
+        type basicWriter struct{}
+
+        type flushWriter struct {
+            basicWriter // @exact
+        }
+        """,
+    )

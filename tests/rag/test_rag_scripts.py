@@ -82,7 +82,7 @@ def test_packages_of_a_workspace_are_known_by_their_manifests() -> None:
         export * from '@app/server';
         --- packages/client/src/use.ts
         import { initRouter } from '@app/server'; // @exact
-        import { nodeRouter } from '@app/server/adapters/node';
+        import { nodeRouter } from '@app/server/adapters/node'; // @exact
         import { initRouter as again } from '~lib/again'; // @exact
         import { initRouter as foreign } from 'elsewhere';
         import { initRouter as deep } from '@app/server/src/router'; // @exact

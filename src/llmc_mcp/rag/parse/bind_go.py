@@ -4,14 +4,16 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, block_around, expression, returns, type_name, typed
 from .scan import UNKNOWN
-from .scopes import BASE, STAR, Expression, ExpressionValue, Scopes, Value
+from .scopes import BASE, STAR, ClassScope, Expression, ExpressionValue, Scopes, Value
 
 QUERY = """
 (comment) @blank
 (interpreted_string_literal) @text
 (raw_string_literal) @text
 (rune_literal) @text
-(keyed_element . (literal_element (identifier) @blank))
+(composite_literal type: [(type_identifier) (qualified_type) (generic_type)]
+  body: (literal_value (keyed_element . (literal_element (identifier) @blank))))
+(literal_element (literal_value (keyed_element . (literal_element (identifier) @blank))))
 (import_spec) @import
 (package_clause) @blank
 (field_declaration) @field
@@ -25,6 +27,7 @@ QUERY = """
 (function_declaration) @function
 (method_declaration) @function
 """
+CLASS_SCOPE: ClassScope = "none"
 BUILT_IN = frozenset(
     {"string", "int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64", "float32"}
     | {"float64", "bool", "byte", "rune", "error", "any", "make", "new", "len", "cap", "append", "copy", "delete"}

@@ -15,6 +15,7 @@ from .scopes import (
     RETURNS,
     STAR,
     Assignment,
+    ClassScope,
     Expression,
     ExpressionValue,
     Scopes,
@@ -45,6 +46,7 @@ QUERY = """
 (return_statement (_) @return)
 """
 
+CLASS_SCOPE: ClassScope = "body"
 BUILT_IN = frozenset(dir(builtins))
 
 _CHAINS = frozenset({"identifier", "attribute", "call", "subscript"})

@@ -6,7 +6,7 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, block_around, expression, returns, type_name, typed
 from .scan import UNKNOWN
-from .scopes import BASE, CLASSES, OUTER_MODULE, STAR, ExpressionValue, Scopes, Value
+from .scopes import BASE, CLASSES, OUTER_MODULE, STAR, ClassScope, ExpressionValue, Scopes, Value
 
 QUERY = """
 (line_comment) @blank
@@ -30,6 +30,7 @@ QUERY = """
 (function_signature_item) @function
 (impl_item) @impl
 """
+CLASS_SCOPE: ClassScope = "none"
 BUILT_IN = frozenset(
     {"Some", "None", "Ok", "Err", "Option", "Result", "Vec", "String", "Box", "str", "bool", "char", "usize", "isize"}
     | {f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64, 128)}
@@ -66,7 +67,9 @@ PRELUDE = {
 
 _BLOCKS = frozenset({"block", "match_arm", "closure_expression", "for_expression", "if_expression", "while_expression"})
 _WHOLES = frozenset({"function_item"})
-_MADE = re.compile(r"(?:[\w:]*::)?(Arc|Rc|Box|Mutex|RwLock|RefCell|Cell|Pin|Some|Ok|Cow)(?:::<.*>)?(?:::new|::clone|::pin)?$")
+_MADE = re.compile(
+    r"(?:[\w:]*::)?(Arc|Rc|Box|Mutex|RwLock|RefCell|Cell|Pin|Some|Ok|Cow)(?:::<.*>)?(?:::new|::clone|::pin)?$"
+)
 _PATTERN_PATHS = frozenset({"scoped_identifier", "type_identifier", "scoped_type_identifier", "generic_type"})
 _CHAINS = frozenset({"identifier", "field_expression", "call_expression", "scoped_identifier", "index_expression"})
 _WRAPPERS = frozenset({"try_expression", "await_expression", "reference_expression", "parenthesized_expression"})

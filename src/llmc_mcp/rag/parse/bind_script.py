@@ -4,7 +4,7 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, block_around, expression, inherits, returns, typed
 from .scan import LITERAL, UNKNOWN
-from .scopes import FUNCTIONS, RETURNS, STAR, Assignment, Expression, ExpressionValue, Scopes, Value
+from .scopes import FUNCTIONS, RETURNS, STAR, Assignment, ClassScope, Expression, ExpressionValue, Scopes, Value
 
 _COMMON = """
 (comment) @blank
@@ -39,6 +39,7 @@ QUERIES = {
     "typescript": _COMMON + _TYPED,
     "tsx": _COMMON + _TYPED + "(jsx_text) @blank\n",
 }
+CLASS_SCOPE: ClassScope = "none"
 BUILT_IN = frozenset(
     {"console", "window", "document", "Object", "Array", "String", "Number", "Boolean", "Promise", "Map", "Set", "Math"}
     | {

@@ -1,4 +1,4 @@
-"""What the manifests of packages say about names: Cargo.toml, package.json and tsconfig.json as bindings.
+"""What the manifests of packages say about names: Cargo.toml, go.mod, package.json and tsconfig.json as bindings.
 
 The names of bindings are `package` (its name), `entry` (the file that an import of it means), `target` (another file
 that is a program of its own), `dependency x` (what x is called at home), `export ./x` and `path x/*` (where imports of
@@ -7,17 +7,18 @@ that form lead), and `base` (the folder from which absolute imports start). Path
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from .types import Binding
 
-_NAMES = frozenset({"Cargo.toml", "package.json", "tsconfig.json", "jsconfig.json"})
+_NAMES = frozenset({"Cargo.toml", "go.mod", "package.json", "tsconfig.json", "jsconfig.json"})
 _LARGEST = 1 << 20  # bytes
 _MOST = 2_000  # bindings of one manifest
 _TARGETS = ("bin", "test", "example", "bench")
 _ENTRIES = ("source", "types", "typings", "module", "main", "browser")
 _CONDITIONS = ("source", "development", "types", "import", "module", "default", "require", "node", "browser")
+_MODULE = re.compile(r'^module\s+"?([^\s"]+)', re.M)
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.S)
 _LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
@@ -34,9 +35,12 @@ def manifest(path: str, source: bytes) -> list[Binding]:
     if not is_manifest(path) or len(source) > _LARGEST:
         return []
     text, name = source.decode("utf-8", "replace"), path.rpartition("/")[2]
+    found: Iterable[tuple[str, str]]
     try:
         if name == "Cargo.toml":
             found = _cargo(text)
+        elif name == "go.mod":
+            found = [("package", module[1]) for module in _MODULE.finditer(text)][:1]
         elif name == "package.json":
             found = _package(_object(json.loads(text)))
         else:

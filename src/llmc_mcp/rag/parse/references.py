@@ -13,7 +13,7 @@ from .facts import SyntaxFacts
 from .languages import traits_of
 from .parse import SyntaxTree, grammar
 from .scan import LITERAL, Mention, scan
-from .scopes import CLASSES, FUNCTIONS, PART, Scopes
+from .scopes import CLASSES, FUNCTIONS, PART, ClassScope, Scopes
 from .types import Binding, Definition, Reference, line_starts
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
@@ -34,7 +34,7 @@ class LanguageReader(NamedTuple):
     keywords: frozenset[str]
     bind: Callable[[dict[str, list[Node]], Scopes, SyntaxFacts], None] | None
     built_in: frozenset[str]
-    open_classes: bool  # a method sees the names of its class without a receiver
+    class_scope: ClassScope  # who sees the names of a class without a receiver
     definers: bool  # the scan skips the names of functions and classes
     selves: dict[str, str]
     prelude: dict[str, str]  # paths of names that need no import
@@ -72,7 +72,7 @@ def _reader_of(language: str) -> LanguageReader:
             keywords=keywords - named,
             bind=None,
             built_in=frozenset(),
-            open_classes=True,
+            class_scope="methods",
             definers=False,
             selves={"this": "()", "self": "()"},
             prelude={},
@@ -85,7 +85,7 @@ def _reader_of(language: str) -> LanguageReader:
         keywords=keywords - named,
         bind=binder.bind,
         built_in=binder.BUILT_IN,
-        open_classes=getattr(binder, "OPEN_CLASSES", False),
+        class_scope=binder.CLASS_SCOPE,
         definers=bool(traits_of(language).definers),
         selves=getattr(binder, "SELVES", {}),
         prelude=getattr(binder, "PRELUDE", {}),
@@ -123,9 +123,7 @@ def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     reader = _reader_of(syntax.language)
     captures = QueryCursor(reader.query).captures(syntax.root) if reader.query is not None else {}
     facts = SyntaxFacts(syntax.source)
-    scopes = Scopes(
-        definitions, class_scope_is_open=reader.open_classes, selves=reader.selves, prelude=reader.prelude
-    )
+    scopes = Scopes(definitions, class_scope=reader.class_scope, selves=reader.selves, prelude=reader.prelude)
     if reader.bind is not None:
         reader.bind(captures, scopes, facts)
     code = _only_code(syntax.source, captures, facts)

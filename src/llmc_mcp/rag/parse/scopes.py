@@ -15,7 +15,7 @@ Paths are linked across files at query time, so changing one file never invalida
 
 import re
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tree_sitter import Node
 
@@ -54,6 +54,7 @@ class ExpressionValue(NamedTuple):
     one_of_several: bool = False
 
 
+ClassScope = Literal["methods", "body", "none"]
 Value = Expression | ExpressionValue | str  # a str is already a path
 
 
@@ -80,19 +81,21 @@ class Scopes:
         self,
         definitions: list[Definition],
         *,
-        class_scope_is_open: bool,
+        class_scope: ClassScope,
         selves: dict[str, str],
         prelude: dict[str, str] | None = None,
     ) -> None:
-        """Set `class_scope_is_open` for a language whose methods see the names of their class without a receiver.
+        """`class_scope` says who sees the names of a class without a receiver: its methods, only its body, or nobody.
 
         `selves` are the words for the enclosing instance or class: `this`, `Self`. `prelude` holds the paths of names
         that need no import.
         """
         self.definitions = definitions
-        self._open, self._selves, self._prelude = class_scope_is_open, selves, prelude or {}
+        self._class_scope, self._selves, self._prelude = class_scope, selves, prelude or {}
         self._members: dict[tuple[int, str], int] = {}
-        self._local: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}  # members that hold in a part of their owner
+        self._local: dict[
+            tuple[int, str], dict[int, tuple[int, int]]
+        ] = {}  # members that hold in a part of their owner
         self._classes = {one.qualname: place for place, one in enumerate(definitions) if one.kind in CLASSES}
         for place, one in enumerate(definitions):
             if self._stands_in_its_owner(one) and one.kind != PART:
@@ -304,10 +307,11 @@ class Scopes:
         """The scopes in which a name is looked up, innermost first."""
         chain = self._chains.get(scope)
         if chain is None:
-            chain, outer = [scope], scope
+            is_class = scope >= 0 and self.definitions[scope].kind in _CLOSED
+            chain, outer = [scope] if self._class_scope != "none" or not is_class else [], scope
             while outer >= 0:
                 outer = self._scope_of[self.definitions[outer].parent]
-                if self._open or outer < 0 or self.definitions[outer].kind not in _CLOSED:
+                if self._class_scope == "methods" or outer < 0 or self.definitions[outer].kind not in _CLOSED:
                     chain.append(outer)
             self._chains[scope] = chain
         return chain

@@ -219,7 +219,11 @@ class Graph:
         """
         if not reference.receiver or self.modules.traits(file).imports != "rust":
             return False
-        owners = {self.symbol(DefinitionPlace(one.file, parent)).kind for one in wanted if (parent := self.symbol(one).parent) >= 0}
+        owners = {
+            self.symbol(DefinitionPlace(one.file, parent)).kind
+            for one in wanted
+            if (parent := self.symbol(one).parent) >= 0
+        }
         return "trait" in owners or (MADE_ELSEWHERE in values and bool(owners - NAMESPACES))
 
     def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:

@@ -37,9 +37,7 @@ class Crate(NamedTuple):
 class Modules:
     """The files of an index by the names that imports give them."""
 
-    def __init__(
-        self, files: Iterable[tuple[int, str, str]], said: Callable[[int], Said] = lambda _: {}
-    ) -> None:
+    def __init__(self, files: Iterable[tuple[int, str, str]], said: Callable[[int], Said] = lambda _: {}) -> None:
         """`files` are id, path relative to the root, language; `said` reads the bindings of a manifest."""
         self._path: dict[int, str] = {}
         self._id: dict[str, int] = {}
@@ -54,6 +52,7 @@ class Modules:
         self._said = said
         self._crates: dict[str, Crate] | None = None  # by folder
         self._packages: dict[str, tuple[str, str, Said]] | None = None  # of JavaScript, by name
+        self._go_modules: list[tuple[str, str]] | None = None  # names and folders
         self._configurations: dict[str, Said] | None = None  # of TypeScript, by folder
         self._python: dict[str, list[int]] | None = None
         self._python_stems: dict[str, list[int]] = defaultdict(list)
@@ -93,7 +92,7 @@ class Modules:
             case "header":
                 return self._find_header(importer, name)
             case "folder":
-                return self._find_folder(importer, name)
+                return self._find_folder(name)
             case "rust":
                 return self._find_rust(importer, name)
             case "class":
@@ -224,7 +223,9 @@ class Modules:
     def _package_of(self, name: str) -> tuple[str, str, Said]:
         """The package of this repository that an import names: its name, its folder, what its manifest says."""
         if self._packages is None:
-            found = [(said.get((-1, "package"), [""])[0], where, said) for where, said in self._manifests("package.json")]
+            found = [
+                (said.get((-1, "package"), [""])[0], where, said) for where, said in self._manifests("package.json")
+            ]
             self._packages = {package: (package, where, said) for package, where, said in reversed(found) if package}
         parts = name.split("/")
         package = "/".join(parts[: 2 if name.startswith("@") else 1])
@@ -242,15 +243,22 @@ class Modules:
         matching = [one for one in self._by_name.get(last, ()) if f"/{self._path[one]}".endswith(f"/{name}")]
         return self._nearest(importer, matching)
 
-    def _find_folder(self, importer: int, name: str) -> list[int]:
-        """A Go package: the folder whose path shares the longest suffix with the import."""
+    def _find_folder(self, name: str) -> list[int]:
+        """A Go package: below the module that it names or, without go.mod, the folder with the most similar path."""
+        if self._go_modules is None:
+            self._go_modules = [(said.get((-1, "package"), [""])[0], at) for at, said in self._manifests("go.mod")]
+        if self._go_modules:
+            own = [one for one in self._go_modules if f"{name}/".startswith(f"{one[0]}/")]
+            module, at = max(own, key=lambda one: len(one[0]), default=("", ""))
+            below = _join(at, name[len(module) + 1 :]).rstrip("/")
+            here = self._in_folder.get(below, ()) if module else ()
+            return [one for one in here if self._language[one] == "go" and not self._path[one].endswith("_test.go")]
         parts = name.split("/")
         for first in range(len(parts)):
             folder = "/".join(parts[first:])
             here = [one for one in self._in_folder.get(folder, ()) if self._language[one] == "go"]
             if here and (first > 0 or "." not in parts[0]):
                 return [one for one in here if not self._path[one].endswith("_test.go")]
-        del importer
         return []
 
     # --- Rust --------------------------------------------------------------------------------------
@@ -286,7 +294,9 @@ class Modules:
         if self._is_crate_root(path, crate):
             return [importer]
         if crate is not None and crate.roots:
-            below = path.removeprefix(f"{crate.folder}/").rpartition("/")[0] if crate.folder else path.rpartition("/")[0]
+            below = (
+                path.removeprefix(f"{crate.folder}/").rpartition("/")[0] if crate.folder else path.rpartition("/")[0]
+            )
             programs = [one for one in crate.roots if self.path(one).rpartition("/")[0] == _join(crate.folder, below)]
             return programs or crate.roots
         stem = path

@@ -268,7 +268,9 @@ class Resolver:
             return _merge(self.evaluate(file, path, depth=depth + 1) for path in paths)
         if below := self.modules.submodule(file, name):
             return [Value("module", one) for one in below]
-        if name == "default" and self.modules.traits(file).imports == "script":  # a module without a default export is its own
+        if (
+            name == "default" and self.modules.traits(file).imports == "script"
+        ):  # a module without a default export is its own
             return [Value("module", file)]
         if self._star_imports(file):
             found = self._global(file, name, depth + 1)
@@ -384,7 +386,7 @@ class Resolver:
         if value.what == "above":
             return [value]
         if value.what not in ("definition", "instance"):
-            return [MADE_ELSEWHERE] if value == ELSEWHERE else [UNKNOWN]
+            return [MADE_ELSEWHERE] if value == ELSEWHERE else [value if value == DOUBTFUL else UNKNOWN]
         symbol = self.symbol(value.target)
         if symbol.kind in CLASSES:
             return [value._replace(what="instance")] if value.what == "definition" else [UNKNOWN]
