@@ -82,10 +82,7 @@ def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: SyntaxFacts) ->
     for node in captures.get("assign", ()):
         _assignment(node, scopes, facts)
     for node in captures.get("unknown", ()):
-        around = node.parent  # of a lambda its parameters, of a comprehension the clause
-        within = around if node.type == "lambda_parameters" else None
-        if around is not None and around.type == "for_in_clause":
-            within = around.parent
+        within = _comprehension(node)
         for name in _names(node):
             facts.bind(node.start_byte, facts.text(name), UNKNOWN, within)
     for node in captures.get("named", ()):
@@ -98,6 +95,14 @@ def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: SyntaxFacts) ->
         _exported(node, facts)
     for node in captures.get("return", ()):
         _returned(node, scopes, facts)
+
+
+def _comprehension(bound: Node) -> Node | None:
+    """The lambda or comprehension that binds these names; None for a loop, whose names outlive it."""
+    around = bound.parent
+    if around is not None and around.type == "for_in_clause":
+        return around.parent
+    return around if bound.type == "lambda_parameters" else None
 
 
 def _value(node: Node, then: str = "") -> Value:

@@ -52,17 +52,17 @@ BUILT_IN = frozenset(
 )
 FIELDS_APART = True
 SELVES = {"self": "()", "Self": "", "super": OUTER_MODULE}
-# Types whose values are never this project's: their methods are their own, or those of a trait.
-_PLAIN = frozenset(
-    {"Vec", "VecDeque", "String", "HashMap", "HashSet", "BTreeMap", "BTreeSet", "str", "bool", "char", "usize", "isize"}
-    | {"Path", "PathBuf", "OsStr", "OsString", "Duration", "Instant", "f32", "f64"}
-    | {f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64, 128)}
+_SIZES = ("8", "16", "32", "64", "128", "size")
+_NUMBERS = frozenset({f"{sign}{bits}" for sign in "iu" for bits in _SIZES} | {"f32", "f64"})
+_IMPORTED = frozenset(
+    {"Some", "None", "Ok", "Err", "Option", "Result", "Vec", "String", "Box", "str", "bool", "char", "Iterator"}
+    | {"IntoIterator", "Default", "Clone", "Drop", "Into", "From", "AsRef", "ToString", "ToOwned"}
 )
-PRELUDE = {
-    name: f"<std>.{name}"
-    for name in ("Some", "None", "Ok", "Err", "Option", "Result", "Vec", "String", "Box", "str", "bool", "char")
-    + ("usize", "isize", "f32", "f64", "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128")
-    + ("Iterator", "IntoIterator", "Default", "Clone", "Drop", "Into", "From", "AsRef", "ToString", "ToOwned")
+PRELUDE = {name: f"<std>.{name}" for name in _IMPORTED | _NUMBERS}
+# Types whose values are never this project's: their methods are their own, or those of a trait.
+_PLAIN = _NUMBERS | {
+    *("Vec", "VecDeque", "String", "HashMap", "HashSet", "BTreeMap", "BTreeSet", "str", "bool", "char"),
+    *("Path", "PathBuf", "OsStr", "OsString", "Duration", "Instant"),
 }
 
 _BLOCKS = frozenset({"block", "match_arm", "closure_expression", "for_expression", "if_expression", "while_expression"})
@@ -79,7 +79,7 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
     """Fill `facts` from what the query found."""
     for node in captures.get("use", ()):
         facts.blank(node)
-        _use(node, "", _inline(node, scopes, facts), facts)
+        _use(node, "", _inline(node, scopes), facts)
     for node in captures.get("crate", ()):
         _extern_crate(node, facts)
     for node in captures.get("module", ()):
@@ -192,7 +192,7 @@ def _wrapped(node: Node, facts: SyntaxFacts) -> Node | None:
 # --- modules ---------------------------------------------------------------------------------------
 
 
-def _inline(node: Node, scopes: Scopes, facts: SyntaxFacts) -> list[str]:
+def _inline(node: Node, scopes: Scopes) -> list[str]:
     """The names of the modules around a node that stand in the same file, the outermost first."""
     return [scopes.definitions[place].name for place in reversed(scopes.modules_around(scopes.inside(node.start_byte)))]
 
@@ -211,7 +211,7 @@ def _declared_module(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     if node.child_by_field_name("body") is not None:
         return
     name, above = facts.text(node.child_by_field_name("name")), node.prev_named_sibling
-    inline = _inline(node, scopes, facts)
+    inline = _inline(node, scopes)
     place = "./" + "/".join([*inline, name])
     while above is not None and above.type in ("attribute_item", "line_comment", "block_comment"):
         if written := re.match(r'#\[path\s*=\s*"([^"]+)"', facts.text(above)):

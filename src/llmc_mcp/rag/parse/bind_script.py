@@ -81,12 +81,7 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
         within = node.parent if node.parent is not None and node.parent.type not in _WHOLES else None
         for child in node.named_children:
             _parameter(child, within, scopes, facts)
-    for node in captures.get("declare", ()):
-        _declare(node, scopes, facts)
-    for node in captures.get("named", ()):
-        name, within = node.child_by_field_name("name"), block_around(node, _BLOCKS, _WHOLES)
-        if name is not None and within is not None:
-            _narrow(name, within, scopes, facts)
+    _declared(captures, scopes, facts)
     for node in captures.get("assign", ()):
         _assign(node, scopes, facts)
     for node in captures.get("field", ()):
@@ -200,6 +195,15 @@ def _declare(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
     else:
         for one in _names(name, facts):
             facts.bind(at, one, UNKNOWN, within)
+
+
+def _declared(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
+    for node in captures.get("declare", ()):
+        _declare(node, scopes, facts)
+    for node in captures.get("named", ()):
+        name, within = node.child_by_field_name("name"), block_around(node, _BLOCKS, _WHOLES)
+        if name is not None and within is not None:
+            _narrow(name, within, scopes, facts)
 
 
 def _narrow(name: Node, within: Node, scopes: Scopes, facts: SyntaxFacts) -> None:

@@ -276,7 +276,7 @@ class Modules:
         written = [*said.get((-1, "entry"), ()), *_RUST_ROOTS[:2], *said.get((-1, "target"), ())]
         roots = [self._id[one] for place in written if (one := os.path.normpath(_join(folder, place))) in self._id]
         names = {key.removeprefix("dependency "): real[0] for (_, key), real in said.items() if " " in key}
-        return Crate(folder, next(iter(said.get((-1, "package"), ())), ""), list(dict.fromkeys(roots)), names)
+        return Crate(folder, said.get((-1, "package"), [""])[0], list(dict.fromkeys(roots)), names)
 
     def _crate_of(self, path: str) -> Crate | None:
         """The crate that a file belongs to."""
