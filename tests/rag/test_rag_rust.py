@@ -207,3 +207,18 @@ def test_a_method_of_a_trait_may_be_called_on_what_another_project_defines() -> 
         }
         """,
     )
+
+
+def test_a_block_is_a_value_of_unknown_type() -> None:
+    expect(
+        "State.set_running",
+        """
+        --- src/lib.rs
+        pub struct State;
+        impl State { fn set_running(&mut self) {} }
+        fn f(given: State) {
+            unsafe { get() }.set_running(); // @likely
+            match 1 { _ => given }.set_running(); // @likely
+        }
+        """,
+    )

@@ -150,3 +150,80 @@ def test_what_a_struct_embeds_is_a_use_of_it() -> None:
         }
         """,
     )
+
+
+def test_methods_of_go_are_found_on_literals_and_unknown_receivers_and_are_no_names_of_the_package() -> None:
+    expect(
+        "BSON.Render",
+        """
+        --- render/bson.go
+        package render
+
+        type BSON struct{}
+
+        func (r BSON) Render(w int) {}
+
+        type Render interface {
+            Render(w int)
+        }
+
+        type JSON struct {
+            Render int
+        }
+
+        func (r JSON) Render(w int) {}
+
+        func f(one Render) Render { return one }
+        --- render/bson_test.go
+        package render
+
+        func test(w int) {
+            (BSON{1}).Render(w) // @exact
+            BSON{}.Render(w) // @exact
+            JSON{}.Render(w)
+            _, both := two()
+            both.Render(w) // @name_only
+            made := once(func() {})
+            made().Render(w) // @name_only
+        }
+        """,
+    )
+
+
+def test_names_of_fields_and_variants_are_no_uses() -> None:
+    expect(
+        "Trace",
+        """
+        --- src/lib.rs
+        pub struct Trace;
+        pub enum Level { Trace, Off }
+        pub struct All { Trace: u8 }
+        pub fn trace(given: Trace) {} // @exact
+        """,
+    )
+    expect(
+        "validate",
+        """
+        --- a/a.go
+        package a
+
+        func validate() {}
+
+        type T struct {
+            validate int
+        }
+
+        func f(t T) { validate() } // @exact
+        """,
+    )
+    expect(
+        "connect",
+        """
+        --- a.ts
+        export function connect() {}
+        interface Options { connect: boolean; connect2(): void }
+        type More = { connect?: string };
+        enum Kind { connect }
+        connect(); // @exact
+        """,
+    )

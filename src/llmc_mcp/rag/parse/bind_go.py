@@ -16,6 +16,7 @@ QUERY = """
 (literal_element (literal_value (keyed_element . (literal_element (identifier) @blank))))
 (import_spec) @import
 (package_clause) @blank
+(field_declaration name: (field_identifier) @blank)
 (field_declaration) @field
 (parameter_declaration) @parameter
 (short_var_declaration) @short

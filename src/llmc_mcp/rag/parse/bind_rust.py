@@ -16,6 +16,8 @@ QUERY = """
 (char_literal) @text
 (field_initializer field: (_) @blank)
 (field_pattern name: (field_identifier) @blank)
+(field_declaration name: (field_identifier) @blank)
+(enum_variant name: (identifier) @blank)
 (use_declaration argument: (_) @use)
 (extern_crate_declaration) @crate
 (mod_item) @module

@@ -29,6 +29,9 @@ _COMMON = """
 (return_statement (_) @return)
 """
 _TYPED = """
+(property_signature name: (property_identifier) @blank)
+(enum_body (property_identifier) @blank)
+(enum_assignment name: (property_identifier) @blank)
 (public_field_definition) @field
 (interface_declaration (extends_type_clause) @heritage)
 (function_declaration) @function

@@ -238,13 +238,15 @@ class Graph:
             if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
                 return "likely"
             # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
-            of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
+            of_modules = reference.receiver and not any(self._is_method(one) for one in wanted)
             return None if of_modules and traits.modules_are_named else "name_only"
         return None
 
     def _is_method(self, one: DefinitionPlace) -> bool:
-        parent = self.symbol(one).parent
-        return parent >= 0 and self._files.symbols(one.file)[parent].kind in CLASSES - NAMESPACES
+        symbol = self.symbol(one)
+        if symbol.parent < 0:  # in Go and C++ only the qualified name tells
+            return "." in symbol.qualname
+        return self._files.symbols(one.file)[symbol.parent].kind in CLASSES - NAMESPACES
 
     def _same_language(self, one: int, other: int) -> bool:
         if self.modules.language(one) == self.modules.language(other):

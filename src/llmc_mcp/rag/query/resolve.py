@@ -240,7 +240,7 @@ class Resolver:
             for place, one in enumerate(symbols):
                 owner = one.qualname[: -len(one.name)].rstrip(".")
                 members.setdefault((owner, one.name), []).append(place)
-                if owner and _only_namespaces(symbols, one.parent):
+                if one.parent >= 0 and owner == symbols[one.parent].qualname and _only_namespaces(symbols, one.parent):
                     members.setdefault(("", one.name), []).append(place)
         return members
 
