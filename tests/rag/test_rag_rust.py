@@ -222,3 +222,36 @@ def test_a_block_is_a_value_of_unknown_type() -> None:
         }
         """,
     )
+
+
+def test_a_variable_does_not_hold_before_it_and_is_never_the_start_of_a_path() -> None:
+    expect(
+        "src/count.rs:count",
+        """
+        --- src/lib.rs
+        mod count;
+        use count::count; // @exact
+        fn f() {
+            let count = count(); // @exact
+            let count = count + 1;
+        }
+        fn g(count: u8) { count::count(); } // @exact
+        --- src/count.rs
+        pub fn count() -> u8 { 1 }
+        --- src/rival.rs
+        pub fn count() {}
+        """,
+    )
+
+
+def test_a_method_is_never_imported() -> None:
+    expect(
+        "Client.patch",
+        """
+        --- src/lib.rs
+        pub struct Client;
+        impl Client { fn patch(&self) {} }
+        --- src/user.rs
+        use crate::routing::{get, patch};
+        """,
+    )

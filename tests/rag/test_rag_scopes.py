@@ -227,3 +227,43 @@ def test_names_of_fields_and_variants_are_no_uses() -> None:
         connect(); // @exact
         """,
     )
+
+
+def test_a_field_in_go_is_not_the_type_that_has_its_name() -> None:
+    expect(
+        "endpoints",
+        """
+        --- tree.go
+        package chi
+
+        import "net/http"
+
+        type endpoints map[int]int
+
+        func f(one Unknown, made endpoints) int { // @exact
+            return one.children[0].endpoints[1]
+        }
+
+        func head() int {
+            f := f()
+            return f
+        }
+        """,
+    )
+    expect(
+        "Params.Value",
+        """
+        --- tree.go
+        package chi
+
+        import "net/http"
+
+        type Params struct{}
+
+        func (p Params) Value(name string) string { return name }
+
+        func f(r *http.Request) {
+            r.Context().Value("article") // @name_only
+        }
+        """,
+    )

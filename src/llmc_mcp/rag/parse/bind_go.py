@@ -126,14 +126,15 @@ def _assigned(node: Node, facts: SyntaxFacts) -> None:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     if left is None or right is None:
         return
-    at, within = node.end_byte - 1, block_around(node, _BLOCKS, _WHOLES)
+    at, within = node.end_byte - 1, block_around(node, _BLOCKS, frozenset())
     names, values = left.named_children, right.named_children
     for place, name in enumerate(names):
         value = _value(values[place], facts) if place < len(values) else UNKNOWN
         if len(values) == 1 and place == 0 and len(names) > 1 and not isinstance(value, Expression):
             value = UNKNOWN
         if name.type == "identifier":
-            facts.bind(at, facts.text(name), value, within)
+            facts.bind(at, facts.text(name), value, within, since=node.end_byte)
+            facts.bind(at, facts.text(name), UNKNOWN, name)  # its own mention
 
 
 def _function(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:

@@ -6,7 +6,7 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, block_around, expression, returns, type_name, typed
 from .scan import UNKNOWN
-from .scopes import BASE, CLASSES, OUTER_MODULE, STAR, ClassScope, ExpressionValue, Scopes, Value
+from .scopes import BASE, CLASSES, MODULE, OUTER_MODULE, STAR, ClassScope, ExpressionValue, Scopes, Value
 
 QUERY = """
 (line_comment) @blank
@@ -68,7 +68,6 @@ _PLAIN = _NUMBERS | {
 }
 
 _BLOCKS = frozenset({"block", "match_arm", "closure_expression", "for_expression", "if_expression", "while_expression"})
-_WHOLES = frozenset({"function_item"})
 _MADE = re.compile(
     r"(?:[\w:]*::)?(Arc|Rc|Box|Mutex|RwLock|RefCell|Cell|Pin|Some|Ok|Cow)(?:::<.*>)?(?:::new|::clone|::pin)?$"
 )
@@ -113,8 +112,9 @@ def _variables(captures: Captures, facts: SyntaxFacts) -> None:
     for node in captures.get("let", ()):
         kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
         bound = _typed(facts.text(kind)) if kind is not None else _value(value, facts)
-        within = block_around(node, _BLOCKS, _WHOLES)
-        _bind(node.child_by_field_name("pattern"), bound, node.end_byte - 1, within, facts)
+        within, pattern = block_around(node, _BLOCKS, frozenset()), node.child_by_field_name("pattern")
+        _bind(pattern, bound, node.end_byte - 1, within, facts, since=node.end_byte)
+        _bind(pattern, UNKNOWN, node.start_byte, pattern, facts)  # its own mention in the pattern
     for node in captures.get("condition", ()):
         value = _value(node.child_by_field_name("value"), facts)
         within = block_around(node, _BLOCKS, frozenset())
@@ -135,7 +135,9 @@ def _variables(captures: Captures, facts: SyntaxFacts) -> None:
                 _bind(child, UNKNOWN, node.start_byte, node.parent, facts)
 
 
-def _bind(pattern: Node | None, value: Value, at: int, within: Node | None, facts: SyntaxFacts) -> None:
+def _bind(
+    pattern: Node | None, value: Value, at: int, within: Node | None, facts: SyntaxFacts, since: int | None = None
+) -> None:
     """Bind the names of a pattern; only a name alone, or what Some and Ok hold, is bound to the value."""
     while pattern is not None:
         if pattern.type == "tuple_struct_pattern" and facts.text(pattern.child_by_field_name("type")) in ("Some", "Ok"):
@@ -151,7 +153,7 @@ def _bind(pattern: Node | None, value: Value, at: int, within: Node | None, fact
     for name in _names(pattern):
         text = facts.text(name)
         if not text[:1].isupper():  # a constant or a variant, which the pattern compares with
-            facts.bind(at, text, value if alone else UNKNOWN, within)
+            facts.bind(at, text, value if alone else UNKNOWN, within, since)
 
 
 def _names(pattern: Node) -> list[Node]:
@@ -219,7 +221,7 @@ def _declared_module(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
         if written := re.match(r'#\[path\s*=\s*"([^"]+)"', facts.text(above)):
             place = f"@{written[1]}"
         above = above.prev_named_sibling
-    facts.bind(node.start_byte, name, f"<{place}>")
+    facts.bind(node.start_byte, name + MODULE, f"<{place}>")
     facts.blank(node)
 
 

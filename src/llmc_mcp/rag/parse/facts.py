@@ -39,9 +39,9 @@ class SyntaxFacts:
         """The source of a node."""
         return "" if node is None else self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
-    def bind(self, at: int, name: str, value: Value, within: Node | None = None) -> None:
-        """Bind a name to a value in the enclosing scope or, in a part of it, `within` a node."""
-        extent = (within.start_byte, within.end_byte) if within is not None else None
+    def bind(self, at: int, name: str, value: Value, within: Node | None = None, since: int | None = None) -> None:
+        """Bind a name to a value in the enclosing scope or, in a part of it, `within` a node and `since` an offset."""
+        extent = (within.start_byte if since is None else since, within.end_byte) if within is not None else None
         self.bounds.append(Assignment(at, name, value, extent=extent))
 
     def assign(self, at: int, name: str, value: Value) -> None:

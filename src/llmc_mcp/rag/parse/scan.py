@@ -58,6 +58,7 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
     brackets: list[tuple[str | None, int]] = []  # the expression before each open one, and its start
     closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value that ends with the last closed bracket
     literals, ended, named = traits_of(language).literals, -1, ("", 0)  # the last chain: its end; its text and start
+    paths = language == "rust"  # a::b is no attribute of a variable a
     braced = LITERAL if language == "python" else UNKNOWN  # a dictionary or a set; a block may be a value elsewhere
     definers, defining = traits_of(language).definers, False
     for found in token.finditer(text):
@@ -87,7 +88,10 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
                     within = chain.index(other, within)  # a chain may span lines
                     add((other, value, False, at + within))
                     within += len(other)
-                    value = other if value is None else f"{value}.{other}"
+                    if value is None:
+                        value = f"::{other}" if paths and chain.startswith("::", within) else other
+                    else:
+                        value = f"{value}.{other}"
                 at = end - (len(name) if plain else len(name.encode()))
             add((name, value, opener is not None and not opener.endswith("["), at))
             if opener or literals or end in wanted:

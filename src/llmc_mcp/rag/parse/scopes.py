@@ -31,6 +31,7 @@ NAMESPACES = frozenset({"module", "namespace"})  # what they hold is seen withou
 PART = "impl"  # adds to a class that is defined elsewhere
 _SCOPED = CLASSES | FUNCTIONS
 _CLOSED = CLASSES - NAMESPACES
+MODULE = "::"  # ends the names of modules that files declare: a function may have the same name
 OUTER_MODULE = "::"  # as a meaning of a word for the enclosing instance: the module around the innermost one
 RETURNS, BASE, STAR, PROPERTY = "()", "^", "*", "@"  # keys of bindings that are not names
 
@@ -267,8 +268,14 @@ class Scopes:
         """The path of an expression as written: its first name is looked up, the rest is kept."""
         if written[0] in "?'":
             return shorten(written)
+        is_path = written.startswith("::")  # of Rust: it never starts at a variable
+        written = written.removeprefix("::")
         first = _FIRST.split(written, 1)[0]
         found = self._look_up(first, at, self._scope_of[inside], depth)
+        if is_path and (declared := self._look_up(first + MODULE, at, self._scope_of[inside], depth))[0] == "<":
+            found = declared
+        elif is_path and found.lstrip("~")[0] not in "<#" and found != first:
+            found = self._outside(first, inside)
         if found.startswith("super") and written[len(first) :].startswith("()"):
             return shorten(self._above(found, at, inside) + written[len(first) + 2 :])
         if found == first and first in self._selves:
@@ -276,6 +283,16 @@ class Scopes:
         elif found == first:
             found = self._prelude.get(first, found)
         return shorten(found + written[len(first) :])
+
+    def _outside(self, name: str, inside: int) -> str:
+        """What a name means at the top of its module, whatever the variables around are called."""
+        for scope in [*self.modules_around(inside), -1]:
+            for one in self._bound.get((scope, name), ()):
+                if isinstance(one.value, str) and one.value[0] == "<":
+                    return one.value
+            if (scope, name) in self._members:
+                return f"#{self._members[scope, name]}"
+        return name
 
     def _itself(self, word: str, inside: int) -> str:
         """What a word for the enclosing instance, class or module means."""

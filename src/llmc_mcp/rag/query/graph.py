@@ -13,7 +13,16 @@ from ..parse.record import Record, mentions
 from ..parse.scopes import CLASSES, FUNCTIONS, NAMESPACES, PART
 from ..parse.types import Confidence, Reference, ReferenceKind
 from .modules import Modules
-from .resolve import DOUBTFUL, MADE_ELSEWHERE, DefinitionPlace, RecordSource, Resolver, Symbol, Value
+from .resolve import (
+    DOUBTFUL,
+    MADE_ELSEWHERE,
+    RETURNED_ELSEWHERE,
+    DefinitionPlace,
+    RecordSource,
+    Resolver,
+    Symbol,
+    Value,
+)
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _OWN = re.compile(r"~?#\d+")
@@ -202,7 +211,9 @@ class Graph:
         if any(value.what == "elsewhere" for value in values):
             return ("name_only", None) if self._may_return_anything(file, reference, values, wanted) else None
         if any(value.what == "unknown" or not value.certain for value in values):
-            doubtful = values == [DOUBTFUL]
+            doubtful = values == [DOUBTFUL] or (
+                RETURNED_ELSEWHERE in values and self.modules.traits(file).imports == "folder"
+            )
             grade = self._by_name(file, reference, wanted, alone and not doubtful)
             return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
         if reference.receiver.startswith("^"):  # a call through super() never reaches an override
@@ -229,16 +240,19 @@ class Graph:
     def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:
         """Grade a use of which only the name is known, not the receiver."""
         if any(self._same_language(file, one.file) for one in wanted):
-            traits = self.modules.traits(file)
-            if not reference.receiver and not traits.implicit_this and all(self._is_method(one) for one in wanted):
+            traits, methods = self.modules.traits(file), [one for one in wanted if self._is_method(one)]
+            bare = (not reference.receiver and not traits.implicit_this) or reference.kind == "import"
+            if bare and len(methods) == len(wanted):
                 return None
+            if reference.receiver and not methods and traits.imports == "folder":
+                return None  # packages are always known: this is a field
             if alone:
                 return "likely"
             holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
             if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
                 return "likely"
             # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
-            of_modules = reference.receiver and not any(self._is_method(one) for one in wanted)
+            of_modules = reference.receiver and not methods
             return None if of_modules and traits.modules_are_named else "name_only"
         return None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from ..parse.record import Record
-from ..parse.scopes import BASE, CLASSES, FUNCTIONS, NAMESPACES, PART, PROPERTY, RETURNS, STAR
+from ..parse.scopes import BASE, CLASSES, FUNCTIONS, MODULE, NAMESPACES, PART, PROPERTY, RETURNS, STAR
 from ..parse.types import Reference
 from .modules import Modules
 
@@ -69,7 +69,16 @@ MADE_ELSEWHERE = Value(
     "elsewhere", -2
 )  # made by such a definition: its methods may return anything, even what was passed to it
 UNKNOWN = Value("unknown")
+RETURNED_ELSEWHERE = Value("unknown", -2)  # what a method of MADE_ELSEWHERE returns
 DOUBTFUL = Value("unknown", certain=False)  # perhaps of another project: the name alone says little
+
+
+_RESULTS = {
+    ELSEWHERE: MADE_ELSEWHERE,
+    MADE_ELSEWHERE: RETURNED_ELSEWHERE,
+    RETURNED_ELSEWHERE: RETURNED_ELSEWHERE,
+    DOUBTFUL: DOUBTFUL,
+}  # of calling what is not defined here
 
 
 class Resolver:
@@ -174,7 +183,9 @@ class Resolver:
         first, rest = parts[0], parts[1:]
         if depth > _DEEPEST:
             return [UNKNOWN]
-        values = [] if first[:1] in ".@" or first in _RUST_STARTS else self._exported(file, first, depth + 1)
+        values: list[Value] = []
+        if first[:1] not in ".@" and first not in _RUST_STARTS:
+            values = self._exported(file, first + MODULE, depth + 1) or self._exported(file, first, depth + 1)
         if not values:
             values = [Value("module", one) for one in self.modules.find(file, first)]
         while rest and rest[0] == "super" and first == "super":
@@ -185,7 +196,9 @@ class Resolver:
                 return [ELSEWHERE]
             return [UNKNOWN if first in _RUST_STARTS or first[:1] in ".@" else DOUBTFUL]
         for part in rest:
-            values = self._attributes(values, part, depth + 1)
+            modules = self._attributes(values, part + MODULE, depth + 1)
+            is_module = modules and modules[0].what == "module"
+            values = modules if is_module else self._attributes(values, part, depth + 1)
         return values
 
     def _global(self, file: int, name: str, depth: int) -> list[Value]:
@@ -266,6 +279,8 @@ class Resolver:
         bindings = self._source.record(file).bindings
         if paths := bindings.get((-1, name)):
             return _merge(self.evaluate(file, path, depth=depth + 1) for path in paths)
+        if declared := bindings.get((-1, name + MODULE)):
+            return _merge(self.evaluate(file, path, depth=depth + 1) for path in declared)
         if below := self.modules.submodule(file, name):
             return [Value("module", one) for one in below]
         if (
@@ -333,7 +348,7 @@ class Resolver:
         for target in order:
             if own := self._own_members(target.file, target.place, name):
                 return [Value("definition", target.file, place, holder=holder) for place in own]
-            if paths := self._bound(target, name):
+            if paths := self._bound(target, name) or self._bound(target, name + MODULE):
                 values = _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths)
                 return values if len(values) == 1 else [value._replace(certain=False) for value in values]
             if self.modules.traits(target.file).methods_in_folder and (spread := self._spread_members(target, name)):
@@ -386,7 +401,7 @@ class Resolver:
         if value.what == "above":
             return [value]
         if value.what not in ("definition", "instance"):
-            return [MADE_ELSEWHERE] if value == ELSEWHERE else [value if value == DOUBTFUL else UNKNOWN]
+            return [_RESULTS.get(value, UNKNOWN)]
         symbol = self.symbol(value.target)
         if symbol.kind in CLASSES:
             return [value._replace(what="instance")] if value.what == "definition" else [UNKNOWN]
