@@ -2,7 +2,9 @@
 
 import pytest
 
-from ..support.repositories import expect
+from llmc_mcp.rag.query.graph import Graph
+
+from ..support.repositories import Repository, expect
 
 
 @pytest.mark.parametrize("ending", ["js", "ts", "tsx"])
@@ -109,5 +111,70 @@ def test_types_and_their_parameters_are_uses() -> None:
 
         export const f = <T extends Options>(given: Options, Options2: Partial<Options>) => given; // @exact
         export type All = Record<string, Options> & { Options: Options }; // @exact
+        """,
+    )
+
+
+def test_definitions_of_one_name_in_several_callbacks_are_apart() -> None:
+    expect(
+        "Case.reducer",
+        """
+        --- use.ts
+        it('a', () => {
+          const reducer = () => 1
+          reducer()
+        })
+        class Case {
+          reducer() {}
+        }
+        new Case().reducer() // @exact
+        it('b', () => { const reducer = () => 2; reducer() })
+        --- other.ts
+        import { reducer } from './use'
+        reducer()
+        """,
+    )
+    repository = Repository(
+        {
+            "use.ts": "it('a', () => {\n  type State = {}\n  let a: State\n})\n"
+            "it('b', () => {\n  type State = {}\n  let b: State\n})\n"
+        }
+    )
+    graph = Graph(repository)
+    uses = [{use.line for use in graph.uses([one])} for one in graph.find("State")]
+    assert uses == [{3}, {7}]
+
+
+def test_a_default_export_is_found_under_the_names_that_importers_give_it() -> None:
+    expect(
+        "compose",
+        """
+        --- compose.ts
+        export default function compose() {}
+        --- rival.ts
+        export function compose() {}
+        --- use.ts
+        import compose from './compose'; // @exact
+        import other from './compose'; // @exact
+
+        compose<typeof other>(1); // @exact
+        export { compose, other }; // @exact
+        """.replace("export function compose", "export function composed"),
+    )
+
+
+def test_a_method_of_another_class_is_not_likely() -> None:
+    expect(
+        "Emitter.emit",
+        """
+        --- a.ts
+        import { EventEmitter } from 'events';
+
+        class Emitter { emit() {} }
+        class Other extends EventEmitter {}
+        class Below extends Emitter {}
+        new Other().emit(); // @name_only
+        new Below().emit(); // @exact
+        function f(given) { given.emit(); } // @likely
         """,
     )

@@ -29,6 +29,9 @@ _COMMON = """
 (return_statement (_) @return)
 """
 _TYPED = """
+(interface_declaration) @named
+(type_alias_declaration) @named
+(enum_declaration) @named
 (property_signature name: (property_identifier) @blank)
 (enum_body (property_identifier) @blank)
 (enum_assignment name: (property_identifier) @blank)

@@ -33,7 +33,7 @@ _SCOPED = CLASSES | FUNCTIONS
 _CLOSED = CLASSES - NAMESPACES
 MODULE = "::"  # ends the names of modules that files declare: a function may have the same name
 OUTER_MODULE = "::"  # as a meaning of a word for the enclosing instance: the module around the innermost one
-RETURNS, BASE, STAR, PROPERTY = "()", "^", "*", "@"  # keys of bindings that are not names
+RETURNS, BASE, STAR, PROPERTY, LOCAL = "()", "^", "*", "@", "{"  # keys of bindings that are not names
 
 _FIRST = re.compile(r"[.(\[]")
 _DEEPEST = 8  # levels of values that refer to other values
@@ -242,6 +242,8 @@ class Scopes:
                     path = self._for_others(owner, name, self._value(one, 0))
                     if path not in (LITERAL, "") and not (path == UNKNOWN and name == RETURNS):
                         found[owner, name, path] = None
+        for places in self._local.values():
+            found.update({(place, LOCAL, str(start)): None for place, (start, _) in places.items()})
         return list(found)
 
     def _for_others(self, owner: int, name: str, path: str) -> str:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from ..parse.record import Record, mentions
-from ..parse.scopes import CLASSES, FUNCTIONS, NAMESPACES, PART
+from ..parse.scopes import CLASSES, FUNCTIONS, LOCAL, NAMESPACES, PART
 from ..parse.types import Confidence, Reference, ReferenceKind
 from .modules import Modules
 from .resolve import (
     DOUBTFUL,
+    HIGHEST,
     MADE_ELSEWHERE,
     RETURNED_ELSEWHERE,
     DefinitionPlace,
@@ -146,6 +147,9 @@ class Graph:
         alone = {name: self._is_alone(name, wanted) for name in names}
         found: dict[tuple[int, int, str, int], Use] = {}
         todo, seen = set(names), set(names)
+        for one in wanted:  # its own file may export it under another name, and never mention it otherwise
+            todo |= self._aliases(one.file, self._files.record(one.file), self.symbol(one).name, wanted)
+        seen |= todo
         while todo:
             name = todo.pop()
             for file in self.mentioning(name):
@@ -165,9 +169,10 @@ class Graph:
 
     def _versions(self, target: DefinitionPlace) -> list[DefinitionPlace]:
         """A definition and others of the same name in its file: overloads, a setter, one for each branch."""
-        symbols = self._files.symbols(target.file)
-        qualname = symbols[target.place].qualname
-        return [DefinitionPlace(target.file, place) for place, one in enumerate(symbols) if one.qualname == qualname]
+        symbols, bindings = self._files.symbols(target.file), self._files.record(target.file).bindings
+        qualname, block = symbols[target.place].qualname, bindings.get((target.place, LOCAL))
+        same = [place for place, one in enumerate(symbols) if one.qualname == qualname]
+        return [DefinitionPlace(target.file, place) for place in same if bindings.get((place, LOCAL)) == block]
 
     def _is_alone(self, name: str, wanted: set[DefinitionPlace]) -> bool:
         """Whether nothing else in the same language has this name."""
@@ -241,20 +246,37 @@ class Graph:
         """Grade a use of which only the name is known, not the receiver."""
         if any(self._same_language(file, one.file) for one in wanted):
             traits, methods = self.modules.traits(file), [one for one in wanted if self._is_method(one)]
-            bare = (not reference.receiver and not traits.implicit_this) or reference.kind == "import"
-            if bare and len(methods) == len(wanted):
+            bare = not reference.receiver and not traits.implicit_this
+            of_module = reference.kind == "import" or (reference.receiver[:1] == "<" and reference.receiver[-1] == ">")
+            if (bare or of_module) and len(methods) == len(wanted):
                 return None
             if reference.receiver and not methods and traits.imports == "folder":
                 return None  # packages are always known: this is a field
-            if alone:
-                return "likely"
             holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
+            if alone and not (methods and holder and all(self._is_of_another_class(one, wanted) for one in holder)):
+                return "likely"
             if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
                 return "likely"
             # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
             of_modules = reference.receiver and not methods
             return None if of_modules and traits.modules_are_named else "name_only"
         return None
+
+    def _is_of_another_class(self, value: Value, wanted: set[DefinitionPlace]) -> bool:
+        """Whether a receiver is an instance of a class of this project that has nothing to do with the wanted methods.
+
+        The class may still inherit them from a base that is unknown.
+        """
+        if value.what != "instance":
+            return False
+        own = self.resolver.order(value.target)[0]
+        if len(own) >= HIGHEST:
+            return False  # there were too many bases to look at all of them
+        for one in wanted:
+            parent = DefinitionPlace(one.file, self.symbol(one).parent)
+            if parent.place < 0 or parent in own or value.target in self.resolver.order(parent)[0]:
+                return False
+        return True
 
     def _is_method(self, one: DefinitionPlace) -> bool:
         symbol = self.symbol(one)

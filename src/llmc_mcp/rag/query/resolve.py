@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from ..parse.record import Record
-from ..parse.scopes import BASE, CLASSES, FUNCTIONS, MODULE, NAMESPACES, PART, PROPERTY, RETURNS, STAR
+from ..parse.scopes import BASE, CLASSES, FUNCTIONS, LOCAL, MODULE, NAMESPACES, PART, PROPERTY, RETURNS, STAR
 from ..parse.types import Reference
 from .modules import Modules
 
@@ -17,7 +17,7 @@ _ROOT = re.compile(r"~?(?:#(?P<own>\d+)|\^(?P<above>\d+)|<(?P<module>[^>]*)>|(?P
 _STEP = re.compile(r"\.([^.()\[\]]+)|(\(\))|(\[\])")
 _DEEPEST = 24
 _MOST_BASES = 64
-_HIGHEST = 40  # levels of inheritance; only generated or malicious code has more
+HIGHEST = 40  # levels of inheritance; only generated or malicious code has more
 _PRIVATE = "_"
 _RUST_STARTS = frozenset({"crate", "self", "super"})
 
@@ -234,9 +234,10 @@ class Resolver:
 
     def _own_members(self, file: int, owner: int, name: str) -> list[int]:
         """A definition's (or, as -1, the file's) members by qualified name: methods may be defined outside."""
-        symbols = self._source.symbols(file)
+        symbols, bindings = self._source.symbols(file), self._source.record(file).bindings
         around = symbols[owner].qualname if owner >= 0 else ""
-        return [place for place in self._members_of(file).get((around, name), ()) if symbols[place].kind != PART]
+        places = self._members_of(file).get((around, name), ())
+        return [place for place in places if symbols[place].kind != PART and (place, LOCAL) not in bindings]
 
     def _definitions(self, file: int, places: list[int]) -> list[Value]:
         """Definitions of one name; the parts of a class, such as impl blocks, count as one."""
@@ -423,7 +424,7 @@ class Resolver:
         """A class and its bases in method resolution order, and whether some of them are unknown."""
         order = self._orders.get(target)
         if order is None:
-            if self._climbing >= _HIGHEST:
+            if self._climbing >= HIGHEST:
                 return [target], True
             self._orders[target] = ([target], True)  # ends the recursion of a class that inherits from itself
             self._climbing += 1
