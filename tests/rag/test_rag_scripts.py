@@ -178,3 +178,30 @@ def test_a_method_of_another_class_is_not_likely() -> None:
         function f(given) { given.emit(); } // @likely
         """,
     )
+
+
+def test_a_property_of_an_object_and_a_type_parameter_are_no_names_of_the_file() -> None:
+    expect(
+        "lib.ts:render",
+        """
+        --- lib.ts
+        export function render() {}
+        --- use.ts
+        import { render } from './lib'; // @exact
+
+        it('a', () => {
+          const App = { render() { return 1 }, other: { render: () => 2 } };
+          render(App); // @exact
+        });
+        """,
+    )
+    expect(
+        "Config",
+        """
+        --- a.ts
+        interface Config { a: string }
+        interface Client<Config = unknown> { get: () => Config }
+        function f<Config>(given: Config) {}
+        let one: Config; // @exact
+        """,
+    )

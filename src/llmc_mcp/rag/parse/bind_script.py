@@ -4,7 +4,19 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, block_around, expression, inherits, returns, typed
 from .scan import LITERAL, UNKNOWN
-from .scopes import FUNCTIONS, RETURNS, STAR, Assignment, ClassScope, Expression, ExpressionValue, Scopes, Value
+from .scopes import (
+    CLASSES,
+    FUNCTIONS,
+    NAMESPACES,
+    RETURNS,
+    STAR,
+    Assignment,
+    ClassScope,
+    Expression,
+    ExpressionValue,
+    Scopes,
+    Value,
+)
 
 _COMMON = """
 (comment) @blank
@@ -26,11 +38,13 @@ _COMMON = """
 (generator_function_declaration) @named
 (class_declaration) @named
 (class_heritage) @heritage
+(object [(method_definition) (pair value: [(arrow_function) (function_expression)])] @property)
 (return_statement (_) @return)
 """
 _TYPED = """
 (interface_declaration) @named
 (type_alias_declaration) @named
+(type_parameters (type_parameter name: (_) @parameter))
 (enum_declaration) @named
 (property_signature name: (property_identifier) @blank)
 (enum_body (property_identifier) @blank)
@@ -88,6 +102,7 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
         for child in node.named_children:
             _parameter(child, within, scopes, facts)
     _declared(captures, scopes, facts)
+    _properties(captures, scopes, facts)
     for node in captures.get("assign", ()):
         _assign(node, scopes, facts)
     for node in captures.get("field", ()):
@@ -210,6 +225,22 @@ def _declared(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
         name, within = node.child_by_field_name("name"), block_around(node, _BLOCKS, _WHOLES)
         if name is not None and within is not None:
             _narrow(name, within, scopes, facts)
+
+
+def _properties(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
+    for node in captures.get("property", ()):
+        name = node.child_by_field_name("name") or node.child_by_field_name("key")
+        place = scopes.inside(name.start_byte) if name is not None else -1
+        if place >= 0 and node.parent is not None and scopes.definitions[place].name == facts.text(name):
+            scopes.narrow(place, node.parent, is_property=True)
+    for node in captures.get("parameter", ()):
+        holder, around = scopes.inside(node.start_byte), node.parent.parent if node.parent is not None else None
+        while holder >= 0 and scopes.definitions[holder].kind in CLASSES - NAMESPACES:
+            holder = scopes.definitions[holder].parent
+        if around is not None and around.parent is not None:
+            extent = (around.parent.start_byte, around.parent.end_byte)
+            owner = scopes.scope_of(holder)
+            facts.bounds.append(Assignment(node.start_byte, facts.text(node), UNKNOWN, owner, extent))
 
 
 def _narrow(name: Node, within: Node, scopes: Scopes, facts: SyntaxFacts) -> None:

@@ -94,6 +94,7 @@ class Scopes:
         self.definitions = definitions
         self._class_scope, self._selves, self._prelude = class_scope, selves, prelude or {}
         self._members: dict[tuple[int, str], int] = {}
+        self._versions: dict[tuple[int, str], list[int]] = {}  # all definitions of one name in one scope
         self._local: dict[
             tuple[int, str], dict[int, tuple[int, int]]
         ] = {}  # members that hold in a part of their owner
@@ -101,6 +102,7 @@ class Scopes:
         for place, one in enumerate(definitions):
             if self._stands_in_its_owner(one) and one.kind != PART:
                 self._members.setdefault((one.parent, one.name), place)
+                self._versions.setdefault((one.parent, one.name), []).append(place)
         self._bound: dict[tuple[int, str], list[Assignment]] = {}
         self._ends: dict[int, tuple[int, str]] = {}
         self._narrow: set[str] = set()  # names that hold in a part of some scope only
@@ -164,13 +166,22 @@ class Scopes:
         """The definition with a name directly inside a definition (or the file, as -1)."""
         return self._members.get((owner, name))
 
-    def narrow(self, place: int, within: Node) -> None:
-        """Let a definition hold in a part of its owner only: in the function without a name that it stands in."""
+    def narrow(self, place: int, within: Node, is_property: bool = False) -> None:
+        """Let a definition hold in a part of its owner only: in the function without a name that it stands in.
+
+        A property of an object is never seen without the object.
+        """
         one = self.definitions[place]
         key = (one.parent, one.name)
-        if self._members.get(key) == place:
-            del self._members[key]
-        self._local.setdefault(key, {})[place] = (within.start_byte, within.end_byte)
+        versions = self._versions.get(key, [])
+        if place in versions:
+            versions.remove(place)
+            if versions:
+                self._members[key] = versions[0]
+            else:
+                self._members.pop(key, None)
+        end = within.start_byte if is_property else within.end_byte
+        self._local.setdefault(key, {})[place] = (within.start_byte, end)
         self._narrow.add(one.name)
 
     def _member_at(self, scope: int, name: str, at: int) -> int | None:
