@@ -50,6 +50,7 @@ CLASS_SCOPE: ClassScope = "body"
 BUILT_IN = frozenset(dir(builtins))
 
 _CHAINS = frozenset({"identifier", "attribute", "call", "subscript"})
+_LISTS = frozenset({"list", "tuple", "expression_list", "binary_operator"})  # of names in __all__
 _NO_VALUE = frozenset({"none", "ellipsis"})
 _UNCLEAR = frozenset({"binary_operator", "boolean_operator", "conditional_expression", "yield", "unary_operator"})
 _WRAPPERS = re.compile(
@@ -260,7 +261,7 @@ def _exported(node: Node, facts: SyntaxFacts) -> None:
     """The names that `__all__` lists."""
     if node.type == "string":
         facts.exported.append((facts.text(node).strip("\"'"), node.start_byte))
-    for child in node.named_children if node.type in ("list", "tuple", "binary_operator") else ():
+    for child in node.named_children if node.type in _LISTS else ():
         _exported(child, facts)
 
 

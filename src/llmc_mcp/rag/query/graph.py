@@ -26,6 +26,7 @@ from .resolve import (
 )
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
+_GUESSES = 6  # definitions that a call by name only may mean, the nearest ones
 _OWN = re.compile(r"~?#\d+")
 
 
@@ -331,7 +332,7 @@ class Graph:
     def edges(
         self, target: DefinitionPlace, check: Callable[[], None] = lambda: None, places: set[int] | None = None
     ) -> list[Edge]:
-        """What a definition and everything inside it use of the repository; matches by name only are left out.
+        """What a definition and everything inside it use of the repository, most certain first.
 
         `places` restricts this to the uses of some of the definitions inside it.
         """
@@ -342,7 +343,7 @@ class Graph:
             for edge in self.edge(target.file, reference):
                 if not (edge.target.file == target.file and edge.target.place in places):
                     key = (edge.target, edge.kind)
-                    if key not in found:
+                    if key not in found or _GRADES[edge.confidence] < _GRADES[found[key].confidence]:
                         found[key] = edge
         return sorted(found.values(), key=lambda edge: (_GRADES[edge.confidence], edge.line))
 
@@ -354,9 +355,13 @@ class Graph:
             sure = value.certain and _same_thing(definitions)
             yield Edge(reference.line, reference.kind, "exact" if sure else "likely", value.target)
         if not definitions and any(value.what == "unknown" for value in values):
-            rivals = self._rivals(reference.name)
-            if len(rivals) == 1 and self._same_language(file, rivals[0].file):
+            rivals = [one for one in self._rivals(reference.name) if self._same_language(file, one.file)]
+            if len(rivals) == 1 and DOUBTFUL not in values:
                 yield Edge(reference.line, reference.kind, "likely", rivals[0])
+            elif reference.kind == "call":
+                fitting = [one for one in rivals if self._is_method(one) or not reference.receiver]
+                for one in sorted(fitting, key=lambda one: (-self.modules.nearness(file, one.file), one))[:_GUESSES]:
+                    yield Edge(reference.line, reference.kind, "name_only", one)
 
     def importers(self, file: int, check: Callable[[], None] = lambda: None) -> list[Use]:
         """The places that import a file, or something from it."""

@@ -69,6 +69,10 @@ class Modules:
         """The traits of a file's language."""
         return traits_of(self.language(file))
 
+    def nearness(self, one: int, other: int) -> int:
+        """How many folders two files have in common."""
+        return _shared(self.path(one), self.path(other))
+
     def siblings(self, file: int) -> list[int]:
         """The files whose names this one sees without an import."""
         language = self.language(file)
