@@ -25,16 +25,12 @@ _LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 Table = dict[str, Any]
 
 
-def is_manifest(path: str) -> bool:
-    """Whether a file is a manifest that imports depend on."""
-    return path.rpartition("/")[2] in _NAMES
-
-
 def manifest(path: str, source: bytes) -> list[Binding]:
     """What a manifest says; nothing if it is damaged."""
-    if not is_manifest(path) or len(source) > _LARGEST:
+    name = path.rpartition("/")[2]
+    if name not in _NAMES or len(source) > _LARGEST:
         return []
-    text, name = source.decode("utf-8", "replace"), path.rpartition("/")[2]
+    text = source.decode("utf-8", "replace")
     found: Iterable[tuple[str, str]]
     try:
         if name == "Cargo.toml":

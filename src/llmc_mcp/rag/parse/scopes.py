@@ -15,12 +15,13 @@ Paths are linked across files at query time, so changing one file never invalida
 
 import re
 from bisect import bisect_right
-from typing import Literal, NamedTuple
-
-from tree_sitter import Node
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .scan import LITERAL, UNKNOWN
 from .types import Definition
+
+if TYPE_CHECKING:  # the server reads records without a parser
+    from tree_sitter import Node
 
 CLASSES = frozenset(
     {"class", "struct", "interface", "trait", "enum", "type", "union", "record", "impl", "object", "protocol", "mixin"}
@@ -166,7 +167,7 @@ class Scopes:
         """The definition with a name directly inside a definition (or the file, as -1)."""
         return self._members.get((owner, name))
 
-    def narrow(self, place: int, within: Node, is_property: bool = False) -> None:
+    def narrow(self, place: int, within: "Node", is_property: bool = False) -> None:
         """Let a definition hold in a part of its owner only: in the function without a name that it stands in.
 
         A property of an object is never seen without the object.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ..parse.languages import Language, traits_of
-from ..parse.manifests import is_manifest
 
 Said = dict[tuple[int, str], list[str]]
 
@@ -272,7 +271,7 @@ class Modules:
             self._crates = {}
             for path, number in self._id.items():
                 folder, _, name = path.rpartition("/")
-                if name == "Cargo.toml" and is_manifest(path):
+                if name == "Cargo.toml":
                     self._crates[folder] = self._crate(folder, self._said(number))
         return self._crates
 
