@@ -181,7 +181,10 @@ class Modules:
             while "/" in top:
                 top = top.rpartition("/")[0]
                 tries.append(_join(top, name[2:]))
-        return next((found for base in tries if (found := self._script_at(base))), [])
+        for base in tries:
+            if found := self._script_at(base):
+                return found
+        return []
 
     def _script_at(self, base: str) -> list[int]:
         stem, ending = os.path.splitext(base)
