@@ -98,6 +98,14 @@ def _index(root: Path, data: Path) -> Generator[tuple[App, QueryCaller]]:
         app.close()
 
 
+@contextmanager
+def opened(folder: Path, data: Path) -> Generator[GraphView]:
+    """The graph of a folder, indexed anew."""
+    with _index(folder, data) as (app, caller):
+        ((view, _),) = app.rag.ask(lambda view: view, caller)
+        yield view
+
+
 def _score(root: Path, known: GraphView, sample: int) -> Score:
     graph = known.graph
     exact = right = true = found = 0

@@ -1,28 +1,29 @@
-"""pyright's language server, asked for references: the judge."""
+"""Those who know the truth: language servers, asked for references, and Go's type checker."""
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, Self
+from urllib.parse import unquote
 
 Place = tuple[str, int]  # path below the folder, line from 1
 
 
-class Pyright:
+class LanguageServer:
     """A language server on one folder, for the length of a `with` block."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.resolve()
-        (self._folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "off", "exclude": []}')
-        server = Path(sys.executable).with_name("pyright-langserver")
+    def __init__(self, folder: Path, command: list[str], language: str, *, imports_are_declarations: bool) -> None:
+        self._folder, self._language, self._declarations = folder.resolve(), language, imports_are_declarations
         env = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
         self._process = subprocess.Popen(
-            [str(server), "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
         )
         self._replies: dict[int, Queue[Any]] = {}
         self._sent = 0
@@ -39,7 +40,7 @@ class Pyright:
         )
         self._send({"method": "initialized", "params": {}})
 
-    def __enter__(self) -> "Pyright":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,7 +55,12 @@ class Pyright:
             {
                 "method": "textDocument/didOpen",
                 "params": {
-                    "textDocument": {"uri": uri, "languageId": "python", "version": 1, "text": file.read_text("utf-8")}
+                    "textDocument": {
+                        "uri": uri,
+                        "languageId": self._language,
+                        "version": 1,
+                        "text": file.read_text("utf-8", "replace"),
+                    }
                 },
             }
         )
@@ -64,14 +70,14 @@ class Pyright:
             {
                 "textDocument": {"uri": uri},
                 "position": {"line": line - 1, "character": column},
-                "context": {"includeDeclaration": False},
+                "context": {"includeDeclaration": self._declarations},
             },
         )
         took = time.perf_counter() - began
         self._send({"method": "textDocument/didClose", "params": {"textDocument": {"uri": uri}}})
         prefix = self._folder.as_uri() + "/"
         places = {
-            (one["uri"].removeprefix(prefix), one["range"]["start"]["line"] + 1)
+            (unquote(one["uri"].removeprefix(prefix)), one["range"]["start"]["line"] + 1)
             for one in found or ()
             if one["uri"].startswith(prefix)
         }
@@ -106,3 +112,41 @@ class Pyright:
                 self._send({"id": message["id"], "result": answer if items else None})
             elif message.get("id") in self._replies:
                 self._replies[message["id"]].put(message.get("result"))
+
+
+class Pyright(LanguageServer):
+    """pyright on a folder of Python."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = '{"typeCheckingMode": "off", "exclude": [], "extraPaths": ["src"]}'
+        (folder / "pyrightconfig.json").write_text(settings)
+        server = Path(sys.executable).with_name("pyright-langserver")
+        super().__init__(folder, [str(server), "--stdio"], "python", imports_are_declarations=False)
+
+
+class TypeScript(LanguageServer):
+    """The server that comes with TypeScript 7; `program` is its tsc."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        super().__init__(folder, [program, "--lsp", "--stdio"], "typescript", imports_are_declarations=True)
+
+
+def go_uses(folder: Path, program: str) -> dict[tuple[str, Place], set[Place]]:
+    """The uses of each definition of a Go module, by its name and place."""
+    found = re.search(r"^module\s+(\S+)", (folder / "go.mod").read_text(), re.M)
+    assert found is not None
+    script = Path(__file__).with_name("uses.go")
+    with tempfile.TemporaryDirectory(prefix="go-") as cache:
+        env = {**os.environ, "GOCACHE": cache, "GOPATH": cache, "GOFLAGS": "", "GO111MODULE": "off"}
+        command = [program, "run", str(script), str(folder.resolve()), found[1]]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    uses: dict[tuple[str, Place], set[Place]] = {}
+    for line in done.stdout.splitlines():
+        name, definition, use = line.split("\t")
+        uses.setdefault((name, _place(definition)), set()).add(_place(use))
+    return uses
+
+
+def _place(written: str) -> Place:
+    path, _, line = written.rpartition(":")
+    return path, int(line)

@@ -229,6 +229,8 @@ def test_19_where_would_a_task_start(django: Library) -> None:
 def test_20_what_does_everything_lean_on(django: Library) -> None:
     ((ranked, _),) = django.rag.ask(maps.ranking, django.caller())
     drawn = maps.draw(ranked, 1_000)
+    assert "settings = LazySettings()" in drawn
+    assert "class QuerySet(" in drawn
     assert 500 < estimate(drawn) <= 1_000
     for name in ("class Field(", "class cached_property", "class ImproperlyConfigured", "class ValidationError"):
         assert name in drawn

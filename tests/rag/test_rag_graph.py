@@ -398,3 +398,25 @@ NAMES = {
 )
 def test_a_symbol_can_be_written_in_several_ways(written: str, count: int) -> None:
     assert len(Graph(Repository(NAMES)).find(written)) == count
+
+
+def test_what_a_method_calls_is_found_even_where_only_the_name_speaks_for_it() -> None:
+    repository = Repository(
+        {
+            "a.py": "class Store:\n    def run(self, given):\n        self.own()\n        given.load()\n"
+            "        given.only()\n        helper()\n        len(given)\n\n    def own(self): pass\n\n\n"
+            "def helper(): pass\n",
+            "b.py": "class One:\n    def load(self): pass\n\n\nclass Two:\n    def load(self): pass\n"
+            "    def only(self): pass\n",
+        }
+    )
+    graph = Graph(repository)
+    (run,) = graph.find("Store.run")
+    called = {(graph.symbol(edge.target).qualname, edge.confidence) for edge in graph.edges(run)}
+    assert called == {
+        ("Store.own", "exact"),
+        ("helper", "exact"),
+        ("Two.only", "likely"),
+        ("One.load", "name_only"),
+        ("Two.load", "name_only"),
+    }

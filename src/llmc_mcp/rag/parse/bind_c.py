@@ -4,7 +4,7 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, expression, inherits, returns, typed
 from .scan import UNKNOWN
-from .scopes import STAR, Scopes, Value
+from .scopes import STAR, ClassScope, Scopes, Value
 
 _COMMON = """
 (comment) @blank
@@ -22,7 +22,7 @@ QUERIES = {
 }
 BUILT_IN = frozenset({"int", "char", "void", "size_t", "bool", "float", "double", "long", "short", "unsigned", "NULL"})
 SELVES = {"this": "()"}
-OPEN_CLASSES = True
+CLASS_SCOPE: ClassScope = "methods"
 
 _CHAINS = frozenset(
     {"identifier", "field_expression", "call_expression", "qualified_identifier", "subscript_expression"}

@@ -2,27 +2,33 @@
 
 from tree_sitter import Node
 
-from .facts import Captures, SyntaxFacts, expression, returns, type_name, typed
+from .facts import Captures, SyntaxFacts, block_around, expression, returns, type_name, typed
 from .scan import UNKNOWN
-from .scopes import BASE, STAR, Expression, ExpressionValue, Scopes, Value
+from .scopes import BASE, STAR, ClassScope, Expression, ExpressionValue, Scopes, Value
 
 QUERY = """
 (comment) @blank
 (interpreted_string_literal) @text
 (raw_string_literal) @text
 (rune_literal) @text
-(keyed_element . (literal_element (identifier) @blank))
+(composite_literal type: [(type_identifier) (qualified_type) (generic_type)]
+  body: (literal_value (keyed_element . (literal_element (identifier) @blank))))
+(literal_element (literal_value (keyed_element . (literal_element (identifier) @blank))))
 (import_spec) @import
 (package_clause) @blank
+(field_declaration name: (field_identifier) @blank)
 (field_declaration) @field
 (parameter_declaration) @parameter
 (short_var_declaration) @short
 (range_clause left: (_) @unknown)
+(receive_statement left: (_) @unknown)
+(type_switch_statement alias: (_) @unknown)
 (var_spec) @spec
 (const_spec) @spec
 (function_declaration) @function
 (method_declaration) @function
 """
+CLASS_SCOPE: ClassScope = "none"
 BUILT_IN = frozenset(
     {"string", "int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64", "float32"}
     | {"float64", "bool", "byte", "rune", "error", "any", "make", "new", "len", "cap", "append", "copy", "delete"}
@@ -43,6 +49,11 @@ BUILT_IN = frozenset(
     }
 )
 
+_BLOCKS = frozenset(
+    {"block", "if_statement", "for_statement", "expression_switch_statement", "type_switch_statement"}
+    | {"expression_case", "type_case", "default_case", "communication_case", "func_literal"}
+)
+_WHOLES = frozenset({"function_declaration", "method_declaration"})
 _CHAINS = frozenset({"identifier", "selector_expression", "call_expression", "index_expression"})
 
 
@@ -54,23 +65,22 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
         _field(node, scopes, facts)
     for node in captures.get("parameter", ()):
         kind = typed(facts.text(node.child_by_field_name("type")))
+        around = node.parent.parent if node.parent is not None else None
+        within = around if around is not None and around.type not in _WHOLES else None
         for name in node.children_by_field_name("name"):
-            facts.bind(node.start_byte, facts.text(name), kind)
+            facts.bind(node.start_byte, facts.text(name), kind, within)
     for node in captures.get("short", ()):
-        _assigned(node.child_by_field_name("left"), node.child_by_field_name("right"), node.end_byte - 1, facts)
+        _assigned(node, facts)
     for node in captures.get("unknown", ()):
         for name in node.named_children:
             if name.type == "identifier":
-                facts.bind(node.start_byte, facts.text(name), UNKNOWN)
+                facts.bind(node.start_byte, facts.text(name), UNKNOWN, block_around(node, _BLOCKS, _WHOLES))
     for node in captures.get("spec", ()):
         kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
         for name in node.children_by_field_name("name"):
             first = value.named_children[0] if value is not None and value.named_children else None
-            facts.bind(
-                node.end_byte - 1,
-                facts.text(name),
-                typed(facts.text(kind)) if kind is not None else _value(first, facts),
-            )
+            bound = typed(facts.text(kind)) if kind is not None else _value(first, facts)
+            facts.bind(node.end_byte - 1, facts.text(name), bound, block_around(node, _BLOCKS, _WHOLES))
     for node in captures.get("function", ()):
         _function(node, scopes, facts)
 
@@ -112,16 +122,19 @@ def _field(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
         facts.inherited.add(node.end_byte)
 
 
-def _assigned(left: Node | None, right: Node | None, at: int, facts: SyntaxFacts) -> None:
+def _assigned(node: Node, facts: SyntaxFacts) -> None:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     if left is None or right is None:
         return
+    at, within = node.end_byte - 1, block_around(node, _BLOCKS, frozenset())
     names, values = left.named_children, right.named_children
     for place, name in enumerate(names):
         value = _value(values[place], facts) if place < len(values) else UNKNOWN
         if len(values) == 1 and place == 0 and len(names) > 1 and not isinstance(value, Expression):
             value = UNKNOWN
         if name.type == "identifier":
-            facts.bind(at, facts.text(name), value)
+            facts.bind(at, facts.text(name), value, within, since=node.end_byte)
+            facts.bind(at, facts.text(name), UNKNOWN, name)  # its own mention
 
 
 def _function(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:

@@ -4,7 +4,7 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, expression, inherits, returns, typed
 from .scan import UNKNOWN
-from .scopes import STAR, Scopes, Value
+from .scopes import STAR, ClassScope, Scopes, Value
 
 QUERY = """
 (line_comment) @blank
@@ -44,7 +44,7 @@ BUILT_IN = frozenset(
     | {"RuntimeException", "Thread", "Class", "Iterable", "Runnable", "SuppressWarnings", "FunctionalInterface"}
 )
 SELVES = {"this": "()"}
-OPEN_CLASSES = True
+CLASS_SCOPE: ClassScope = "methods"
 
 _CHAINS = frozenset({"identifier", "field_access", "method_invocation", "this", "array_access"})
 _WRAPPERS = frozenset({"parenthesized_expression"})

@@ -15,6 +15,7 @@ from .scopes import (
     RETURNS,
     STAR,
     Assignment,
+    ClassScope,
     Expression,
     ExpressionValue,
     Scopes,
@@ -45,9 +46,11 @@ QUERY = """
 (return_statement (_) @return)
 """
 
+CLASS_SCOPE: ClassScope = "body"
 BUILT_IN = frozenset(dir(builtins))
 
 _CHAINS = frozenset({"identifier", "attribute", "call", "subscript"})
+_LISTS = frozenset({"list", "tuple", "expression_list", "binary_operator"})  # of names in __all__
 _NO_VALUE = frozenset({"none", "ellipsis"})
 _UNCLEAR = frozenset({"binary_operator", "boolean_operator", "conditional_expression", "yield", "unary_operator"})
 _WRAPPERS = re.compile(
@@ -80,8 +83,9 @@ def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: SyntaxFacts) ->
     for node in captures.get("assign", ()):
         _assignment(node, scopes, facts)
     for node in captures.get("unknown", ()):
+        within = _comprehension(node)
         for name in _names(node):
-            facts.bind(node.start_byte, facts.text(name), UNKNOWN)
+            facts.bind(node.start_byte, facts.text(name), UNKNOWN, within)
     for node in captures.get("named", ()):
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:
@@ -92,6 +96,14 @@ def bind(captures: dict[str, list[Node]], scopes: Scopes, facts: SyntaxFacts) ->
         _exported(node, facts)
     for node in captures.get("return", ()):
         _returned(node, scopes, facts)
+
+
+def _comprehension(bound: Node) -> Node | None:
+    """The lambda or comprehension that binds these names; None for a loop, whose names outlive it."""
+    around = bound.parent
+    if around is not None and around.type == "for_in_clause":
+        return around.parent
+    return around if bound.type == "lambda_parameters" else None
 
 
 def _value(node: Node, then: str = "") -> Value:
@@ -249,7 +261,7 @@ def _exported(node: Node, facts: SyntaxFacts) -> None:
     """The names that `__all__` lists."""
     if node.type == "string":
         facts.exported.append((facts.text(node).strip("\"'"), node.start_byte))
-    for child in node.named_children if node.type in ("list", "tuple", "binary_operator") else ():
+    for child in node.named_children if node.type in _LISTS else ():
         _exported(child, facts)
 
 

@@ -31,6 +31,7 @@ class SyntaxFacts:
         self.bounds: list[Assignment] = []
         self.imports: list[tuple[str, str, int]] = []  # name, path of its source, byte offset
         self.exported: list[tuple[str, int]] = []  # names inside strings that count nevertheless: those of __all__
+        self.taken: list[tuple[Assignment, int]] = []  # attributes that a pattern renames, each with its byte offset
         self.blanks: list[tuple[int, int]] = []
         self.inherited: set[int] = set()  # ends of names that are bases of classes
 
@@ -38,9 +39,14 @@ class SyntaxFacts:
         """The source of a node."""
         return "" if node is None else self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
-    def bind(self, at: int, name: str, value: Value) -> None:
-        """Bind a name to a value in the enclosing scope."""
-        self.bounds.append(Assignment(at, name, value))
+    def bind(self, at: int, name: str, value: Value, within: Node | None = None, since: int | None = None) -> None:
+        """Bind a name to a value in the enclosing scope or, in a part of it, `within` a node and `since` an offset."""
+        extent = (within.start_byte if since is None else since, within.end_byte) if within is not None else None
+        self.bounds.append(Assignment(at, name, value, extent=extent))
+
+    def assign(self, at: int, name: str, value: Value) -> None:
+        """Give another value to a name, in the scope that declares it."""
+        self.bounds.append(Assignment(at, name, value, declares=False))
 
     def own(self, at: int, owner: int, name: str, value: Value) -> None:
         """Record an attribute, a base or a return value of a definition."""
@@ -91,6 +97,16 @@ def expression(node: Node | None, chains: frozenset[str], wrappers: frozenset[st
         return Expression(node.start_byte, node.end_byte)
     literal = any(word in node.type for word in ("string", "number", "literal", "array", "true", "false", "integer"))
     return LITERAL if literal else UNKNOWN
+
+
+def block_around(node: Node, blocks: frozenset[str], wholes: frozenset[str]) -> Node | None:
+    """The innermost block that a declaration holds in; None if that is a whole scope: the file or a definition."""
+    around = node.parent
+    while around is not None and around.type not in blocks:
+        around = around.parent
+    if around is None or around.parent is None or around.parent.type in wholes:
+        return None
+    return around
 
 
 def inherits(facts: SyntaxFacts, owner: int, at: int, bases: Iterable[Node], scopes: Scopes) -> None:

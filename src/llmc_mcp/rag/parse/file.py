@@ -5,6 +5,8 @@ import hashlib
 from .chunk import chunks
 from .detect import language_of
 from .languages import PARSED
+from .macros import unwrapped
+from .manifests import manifest
 from .parse import first_error, syntax
 from .record import packed
 from .references import find
@@ -20,9 +22,14 @@ def look(path: str, source: bytes) -> ParsedFile:
     found, broken, references = [], 0, PackedReferences()
     if language in PARSED and not _is_minified(source):
         parsed = syntax(language, source)
-        found, broken = definitions(parsed), first_error(parsed)
+        broken = first_error(parsed)
+        if language == "rust":
+            parsed = unwrapped(parsed)
+        found = definitions(parsed)
         if parsed.complete and _depth(found) <= _DEEPEST:
             references = packed(*find(parsed, found))
+    elif said := manifest(path, source):
+        references = packed([], said)
     sha256 = hashlib.sha256(source).digest()
     return ParsedFile(
         path=path,

@@ -51,6 +51,7 @@ class Language(msgspec.Struct, frozen=True):
 
     # Tokens
     separator: str = r"\?\.|\.|::"  # regular expression: between a receiver and an attribute
+    literals: bool = False  # a type and braces are a value: Point{1, 2}
     type_arguments: bool = False  # a call may have type arguments: f<T>(x)
     macro_mark: str = ""  # may follow the name in a call: println!(…)
     definers: frozenset[str] = frozenset()  # keywords that precede the name of a function or class
@@ -211,6 +212,7 @@ LANGUAGES: dict[str, Language] = {
         endings="go",
         methods_in_folder=True,
         unbound_is_external=True,
+        literals=True,
         shares_folder=True,
         imports="folder",
         modules_are_named=True,
@@ -238,9 +240,7 @@ LANGUAGES: dict[str, Language] = {
 """,
         endings="rs",
         methods_in_folder=True,
-        unbound_is_external=True,
         imports="rust",
-        modules_are_named=True,
         separator=r"\??\.|::",
         type_arguments=True,
         macro_mark="!",

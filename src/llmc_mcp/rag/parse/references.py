@@ -13,7 +13,7 @@ from .facts import SyntaxFacts
 from .languages import traits_of
 from .parse import SyntaxTree, grammar
 from .scan import LITERAL, Mention, scan
-from .scopes import CLASSES, FUNCTIONS, Scopes
+from .scopes import CLASSES, FUNCTIONS, PART, ClassScope, Scopes
 from .types import Binding, Definition, Reference, line_starts
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
@@ -34,9 +34,12 @@ class LanguageReader(NamedTuple):
     keywords: frozenset[str]
     bind: Callable[[dict[str, list[Node]], Scopes, SyntaxFacts], None] | None
     built_in: frozenset[str]
-    open_classes: bool  # a method sees the names of its class without a receiver
+    class_scope: ClassScope  # who sees the names of a class without a receiver
     definers: bool  # the scan skips the names of functions and classes
     selves: dict[str, str]
+    prelude: dict[str, str]  # paths of names that need no import
+    destructures: bool  # `const { a } = b` makes a name of b's attribute
+    fields_apart: bool  # an attribute that is not called is a field, never a method
 
 
 _BINDERS: dict[str, ModuleType] = {
@@ -69,9 +72,12 @@ def _reader_of(language: str) -> LanguageReader:
             keywords=keywords - named,
             bind=None,
             built_in=frozenset(),
-            open_classes=True,
+            class_scope="methods",
             definers=False,
             selves={"this": "()", "self": "()"},
+            prelude={},
+            destructures=False,
+            fields_apart=False,
         )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
     return LanguageReader(
@@ -79,9 +85,12 @@ def _reader_of(language: str) -> LanguageReader:
         keywords=keywords - named,
         bind=binder.bind,
         built_in=binder.BUILT_IN,
-        open_classes=getattr(binder, "OPEN_CLASSES", False),
+        class_scope=binder.CLASS_SCOPE,
         definers=bool(traits_of(language).definers),
         selves=getattr(binder, "SELVES", {}),
+        prelude=getattr(binder, "PRELUDE", {}),
+        destructures=getattr(binder, "DESTRUCTURES", False),
+        fields_apart=getattr(binder, "FIELDS_APART", False),
     )
 
 
@@ -114,16 +123,23 @@ def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     reader = _reader_of(syntax.language)
     captures = QueryCursor(reader.query).captures(syntax.root) if reader.query is not None else {}
     facts = SyntaxFacts(syntax.source)
-    scopes = Scopes(definitions, class_scope_is_open=reader.open_classes, selves=reader.selves)
+    scopes = Scopes(definitions, class_scope=reader.class_scope, selves=reader.selves, prelude=reader.prelude)
     if reader.bind is not None:
         reader.bind(captures, scopes, facts)
-    scanned = scan(_only_code(syntax.source, captures, facts), syntax.language, reader.keywords, facts.wanted())
+    code = _only_code(syntax.source, captures, facts)
+    scanned = scan(code, syntax.language, reader.keywords, facts.wanted())
     scopes.bind(facts.bounds, scanned.ends)
     lines = line_starts(syntax.source)
     references = [
         Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
     ]
+    for one, at in facts.taken:
+        name, path = scopes.taken(one)
+        if path and name.isidentifier():
+            references.append(Reference(name, path, "use", bisect_right(lines, at), scopes.inside(at)))
     mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
+    if reader.fields_apart:
+        mentions = [one for one in mentions if one[1] is None or one[2] or code[one[3] - 1 : one[3]] != b"."]
     references += _references(mentions, reader, scopes, facts, lines)
     return FileReferences(references, [Binding(*one) for one in scopes.bindings()])
 
@@ -141,7 +157,9 @@ def _references(
         if receiver is None:
             known = bare.get((reads_in, written))
             if known is None:
-                known = bare[reads_in, written] = _bare(written, reads_in, scopes, reader.built_in)
+                known = _bare(written, reads_in, at, scopes, reader)
+                if not scopes.is_narrow(written):
+                    bare[reads_in, written] = known
             name, path = known
         else:
             name, path = written, scopes.path(receiver, at, reads_in)
@@ -160,7 +178,7 @@ def _own_names(definitions: list[Definition], but: bool) -> dict[str, set[int]]:
     """Definitions by name, those whose own name the scan will still encounter."""
     waiting: dict[str, set[int]] = {}
     for place, one in enumerate(definitions):
-        if not but or one.kind not in CLASSES | FUNCTIONS:
+        if one.kind != PART and (not but or one.kind not in CLASSES | FUNCTIONS):
             waiting.setdefault(one.name, set()).add(place)
     return waiting
 
@@ -175,17 +193,19 @@ def _is_definition(places: set[int], definitions: list[Definition], at: int, ins
     return False
 
 
-def _bare(name: str, inside: int, scopes: Scopes, built_in: frozenset[str]) -> tuple[str, str]:
+def _bare(name: str, inside: int, at: int, scopes: Scopes, reader: LanguageReader) -> tuple[str, str]:
     """What a name without a receiver refers to, as name and path; LITERAL for what need not be indexed."""
-    found = scopes.meaning(name, inside)
+    found = scopes.meaning(name, inside, at)
     if isinstance(found, int):
         return name, f"=#{found}"
     if found is None:
-        return name, LITERAL if name in built_in else ""
+        return name, LITERAL if name in reader.built_in else ""
     if found[0] == "<":
         module, _, attribute = found.rpartition(".")
         if module.endswith(">") and attribute.isidentifier():
             return attribute, module
+    if reader.destructures and found.endswith(f".{name}") and found[0] not in "?'":
+        return name, found[: -len(name) - 1]
     return name, LITERAL
 
 

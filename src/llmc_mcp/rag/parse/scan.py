@@ -57,6 +57,9 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
     ends: dict[int, tuple[int, str]] = {}
     brackets: list[tuple[str | None, int]] = []  # the expression before each open one, and its start
     closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value that ends with the last closed bracket
+    literals, ended, named = traits_of(language).literals, -1, ("", 0)  # the last chain: its end; its text and start
+    paths = language == "rust"  # a::b is no attribute of a variable a
+    braced = LITERAL if language == "python" else UNKNOWN  # a dictionary or a set; a block may be a value elsewhere
     definers, defining = traits_of(language).definers, False
     for found in token.finditer(text):
         dot, chain, opener, opened, closer = found.groups()
@@ -80,29 +83,42 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
                 name = chain
             else:
                 *others, name = separator.split(chain)
+                within = 0
                 for other in others:
-                    add((other, value, False, at))
-                    value = other if value is None else f"{value}.{other}"
+                    within = chain.index(other, within)  # a chain may span lines
+                    add((other, value, False, at + within))
+                    within += len(other)
+                    if value is None:
+                        value = f"::{other}" if paths and chain.startswith("::", within) else other
+                    else:
+                        value = f"{value}.{other}"
                 at = end - (len(name) if plain else len(name.encode()))
             add((name, value, opener is not None and not opener.endswith("["), at))
-            if opener or end in wanted:
+            if opener or literals or end in wanted:
                 whole = name if value is None else f"{value}.{name}"
                 if whole == "super" and (other_class := _OTHER_SUPER.match(text, end)):
                     whole = f"super:{other_class[1]}"
                 if end in wanted:
                     ends[end] = (start, whole)
+                ended, named = end, (whole, start)
                 if opener:
                     brackets.append((whole, start))
         elif opened is not None:
             here = found.start()
+            if literals and opened == "{" and here == ended:  # Point{1, 2}
+                brackets.append(named)
+                continue
             owner = closed if here == closed_at and opened != "{" else None  # f(1)(2), f(1)[2]
             brackets.append((owner, closed_start if owner is not None else here))
         else:
-            owner, closed_start = brackets.pop() if brackets else (None, found.start())
-            if owner is None:
-                closed = UNKNOWN if closer == ")" else LITERAL
-            else:
-                closed = f"{owner}()" if closer == ")" else f"{owner}[]"
+            owner, began = brackets.pop() if brackets else (None, found.start())
+            if owner is not None:
+                closed = f"{owner}[]" if closer == "]" else f"{owner}()"
+            elif closer != ")":
+                closed = braced if closer == "}" else LITERAL
+            elif closed_at != found.start() or closed_start != began + 1:  # (f(1)) is f(1)
+                closed = UNKNOWN
+            closed_start = began
             closed_at = found.end()
             if owner is not None and closed_at in wanted:
                 ends[closed_at] = (closed_start, closed)

@@ -15,18 +15,26 @@ Paths are linked across files at query time, so changing one file never invalida
 
 import re
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .scan import LITERAL, UNKNOWN
 from .types import Definition
+
+if TYPE_CHECKING:  # the server reads records without a parser
+    from tree_sitter import Node
 
 CLASSES = frozenset(
     {"class", "struct", "interface", "trait", "enum", "type", "union", "record", "impl", "object", "protocol", "mixin"}
     | {"module", "namespace", "extension", "instance", "concept"}
 )
 FUNCTIONS = frozenset({"function", "method", "constructor", "macro", "property", "getter", "setter", "prototype"})
+NAMESPACES = frozenset({"module", "namespace"})  # what they hold is seen without a receiver everywhere inside
+PART = "impl"  # adds to a class that is defined elsewhere
 _SCOPED = CLASSES | FUNCTIONS
-RETURNS, BASE, STAR, PROPERTY = "()", "^", "*", "@"  # keys of bindings that are not names
+_CLOSED = CLASSES - NAMESPACES
+MODULE = "::"  # ends the names of modules that files declare: a function may have the same name
+OUTER_MODULE = "::"  # as a meaning of a word for the enclosing instance: the module around the innermost one
+RETURNS, BASE, STAR, PROPERTY, LOCAL = "()", "^", "*", "@", "{"  # keys of bindings that are not names
 
 _FIRST = re.compile(r"[.(\[]")
 _DEEPEST = 8  # levels of values that refer to other values
@@ -48,6 +56,7 @@ class ExpressionValue(NamedTuple):
     one_of_several: bool = False
 
 
+ClassScope = Literal["methods", "body", "none"]
 Value = Expression | ExpressionValue | str  # a str is already a path
 
 
@@ -58,25 +67,46 @@ class Assignment(NamedTuple):
     name: str
     value: Value
     owner: int | None = None  # the definition that owns the name; None for the enclosing scope
+    extent: tuple[int, int] | None = None  # the bytes in which it holds, if that is not the whole scope
+    declares: bool = True  # False: it gives a value to a name that is declared elsewhere, if it is
+
+    @property
+    def size(self) -> int:
+        """The bytes in which it holds: of several, the narrowest one counts."""
+        return self.extent[1] - self.extent[0] if self.extent is not None else 1 << 62
 
 
 class Scopes:
     """The scopes of one file: how they nest, what each binds, what a path means there."""
 
-    def __init__(self, definitions: list[Definition], *, class_scope_is_open: bool, selves: dict[str, str]) -> None:
-        """Set `class_scope_is_open` for a language whose methods see the names of their class without a receiver.
+    def __init__(
+        self,
+        definitions: list[Definition],
+        *,
+        class_scope: ClassScope,
+        selves: dict[str, str],
+        prelude: dict[str, str] | None = None,
+    ) -> None:
+        """`class_scope` says who sees the names of a class without a receiver: its methods, only its body, or nobody.
 
-        `selves` are the words for the enclosing instance or class: `this`, `Self`.
+        `selves` are the words for the enclosing instance or class: `this`, `Self`. `prelude` holds the paths of names
+        that need no import.
         """
         self.definitions = definitions
-        self._open, self._selves = class_scope_is_open, selves
+        self._class_scope, self._selves, self._prelude = class_scope, selves, prelude or {}
         self._members: dict[tuple[int, str], int] = {}
+        self._versions: dict[tuple[int, str], list[int]] = {}  # all definitions of one name in one scope
+        self._local: dict[
+            tuple[int, str], dict[int, tuple[int, int]]
+        ] = {}  # members that hold in a part of their owner
         self._classes = {one.qualname: place for place, one in enumerate(definitions) if one.kind in CLASSES}
         for place, one in enumerate(definitions):
-            if self._stands_in_its_owner(one):
+            if self._stands_in_its_owner(one) and one.kind != PART:
                 self._members.setdefault((one.parent, one.name), place)
+                self._versions.setdefault((one.parent, one.name), []).append(place)
         self._bound: dict[tuple[int, str], list[Assignment]] = {}
         self._ends: dict[int, tuple[int, str]] = {}
+        self._narrow: set[str] = set()  # names that hold in a part of some scope only
         self._not_here: set[tuple[int, str]] = set()  # names that a scope declares as an outer scope's
         starts = [one.span.start for one in definitions]
         self._edges, self._inner = _flatten(definitions, starts)
@@ -137,6 +167,33 @@ class Scopes:
         """The definition with a name directly inside a definition (or the file, as -1)."""
         return self._members.get((owner, name))
 
+    def narrow(self, place: int, within: "Node", is_property: bool = False) -> None:
+        """Let a definition hold in a part of its owner only: in the function without a name that it stands in.
+
+        A property of an object is never seen without the object.
+        """
+        one = self.definitions[place]
+        key = (one.parent, one.name)
+        versions = self._versions.get(key, [])
+        if place in versions:
+            versions.remove(place)
+            if versions:
+                self._members[key] = versions[0]
+            else:
+                self._members.pop(key, None)
+        end = within.start_byte if is_property else within.end_byte
+        self._local.setdefault(key, {})[place] = (within.start_byte, end)
+        self._narrow.add(one.name)
+
+    def _member_at(self, scope: int, name: str, at: int) -> int | None:
+        """The definition of a name in a scope, as an offset in it sees it."""
+        local = self._local.get((scope, name))
+        if local:
+            holding = [(end - start, place) for place, (start, end) in local.items() if start <= at < end]
+            if holding:
+                return min(holding)[1]
+        return self._members.get((scope, name))
+
     def from_outside(self, at: int, name: str) -> None:
         """Record that a scope declares a name as not its own: `global x`."""
         self._not_here.add((self.scope(at), name))
@@ -144,13 +201,48 @@ class Scopes:
     def bind(self, bounds: list[Assignment], ends: dict[int, tuple[int, str]]) -> None:
         """Record every binding; `ends` maps the end of each expression among the values to its start and text."""
         self._ends = ends
-        for one in bounds:
+        for one in sorted(bounds, key=lambda one: not one.declares):
             owner = self.scope(one.at) if one.owner is None else one.owner
             while (owner, one.name) in self._not_here and owner >= 0:
                 owner = self.scope_of(self.definitions[owner].parent)
-            self._bound.setdefault((owner, one.name), []).append(one)
+            placed = one
+            if not one.declares:
+                owner, placed = self._declared(owner, one)
+            self._bound.setdefault((owner, one.name), []).append(placed)
+            if placed.extent is not None:
+                self._narrow.add(one.name)
         for assignments in self._bound.values():
             assignments.sort(key=lambda one: one.at)
+
+    def _declared(self, scope: int, one: Assignment) -> tuple[int, Assignment]:
+        """An assignment as one of the name that it assigns to, wherever that is declared."""
+        for outer in self._outwards(scope):
+            bounds = self._visible(self._bound.get((outer, one.name)), one.at)
+            if bounds:
+                return outer, one._replace(extent=bounds[0].extent)
+            if (outer, one.name) in self._members:
+                return outer, one
+        return scope, one
+
+    def _visible(self, bounds: list[Assignment] | None, at: int) -> list[Assignment]:
+        """The assignments that hold at an offset: those of the innermost block that declares the name."""
+        if not bounds or bounds[0].name not in self._narrow:
+            return bounds or []
+        holding = [one for one in bounds if one.extent is None or one.extent[0] <= at < one.extent[1]]
+        if len(holding) < 2:
+            return holding
+        narrowest = min(one.size for one in holding)
+        return [one for one in holding if one.size == narrowest]
+
+    def is_narrow(self, name: str) -> bool:
+        """Whether a name means different things in different parts of a scope."""
+        return name in self._narrow
+
+    def taken(self, one: Assignment) -> tuple[str, str]:
+        """The attribute that a pattern takes out of a value, as name and path of the value."""
+        path = self._value(one, 0)
+        receiver, _, name = path.rpartition(".")
+        return name, receiver
 
     def bindings(self) -> list[tuple[int, str, str]]:
         """The bindings that other files see: values of the file's and its classes' names, and what calls return."""
@@ -158,10 +250,12 @@ class Scopes:
         for (owner, name), bounds in self._bound.items():
             outside = owner < 0 or self.definitions[owner].kind in CLASSES or name in (RETURNS, PROPERTY)
             if outside:
-                for one in bounds[:8]:
+                for one in [one for one in bounds if one.extent is None][:8]:
                     path = self._for_others(owner, name, self._value(one, 0))
                     if path not in (LITERAL, "") and not (path == UNKNOWN and name == RETURNS):
                         found[owner, name, path] = None
+        for places in self._local.values():
+            found.update({(place, LOCAL, str(start)): None for place, (start, _) in places.items()})
         return list(found)
 
     def _for_others(self, owner: int, name: str, path: str) -> str:
@@ -172,13 +266,14 @@ class Scopes:
                 return "$" + path[len(around) :]
         return path
 
-    def meaning(self, name: str, inside: int) -> int | str | None:
+    def meaning(self, name: str, inside: int, at: int) -> int | str | None:
         """What a bare name means inside a definition: a definition of this file, a path, or None if it is not bound."""
         for scope in self._outwards(self._scope_of[inside]):
-            place = self._members.get((scope, name))
-            if place is not None and (scope, name) not in self._not_here:
+            place = self._member_at(scope, name, at)
+            bounds = self._visible(self._bound.get((scope, name)), at)
+            narrow = bool(bounds) and bounds[0].extent is not None
+            if place is not None and (scope, name) not in self._not_here and not narrow:
                 return place
-            bounds = self._bound.get((scope, name))
             if bounds:
                 return self._one_of(bounds, 0)
         return None
@@ -187,14 +282,48 @@ class Scopes:
         """The path of an expression as written: its first name is looked up, the rest is kept."""
         if written[0] in "?'":
             return shorten(written)
+        is_path = written.startswith("::")  # of Rust: it never starts at a variable
+        written = written.removeprefix("::")
         first = _FIRST.split(written, 1)[0]
         found = self._look_up(first, at, self._scope_of[inside], depth)
+        if is_path and (declared := self._look_up(first + MODULE, at, self._scope_of[inside], depth))[0] == "<":
+            found = declared
+        elif is_path and found.lstrip("~")[0] not in "<#" and found != first:
+            found = self._outside(first, inside)
         if found.startswith("super") and written[len(first) :].startswith("()"):
             return shorten(self._above(found, at, inside) + written[len(first) + 2 :])
-        if found in self._selves and found == first:
-            around = self.class_around(inside)
-            found = f"#{around}{self._selves[found]}" if around >= 0 else found
+        if found == first and first in self._selves:
+            found = self._itself(first, inside)
+        elif found == first:
+            found = self._prelude.get(first, found)
         return shorten(found + written[len(first) :])
+
+    def _outside(self, name: str, inside: int) -> str:
+        """What a name means at the top of its module, whatever the variables around are called."""
+        for scope in [*self.modules_around(inside), -1]:
+            for one in self._bound.get((scope, name), ()):
+                if isinstance(one.value, str) and one.value[0] == "<":
+                    return one.value
+            if (scope, name) in self._members:
+                return f"#{self._members[scope, name]}"
+        return name
+
+    def _itself(self, word: str, inside: int) -> str:
+        """What a word for the enclosing instance, class or module means."""
+        around = self.class_around(inside)
+        if self._selves[word] != OUTER_MODULE:
+            return f"#{around}{self._selves[word]}" if around >= 0 else word
+        modules = self.modules_around(inside)
+        return word if not modules else "<self>" if len(modules) == 1 else f"#{modules[1]}"
+
+    def modules_around(self, inside: int) -> list[int]:
+        """The modules of this file around a definition, the innermost first."""
+        found: list[int] = []
+        while inside >= 0:
+            if self.definitions[inside].kind in NAMESPACES:
+                found.append(inside)
+            inside = self.definitions[inside].parent
+        return found
 
     def _above(self, written: str, at: int, inside: int) -> str:
         """`super()`, or `super(Class, self)`, which starts above a class other than the enclosing one."""
@@ -209,10 +338,11 @@ class Scopes:
         """The scopes in which a name is looked up, innermost first."""
         chain = self._chains.get(scope)
         if chain is None:
-            chain, outer = [scope], scope
+            is_class = scope >= 0 and self.definitions[scope].kind in _CLOSED
+            chain, outer = [scope] if self._class_scope != "none" or not is_class else [], scope
             while outer >= 0:
                 outer = self._scope_of[self.definitions[outer].parent]
-                if self._open or outer < 0 or self.definitions[outer].kind not in CLASSES:
+                if self._class_scope == "methods" or outer < 0 or self.definitions[outer].kind not in _CLOSED:
                     chain.append(outer)
             self._chains[scope] = chain
         return chain
@@ -223,19 +353,20 @@ class Scopes:
             return cached
         if depth > _DEEPEST:
             return UNKNOWN
+        found = name
         for scope in self._outwards(innermost):
-            bounds = self._bound.get((scope, name))
-            place = self._members.get((scope, name))
-            if place is not None and self.definitions[place].kind in _SCOPED:
+            bounds = self._visible(self._bound.get((scope, name)), at)
+            place = self._member_at(scope, name, at)
+            if place is not None and self.definitions[place].kind in _SCOPED and not (bounds and bounds[0].extent):
                 bounds = None
             if bounds and len(bounds) > 1 and scope == innermost:
                 return self._latest(bounds, at, depth)
             if bounds or place is not None:
-                path = self._one_of(bounds, depth) if bounds else f"#{place}"
-                self._cache[innermost, name] = path
-                return path
-        self._cache[innermost, name] = name
-        return name
+                found = self._one_of(bounds, depth) if bounds else f"#{place}"
+                break
+        if name not in self._narrow:
+            self._cache[innermost, name] = found
+        return found
 
     def _latest(self, bounds: list[Assignment], at: int, depth: int) -> str:
         """The value of the last binding before an offset, as a reader would assume."""

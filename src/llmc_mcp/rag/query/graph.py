@@ -10,12 +10,23 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from ..parse.record import Record, mentions
-from ..parse.scopes import CLASSES, FUNCTIONS
+from ..parse.scopes import CLASSES, FUNCTIONS, LOCAL, NAMESPACES, PART
 from ..parse.types import Confidence, Reference, ReferenceKind
 from .modules import Modules
-from .resolve import DefinitionPlace, RecordSource, Resolver, Symbol, Value
+from .resolve import (
+    DOUBTFUL,
+    HIGHEST,
+    MADE_ELSEWHERE,
+    RETURNED_ELSEWHERE,
+    DefinitionPlace,
+    RecordSource,
+    Resolver,
+    Symbol,
+    Value,
+)
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
+_GUESSES = 6  # definitions that a call by name only may mean, the nearest ones
 _OWN = re.compile(r"~?#\d+")
 
 
@@ -54,7 +65,7 @@ class Graph:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self.modules = Modules(files.files())
+        self.modules = Modules(files.files(), lambda file: files.record(file).bindings)
         self.resolver = Resolver(files, self.modules)
         self._hashes: list[tuple[int, bytes]] | None = None
 
@@ -137,6 +148,9 @@ class Graph:
         alone = {name: self._is_alone(name, wanted) for name in names}
         found: dict[tuple[int, int, str, int], Use] = {}
         todo, seen = set(names), set(names)
+        for one in wanted:  # its own file may export it under another name, and never mention it otherwise
+            todo |= self._aliases(one.file, self._files.record(one.file), self.symbol(one).name, wanted)
+        seen |= todo
         while todo:
             name = todo.pop()
             for file in self.mentioning(name):
@@ -156,9 +170,10 @@ class Graph:
 
     def _versions(self, target: DefinitionPlace) -> list[DefinitionPlace]:
         """A definition and others of the same name in its file: overloads, a setter, one for each branch."""
-        symbols = self._files.symbols(target.file)
-        qualname = symbols[target.place].qualname
-        return [DefinitionPlace(target.file, place) for place, one in enumerate(symbols) if one.qualname == qualname]
+        symbols, bindings = self._files.symbols(target.file), self._files.record(target.file).bindings
+        qualname, block = symbols[target.place].qualname, bindings.get((target.place, LOCAL))
+        same = [place for place, one in enumerate(symbols) if one.qualname == qualname]
+        return [DefinitionPlace(target.file, place) for place in same if bindings.get((place, LOCAL)) == block]
 
     def _is_alone(self, name: str, wanted: set[DefinitionPlace]) -> bool:
         """Whether nothing else in the same language has this name."""
@@ -167,7 +182,8 @@ class Graph:
 
     def _rivals(self, name: str) -> list[DefinitionPlace]:
         """Every definition that a name could mean."""
-        return [one for one in self._files.named(name) if self.symbol(one).kind in CLASSES | FUNCTIONS | {"constant"}]
+        kinds = (CLASSES | FUNCTIONS | {"constant"}) - {PART}
+        return [one for one in self._files.named(name) if self.symbol(one).kind in kinds]
 
     def mentioning(self, name: str) -> list[int]:
         """The files that mention a name."""
@@ -196,28 +212,78 @@ class Graph:
         if hits:
             sure = hits[0].certain and (len(values) == len(hits) or _same_thing(values))
             return "exact" if sure else "likely", hits[0].target
-        if alias or any(value.what == "elsewhere" for value in values):
+        if alias:
             return None
+        if any(value.what == "elsewhere" for value in values):
+            return ("name_only", None) if self._may_return_anything(file, reference, values, wanted) else None
         if any(value.what == "unknown" or not value.certain for value in values):
-            grade = self._by_name(file, reference, wanted, alone)
+            doubtful = values == [DOUBTFUL] or (
+                RETURNED_ELSEWHERE in values and self.modules.traits(file).imports == "folder"
+            )
+            grade = self._by_name(file, reference, wanted, alone and not doubtful)
             return (grade, next(iter(wanted)) if alone and len(wanted) == 1 else None) if grade is not None else None
         if reference.receiver.startswith("^"):  # a call through super() never reaches an override
             return None
         overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
         return ("likely", overridden) if overridden is not None else None
 
+    def _may_return_anything(
+        self, file: int, reference: Reference, values: list[Value], wanted: set[DefinitionPlace]
+    ) -> bool:
+        """Whether a receiver of another project may have a method of this one all the same.
+
+        Rust's generic types and functions hand out what they were given, and a trait adds methods to any type.
+        """
+        if not reference.receiver or self.modules.traits(file).imports != "rust":
+            return False
+        owners = {
+            self.symbol(DefinitionPlace(one.file, parent)).kind
+            for one in wanted
+            if (parent := self.symbol(one).parent) >= 0
+        }
+        return "trait" in owners or (MADE_ELSEWHERE in values and bool(owners - NAMESPACES))
+
     def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:
         """Grade a use of which only the name is known, not the receiver."""
         if any(self._same_language(file, one.file) for one in wanted):
-            if alone:
-                return "likely"
+            traits, methods = self.modules.traits(file), [one for one in wanted if self._is_method(one)]
+            bare = not reference.receiver and not traits.implicit_this
+            of_module = reference.kind == "import" or (reference.receiver[:1] == "<" and reference.receiver[-1] == ">")
+            if (bare or of_module) and len(methods) == len(wanted):
+                return None
+            if reference.receiver and not methods and traits.imports == "folder":
+                return None  # packages are always known: this is a field
             holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
+            if alone and not (methods and holder and all(self._is_of_another_class(one, wanted) for one in holder)):
+                return "likely"
             if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
                 return "likely"
             # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
-            of_modules = reference.receiver and all(self.symbol(one).parent < 0 for one in wanted)
-            return None if of_modules and self.modules.traits(file).modules_are_named else "name_only"
+            of_modules = reference.receiver and not methods
+            return None if of_modules and traits.modules_are_named else "name_only"
         return None
+
+    def _is_of_another_class(self, value: Value, wanted: set[DefinitionPlace]) -> bool:
+        """Whether a receiver is an instance of a class of this project that has nothing to do with the wanted methods.
+
+        The class may still inherit them from a base that is unknown.
+        """
+        if value.what != "instance":
+            return False
+        own = self.resolver.order(value.target)[0]
+        if len(own) >= HIGHEST:
+            return False  # there were too many bases to look at all of them
+        for one in wanted:
+            parent = DefinitionPlace(one.file, self.symbol(one).parent)
+            if parent.place < 0 or parent in own or value.target in self.resolver.order(parent)[0]:
+                return False
+        return True
+
+    def _is_method(self, one: DefinitionPlace) -> bool:
+        symbol = self.symbol(one)
+        if symbol.parent < 0:  # in Go and C++ only the qualified name tells
+            return "." in symbol.qualname
+        return self._files.symbols(one.file)[symbol.parent].kind in CLASSES - NAMESPACES
 
     def _same_language(self, one: int, other: int) -> bool:
         if self.modules.language(one) == self.modules.language(other):
@@ -266,7 +332,7 @@ class Graph:
     def edges(
         self, target: DefinitionPlace, check: Callable[[], None] = lambda: None, places: set[int] | None = None
     ) -> list[Edge]:
-        """What a definition and everything inside it use of the repository; matches by name only are left out.
+        """What a definition and everything inside it use of the repository, most certain first.
 
         `places` restricts this to the uses of some of the definitions inside it.
         """
@@ -277,7 +343,7 @@ class Graph:
             for edge in self.edge(target.file, reference):
                 if not (edge.target.file == target.file and edge.target.place in places):
                     key = (edge.target, edge.kind)
-                    if key not in found:
+                    if key not in found or _GRADES[edge.confidence] < _GRADES[found[key].confidence]:
                         found[key] = edge
         return sorted(found.values(), key=lambda edge: (_GRADES[edge.confidence], edge.line))
 
@@ -289,9 +355,13 @@ class Graph:
             sure = value.certain and _same_thing(definitions)
             yield Edge(reference.line, reference.kind, "exact" if sure else "likely", value.target)
         if not definitions and any(value.what == "unknown" for value in values):
-            rivals = self._rivals(reference.name)
-            if len(rivals) == 1 and self._same_language(file, rivals[0].file):
+            rivals = [one for one in self._rivals(reference.name) if self._same_language(file, one.file)]
+            if len(rivals) == 1 and DOUBTFUL not in values:
                 yield Edge(reference.line, reference.kind, "likely", rivals[0])
+            elif reference.kind == "call":
+                fitting = [one for one in rivals if self._is_method(one) or not reference.receiver]
+                for one in sorted(fitting, key=lambda one: (-self.modules.nearness(file, one.file), one))[:_GUESSES]:
+                    yield Edge(reference.line, reference.kind, "name_only", one)
 
     def importers(self, file: int, check: Callable[[], None] = lambda: None) -> list[Use]:
         """The places that import a file, or something from it."""

@@ -1,8 +1,8 @@
 """A map of a repository: the definitions that the rest depends on most, within a token budget.
 
 Files vote for the files whose definitions they use (PageRank, as for pages that link to each other); a definition's
-weight is the sum of the votes of the files that use it. Names that are defined all over a repository count little, and
-tests vote but are not shown.
+weight is the sum of the votes of the files that use it. A call whose receiver is unknown counts for the only method of
+that name. Names that are defined all over a repository count little, and tests vote but are not shown.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...files.filesystem import Root
 from ...tokens import estimate
 from ..parse.scopes import CLASSES, FUNCTIONS
-from .graph_index import State
+from .graph_index import IndexedFiles, State
 from .questions import TESTS
 from .resolve import DefinitionPlace, Resolver, Symbol
 from .search import CodeSearch, GraphView, QueryCaller
@@ -23,6 +23,8 @@ _SHOWN = CLASSES | FUNCTIONS
 _SIGNATURE = 100
 _PER_FILE = 8
 _BATCH = 4  # definitions added at a time until the budget is used up
+_OBJECTS = frozenset({"variable", "constant"})  # shown if they hold an instance: settings = LazySettings()
+_GUESSED = 0.5  # of a vote, if only the name speaks for it
 _METHOD_SHARE = 0.5  # of a method's weight is added to its class
 
 
@@ -82,36 +84,58 @@ def ranking(view: GraphView, check: Callable[[], None] = lambda: None) -> list[W
     ranked: list[WeightedDefinition] = []
     for target, weight in weights.items():
         symbol, path = view.graph.symbol(target), view.graph.path(target.file)
-        if symbol.kind in _SHOWN and not TESTS.search(path):
+        if (symbol.kind in _SHOWN or _is_object(view, target, symbol)) and not TESTS.search(path):
             private = symbol.name.startswith("_")
             ranked.append(WeightedDefinition(target, symbol, path, weight * (0.2 if private else 1.0)))
     return sorted(ranked, key=lambda one: (-one.weight, one.path, one.symbol.first_line))
 
 
+def _is_object(view: GraphView, target: DefinitionPlace, symbol: Symbol) -> bool:
+    """Whether a name at the top of a file holds an instance of something."""
+    if symbol.kind not in _OBJECTS or symbol.parent >= 0:
+        return False
+    paths = view.files.passing(target.file).bindings.get((-1, symbol.name), ())
+    return any(path.endswith("()") for path in paths)
+
+
 def _votes(
     view: GraphView, check: Callable[[], None]
-) -> tuple[dict[int, dict[int, float]], dict[tuple[int, DefinitionPlace], int]]:
+) -> tuple[dict[int, dict[int, float]], dict[tuple[int, DefinitionPlace], float]]:
     """How much each file uses each other file and each definition.
 
     Every file is visited once, with a cache of its own that is dropped afterwards: otherwise the graph would keep the
     whole repository in memory for queries that never come.
     """
     links: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    used: dict[tuple[int, DefinitionPlace], int] = defaultdict(int)
+    used: dict[tuple[int, DefinitionPlace], float] = defaultdict(float)
     files = view.files.apart()
     resolver = Resolver(files, view.graph.modules)
     for file, _, _ in files.files():
         check()
         for reference, count in files.passing(file).distinct():
             receiver = reference.receiver
-            if receiver[:1] in ("", "?", "=", "~") and not receiver.startswith("~<"):
-                continue  # unknown, or in the same file
-            values = [value for value in resolver.resolve(file, reference) if value.what == "definition"]
-            for value in values[:1]:
+            unknown = receiver[:1] == "?"
+            if receiver[:1] in ("", "=", "~") and not receiver.startswith("~<"):
+                continue  # of the language, or in the same file
+            values = [] if unknown else resolver.resolve(file, reference)
+            found = [value for value in values if value.what == "definition"]
+            for value in found[:1]:
                 if value.file != file:
                     links[file][value.file] += count**0.5
                     used[file, value.target] += count
+            if not found and reference.kind == "call" and (unknown or any(one.what == "unknown" for one in values)):
+                only = _only_method(files, reference.name)
+                if only is not None and only.file != file:
+                    used[file, only] += count * _GUESSED
     return links, used
+
+
+def _only_method(files: IndexedFiles, name: str) -> DefinitionPlace | None:
+    """The method that has a name, if there is only one definition of it."""
+    named = files.named(name)
+    if len(named) != 1 or files.symbols(named[0].file)[named[0].place].kind != "method":
+        return None
+    return named[0]
 
 
 def _pagerank(files: list[int], links: dict[int, dict[int, float]]) -> dict[int, float]:

@@ -304,7 +304,7 @@ def _used(
                     of=of,
                     depth=level,
                 )
-                found.append((site, edge.target))
+                found.append((site, edge.target if edge.confidence != "name_only" else None))
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from ..parse.record import Record
-from ..parse.scopes import BASE, CLASSES, FUNCTIONS, PROPERTY, RETURNS, STAR
+from ..parse.scopes import BASE, CLASSES, FUNCTIONS, LOCAL, MODULE, NAMESPACES, PART, PROPERTY, RETURNS, STAR
 from ..parse.types import Reference
 from .modules import Modules
 
@@ -17,8 +17,9 @@ _ROOT = re.compile(r"~?(?:#(?P<own>\d+)|\^(?P<above>\d+)|<(?P<module>[^>]*)>|(?P
 _STEP = re.compile(r"\.([^.()\[\]]+)|(\(\))|(\[\])")
 _DEEPEST = 24
 _MOST_BASES = 64
-_HIGHEST = 40  # levels of inheritance; only generated or malicious code has more
+HIGHEST = 40  # levels of inheritance; only generated or malicious code has more
 _PRIVATE = "_"
+_RUST_STARTS = frozenset({"crate", "self", "super"})
 
 
 class Symbol(NamedTuple):
@@ -38,6 +39,7 @@ class RecordSource(Protocol):
 
     def record(self, file: int) -> Record: ...
     def symbols(self, file: int) -> list[Symbol]: ...
+    def named(self, name: str) -> "list[DefinitionPlace]": ...
 
 
 class DefinitionPlace(NamedTuple):
@@ -67,6 +69,16 @@ MADE_ELSEWHERE = Value(
     "elsewhere", -2
 )  # made by such a definition: its methods may return anything, even what was passed to it
 UNKNOWN = Value("unknown")
+RETURNED_ELSEWHERE = Value("unknown", -2)  # what a method of MADE_ELSEWHERE returns
+DOUBTFUL = Value("unknown", certain=False)  # perhaps of another project: the name alone says little
+
+
+_RESULTS = {
+    ELSEWHERE: MADE_ELSEWHERE,
+    MADE_ELSEWHERE: RETURNED_ELSEWHERE,
+    RETURNED_ELSEWHERE: RETURNED_ELSEWHERE,
+    DOUBTFUL: DOUBTFUL,
+}  # of calling what is not defined here
 
 
 class Resolver:
@@ -75,6 +87,8 @@ class Resolver:
     def __init__(self, source: RecordSource, modules: Modules) -> None:
         self._source, self.modules = source, modules
         self._members: dict[int, dict[tuple[str, str], list[int]]] = {}
+        self._stars: dict[int, list[str]] = {}
+        self._exports: dict[tuple[int, str], list[Value]] = {}
         self._values: dict[tuple[int, str], list[Value]] = {}
         self._orders: dict[DefinitionPlace, tuple[list[DefinitionPlace], bool]] = {}
         self._climbing = 0  # number of classes whose bases are being resolved
@@ -89,7 +103,9 @@ class Resolver:
         if receiver.startswith("=#"):
             return [Value("definition", file, int(receiver[2:]))]
         if not receiver:
-            return self._implicit(file, reference) or self._global(file, name, 0)
+            found = self._implicit(file, reference) or self._global(file, name, 0)
+            declared = found == [ELSEWHERE] and self.modules.traits(file).imports == "script"
+            return [DOUBTFUL] if declared else found  # a global may be declared in another file
         return self._attributes(self.evaluate(file, receiver), name, 0)
 
     def _implicit(self, file: int, reference: Reference) -> list[Value]:
@@ -141,29 +157,59 @@ class Resolver:
         if root["above"]:
             return [Value("above", file, int(root["above"]))]
         if root["module"] is not None:
-            return self._module(file, root["module"])
+            return self._module(file, root["module"], depth)
         name = root["name"]
         if name == "$":
             return [receiver] if receiver is not None else [UNKNOWN]
         if name in ("?", ""):
             return [UNKNOWN]
-        if name in ("crate", "super", "self") and self.modules.language(file) == "rust":
-            return self._module(file, name)
-        return [ELSEWHERE] if name == "'" else self._global(file, name, depth)
+        if name == "'":
+            return [ELSEWHERE]
+        if self.modules.traits(file).imports == "rust":
+            return self._path(file, [name], depth)
+        return self._global(file, name, depth)
 
-    def _module(self, file: int, name: str) -> list[Value]:
+    def _module(self, file: int, name: str, depth: int) -> list[Value]:
         if not name:
             return [UNKNOWN]
+        if self.modules.traits(file).imports == "rust":
+            return self._path(file, name.split("::"), depth)
         found = self.modules.find(file, name)
-        return [Value("module", one) for one in found] or [ELSEWHERE]
+        nowhere = DOUBTFUL if self.modules.is_own_package(file, name) else ELSEWHERE
+        return [Value("module", one) for one in found] or [nowhere]
+
+    def _path(self, file: int, parts: list[str], depth: int) -> list[Value]:
+        """A path of Rust: it starts at a module, at a name of this one, or at a crate, and may lead into a file."""
+        first, rest = parts[0], parts[1:]
+        if depth > _DEEPEST:
+            return [UNKNOWN]
+        values: list[Value] = []
+        if first[:1] not in ".@" and first not in _RUST_STARTS:
+            values = self._exported(file, first + MODULE, depth + 1) or self._exported(file, first, depth + 1)
+        if not values:
+            values = [Value("module", one) for one in self.modules.find(file, first)]
+        while rest and rest[0] == "super" and first == "super":
+            values = [Value("module", one) for value in values for one in self.modules.find(value.file, "super")]
+            rest = rest[1:]
+        if not values:
+            if self.modules.is_foreign(file, first):
+                return [ELSEWHERE]
+            return [UNKNOWN if first in _RUST_STARTS or first[:1] in ".@" else DOUBTFUL]
+        for part in rest:
+            modules = self._attributes(values, part + MODULE, depth + 1)
+            is_module = modules and modules[0].what == "module"
+            values = modules if is_module else self._attributes(values, part, depth + 1)
+        return values
 
     def _global(self, file: int, name: str, depth: int) -> list[Value]:
         """A name that its file does not bind: from a star import, from the package, or built in."""
         found: list[Value] = []
-        for path in self._source.record(file).bindings.get((-1, STAR), ()):
+        for path in self._star_imports(file):
             for module in self.evaluate(file, path, depth=depth + 1):
                 if module.what == "module" and not name.startswith(_PRIVATE):
                     found += self._exported(module.file, name, depth + 1)
+                elif module.what == "definition":
+                    found += self._attribute(module, name, depth + 1)
                 elif module.what != "module":
                     found.append(UNKNOWN)
         known = [value for value in found if value.what != "unknown"]
@@ -173,14 +219,25 @@ class Resolver:
             found += self._definitions(sibling, self._own_members(sibling, -1, name))
         return found or [ELSEWHERE if self.modules.traits(file).unbound_is_external else UNKNOWN]
 
+    def _star_imports(self, file: int) -> list[str]:
+        """The paths of everything that a file imports whole, in the modules inside it, too."""
+        found = self._stars.get(file)
+        if found is None:
+            bindings = self._source.record(file).bindings
+            owners = [-1, *(place for place, one in enumerate(self._source.symbols(file)) if one.kind in NAMESPACES)]
+            found = self._stars[file] = [path for owner in owners for path in bindings.get((owner, STAR), ())]
+        return found
+
     def _exported(self, file: int, name: str, depth: int) -> list[Value]:
         """The values of a name in a module, submodules not included; unknown values are left out."""
         return [value for value in self._module_member(file, name, depth) if value.what != "unknown"]
 
     def _own_members(self, file: int, owner: int, name: str) -> list[int]:
         """A definition's (or, as -1, the file's) members by qualified name: methods may be defined outside."""
-        around = self._source.symbols(file)[owner].qualname if owner >= 0 else ""
-        return self._members_of(file).get((around, name), [])
+        symbols, bindings = self._source.symbols(file), self._source.record(file).bindings
+        around = symbols[owner].qualname if owner >= 0 else ""
+        places = self._members_of(file).get((around, name), ())
+        return [place for place in places if symbols[place].kind != PART and (place, LOCAL) not in bindings]
 
     def _definitions(self, file: int, places: list[int]) -> list[Value]:
         """Definitions of one name; the parts of a class, such as impl blocks, count as one."""
@@ -197,7 +254,7 @@ class Resolver:
             for place, one in enumerate(symbols):
                 owner = one.qualname[: -len(one.name)].rstrip(".")
                 members.setdefault((owner, one.name), []).append(place)
-                if owner and _only_namespaces(symbols, one.parent):
+                if one.parent >= 0 and owner == symbols[one.parent].qualname and _only_namespaces(symbols, one.parent):
                     members.setdefault(("", one.name), []).append(place)
         return members
 
@@ -208,18 +265,30 @@ class Resolver:
         return [place for place in places if self._source.symbols(file)[place].kind in CLASSES]
 
     def _module_member(self, file: int, name: str, depth: int) -> list[Value]:
+        """The values of a module's name, found once: modules that import each other whole are a maze."""
         if depth > _DEEPEST:
             return [UNKNOWN]
+        found = self._exports.get((file, name))
+        if found is None:
+            self._exports[file, name] = [UNKNOWN]
+            found = self._exports[file, name] = self._find_member(file, name, depth)
+        return found
+
+    def _find_member(self, file: int, name: str, depth: int) -> list[Value]:
         if own := self._own_members(file, -1, name):
             return self._definitions(file, own)
         bindings = self._source.record(file).bindings
         if paths := bindings.get((-1, name)):
             return _merge(self.evaluate(file, path, depth=depth + 1) for path in paths)
+        if declared := bindings.get((-1, name + MODULE)):
+            return _merge(self.evaluate(file, path, depth=depth + 1) for path in declared)
         if below := self.modules.submodule(file, name):
             return [Value("module", one) for one in below]
-        if name == "default":  # a module without a default export is its own
+        if (
+            name == "default" and self.modules.traits(file).imports == "script"
+        ):  # a module without a default export is its own
             return [Value("module", file)]
-        if (-1, STAR) in bindings:
+        if self._star_imports(file):
             found = self._global(file, name, depth + 1)
             return [value for value in found if value.what != "elsewhere"] or [UNKNOWN]
         return [UNKNOWN]
@@ -280,11 +349,15 @@ class Resolver:
         for target in order:
             if own := self._own_members(target.file, target.place, name):
                 return [Value("definition", target.file, place, holder=holder) for place in own]
-            if paths := self._bound(target, name):
+            if paths := self._bound(target, name) or self._bound(target, name + MODULE):
                 values = _merge(self.evaluate(target.file, path, depth=depth + 1) for path in paths)
                 return values if len(values) == 1 else [value._replace(certain=False) for value in values]
             if self.modules.traits(target.file).methods_in_folder and (spread := self._spread_members(target, name)):
                 return [value._replace(holder=holder) for value in spread]
+            for path in self._source.record(target.file).bindings.get((target.place, STAR), ()):
+                found = self._attributes(self.evaluate(target.file, path, depth=depth + 1), name, depth + 1)
+                if found and found[0].what not in ("unknown", "elsewhere"):
+                    return found
         return [UNKNOWN]
 
     def _bound(self, target: DefinitionPlace, name: str) -> list[str]:
@@ -298,6 +371,8 @@ class Resolver:
     def _spread_members(self, target: DefinitionPlace, name: str) -> list[Value]:
         """Methods that are defined in files other than their type's."""
         qualname = self.symbol(target).qualname
+        if self.modules.traits(target.file).imports == "rust":
+            return self._implemented(target, name)
         files = [file for file in self.modules.neighbours(target.file) if file != target.file]
         return [
             Value("definition", file, place)
@@ -305,13 +380,29 @@ class Resolver:
             for place in self._members_of(file).get((qualname, name), ())
         ]
 
+    def _implemented(self, target: DefinitionPlace, name: str) -> list[Value]:
+        """Methods of a Rust type in the impl blocks of other files, which import the type."""
+        own = self.symbol(target)
+        found: list[Value] = []
+        for one in self._source.named(name) if own.kind not in NAMESPACES else ():
+            parent = self.symbol(one).parent
+            if one.file != target.file and parent >= 0:
+                part = self._source.symbols(one.file)[parent]
+                if part.kind == PART and part.name == own.name and target in self._whole(one.file, part.name):
+                    found.append(Value("definition", *one))
+        return found
+
+    def _whole(self, file: int, name: str) -> list[DefinitionPlace]:
+        """The types that the impl blocks of a file with this name add to."""
+        return self._classes(self._exported(file, name, 1) or self._global(file, name, 1), 0)
+
     def _call(self, value: Value, depth: int) -> list[Value]:
         if depth > _DEEPEST:
             return [UNKNOWN]
         if value.what == "above":
             return [value]
         if value.what not in ("definition", "instance"):
-            return [MADE_ELSEWHERE] if value == ELSEWHERE else [UNKNOWN]
+            return [_RESULTS.get(value, UNKNOWN)]
         symbol = self.symbol(value.target)
         if symbol.kind in CLASSES:
             return [value._replace(what="instance")] if value.what == "definition" else [UNKNOWN]
@@ -333,7 +424,7 @@ class Resolver:
         """A class and its bases in method resolution order, and whether some of them are unknown."""
         order = self._orders.get(target)
         if order is None:
-            if self._climbing >= _HIGHEST:
+            if self._climbing >= HIGHEST:
                 return [target], True
             self._orders[target] = ([target], True)  # ends the recursion of a class that inherits from itself
             self._climbing += 1
@@ -353,6 +444,9 @@ class Resolver:
                 values = self._classes(self.evaluate(target.file, path), 0)
                 found += [one for one in values if one not in found]
                 is_open = is_open or not values
+        own = self.symbol(target)
+        if own.kind == PART and not self._own_members(target.file, own.parent, own.name):
+            found = [one for one in self._whole(target.file, own.name) if one != target] + found
         return found[:_MOST_BASES], is_open
 
     def _classes(self, values: Iterable[Value], depth: int) -> list[DefinitionPlace]:
