@@ -23,6 +23,7 @@ from ..kernel.limits import ControlGroup
 from ..kernel.namespaces import MachineSpec
 from ..kernel.scratch import Scratch
 from . import selftest
+from .cover_check import CoverCheck
 from .git_identity import identity_file
 from .levels import WorkspaceLevel, find_bubblewrap, make_level
 from .machines import Machine, Machines, make_machine
@@ -34,7 +35,6 @@ from .profile import (
     Level,
     Profile,
     SandboxSettings,
-    covered_now,
     covers,
     make_profile,
 )
@@ -76,6 +76,7 @@ class Sandbox:
         self._level: Level | None = None
         self._profile: Profile | None = None
         self._stamp: object = None
+        self._covered = CoverCheck()
         self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
         self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
@@ -293,7 +294,7 @@ class Sandbox:
 
     def _now(self, roots: tuple[Root, ...]) -> object:
         """What the level in force depends on and can change while the server runs."""
-        return _stamp(), roots, covered_now(self._settings, roots, self._data_dir)
+        return _stamp(), roots, self._covered.now(self._settings, roots, self._data_dir)
 
     def _forget(self) -> None:
         if self._level is not None:
