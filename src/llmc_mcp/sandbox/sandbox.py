@@ -102,6 +102,10 @@ class Sandbox:
             spec = level.machine_spec(self._tmp.path)
         return self._machines.of(owner, spec, lambda spec: self._made_machine(level, spec))
 
+    def touch(self, owner: object) -> None:
+        """A session is at work: what its commands share stays."""
+        self._machines.touch(owner)
+
     def ready(self, owner: object) -> None:
         """Test the sandbox and make the session's machine, where that is yet to be done: it is no command's time."""
         self.report()
@@ -274,8 +278,9 @@ class Sandbox:
         return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
 
     def release_idle(self, idle_s: float) -> bool:
-        """End a launcher of its own that has been idle for a while; whether it was ended."""
-        return self._own_launcher is not None and self._own_launcher.release_idle(idle_s)
+        """Let go of idle machines, and end an own launcher that has been idle for so long; whether there was any."""
+        released = self._machines.release_idle()
+        return (self._own_launcher is not None and self._own_launcher.release_idle(idle_s)) or released
 
     def close(self) -> None:
         self._machines.close()
