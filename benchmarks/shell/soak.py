@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from llmc_mcp.errors import FeatureUnavailable
+from llmc_mcp.errors import FeatureUnavailable, Timeout
 
 from ..client import Client
 from ..commands import LEVELS, Bench
@@ -28,8 +28,11 @@ def hand_over(bench: Bench, commands: int) -> None:
     """Hand over commands one after the other, and end each in one of three ways."""
     for number in range(commands):
         way = number % 3
-        limit = {"timeout": 0.2} if way == 2 else {}
-        process = bench.run(_SCRIPT, yield_after=0.0, **limit).process
+        limit = {"timeout": 0.5} if way == 2 else {}
+        try:
+            process = bench.run(_SCRIPT, yield_after=0.0, **limit).process
+        except Timeout:  # it was out of time before it could be handed over
+            continue
         if way == 0:
             bench.run(None, process=process, stop=True)
             continue
@@ -39,7 +42,7 @@ def hand_over(bench: Bench, commands: int) -> None:
 
 
 def kill_servers(level: str, base: Path, commands: int) -> tuple[int, int]:
-    """Kill servers in the middle of it; returns how many commands that took, and how many ran when theirs was killed."""
+    """Kill servers in the middle of it; returns how many commands that took, and how many ran at that moment."""
     root, home = base / f"killed-{level}", base / f"home-{level}"
     for folder in (root, home):
         folder.mkdir()
