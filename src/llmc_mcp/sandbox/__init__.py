@@ -1,6 +1,7 @@
 """What confines a command.
 
-`profile` turns settings into folders, users and limits; `levels` makes a bubblewrap or Landlock launch of them;
+`profile` turns settings into folders, users and limits; `cover_check` notices when what must be covered inside the
+roots is another; `levels` makes a bubblewrap or Landlock launch of them; `machines` are what a session's commands share;
 `selftest` runs `probe` inside a level and reports what got out; `sandbox` chooses a level that held; `git_identity`
 gives commits inside the user's name.
 
