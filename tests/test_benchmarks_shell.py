@@ -78,9 +78,10 @@ def test_runs_on_other_commits_share_their_copies_and_nothing_else(repository: P
     second = second._replace(run=second.run._replace(name="owner__name-2"))
     lost = first._replace(run=first.run._replace(name="owner__name-3", commit="0" * 40))
     settings = Settings(repository.parent, (), 20.0)
-    (part,), missing = batches([first, second, lost], settings)
-    assert missing == ["owner__name-3"]
+    (part,) = batches([first, lost, second])
     scene_of = dict(compare_runs(part, settings))
+    assert list(scene_of) == [first.run.name, second.run.name], "the third has no checkout"
+    assert dict(compare_runs([lost], settings)) == {}
     assert [one.difference for seen in scene_of.values() for one in seen] == [""] * 3
     checkout = Checkout(repository, [first.run.commit, second.run.commit], tmp_path / "work")
     checkout.go_to(first.run.commit)

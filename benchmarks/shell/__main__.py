@@ -84,7 +84,7 @@ def main() -> None:
     )
     asked.results.parent.mkdir(parents=True, exist_ok=True)
     done = _done_before(asked.results, sample) if asked.resume else {}
-    parts, missing = batches([one for one in sample if one.run.name not in done], settings)
+    parts = batches([one for one in sample if one.run.name not in done])
     random.Random(asked.seed).shuffle(parts)  # what is known after a while is then as true as the whole
     with asked.results.open("a" if asked.resume else "w") as file:
         for name, answer in compare_all(parts, settings, asked.jobs):
@@ -96,6 +96,7 @@ def main() -> None:
             print(
                 f"… {len(done)}/{len(sample)} runs, {commands} commands, {differ} differ", file=sys.stderr, flush=True
             )
+    missing = [drawn.run.name for drawn in sample if drawn.run.name not in done]
     results = [one for drawn in sample for one in done.get(drawn.run.name, ())]
     print(report(results, missing) + "\n")
     where = provenance().rpartition(" · ")[0]  # without the command, which names folders of this machine

@@ -97,12 +97,20 @@ class Checkout:
     """
 
     def __init__(self, repository: Path, commits: list[str], target: Path) -> None:
-        self._path, self._commits = target, commits
+        self._path = target
         target.mkdir(parents=True)
         self._git("init", "-q")
-        self._git(
-            "fetch", "-q", "--depth", "1", "--no-tags", "--upload-pack", _UPLOAD, f"file://{repository}", *commits
-        )
+        self.commits = self._fetched(f"file://{repository}", commits)
+
+    def _fetched(self, source: str, commits: list[str]) -> list[str]:
+        """The commits of which the repository has everything, fetched together as far as that is possible."""
+        try:
+            self._git("fetch", "-q", "--depth", "1", "--no-tags", "--upload-pack", _UPLOAD, source, *commits)
+        except subprocess.CalledProcessError:
+            middle = len(commits) // 2
+            halves = (commits[:middle], commits[middle:]) if middle else ()
+            return [commit for half in halves for commit in self._fetched(source, half)]
+        return commits
 
     def go_to(self, commit: str) -> None:
         """Have the files of a commit and nothing else, and a `.git` that knows no other."""
@@ -110,7 +118,7 @@ class Checkout:
             if entry.name not in ("objects", "index"):
                 _remove(entry)
         self._git("init", "-q")
-        (self._path / ".git" / "shallow").write_text("".join(f"{one}\n" for one in self._commits))
+        (self._path / ".git" / "shallow").write_text("".join(f"{one}\n" for one in self.commits))
         (self._path / ".git" / "HEAD").write_text(f"{commit}\n")
         with (self._path / ".git" / "config").open("a") as config:
             config.write(_SETTINGS)
@@ -120,12 +128,6 @@ class Checkout:
     def _git(self, *words: str) -> None:
         env = {**os.environ, "GIT_NO_LAZY_FETCH": "1"}
         subprocess.run(["git", "-C", str(self._path), *words], check=True, capture_output=True, env=env)
-
-
-def has_commit(repository: Path, commit: str) -> bool:
-    """Whether a repository holds a commit."""
-    words = ["git", "-c", "safe.directory=*", "-C", str(repository), "cat-file", "-e", f"{commit}^{{commit}}"]
-    return subprocess.run(words, check=False, capture_output=True).returncode == 0
 
 
 def duplicate(source: Copy, target: Path) -> Copy:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .compare import UNORDERED, Outcome, difference
-from .copies import Checkout, Copy, duplicate, has_commit
+from .copies import Checkout, Copy, duplicate
 from .recorded import PLACE, Drawn
 from .runners import Ours, Plain
 
@@ -42,12 +42,19 @@ class Compared(NamedTuple):
     left_out: int = 0  # earlier commands that may have changed files and were not done first
 
 
+class NoCheckout(Exception):
+    """The repository has not all of any of the commits."""
+
+
 class Scene:
     """Three copies of a checkout: one as it is before a command, and one for each way to run it."""
 
     def __init__(self, repository: str, commits: list[str], settings: Settings, work: Path) -> None:
         self._checkout = Checkout(settings.checkouts / repository, commits, work / "before")
-        self._checkout.go_to(commits[0])
+        self.commits = self._checkout.commits
+        if not self.commits:
+            raise NoCheckout
+        self._checkout.go_to(self.commits[0])
         self._before = Copy(work / "before")
         self._for_bash, self._for_us = (
             duplicate(self._before, work / "plain"),
@@ -117,30 +124,30 @@ class Scene:
 
 
 def compare_runs(some: list[Drawn], settings: Settings) -> Iterator[tuple[str, list[Compared]]]:
-    """Runs on commits of one repository: the name of each, and its commands."""
+    """Runs on commits of one repository, as far as it has them: the name of each, and its commands."""
     repository, commits = some[0].run.repository, list(dict.fromkeys(one.run.commit for one in some))
     with tempfile.TemporaryDirectory(prefix="shell-") as folder:
-        scene = Scene(repository, commits, settings, Path(folder))
+        try:
+            scene = Scene(repository, commits, settings, Path(folder))
+        except NoCheckout:
+            return
         try:
             for drawn in some:
-                yield drawn.run.name, list(scene.compare(drawn))
+                if drawn.run.commit in scene.commits:
+                    yield drawn.run.name, list(scene.compare(drawn))
         finally:
             scene.ours.app.close()
 
 
-def batches(sample: list[Drawn], settings: Settings) -> tuple[list[list[Drawn]], list[str]]:
-    """The sample in parts that share their copies, and the runs that have no checkout."""
+def batches(sample: list[Drawn]) -> list[list[Drawn]]:
+    """The sample in parts that share their copies."""
     parts: list[list[Drawn]] = []
-    missing: list[str] = []
     for drawn in sorted(sample, key=lambda one: one.run.repository):
-        run = drawn.run
-        if not has_commit(settings.checkouts / run.repository, run.commit):
-            missing.append(run.name)
-        elif parts and parts[-1][0].run.repository == run.repository and len(parts[-1]) < _TOGETHER:
+        if parts and parts[-1][0].run.repository == drawn.run.repository and len(parts[-1]) < _TOGETHER:
             parts[-1].append(drawn)
         else:
             parts.append([drawn])
-    return parts, missing
+    return parts
 
 
 def compare_all(parts: list[list[Drawn]], settings: Settings, jobs: int) -> Iterator[tuple[str, list[Compared]]]:
