@@ -78,6 +78,12 @@ class Client:
             raise ClientError(f"{name}: {text}")
         return text
 
+    def send_call(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Call a tool, and wait for nothing."""
+        self._last_id += 1
+        call = {"name": name, "arguments": arguments}
+        self._send({"jsonrpc": "2.0", "id": self._last_id, "method": "tools/call", "params": call})
+
     def close(self) -> None:
         """Close its input, as clients do; kill what does not leave by itself."""
         self._in.close()

@@ -3,9 +3,8 @@
     python -m benchmarks.commands [--runs N] [--gigabytes G] [--soak N]
 
 Overhead: the same program started plainly (posix_spawn) and at each level, interleaved, so that a busy machine
-slows all alike, and a line for a shell against plain bash. Flood: a child prints 1 GB, against
-`child | cat >/dev/null`. Soak: 1,000 commands, and 1,000 that are handed over and then ended, with a count of what is
-left of them.
+slows all alike, and a line for a shell against plain bash with the same environment. Flood: a child prints 1 GB,
+against `child | cat >/dev/null`. Soak: 1,000 commands; those that are handed over are in `benchmarks.shell.soak`.
 """
 
 import argparse
@@ -31,7 +30,6 @@ LEVELS = ("landlock", "workspace")
 BARS_MS = {"landlock": 4.0, "workspace": 20.0}
 LINE = "true | true && X=1"
 LINE_BARS_MS = {"landlock": 6.0, "workspace": 20.0}
-MARK = "llmc-bench-handed-over"
 
 
 class Bench:
@@ -67,8 +65,9 @@ def plain() -> None:
 
 
 def plain_line() -> None:
-    """The same line in bash with nothing around it."""
-    os.waitpid(os.posix_spawn("/bin/bash", ["bash", "-c", LINE], {"PATH": "/usr/bin:/bin"}), 0)
+    """The same line in bash with nothing around it; the locale costs it as much as ours."""
+    env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    os.waitpid(os.posix_spawn("/bin/bash", ["bash", "-c", LINE], env), 0)
 
 
 def overhead(benches: dict[str, Bench], runs: int) -> None:
@@ -143,37 +142,6 @@ def soak(benches: dict[str, Bench], commands: int) -> None:
         print(f"{level:12}{commands:9}{before[0]:>5} ->{after[0]:>2}{before[1]:>5} ->{after[1]:>3}{memory:>16}")
 
 
-def handed_over(benches: dict[str, Bench], commands: int) -> None:
-    """Many commands that outlive their call, a third stopped, a third ended by their input, a third by a time limit."""
-    print(f"\n{'level':12}{'handed over':>12}{'left':>6}{'fds':>12}{'seconds':>9}")
-    script = f"( exec -a {MARK} sleep 1000 ) & read x"
-    for level, bench in benches.items():
-        bench.run(None, process=bench.run(script, yield_after=0.0).process, stop=True)
-        before, started = len(os.listdir("/proc/self/fd")), time.perf_counter()
-        for number in range(commands):
-            limit = {"timeout": 0.5} if number % 3 == 2 else {}
-            process = bench.run(script, yield_after=0.0, **limit).process
-            if number % 3 == 0:
-                bench.run(None, process=process, stop=True)
-            else:
-                text = "x\n" if number % 3 == 1 else None
-                while process is not None:  # waiting for input, it is there to be asked for it
-                    process = bench.run(None, process=process, stdin=text, yield_after=60.0).process
-        after, seconds = len(os.listdir("/proc/self/fd")), time.perf_counter() - started
-        print(f"{level:12}{commands:12}{_marked():6}{before:>7} ->{after:>3}{seconds:9.1f}")
-
-
-def _marked() -> int:
-    """Processes of handed over commands that are still there."""
-    found = 0
-    for entry in Path("/proc").iterdir():
-        try:
-            found += entry.name.isdigit() and MARK.encode() in (entry / "cmdline").read_bytes()
-        except OSError:
-            continue  # it ended
-    return found
-
-
 def _counts() -> tuple[int, int, int]:
     """Children of ours and of the launcher, open fds, resident kB."""
     ours = Path("/proc/self/task").iterdir()
@@ -204,7 +172,6 @@ def main() -> None:
             flood(benches, options.gigabytes)
         if options.soak:
             soak(benches, options.soak)
-            handed_over(benches, options.soak)
         for bench in benches.values():
             bench.app.close()
 

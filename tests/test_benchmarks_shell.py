@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.shell.compare import Outcome, difference
-from benchmarks.shell.copies import Copy, Effect, duplicate
+from benchmarks.shell.copies import Checkout, Copy, Effect, duplicate
 from benchmarks.shell.recorded import Drawn, draw, read_runs
-from benchmarks.shell.scene import Compared, Settings, compare_run
+from benchmarks.shell.scene import Compared, Settings, batches, compare_runs
 
 from .support.workspace import require
 
@@ -46,7 +46,9 @@ def drawn(repository: Path, tmp_path: Path, *commands: str) -> Drawn:
 
 def compared(repository: Path, tmp_path: Path, *commands: str) -> list[Compared]:
     require(shutil.which("bwrap") is not None, "bubblewrap")
-    return compare_run(drawn(repository, tmp_path, *commands), Settings(repository.parent, (), 20.0))
+    settings = Settings(repository.parent, (), 20.0)
+    ((_, seen),) = compare_runs([drawn(repository, tmp_path, *commands)], settings)
+    return seen
 
 
 def test_commands_of_a_run_see_what_the_ones_before_left_in_the_files(repository: Path, tmp_path: Path) -> None:
@@ -61,6 +63,33 @@ def test_commands_of_a_run_see_what_the_ones_before_left_in_the_files(repository
     assert [one.difference for one in seen] == [""] * 4
     assert [one.family for one in seen] == ["cat", "python3", "sed", "git"]
     assert [one.left_out for one in seen] == [0, 0, 1, 1], "python3 may have changed files and was not done first"
+
+
+def test_runs_on_other_commits_share_their_copies_and_nothing_else(repository: Path, tmp_path: Path) -> None:
+    require(shutil.which("bwrap") is not None, "bubblewrap")
+    first = drawn(
+        repository, tmp_path, "rm -r pkg; echo mine > read.me; echo x > new; git add -A; git stash; mkdir d", "ls"
+    )
+    (repository / "later.py").write_text("later = 1\n")
+    git(repository, "add", ".")
+    git(repository, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "second")
+    look = "cat read.me pkg/a.py later.py; git status --short --ignored; git log --oneline; git stash list; ls -A"
+    second = drawn(repository, tmp_path, look)
+    second = second._replace(run=second.run._replace(name="owner__name-2"))
+    lost = first._replace(run=first.run._replace(name="owner__name-3", commit="0" * 40))
+    settings = Settings(repository.parent, (), 20.0)
+    (part,) = batches([first, lost, second])
+    scene_of = dict(compare_runs(part, settings))
+    assert list(scene_of) == [first.run.name, second.run.name], "the third has no checkout"
+    assert dict(compare_runs([lost], settings)) == {}
+    assert [one.difference for seen in scene_of.values() for one in seen] == [""] * 3
+    checkout = Checkout(repository, [first.run.commit, second.run.commit], tmp_path / "work")
+    checkout.go_to(first.run.commit)
+    subprocess.run(first.run.commands[0], shell=True, cwd=tmp_path / "work", check=True)
+    checkout.go_to(second.run.commit)
+    said = subprocess.run(look, shell=True, cwd=tmp_path / "work", check=True, capture_output=True, text=True).stdout
+    assert said.splitlines()[:4] == ["hello", "one = 1", "two = 2", "later = 1"]
+    assert said.splitlines()[4:] == [git(repository, "log", "-1", "--oneline"), ".git", "later.py", "pkg", "read.me"]
 
 
 def test_what_our_sandbox_does_otherwise_is_reported(repository: Path, tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ run) are not, which the last lines count. A command that does not do the same tw
 """
 
 import argparse
+import json
+import random
 import sys
 from collections import Counter
 from pathlib import Path
 
 from ..report import provenance, table
 from ..servers import CACHE
-from .recorded import draw, read_runs
-from .scene import Compared, Settings, compare_all
+from .recorded import Drawn, draw, read_runs
+from .scene import Compared, Settings, batches, compare_all
 
 _BAR = 0.995
 _MOST_FAMILIES = 25
@@ -46,9 +48,12 @@ def _row(name: str, results: list[Compared]) -> list[str]:
     return [name, f"{len(results):,}", f"{unsteady:,}", f"{len(compared):,}", f"{alike:,}", f"{share:.2%}", verdict]
 
 
-def _line(one: Compared) -> str:
-    what = f"unsteady in bash: {one.unsteady}" if one.unsteady else one.difference
-    return f"{one.name}\t{one.family}\t{what}\t{one.command[:500]!r}\n"
+def _done_before(results: Path, sample: list[Drawn]) -> dict[str, list[Compared]]:
+    """What is known already of the runs of the sample, the same commands of each."""
+    drawn = {one.run.name: [f"{one.run.name}#{step}" for step in one.steps] for one in sample}
+    rows = map(json.loads, results.read_text().splitlines()) if results.exists() else ()
+    known = {name: [Compared(*one) for one in answer] for name, answer in rows}
+    return {name: answer for name, answer in known.items() if [one.name for one in answer] == drawn.get(name)}
 
 
 def main() -> None:
@@ -65,7 +70,10 @@ def main() -> None:
         "--limit", type=float, default=20.0, metavar="S", help="of one command (default: %(default)s s)"
     )
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--mismatches", type=Path, default=CACHE / "shell-mismatches.tsv", help="default: %(default)s")
+    parser.add_argument(
+        "--results", type=Path, default=CACHE / "shell.jsonl", help="of each command (default: %(default)s)"
+    )
+    parser.add_argument("--resume", action="store_true", help="don't do again what is in the results already")
     asked = parser.parse_args()
     runs = read_runs(asked.runs, asked.commits)
     if asked.repository:
@@ -74,22 +82,23 @@ def main() -> None:
     settings = Settings(
         asked.checkouts.resolve(), tuple(path.resolve() for path in asked.environment or ()), asked.limit
     )
-    results: list[Compared] = []
-    skipped: list[str] = []
-    asked.mismatches.parent.mkdir(parents=True, exist_ok=True)
-    with asked.mismatches.open("w") as file:
-        for number, answer in enumerate(compare_all(sample, settings, asked.jobs), 1):
-            if isinstance(answer, str):
-                skipped.append(answer)
-                continue
-            results += answer
-            file.writelines(_line(one) for one in answer if one.difference or one.unsteady)
+    asked.results.parent.mkdir(parents=True, exist_ok=True)
+    done = _done_before(asked.results, sample) if asked.resume else {}
+    parts = batches([one for one in sample if one.run.name not in done])
+    random.Random(asked.seed).shuffle(parts)  # what is known after a while is then as true as the whole
+    with asked.results.open("a" if asked.resume else "w") as file:
+        for name, answer in compare_all(parts, settings, asked.jobs):
+            done[name] = answer
+            file.write(json.dumps([name, answer]) + "\n")
             file.flush()
-            differ = sum(bool(one.difference) for one in results)
+            commands = sum(map(len, done.values()))
+            differ = sum(bool(one.difference) for each in done.values() for one in each)
             print(
-                f"… {number}/{len(sample)} runs, {len(results)} commands, {differ} differ", file=sys.stderr, flush=True
+                f"… {len(done)}/{len(sample)} runs, {commands} commands, {differ} differ", file=sys.stderr, flush=True
             )
-    print(report(results, skipped) + "\n")
+    missing = [drawn.run.name for drawn in sample if drawn.run.name not in done]
+    results = [one for drawn in sample for one in done.get(drawn.run.name, ())]
+    print(report(results, missing) + "\n")
     where = provenance().rpartition(" · ")[0]  # without the command, which names folders of this machine
     print(f"{where} · `python -m benchmarks.shell --sample {asked.sample} --seed {asked.seed}`")
 

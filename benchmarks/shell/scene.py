@@ -1,7 +1,6 @@
-"""A recorded run on three copies of its checkout, and many runs at once."""
+"""Recorded runs on three copies of a checkout."""
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -10,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .compare import UNORDERED, Outcome, difference
-from .copies import Copy, check_out, duplicate
+from .copies import Checkout, Copy, duplicate
 from .recorded import PLACE, Drawn
 from .runners import Ours, Plain
 
+_TOGETHER = 24  # runs that share their copies
 _AGAIN = 2  # times that a command which differs is run in bash once more
 # What handles files quickly, and of those what may change them by other means than a redirection.
 _FILE_PROGRAMS = frozenset((
@@ -42,29 +42,31 @@ class Compared(NamedTuple):
     left_out: int = 0  # earlier commands that may have changed files and were not done first
 
 
-def compare_run(drawn: Drawn, settings: Settings) -> list[Compared]:
-    """The sampled commands of one run, in their order."""
-    with tempfile.TemporaryDirectory(prefix="shell-") as folder:
-        work = Path(folder)
-        check_out(settings.checkouts / drawn.run.repository, drawn.run.commit, work / "before")
-        before = Copy(work / "before")
-        place = work / "testbed"
-        scene = _Scene(before, duplicate(before, work / "plain"), duplicate(before, place), settings, work / "data")
-        try:
-            return list(scene.compare(drawn))
-        finally:
-            scene.ours.app.close()
+class NoCheckout(Exception):
+    """The repository has not all of any of the commits."""
 
 
-class _Scene:
+class Scene:
     """Three copies of a checkout: one as it is before a command, and one for each way to run it."""
 
-    def __init__(self, before: Copy, plain: Copy, place: Copy, settings: Settings, data: Path) -> None:
-        self._before, self._for_bash, self._for_us = before, plain, place
-        self._bash = Plain(place.path, settings.environments, settings.limit_s)
-        self.ours = Ours(place.path, data, settings.environments, settings.limit_s)
+    def __init__(self, repository: str, commits: list[str], settings: Settings, work: Path) -> None:
+        self._checkout = Checkout(settings.checkouts / repository, commits, work / "before")
+        self.commits = self._checkout.commits
+        if not self.commits:
+            raise NoCheckout
+        self._checkout.go_to(self.commits[0])
+        self._before = Copy(work / "before")
+        self._for_bash, self._for_us = (
+            duplicate(self._before, work / "plain"),
+            duplicate(self._before, work / "testbed"),
+        )
+        self._bash = Plain(self._for_us.path, settings.environments, settings.limit_s)
+        self.ours = Ours(self._for_us.path, work / "data", settings.environments, settings.limit_s)
 
     def compare(self, drawn: Drawn) -> Iterator[Compared]:
+        """The sampled commands of one run, in their order."""
+        self._checkout.go_to(drawn.run.commit)
+        self._spread()
         left_out = 0
         for number, recorded in enumerate(drawn.run.commands[: drawn.steps[-1] + 1]):
             command = recorded.replace(PLACE, str(self._for_us.path))
@@ -110,26 +112,54 @@ class _Scene:
     def _go_on(self, command: str) -> None:
         """Do an earlier command for good, in all copies."""
         self._bash.run(command, self._before.path)
+        self._spread()
+
+    def _spread(self) -> None:
+        """Have what has changed in the first copy in the others, too."""
         changed = self._before.changed()
         if changed:
             for copy in (self._for_bash, self._for_us):
                 copy.take(self._before, changed)
-            self._before.keep()
+            self._before.keep(changed)
 
 
-def _safely(drawn: Drawn, settings: Settings) -> list[Compared] | str:
-    """A checkout that can't be made must not end the whole run; any other failure is the benchmark's."""
-    try:
-        return compare_run(drawn, settings)
-    except subprocess.CalledProcessError as exc:
-        return f"{drawn.run.name}: {(exc.stderr or b'').decode(errors='replace').strip()[-200:]}"
+def compare_runs(some: list[Drawn], settings: Settings) -> Iterator[tuple[str, list[Compared]]]:
+    """Runs on commits of one repository, as far as it has them: the name of each, and its commands."""
+    repository, commits = some[0].run.repository, list(dict.fromkeys(one.run.commit for one in some))
+    with tempfile.TemporaryDirectory(prefix="shell-") as folder:
+        try:
+            scene = Scene(repository, commits, settings, Path(folder))
+        except NoCheckout:
+            return
+        try:
+            for drawn in some:
+                if drawn.run.commit in scene.commits:
+                    yield drawn.run.name, list(scene.compare(drawn))
+        finally:
+            scene.ours.app.close()
 
 
-def compare_all(sample: list[Drawn], settings: Settings, jobs: int) -> Iterator[list[Compared] | str]:
-    """Run by run, in the sample's order."""
+def batches(sample: list[Drawn]) -> list[list[Drawn]]:
+    """The sample in parts that share their copies."""
+    parts: list[list[Drawn]] = []
+    for drawn in sorted(sample, key=lambda one: one.run.repository):
+        if parts and parts[-1][0].run.repository == drawn.run.repository and len(parts[-1]) < _TOGETHER:
+            parts[-1].append(drawn)
+        else:
+            parts.append([drawn])
+    return parts
+
+
+def compare_all(parts: list[list[Drawn]], settings: Settings, jobs: int) -> Iterator[tuple[str, list[Compared]]]:
+    """Run by run; with several jobs, part by part."""
     if jobs == 1:
-        for drawn in sample:
-            yield _safely(drawn, settings)
+        for part in parts:
+            yield from compare_runs(part, settings)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_safely, sample, [settings] * len(sample))
+        for done in pool.map(_listed, parts, [settings] * len(parts)):
+            yield from done
+
+
+def _listed(part: list[Drawn], settings: Settings) -> list[tuple[str, list[Compared]]]:
+    return list(compare_runs(part, settings))

@@ -1,6 +1,7 @@
 """Commands that outlive their call: handed over, waited for, typed to, ended, and never left behind."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from ..security.arena import pids_with
 from ..support.client import PATIENCE, Client
 from ..support.gates import gate_on
 from ..support.talk import Talk, alive, eventually, talk_on, terminal_fds
-from ..support.workspace import Workspace
+from ..support.workspace import Workspace, require
 
 pytestmark = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe_openai's own
 
@@ -157,6 +158,22 @@ def test_a_flood_in_the_background_is_bounded(talk: Talk) -> None:
         assert len(more.data.stdout) < 300_000
     assert talk.run("echo still | cat").data.stdout == "still\n"
     assert talk.run(process=process, stop=True).running is None
+
+
+@pytest.mark.parametrize("level", ["workspace", "landlock"])
+def test_a_fork_bomb_in_the_background_is_bounded_and_ends_when_it_is_stopped(level: str, workspace: Workspace) -> None:
+    require(level == "landlock" or shutil.which("bwrap") is not None, "bubblewrap")
+    config = Config()
+    config.sandbox.max_processes = 40
+    with talk_on(workspace.root, config, level=level) as talk:
+        require(talk.gate.app.sandbox.counts_processes, "a bound for the processes of root")
+        mark = f"llmc-bg-bomb-{os.getpid()}"
+        bomb = f"bomb() {{ bomb | bomb & }}; bomb; exec -a {mark} sleep 1000"
+        process = id_of(talk.run(bomb, yield_after=0.3))
+        assert len(pids_with(mark)) < 100
+        talk.run(process=process, stop=True)
+        assert pids_with(mark) == []
+        assert talk.run("echo still | cat").data.stdout == "still\n"
 
 
 def test_streams_stay_apart_even_when_some_is_dropped(any_level: Talk) -> None:

@@ -25,6 +25,7 @@ from ..support.client import PATIENCE
 from ..support.forked import templates
 from ..support.hung_mount import NAME, can_mount, hanging_mount
 from ..support.processes import children_of, processes_below
+from ..support.talk import eventually
 from ..support.workspace import SECRET, Workspace, require
 
 SH = b"/bin/sh"
@@ -103,6 +104,26 @@ def test_a_child_has_three_descriptors_and_no_more(launcher: Launcher) -> None:
         os.close(leaky)
     assert code == 0
     assert output.split() == [b"0", b"1", b"2", b"3"]  # the fourth is ls looking at the folder
+
+
+def test_a_command_has_the_descriptors_it_was_given_whether_it_was_forked_ahead_or_not(launcher: Launcher) -> None:
+    folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    given = [os.memfd_create("given") for _ in range(16)]  # more than a process that waits has of its own
+    names = " ".join(f"/proc/self/fd/{number}" for number in range(3, 3 + len(given))).encode()
+    try:
+        for number, fd in enumerate(given):
+            os.write(fd, b"%d " % number)
+        for _ in range(3):
+            plan = ChildPlan(supervised=True, keep=[*range(4, 4 + len(given))])
+            argv = [SH, b"-c", b"cat %s; exec ls -v /proc/self/fd" % names]
+            with Child(launcher, argv, cwd=folder, env={}, plan=plan, more_fds=tuple(given)) as child:
+                output = b"".join(child.output(lambda: None))
+            seen = [int(word) for word in output.split()]
+            assert seen[: len(given)] == [*range(len(given))]
+            assert seen[len(given) :] == [*range(3 + len(given) + 1)], "the last is ls looking at the folder"
+    finally:
+        for fd in (folder, *given):
+            os.close(fd)
 
 
 def test_a_child_has_the_environment_it_was_given_and_no_more(launcher: Launcher) -> None:
@@ -283,7 +304,39 @@ def test_a_supervisor_whose_launcher_is_gone_takes_its_command_along() -> None:
     with ours:
         with theirs:
             ours.send(b"\0")  # a report that the launcher never read
-        assert next_signal(ours) == signal.SIGKILL
+        assert next_signal(ours) == (signal.SIGKILL, False)
+
+
+def waiting_processes(launcher_pid: int) -> list[int]:
+    """Those that wait to become a command, each below a supervisor that has let go of their channel."""
+    supervisors = [pid for pid in children_of(launcher_pid) if len(sockets_of(pid)) == 1]
+    return [pid for supervisor in supervisors for pid in children_of(supervisor)]
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def sockets_of(pid: int) -> list[str]:
+    found: list[str] = []
+    with suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found += [link] if (link := os.readlink(fd)).startswith("socket:") else []
+    return found
+
+
+def test_a_process_that_was_killed_while_it_waited_to_become_a_command_costs_none(launcher: Launcher) -> None:
+    plan = ChildPlan(supervised=True)
+    assert launcher.wait(start(launcher, SH, b"-c", b"exit 3", plan=plan), PATIENCE) == 3
+    (process,) = [pid for pid in children_of(os.getpid()) if b"launcher_process" in command_line(pid)]
+    assert eventually(lambda: bool(waiting_processes(process)))
+    for pid in waiting_processes(process):
+        watch = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert gone(watch)
+    for code in (4, 5):
+        assert launcher.wait(start(launcher, SH, b"-c", b"exit %d" % code, plan=plan), PATIENCE) == code
 
 
 def test_a_launcher_that_was_killed_is_replaced(launcher: Launcher) -> None:

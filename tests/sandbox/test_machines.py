@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.config.schema import Config
+from llmc_mcp.kernel.namespaces import MachineSpec
+from llmc_mcp.sandbox.machines import Machine, Machines
 from llmc_mcp.tools.introduction import bootstrap
 
 from ..security.arena import USERS, Arena
@@ -113,6 +115,39 @@ def test_tmp_has_one_bound_for_all_commands_of_a_session(workspace: Workspace) -
         assert talk.run("rm /tmp/a && head -c 2M /dev/zero > /tmp/b").data.exit_code == 0
         files = talk.run("cd /tmp && seq 100000 | xargs touch")
         assert "No space left" in files.data.stderr  # nor can they be used up by empty files
+
+
+def test_the_machine_of_a_session_that_runs_nothing_goes_by_itself(workspace: Workspace) -> None:
+    require(shutil.which("bwrap") is not None, "bubblewrap")
+    config = Config()
+    config.linux_ops.process_limits.idle_reap_sec = 0.1
+    with talk_on(workspace.root, config, level="workspace") as talk:
+        assert talk.run("echo kept > /tmp/note; cat /tmp/note").data.stdout == "kept\n"
+        assert namespaces_held() > 0
+
+        def let_go() -> bool:
+            talk.gate.app.release_idle(3_600.0)  # no helper process has been idle for that long
+            return namespaces_held() == 0
+
+        assert eventually(let_go)
+        assert talk.run("cat /tmp/note").data.exit_code == 1, "another machine, whose /tmp is empty"
+
+
+def test_a_session_that_waits_for_its_command_is_not_the_first_to_lose_its_machine() -> None:
+    machines, made = Machines(3_600.0), list[object]()
+    spec = MachineSpec(
+        network=False, tmp="", size_mb=1, owner=None, folders=[], files=[], links=[], home="", home_files=[]
+    )
+
+    def use(owner: int) -> None:
+        machines.of(owner, spec, lambda _: made.append(owner) or Machine((), ""))
+
+    for owner in range(64):
+        use(owner)
+    machines.touch(0)
+    for owner in (64, 0, 1):
+        use(owner)
+    assert made == [*range(65), 1]
 
 
 @pytest.mark.parametrize("who", USERS)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from llmc_mcp.session import Session
 
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
+from ..support.processes import processes_with
+from ..support.talk import eventually
 from ..support.workspace import Workspace
 
 HEAD = f"POST /tool HTTP/1.1\r\nHost: localhost\r\nX-LLMC-Token: {TOKEN}\r\nContent-Type: application/json\r\n"
@@ -309,3 +312,26 @@ def test_llmc_run_prints_what_a_client_needs(workspace: Workspace, tmp_path: Pat
     assert "claude mcp add --transport http llmc http://127.0.0.1:" in said
     assert "sandbox  commands: " in said
     assert str(workspace.root) in said
+
+
+# --- sessions, which nobody ends --------------------------------------------------------------------------------------
+
+
+def test_what_a_session_left_running_and_its_machine_end_when_it_has_been_idle(workspace: Workspace) -> None:
+    idle = ("linux_ops.process_limits.idle_reap_sec=1", "limits.helper_idle_sec=1")
+    settings = [word for setting in idle for word in ("--set", setting)]
+    mark = f"llmc-http-idle-{os.getpid()}"
+    with HttpServer(workspace.root, *OPEN_HANDED, *settings) as server:
+        line = f"( exec -a {mark} sleep 1000 ) & sleep 1000"
+        assert server.tool("run_cmd", command=line, yield_after=0).json()["running"] is True
+        assert eventually(lambda: processes_with(mark) == [])
+        assert eventually(lambda: namespaces_held(server.process.pid) == [])
+
+
+def namespaces_held(pid: int) -> list[str]:
+    """The namespaces that a process keeps in being."""
+    targets: list[str] = []
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            targets.append(os.readlink(fd))
+    return [target for target in targets if target.startswith(("net:[", "mnt:["))]

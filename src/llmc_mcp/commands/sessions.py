@@ -360,6 +360,7 @@ class TerminalSessions:
 
     def touch(self, owner: Owner) -> None:
         """The session is at work: what it left in the background is not idle."""
+        self._sandbox.touch(owner)
         now = time.monotonic()
         with self._lock:
             for entry in self._entries.values():

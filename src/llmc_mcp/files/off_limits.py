@@ -121,26 +121,46 @@ def homes(uid: int) -> tuple[str, ...]:
 
 def trail(path: str) -> list[str]:
     """The real path of each symbolic link along a path, then the real path of its target."""
-    links: list[str] = []
+    *way, (there, _) = _way(path)
+    return [*(here for here, is_link in way if is_link), there]
+
+
+def walked(path: str) -> list[str]:
+    """Every entry that is passed on the way to a path, links and what they lead through included."""
+    return [here for here, _ in _way(path)]
+
+
+def _way(path: str) -> list[tuple[str, bool]]:
+    """The entries on the way to a path, and whether each is followed as a link; the last one is what it leads to."""
+    way: list[tuple[str, bool]] = []
+    links = 0
     done, todo = "/", os.path.join(os.getcwd(), path).split("/")
     while todo:
         part = todo.pop(0)
         here = os.path.normpath(os.path.join(done, part))
-        if len(links) < _MAX_LINKS and os.path.islink(here):
-            links.append(here)
-            todo = os.readlink(here).split("/") + todo
-            done = "/" if os.readlink(here).startswith("/") else done
+        is_link = links < _MAX_LINKS and os.path.islink(here)
+        way.append((here, is_link))
+        if is_link:
+            links += 1
+            target = os.readlink(here)
+            todo = target.split("/") + todo
+            done = "/" if target.startswith("/") else done
         else:
             done = here
-    return [*links, done]
+    return way
+
+
+def mount_rows() -> bytes:
+    """The mounts of this moment as the kernel lists them."""
+    with open("/proc/self/mountinfo", "rb", buffering=0) as file:
+        return file.read()
 
 
 class MountTable:
     """The mounts of this moment: a bind mount shows a folder by another name."""
 
     def __init__(self) -> None:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            rows = [line.split() for line in file]
+        rows = [line.split() for line in mount_rows().decode("utf-8", "surrogateescape").splitlines()]
         self.mounts = [Mount(row[2], _spelled(row[3]), _spelled(row[4]), row[row.index("-") + 1]) for row in rows]
 
     def names_of(self, path: str) -> list[str]:

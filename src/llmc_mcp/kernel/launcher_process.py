@@ -8,7 +8,8 @@ socket close and ends all that is left.
 
 A command gets a supervisor of its own, a fork of the launcher between it and the command: subreaper of that one
 tree, so that whatever the command leaves behind, daemonised or not, ends when the command ends, is stopped, or the
-launcher is gone. One supervisor is always forked ahead, so that no command waits for it.
+launcher is gone. One supervisor is always forked ahead, with the process that becomes the command, so that no command
+waits for a fork.
 
 The process runs `serve()`; the server's end is `launcher.py`. Standard library only, and as little of it as will do.
 """
@@ -22,7 +23,7 @@ import resource
 import select
 import signal
 import socket
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple, TypedDict
 
 from . import syscalls
@@ -65,7 +66,9 @@ def serve(channel_fd: int) -> None:
     running: dict[int, _LaunchedChild] = {}  # by pid
     while True:
         sources = {child.source: pid for pid, child in running.items() if child.source is not None}
-        ready = _wait_for_any(channel_fd, wake, *sources)
+        ready = _wait_for_any(channel_fd, wake, *sources, timeout_ms=_SPARE_MS if _needs_spare(running) else None)
+        if not ready:
+            _fork_spare(running)
         for source in sources.keys() & ready:
             _hear_child(channel, running, sources[source])
         if wake in ready:
@@ -74,7 +77,7 @@ def serve(channel_fd: int) -> None:
             message, fds, flags = _receive_order(channel)
             if not message:
                 break
-            _obey(channel, running, marshal.loads(message), fds, complete=not flags & socket.MSG_CTRUNC)
+            _obey(channel, running, message, fds, complete=not flags & socket.MSG_CTRUNC)
         _reap(channel, running)
     _sweep()
 
@@ -98,6 +101,8 @@ class _LaunchedChild(NamedTuple):
     supervisor: bool = False
     report: int = -1
     starting: bool = False  # whether it was reported as started or failed is still open
+    orders: socket.socket | None = None  # to the process that waits for what it is to become
+    wrapped: bool = False
 
     @property
     def source(self) -> int | None:
@@ -111,13 +116,14 @@ class _LaunchedChild(NamedTuple):
 
 _SPARE = -1  # the number of a supervisor that waits for its command
 _ENDING = -2  # of one whose outcome is known already
+_SPARE_MS = 20  # a fork is not for the time in which a command starts
 
 
-def _wait_for_any(*sources: int) -> set[int]:
+def _wait_for_any(*sources: int, timeout_ms: int | None = None) -> set[int]:
     poll = select.poll()
     for source in sources:
         poll.register(source, select.POLLIN)
-    return {fd for fd, _ in poll.poll()}
+    return {fd for fd, _ in poll.poll(timeout_ms)}
 
 
 def _hear_child(channel: socket.socket, running: dict[int, _LaunchedChild], pid: int) -> None:
@@ -145,6 +151,8 @@ def _hear_child(channel: socket.socket, running: dict[int, _LaunchedChild], pid:
         event, child = ("started", child.number, pid), child._replace(starting=False)
     running[pid] = child
     _tell(channel, event)
+    if child.supervisor and child.number == _ENDING and not _spares(running):
+        _fork_spare(running)
 
 
 def _wake_on_child() -> int:
@@ -162,14 +170,15 @@ def _wake(*_: object) -> None:
 def _obey(
     channel: socket.socket,
     running: dict[int, _LaunchedChild],
-    order: tuple[Any, ...],
+    message: bytes,
     fds: list[int],
     *,
     complete: bool,
 ) -> None:
+    order: tuple[Any, ...] = marshal.loads(message)
     verb, number = order[0], order[1]
     if verb == "start":
-        _obey_start(channel, running, order, fds, complete=complete)
+        _obey_start(channel, running, message, fds, complete=complete)
     elif verb == "join":
         _write(order[2], b"0")
     elif verb == "machine":
@@ -183,7 +192,7 @@ def _obey(
             if child.number != number:
                 continue
             if child.channel is not None:
-                _send_if_alive(child.channel, bytes([order[2]]))
+                _send_if_alive(child.channel, bytes([order[2], child.wrapped]))
             else:  # not reaped yet, so the pid still belongs to our child
                 _signal_tree(pid, order[2])
 
@@ -191,27 +200,27 @@ def _obey(
 def _obey_start(
     channel: socket.socket,
     running: dict[int, _LaunchedChild],
-    order: tuple[Any, ...],
+    message: bytes,
     fds: list[int],
     *,
     complete: bool,
 ) -> None:
-    _, number, argv, env, plan = order
+    order: tuple[Any, ...] = marshal.loads(message)
+    number, plan = order[1], order[4]
     try:
         if not complete:
             raise OSError(errno.EMFILE, "no room for the child's descriptors")
         if plan.get("supervised"):
-            _start_supervised(running, number, order, fds)
+            pid = _order_supervised(running, message, fds)
+            running[pid] = running[pid]._replace(number=number, starting=True, wrapped=plan.get("wrapped", False))
         else:
-            pid, report = _start(argv, env, plan, fds)
+            pid, report = _fork_child(lambda: (message, fds))
             running[pid] = _LaunchedChild(number, report=report, starting=True)
     except OSError as exc:
         _tell(channel, ("failed", number, exc.errno))
     finally:
         for fd in fds:
             os.close(fd)
-    if plan.get("supervised") and not _spares(running):
-        _fork_spare(running)
 
 
 def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
@@ -221,13 +230,13 @@ def _tell(channel: socket.socket, event: tuple[Any, ...]) -> None:
         pass  # the server is gone; the main loop is about to notice
 
 
-def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: list[int]) -> tuple[int, int]:
-    """Fork, confine, exec; returns the pid and a pipe for an error before exec, which exec itself closes.
+def _fork_child(take_order: Callable[[], tuple[bytes, list[int]]]) -> tuple[int, int]:
+    """Fork, take the order, confine, exec; returns the pid and a pipe for an error before exec, which exec closes.
 
     Nobody waits for that here: a program or a working directory on a file system that does not answer would stop all.
     """
     report_read, report_write = os.pipe2(os.O_CLOEXEC)
-    launcher = os.getpid()
+    parent = os.getpid()
     try:
         pid = os.fork()
     except OSError:
@@ -235,11 +244,18 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: lis
         os.close(report_write)
         raise
     if pid == 0:
-        stage = NOT_CONFINED
+        stage = 0
         try:
             syscalls.die_with_parent(signal.SIGKILL)
-            if os.getppid() != launcher:  # it died before the statement above could take effect
+            if os.getppid() != parent:  # it died before the statement above could take effect
                 os._exit(127)
+            os.setsid()
+            for number in _IGNORED_HERE:
+                signal.signal(number, signal.SIG_DFL)
+            message, fds = take_order()
+            _, _, argv, env, plan = marshal.loads(message)
+            stage = NOT_CONFINED
+            report_write = _lift(report_write)  # or a descriptor of the command's would take its place
             _become(plan, fds, report_write)
             stage = 0
             os.execve(argv[0], [plan.get("called", argv[0]), *argv[1:]], env)
@@ -253,19 +269,17 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], plan: ChildPlan, fds: lis
 
 def _become(plan: ChildPlan, fds: list[int], report: int) -> None:
     """Everything between fork and exec, in the order in which each step is still permitted."""
-    os.setsid()
-    for number in _IGNORED_HERE:
-        signal.signal(number, signal.SIG_DFL)
     ruleset = _lift(fds[plan["ruleset"]]) if "ruleset" in plan else -1
     _limit(plan)
     os.fchdir(fds[0])
     # Lift everything above the targets first: a source fd may itself be one of them.
     lifted = [_lift(fd) for fd in (*fds[1:_STANDARD], *(fds[index] for index in plan.get("keep", ())))]
+    joined = [(_lift(fds[index]), kind) for index, kind in plan.get("join", ())]
     for target, fd in enumerate(lifted):
         os.dup2(fd, target, inheritable=True)
     if plan.get("terminal"):
         fcntl.ioctl(0, _TIOCSCTTY, 0)
-    for fd, kind in [(_lift(fds[index]), kind) for index, kind in plan.get("join", ())]:
+    for fd, kind in joined:
         syscalls.setns(fd, kind)
         syscalls.die_with_parent(signal.SIGKILL)  # a user namespace has cleared it
     if "user" in plan:
@@ -283,6 +297,29 @@ def _become(plan: ChildPlan, fds: list[int], report: int) -> None:
     os.closerange(report + 1, 1 << 20)
     if "seccomp" in plan:
         syscalls.seccomp_filter(plan["seccomp"])
+
+
+def _rehearse() -> None:
+    """What `_become` does, without effect: the first write to a page that a fork shares is dear, so it comes ahead."""
+    marshal.loads(marshal.dumps({"limits": [(0, 0)], "seccomp": bytes(2_000), "keep": [*range(_FDS)]}))
+    resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE))
+    fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    os.write(fd, os.read(fd, 16))
+    os.close(fd)
+    fd = _lift(0)
+    os.dup2(fd, 0, inheritable=True)
+    os.closerange(fd, fd + 1)
+    syscalls.no_new_privileges()
+    env = {b"%d" % number: b"x" * 64 for number in range(_FDS)}
+    for refused in (
+        lambda: syscalls.landlock_restrict_self(-1),
+        lambda: syscalls.seccomp_filter(b""),
+        lambda: os.execve(b"/", [b"x" * 64], env),
+    ):
+        try:
+            refused()
+        except OSError:
+            pass
 
 
 def _limit(plan: ChildPlan) -> None:
@@ -309,28 +346,42 @@ def _spares(running: dict[int, _LaunchedChild]) -> list[int]:
     return [pid for pid, child in running.items() if child.number == _SPARE]
 
 
+def _needs_spare(running: dict[int, _LaunchedChild]) -> bool:
+    return any(child.supervisor and child.number >= 0 for child in running.values()) and not _spares(running)
+
+
 def _fork_supervisor(running: dict[int, _LaunchedChild]) -> int:
-    """A supervisor that waits for its order. It dies with us: the channel closes."""
+    """A supervisor, and below it a process that waits for its order. They die with us: the channel closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)
+    orders, waiting = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)
     try:
         pid = os.fork()
     except OSError:
-        ours.close()
-        theirs.close()
+        for end in (ours, theirs, orders, waiting):
+            end.close()
         raise
     if pid == 0:
         try:
             # It must hold neither the server's channel nor another supervisor's.
-            os.closerange(3, theirs.fileno())
-            os.closerange(theirs.fileno() + 1, 1 << 16)
+            _close_all_but(theirs.fileno(), waiting.fileno())
             syscalls.become_subreaper()
-            _supervise(theirs, _wake_on_child())
+            _supervise(waiting, theirs, _wake_on_child())
         finally:
             os._exit(127)
     theirs.close()
-    running[pid] = _LaunchedChild(_SPARE, ours, True)
+    waiting.close()
+    running[pid] = _LaunchedChild(_SPARE, ours, True, orders=orders)
     return pid
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close every descriptor from 3 on but these."""
+    first = 3
+    for fd in sorted(kept):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, 1 << 20)
 
 
 def _fork_spare(running: dict[int, _LaunchedChild]) -> None:
@@ -340,14 +391,29 @@ def _fork_spare(running: dict[int, _LaunchedChild]) -> None:
         pass  # no room for one now; the next command forks its own, or learns why it can't
 
 
-def _start_supervised(running: dict[int, _LaunchedChild], number: int, order: tuple[Any, ...], fds: list[int]) -> None:
-    """Hand an order to a supervisor; its first report says whether the command started."""
-    pid = next(iter(_spares(running)), 0) or _fork_supervisor(running)
+def _order_supervised(running: dict[int, _LaunchedChild], message: bytes, fds: list[int]) -> int:
+    """Hand an order to a process that waits for one, and return its supervisor, whose first report says if it began."""
+    for spare in (*_spares(running), None):
+        pid = _fork_supervisor(running) if spare is None else spare
+        orders = running[pid].orders
+        if orders is None:
+            raise OSError(errno.EIO, "a supervisor without a process that waits")
+        running[pid] = running[pid]._replace(orders=None)
+        with orders:
+            try:
+                socket.send_fds(orders, [message], fds)
+            except (BrokenPipeError, ConnectionResetError):  # somebody killed it while it waited
+                _dismiss(running, pid)
+                continue
+        return pid
+    raise OSError(errno.EAGAIN, "a process that was just forked is gone")
+
+
+def _dismiss(running: dict[int, _LaunchedChild], pid: int) -> None:
     channel = running[pid].channel
-    if channel is None:
-        raise OSError(errno.EIO, "a supervisor without a channel")
-    socket.send_fds(channel, [marshal.dumps(order)], fds)
-    running[pid] = _LaunchedChild(number, channel, True, starting=True)
+    if channel is not None:
+        channel.close()
+    running[pid] = running[pid]._replace(number=_ENDING, channel=None)
 
 
 def next_report(channel: socket.socket) -> bytes:
@@ -366,12 +432,13 @@ def next_report(channel: socket.socket) -> bytes:
         return b""
 
 
-def next_signal(channel: socket.socket) -> int:
-    """The next signal for a command; SIGKILL when the launcher is gone, whatever it left unread."""
+def next_signal(channel: socket.socket) -> tuple[int, bool]:
+    """The next signal for a command, and whether it is wrapped; SIGKILL when the launcher is gone, whatever it left."""
     try:
-        return int.from_bytes(channel.recv(1) or bytes([signal.SIGKILL]), "little")
+        number, wrapped = channel.recv(2) or (signal.SIGKILL, False)
     except ConnectionResetError:
-        return signal.SIGKILL
+        return signal.SIGKILL, False
+    return number, bool(wrapped)
 
 
 def _send_if_alive(channel: socket.socket, data: bytes) -> None:
@@ -381,28 +448,31 @@ def _send_if_alive(channel: socket.socket, data: bytes) -> None:
         pass  # the supervisor has just ended; so has its command
 
 
-def _supervise(channel: socket.socket, wake: int) -> None:
-    """Start the command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
-    message, fds, flags = _receive_order(channel)
-    if not message:
-        return
-    argv, env, plan = marshal.loads(message)[2:]
-    try:
-        if flags & socket.MSG_CTRUNC:
-            raise OSError(errno.EMFILE, "no room for the command's descriptors")
-        command, report = _start(argv, env, plan, fds)
-    except OSError as exc:
-        channel.send((exc.errno or errno.EIO).to_bytes(4, "little"))
-        return
-    for fd in fds:
-        os.close(fd)
-    exit_code = _watch(command, report, plan.get("wrapped", False), channel, wake)
+def _supervise(waiting: socket.socket, channel: socket.socket, wake: int) -> None:
+    """Have a command, hand on signals, and when it ends, by whatever cause, end all that is left of it."""
+    command, report = _fork_child(lambda: _awaited_order(waiting))
+    waiting.close()
+    descendants(os.getpid())  # as at the end, to have what that needs in memory of its own
+    exit_code = _watch(command, report, channel, wake)
     _sweep()
     if exit_code is not None:
         _send_if_alive(channel, exit_code.to_bytes(4, "little", signed=True))
 
 
-def _watch(command: int, report: int, wrapped: bool, channel: socket.socket, wake: int) -> int | None:
+def _awaited_order(waiting: socket.socket) -> tuple[bytes, list[int]]:
+    try:
+        _rehearse()
+    except OSError:
+        pass  # what is not possible here is reported when it is needed
+    message, fds, flags = _receive_order(waiting)
+    if not message:
+        os._exit(0)  # there will be none
+    if flags & socket.MSG_CTRUNC:
+        raise OSError(errno.EMFILE, "no room for the command's descriptors")
+    return message, fds
+
+
+def _watch(command: int, report: int, channel: socket.socket, wake: int) -> int | None:
     """The exit code of the command, None if it did not start; whether it did is reported first.
 
     The launcher's signals are handed on, its death is a SIGKILL.
@@ -422,7 +492,7 @@ def _watch(command: int, report: int, wrapped: bool, channel: socket.socket, wak
                 if pair[0] == command:
                     return os.waitstatus_to_exitcode(pair[1])
         if channel.fileno() in ready:
-            number = next_signal(channel)
+            number, wrapped = next_signal(channel)
             if number == signal.SIGKILL:
                 if report in sources:
                     _send_if_alive(channel, errno.ECANCELED.to_bytes(4, "little"))

@@ -74,6 +74,20 @@ class Machines:
             self._let_go(now)
             return machine
 
+    def touch(self, owner: object) -> None:
+        """A session is at work, if only by waiting for what it started."""
+        with self._lock:
+            found = self._machines.pop(owner, None)
+            if found is not None:
+                self._machines[owner] = found._replace(used_at=time.monotonic())
+
+    def release_idle(self) -> bool:
+        """Let go of those whose sessions have been idle for long; whether there were any."""
+        with self._lock:
+            before = len(self._machines)
+            self._let_go(time.monotonic())
+            return len(self._machines) < before
+
     def close(self) -> None:
         """Let go of all of them."""
         with self._lock:

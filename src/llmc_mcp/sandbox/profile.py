@@ -18,7 +18,7 @@ from ..kernel.launcher_process import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
 from ..policy import is_below, is_below_any
 from .machines import Machine
-from .toolchains import NONE, Toolchain, find_toolchains, programs_path
+from .toolchains import NONE, Toolchain, candidates_for, find_toolchains, programs_path
 
 LEVELS = ("auto", "workspace", "landlock", "read_only", "off")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -186,12 +186,11 @@ def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: s
         )
     )
     writable = tuple(dict.fromkeys(map(_real, settings.extra_write)))
-    own = (*own_code(), *settings.trusted_files)
-    unseen = (data_dir, os.path.dirname(user_config_file()), *secrets(settings.deny_read, homes(uid)))
+    own, unseen = _own(settings), _unseen(settings, data_dir, uid)
     confined = settings.level != "off"
     machine = _machine_root(unseen, own) if confined and any(root.real == b"/" for root in roots) else None
     folders = [*_folders_of(roots, machine), *writable] if confined else []
-    for path in unseen[:2]:  # whatever appears there, the next start trusts
+    for path in unseen[:2]:
         if is_below_any(os.path.realpath(path), folders):
             _make_place(path)
     for path in outermost(map(os.path.realpath, own)):
@@ -219,6 +218,16 @@ def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: s
     if confined:
         _refuse_loose_code(profile, own)
     return profile
+
+
+def _own(settings: SandboxSettings) -> tuple[str, ...]:
+    """What the server runs or obeys."""
+    return (*own_code(), *settings.trusted_files)
+
+
+def _unseen(settings: SandboxSettings, data_dir: str, uid: int) -> tuple[str, ...]:
+    """What commands must not see; whatever appears in the first two, the next start trusts."""
+    return (data_dir, os.path.dirname(user_config_file()), *secrets(settings.deny_read, homes(uid)))
 
 
 def _folders_of(roots: tuple[Root, ...], machine: MachineRoot | None) -> list[str]:
@@ -432,6 +441,15 @@ def covered_now(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: st
     except (FeatureUnavailable, InvalidArgument) as exc:
         return exc.message
     return profile.machine, [(path, how, place_of(path)) for path, how in covers(profile).items()]
+
+
+def looked_at(settings: SandboxSettings, data_dir: str) -> list[str]:
+    """The paths that `covered_now` depends on, whether they exist or not."""
+    user = _run_as(settings.run_as)
+    unseen = _unseen(settings, data_dir, user[0] if user else os.getuid())
+    writable = map(os.path.expanduser, settings.extra_write)
+    candidates = candidates_for(settings.toolchains, os.path.expanduser("~"))
+    return [*_own(settings), *unseen, *writable, *candidates]
 
 
 def place_of(path: str) -> tuple[int, int, int] | None:

@@ -23,6 +23,7 @@ from ..kernel.limits import ControlGroup
 from ..kernel.namespaces import MachineSpec
 from ..kernel.scratch import Scratch
 from . import selftest
+from .cover_check import CoverCheck
 from .git_identity import identity_file
 from .levels import WorkspaceLevel, find_bubblewrap, make_level
 from .machines import Machine, Machines, make_machine
@@ -34,7 +35,6 @@ from .profile import (
     Level,
     Profile,
     SandboxSettings,
-    covered_now,
     covers,
     make_profile,
 )
@@ -76,6 +76,7 @@ class Sandbox:
         self._level: Level | None = None
         self._profile: Profile | None = None
         self._stamp: object = None
+        self._covered = CoverCheck()
         self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
         self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
@@ -100,6 +101,10 @@ class Sandbox:
             self._tmp = self._tmp or Scratch("run", self._require_profile().user)
             spec = level.machine_spec(self._tmp.path)
         return self._machines.of(owner, spec, lambda spec: self._made_machine(level, spec))
+
+    def touch(self, owner: object) -> None:
+        """A session is at work: what its commands share stays."""
+        self._machines.touch(owner)
 
     def ready(self, owner: object) -> None:
         """Test the sandbox and make the session's machine, where that is yet to be done: it is no command's time."""
@@ -273,8 +278,9 @@ class Sandbox:
         return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
 
     def release_idle(self, idle_s: float) -> bool:
-        """End a launcher of its own that has been idle for a while; whether it was ended."""
-        return self._own_launcher is not None and self._own_launcher.release_idle(idle_s)
+        """Let go of idle machines, and end an own launcher that has been idle for so long; whether there was any."""
+        released = self._machines.release_idle()
+        return (self._own_launcher is not None and self._own_launcher.release_idle(idle_s)) or released
 
     def close(self) -> None:
         self._machines.close()
@@ -293,7 +299,7 @@ class Sandbox:
 
     def _now(self, roots: tuple[Root, ...]) -> object:
         """What the level in force depends on and can change while the server runs."""
-        return _stamp(), roots, covered_now(self._settings, roots, self._data_dir)
+        return _stamp(), roots, self._covered.now(self._settings, roots, self._data_dir)
 
     def _forget(self) -> None:
         if self._level is not None:

@@ -65,6 +65,22 @@ def find_toolchains(setting: str | tuple[str, ...], home: str) -> tuple[Toolchai
     return tuple(found for name, kind in _KINDS.items() if (found := _found(name, kind, os.path.realpath(home))))
 
 
+def candidates_for(setting: str | tuple[str, ...], home: str) -> list[str]:
+    """Every path that `find_toolchains` looks for, whether it exists or not."""
+    if isinstance(setting, tuple):
+        installations = [os.path.abspath(os.path.expanduser(path)) for path in setting if path]
+        paths = installations
+    elif setting == NONE:
+        return []
+    else:
+        real = os.path.realpath(home)
+        kinds = _KINDS.values()
+        paths = [os.path.join(real, path) for kind in kinds for path in (*kind.bins, *kind.shown, *kind.installed)]
+        installed = [os.path.join(real, path) for kind in kinds for path in kind.installed]
+        installations = [version for folder in installed for version in _versions(folder)]
+    return [*paths, *(os.path.join(path, name) for path in installations for name in _SETTINGS_INSIDE)]
+
+
 def programs_path(toolchains: Iterable[Toolchain], system: tuple[str, ...], users_path: str) -> tuple[str, ...]:
     """Where programs are searched: toolchains ahead of the system, in the order of the user's own PATH.
 

@@ -141,6 +141,7 @@ def run_pytest(
     ctx: Context, path: str | None = None, args: list[str] | None = None, timeout: Seconds | None = None
 ) -> TestReport:
     limits = ctx.app.config.linux_ops.process_limits
+    ctx.app.sandbox.ready(_owner(ctx))
     seconds = _limit_time(ctx, timeout or limits.default_timeout_sec)
     outcome = ctx.app.pytest.run(path, args or [], seconds, _call(ctx))
     failures = [TestFailure(row.test, row.file, row.line, row.message) for row in outcome.failures]
@@ -181,6 +182,7 @@ def _executable(name: str, path: str) -> ToolDef:
 def _run(
     ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, stdin: str | None, *, listed: bool = True
 ) -> CommandOutput:
+    ctx.app.sandbox.ready(_owner(ctx))
     seconds = _limit_time(ctx, timeout)
     shell = ctx.app.shell
     done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, stdin=stdin, call=_call(ctx), listed=listed)
