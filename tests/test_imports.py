@@ -16,7 +16,7 @@ NAME = "llmc_mcp"
 # Rooms from the ground up, as DOCS/architecture.md draws them. A module at the root that is not named here is ground.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("ground", "config", "store", "kernel"),
-    ("files", "envelope", "rag.parse", "rag.store"),
+    ("files", "egress", "envelope", "rag.parse", "rag.store"),
     ("changes", "sandbox", "rag.build"),
     ("commands", "interpreters", "machine", "rag.query"),
     ("app", "context"),
