@@ -73,12 +73,16 @@ class Egress:
         with self._lock:
             self._hear()
             changed, self._entries = entries != self._entries, entries
-            control = self._control or self._start()
-            if changed:
-                _order(control, {"allow": entries})
-            if listener not in self._served:
-                self._served[listener] = _Served(owner, {})
-                _hand_over(control, listener)
+            try:
+                control = self._control or self._start()
+                if changed:
+                    _order(control, {"allow": entries})
+                if listener not in self._served:
+                    _hand_over(control, listener)
+                    self._served[listener] = _Served(owner, {})
+            except OSError:
+                self._end()
+                raise
 
     def drop(self, listener: int) -> None:
         """Serve a listener no more: connections to it are refused."""
@@ -192,6 +196,8 @@ class Egress:
 
 def _hand_over(control: socket.socket, listener: int) -> None:
     with socket.socket(fileno=os.dup(listener)) as copy:
+        # Connections of an earlier time do not keep it from listening again; nobody else can bind the port.
+        copy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         copy.listen(_QUEUE)
     socket.send_fds(control, [json.dumps({"serve": listener}).encode()], [listener])
 
@@ -201,8 +207,12 @@ def _order(control: socket.socket, order: dict[str, object]) -> None:
 
 
 def _refuse_connections(listener: int) -> None:
-    """Have the kernel refuse connections, those that wait to be accepted too; listening again is possible."""
+    """Have the kernel refuse connections, those that wait to be accepted too; listening again is possible.
+
+    While it does not listen, an address that may be reused is free for whoever asks; so it may not.
+    """
     with socket.socket(fileno=os.dup(listener)) as copy, contextlib.suppress(OSError):
+        copy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         copy.shutdown(socket.SHUT_RDWR)
 
 
