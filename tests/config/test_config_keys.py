@@ -114,6 +114,8 @@ PROVED_BY = {
     "tools.run_cmd_shell": "test_without_a_shell_a_line_is_plain_words_and_the_hint_works",
     "tools.run_cmd_allowlist": "test_b02_a_program_is_what_it_is_not_what_it_is_called",
     "tools.allow_outbound_network": "test_the_network_is_there_when_the_operator_allows_it",
+    "tools.network": "test_a_workspace_file_takes_hosts_away_and_adds_none",
+    "tools.network_allow": "test_what_is_listed_is_reached",
     "tools.executables": "test_an_executable_of_the_operator_is_a_tool",
     "sandbox.level": "test_run_cmd_and_commands_can_be_switched_off",
     "sandbox.extra_read": "test_extra_folders_are_readable_or_writable_as_configured",

@@ -7,7 +7,7 @@ address has servers that note who gets there. What counts is that nobody does, n
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +72,7 @@ class Row(NamedTuple):
 
     attack: str
     name: str
-    steps: list[bytes | None]
+    steps: Sequence[bytes | None]
     answer: bytes = b"HTTP/1.1 403 "
 
 

@@ -200,7 +200,7 @@ class CommandRunner:
                 if fd >= 0:
                     os.close(fd)
         warnings = (*line.warnings, *self._missing_roots())
-        denials = partial(self._sandbox.take_denials, machine)
+        denials = partial(self._sandbox.take_denials, call.owner)
         network = NetworkWarnings(denials, partial(self._sandbox.missed_network, level, machine))
         return _StartedCommand(child, _KeptOutput(call), call.check, watch, level, path, started, warnings, network)
 

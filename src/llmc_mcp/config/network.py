@@ -86,6 +86,8 @@ def parse_entry(text: str) -> list[Destination]:
         return [Destination(address=address, ports=ports)]
     wildcard = host.startswith("*.")
     name = host_name(_a_labels(host.removeprefix("*.")))
+    if "." not in name and not port:
+        raise ValueError(f"neither a preset ({', '.join(PRESETS)}) nor a host; one without a dot needs a port")
     if wildcard and "." not in name:
         raise ValueError("a wildcard for a whole top-level domain")
     return [Destination(suffix=f".{name}", ports=ports) if wildcard else Destination(name=name, ports=ports)]

@@ -94,15 +94,15 @@ class Egress:
                 with contextlib.suppress(OSError):
                     _order(self._control, {"drop": listener})
 
-    def take_denials(self, listener: int) -> list[Denial]:
+    def take_denials(self, owner: object) -> list[Denial]:
         """What was denied to a session since it was last asked."""
         with self._lock:
             self._hear()
-            served = self._served.get(listener)
-            if served is None:
-                return []
-            found = list(served.denials.values())
-            served.denials.clear()
+            found: list[Denial] = []
+            for served in self._served.values():
+                if served.owner == owner:
+                    found += served.denials.values()
+                    served.denials.clear()
             return found
 
     def drain_for_audit(self) -> list[Denial]:

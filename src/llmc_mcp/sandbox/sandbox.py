@@ -126,11 +126,11 @@ class Sandbox:
         if machine.listener >= 0:
             self._egress.drop(machine.listener)
 
-    def take_denials(self, machine: Machine | None) -> list[str]:
-        """What the proxy denied to the commands in a machine since the last time, as sentences."""
-        if machine is None or machine.listener < 0:
+    def take_denials(self, owner: object) -> list[str]:
+        """What the proxy denied to the commands of a session since the last time, as sentences."""
+        if self._settings.egress is None:
             return []
-        return [denial.warning for denial in self._egress.take_denials(machine.listener)]
+        return [denial.warning for denial in self._egress.take_denials(owner)]
 
     def missed_network(self, level: Level, machine: Machine | None) -> str:
         """Why a command at a level found no network, and who can change that; empty where it has one."""

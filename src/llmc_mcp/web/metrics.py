@@ -72,7 +72,9 @@ class Metrics:
             gate.listeners.append(self.called)
 
     def called(self, row: Usage) -> None:
-        """Count a finished tool call."""
+        """Count a finished tool call; what the network was denied is counted where that happens."""
+        if row.source == "network":
+            return
         tool = row.tool if row.tool in _COUNTED_METHODS or self._is_tool(row.tool) else "unknown"
         agent = row.agent_id if row.agent_id in self._agents else "other"
         self._agent_calls.labels(agent).inc()
@@ -122,6 +124,12 @@ class _Gauges(Collector):
         dropped.add_metric(("log",), gate.log.dropped)
         dropped.add_metric(("usage",), gate.recorder.dropped if gate.recorder else 0)
         yield dropped
+        denied = CounterMetricFamily(
+            "llmc_network_denied", "Connections of commands that the network allowlist denied", labels=("reason",)
+        )
+        for reason, count in gate.app.network_denied().items():
+            denied.add_metric((reason,), count)
+        yield denied
         yield GaugeMetricFamily("llmc_calls_under_way", "Tool calls in progress", gate.limits.under_way())
         yield GaugeMetricFamily("llmc_processes", "Processes below this server", descendants(os.getpid()))
         yield from self._stored()
