@@ -151,7 +151,10 @@ def hosts(internet: Internet) -> set[str]:
 def test_pip_installs(arena: Arena, internet: Internet) -> None:
     internet.forget()
     python = f"{sys.base_prefix}/bin/python3"
-    run(arena, f"{python} -m pip install --no-cache-dir --no-compile --disable-pip-version-check --target /tmp/site demo-pkg")
+    run(
+        arena,
+        f"{python} -m pip install --no-cache-dir --no-compile --disable-pip-version-check --target /tmp/site demo-pkg",
+    )
     assert run(arena, f"PYTHONPATH=/tmp/site {python} -c 'import demo_pkg; print(demo_pkg.WHO)'") == "a wheel\n"
     assert hosts(internet) == {"pypi.org", "files.pythonhosted.org"}
 

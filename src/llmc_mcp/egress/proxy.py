@@ -127,6 +127,13 @@ class Proxy:
         for session in self._sessions.values():
             session.accept_on()
 
+    def close(self) -> None:
+        """Let go of everything."""
+        for key in list(self._sessions):
+            self._drop(key)
+        self.loop.remove_reader(self._control)
+        self._control.close()
+
     def _obey(self) -> None:
         try:
             message, fds, _, _ = socket.recv_fds(self._control, _MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
@@ -270,4 +277,8 @@ async def _response_head(server: Peer) -> bytes:
 
 async def serve(control: socket.socket, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it never changes
     """Serve until the server's end of the control socket closes."""
-    await Proxy(control, bounds).ended.wait()
+    proxy = Proxy(control, bounds)
+    try:
+        await proxy.ended.wait()
+    finally:
+        proxy.close()

@@ -1,0 +1,163 @@
+"""The proxy by itself, in this process and on loopback: how long it waits, how much it holds, what it passes on."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from llmc_mcp.egress.proxy import PER_SESSION, Bounds, serve
+
+from ..support.client import PATIENCE
+from ..support.hellos import client_hello, in_records
+
+
+class Proxied:
+    """A proxy with one session, and a server that it may reach by its address and as `localhost`."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._stack = ExitStack()
+        self.server = self._stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
+        self.server.settimeout(PATIENCE)
+        self._listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.settimeout(PATIENCE)
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve(theirs, bounds)))
+        self._thread.start()
+        self._stack.callback(theirs.close)
+        self._stack.callback(self._thread.join)
+        self._stack.callback(self._control.close)
+        allow = [f"127.0.0.1:{self.port}", f"localhost:{self.port}", f"[::1]:{self.port}"]
+        self._control.send(json.dumps({"allow": allow}).encode())
+        socket.send_fds(self._control, [json.dumps({"serve": 7}).encode()], [self._listener.fileno()])
+
+    @property
+    def port(self) -> int:
+        return self.server.getsockname()[1]
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def connect(self) -> socket.socket:
+        return self._stack.enter_context(socket.create_connection(self._listener.getsockname(), PATIENCE))
+
+    def tunnel(self, host: str = "127.0.0.1") -> socket.socket:
+        client = self.connect()
+        client.sendall(f"CONNECT {host}:{self.port} HTTP/1.1\r\n\r\n".encode())
+        assert client.recv(1000) == b"HTTP/1.1 200 Connection established\r\n\r\n"
+        return client
+
+    def accept(self) -> socket.socket:
+        accepted = self._stack.enter_context(self.server.accept()[0])
+        accepted.settimeout(PATIENCE)
+        return accepted
+
+    def denial(self) -> dict[str, object]:
+        return json.loads(self._control.recv(1 << 16))
+
+
+@pytest.fixture
+def proxied() -> Iterator[Proxied]:
+    made = Proxied(Bounds())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hasty() -> Iterator[Proxied]:
+    made = Proxied(Bounds(asking_s=0.2, idle_s=0.2, longest_s=0.5))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"C", b"CONNECT localhost:1 HTTP/1.1\r\nX: ", b"\5", b"\5\1\0\5\1\0\3\xff"], ids=ascii
+)
+def test_b38_who_does_not_finish_asking_is_let_go(hasty: Proxied, begun: bytes) -> None:
+    client = hasty.connect()
+    client.sendall(begun)
+    while client.recv(100):
+        pass
+
+
+def test_b38_who_does_not_finish_the_client_hello_is_let_go(hasty: Proxied) -> None:
+    client = hasty.tunnel("localhost")
+    client.sendall(client_hello("localhost")[:-1])
+    assert client.recv(100) == b""
+
+
+def test_b38_a_tunnel_on_which_nothing_moves_or_that_lasts_too_long_ends(hasty: Proxied) -> None:
+    client = hasty.tunnel()
+    server = hasty.accept()
+    assert client.recv(10) == b""
+    assert server.recv(10) == b""
+    client = hasty.tunnel()
+    server = hasty.accept()
+    server.setblocking(False)
+    try:
+        while True:
+            server.send(b"x")
+            client.recv(100)
+    except (ConnectionError, BlockingIOError):
+        pass
+
+
+def test_b36_a_client_hello_in_several_pieces_is_put_together(proxied: Proxied) -> None:
+    hello = in_records(client_hello("localhost"), 200)
+    client = proxied.tunnel("localhost")
+    for at in range(0, len(hello), 100):
+        client.sendall(hello[at : at + 100])
+    server, got = proxied.accept(), b""
+    while len(got) < len(hello):
+        got += server.recv(4096)
+    assert got == hello
+
+
+def test_what_is_sent_arrives_and_a_side_that_has_finished_still_listens(proxied: Proxied) -> None:
+    client = proxied.tunnel()
+    client.sendall(b"question")
+    client.shutdown(socket.SHUT_WR)
+    server = proxied.accept()
+    assert server.recv(100) == b"question"
+    assert server.recv(100) == b""
+    server.sendall(b"answer")
+    server.close()
+    assert client.recv(100) == b"answer"
+    assert client.recv(100) == b""
+
+
+def test_a_reader_that_stalls_stalls_its_own_sender_alone(proxied: Proxied) -> None:
+    stalled = proxied.tunnel()
+    sender = proxied.accept()
+    sender.setblocking(False)
+    sent = 0
+    for _ in range(10_000):
+        try:
+            sent += sender.send(bytes(1 << 16))
+        except BlockingIOError:
+            break
+    other = proxied.tunnel()
+    proxied.accept().sendall(b"on time")
+    assert other.recv(100) == b"on time"
+    sender.setblocking(True)
+    sender.shutdown(socket.SHUT_WR)
+    got = 0
+    while piece := stalled.recv(1 << 16):
+        got += len(piece)
+    assert got == sent
+
+
+def test_b38_more_connections_than_there_is_room_for_wait_their_turn(proxied: Proxied) -> None:
+    held = [proxied.connect() for _ in range(PER_SESSION)]
+    late = proxied.connect()
+    late.sendall(b"CONNECT evil.example:443 HTTP/1.1\r\n\r\n")
+    late.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        late.recv(100)
+    held[0].close()
+    late.settimeout(PATIENCE)
+    assert late.recv(100).startswith(b"HTTP/1.1 403")
+    assert proxied.denial()["target"] == "evil.example:443"
