@@ -38,6 +38,7 @@ PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.doctor": {"files", "sandbox"},
     "cli.handles": {"files"},
     "cli.index": {"files", "rag.build", "rag.parse", "rag.query"},
+    "cli.ports": {"sandbox"},
     "cli.person": {"rag.store"},  # whether there is an index
     "cli.onboard": {"machine"},
     "protocol.completion": {"files", "rag.query"},

@@ -123,6 +123,7 @@ PROVED_BY = {
     "sandbox.toolchains": "test_the_operator_may_name_folders_or_have_none",
     "sandbox.deny_read": "test_what_the_operator_hides_is_hidden",
     "sandbox.run_as": "test_as_another_user_commands_own_what_they_make",
+    "sandbox.forward_ports": "test_a_port_of_a_command_is_passed_on_when_the_operator_allows_it",
     "sandbox.max_processes": "test_c12_a_fork_bomb_hits_a_limit_and_ends_with_its_command",
     "sandbox.max_memory_mb": "test_c13_c14_memory_files_and_tmp_are_bounded",
     "sandbox.max_file_mb": "test_c13_c14_memory_files_and_tmp_are_bounded",

@@ -130,6 +130,11 @@ class Arena:
             if self.other_user or not path.is_relative_to(data):
                 os.lchown(path, NOBODY, NOBODY)
 
+    @property
+    def python_path(self) -> str:
+        """Where this project is imported from."""
+        return _python_path()
+
     def _start(self) -> None:
         # As root the interpreter of the tests, as another user one that he can reach.
         python = SYSTEM_PYTHON if self.other_user else sys.executable

@@ -156,6 +156,7 @@ class SandboxSection(Section):
     ] = "auto"
     deny_read: Annotated[Names, key("paths that neither commands nor file tools may read", "more")] = ()
     run_as: Annotated[str, key("user that commands run as when the server is root", "operator")] = ""
+    forward_ports: Annotated[bool, key("let llmc ports pass a command's port on to your loopback", "operator")] = False
     max_processes: Annotated[int, amount("maximum number of processes of all commands together")] = 1_024
     max_memory_mb: Annotated[int, amount("maximum private memory of one process of a command, in MB")] = 8_192
     max_file_mb: Annotated[int, amount("maximum size of a file that a command writes, in MB")] = 4_096
