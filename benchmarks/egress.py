@@ -6,6 +6,7 @@ machine, the server's address being listed. Server and clients are processes of 
 
 import concurrent.futures
 import multiprocessing
+import os
 import socket
 import threading
 import time
@@ -39,6 +40,11 @@ class Proxied(NamedTuple):
     listener: socket.socket
     port: int
 
+    def cpu_s(self) -> float:
+        """The CPU time of the proxy so far."""
+        fields = Path(f"/proc/{self.egress.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def rss_mb(self, field: str = "VmRSS") -> float:
         """The memory of the proxy."""
         for line in Path(f"/proc/{self.egress.pid}/status").read_text().splitlines():
@@ -56,12 +62,14 @@ def run(work: Path, quick: bool) -> str:
         rows.append(_row("of that, asking the server's end of the proxy, ms", _asking_ms(proxied)))
         started = proxied.rss_mb()
         size = (256 if quick else 2048) * _BLOCK
-        direct, through = _rate(None, proxied, size), _rate(proxied.listener, proxied, size)
+        direct, before = _rate(None, proxied, size), proxied.cpu_s()
+        through = _rate(proxied.listener, proxied, size)
         rows.append(_row("one download without the proxy, MB/s", direct))
         rows.append(_row("through the proxy, MB/s", through, _BAR_MB_S, at_least=True))
+        rows.append(_row("CPU of the proxy for a gigabyte, s", (proxied.cpu_s() - before) * 1e9 / size))
         seconds = _download_all(proxied)
         rows.append(_row(f"{_DOWNLOADS} downloads of {_EACH >> 20} MB at a time, s", seconds))
-        rows.append(_row("together, MB/s", _DOWNLOADS * _EACH / 1e6 / seconds, _BAR_MB_S, at_least=True))
+        rows.append(_row("together, MB/s", _DOWNLOADS * _EACH / 1e6 / seconds))
         rows.append(_row("memory of the proxy at the start, MB", started))
         _connect_often(proxied, 1_000 if quick else _CONNECTIONS)
         name = f"highest, after those and {1_000 if quick else _CONNECTIONS:,} connections, MB"
