@@ -30,13 +30,15 @@ class Proxied:
         self._stack.callback(theirs.close)
         self._stack.callback(self._thread.join)
         self._stack.callback(self._control.close)
-        allow = [f"127.0.0.1:{self.port}", f"localhost:{self.port}", f"[::1]:{self.port}"]
-        self._control.send(json.dumps({"allow": allow}).encode())
+        self.allow(f"127.0.0.1:{self.port}", f"localhost:{self.port}", f"[::1]:{self.port}")
         socket.send_fds(self._control, [json.dumps({"serve": 7}).encode()], [self._listener.fileno()])
 
     @property
     def port(self) -> int:
         return self.server.getsockname()[1]
+
+    def allow(self, *entries: str) -> None:
+        self._control.send(json.dumps({"allow": entries}).encode())
 
     def close(self) -> None:
         self._stack.close()
@@ -114,6 +116,63 @@ def test_b36_a_client_hello_in_several_pieces_is_put_together(proxied: Proxied) 
     while len(got) < len(hello):
         got += server.recv(4096)
     assert got == hello
+
+
+def server_answer(random: bytes) -> bytes:
+    """A ServerHello, as far as anybody looks at it."""
+    message = b"\x02\0\0\x26\x03\x03" + random + bytes(4)
+    return b"\x16\x03\x03" + len(message).to_bytes(2, "big") + message
+
+
+RETRY = server_answer(bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"))
+CHANGE_CIPHER = b"\x14\x03\x03\0\x01\x01"
+
+
+def begin_tls(proxied: Proxied, answer: bytes) -> tuple[socket.socket, socket.socket]:
+    client = proxied.tunnel("localhost")
+    client.sendall(client_hello("localhost"))
+    server = proxied.accept()
+    assert server.recv(4096)[:1] == b"\x16"
+    server.sendall(answer)
+    assert client.recv(4096) == answer
+    return client, server
+
+
+def test_b36_a_second_client_hello_names_the_same_host(proxied: Proxied) -> None:
+    client, server = begin_tls(proxied, RETRY)
+    hello = CHANGE_CIPHER + client_hello("localhost")
+    client.sendall(hello)
+    got = b""
+    while len(got) < len(hello):
+        got += server.recv(4096)
+    assert got == hello
+    client.sendall(b"more")
+    assert server.recv(100) == b"more"
+
+
+@pytest.mark.parametrize(
+    "second", [client_hello("evil.example"), CHANGE_CIPHER + client_hello("evil.example"), client_hello(None), b"GET /"]
+)
+def test_b36_a_second_client_hello_for_another_host_is_not_sent(proxied: Proxied, second: bytes) -> None:
+    client, server = begin_tls(proxied, RETRY)
+    client.sendall(second)
+    assert client.recv(100) == bytes((21, 3, 3, 0, 2, 2, 49))
+    assert server.recv(100) == b""
+    assert proxied.denial()["reason"] == "tls"
+
+
+def test_after_an_ordinary_answer_nothing_is_looked_at(proxied: Proxied) -> None:
+    client, server = begin_tls(proxied, server_answer(bytes(32)))
+    client.sendall(b"whatever")
+    assert server.recv(100) == b"whatever"
+
+
+def test_connections_to_a_host_that_is_taken_off_the_list_end(proxied: Proxied) -> None:
+    client = proxied.tunnel()
+    server = proxied.accept()
+    proxied.allow()
+    assert client.recv(10) == b""
+    assert server.recv(10) == b""
 
 
 def test_what_is_sent_arrives_and_a_side_that_has_finished_still_listens(proxied: Proxied) -> None:

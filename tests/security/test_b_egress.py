@@ -508,6 +508,17 @@ def _ancestors(pid: int) -> Iterator[int]:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def test_b34_the_proxy_itself_is_confined_and_holds_nothing_of_the_server(arena: Arena) -> None:
+    arena.run(["true"])
+    proxy = proxy_of(arena)
+    status = dict(line.split(":\t") for line in Path(f"/proc/{proxy}/status").read_text().splitlines() if ":\t" in line)
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
+    assert Path(f"/proc/{proxy}/environ").read_bytes() in (b"", b"LC_CTYPE=C.UTF-8\0")
+    kinds = {os.readlink(entry.path).partition(":")[0] for entry in os.scandir(f"/proc/{proxy}/fd")}
+    assert kinds <= {"/dev/null", "socket", "anon_inode", "pipe"}
+
+
 def test_b38_ten_thousand_connections_and_endless_bodies_take_bounded_memory(arena: Arena) -> None:
     assert arena.python(FLOOD, "10000", timeout=100) == []
     assert arena.run("curl -sS http://allowed.example/hello")["stdout"] == "hello from allowed.example"

@@ -127,6 +127,10 @@ class Rules:
             else:
                 self._names.add((one.name, port))
 
+    def allow(self, name: str, address: bytes, port: int) -> bool:
+        """Whether a name or, where that is empty, an address is listed."""
+        return self.allow_name(name, port) if name else self.allow_address(address, port)
+
     def allow_name(self, name: str, port: int) -> bool:
         """Whether a name, in the form of `host_name`, is listed."""
         if (name, port) in self._names:

@@ -13,9 +13,9 @@ import signal
 import socket
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..config.trust import one_line
 from ..kernel import seccomp, syscalls
 from ..kernel.confine import command, needed
 from ..kernel.landlock import ruleset
@@ -65,6 +65,7 @@ class Egress:
         self._child: RunningChild | None = None
         self._served: dict[int, _Served] = {}
         self._entries: tuple[str, ...] = ()
+        self._lookup_files: list[tuple[bytes, int, int]] = []
         self._for_audit: deque[Denial] = deque(maxlen=_KEPT_IN_ALL)
         self.denied = Counter[str]()  # by reason
 
@@ -72,6 +73,9 @@ class Egress:
         """Have what is connected to a listener served by the list; OSError if the proxy can't be started."""
         with self._lock:
             self._hear()
+            if self._lookup_files != (now := _lookup_files()):  # the proxy may read those that it was started with
+                self._end()
+                self._lookup_files = now
             changed, self._entries = entries != self._entries, entries
             try:
                 control = self._control or self._start()
@@ -144,11 +148,10 @@ class Egress:
 
     def _listen(self, control: socket.socket) -> None:
         """Take what the proxy says as it comes: nobody may ask for long, and its end must be noticed."""
-        while control.fileno() >= 0:
-            try:
-                select.select([control], [], [])
-            except (OSError, ValueError):  # closed meanwhile
-                return
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        while True:
+            poll.poll()
             with self._lock:
                 if self._control is not control:
                     return
@@ -166,15 +169,18 @@ class Egress:
             if not message:
                 self._end()
                 return
-            self._note(json.loads(message))
+            self._note(message)
 
-    def _note(self, event: dict[str, object]) -> None:
-        served = self._served.get(int(str(event["session"])))
-        if served is None:
+    def _note(self, message: bytes) -> None:
+        """Keep a denial. Whoever takes over the proxy writes these: nothing in them is trusted."""
+        try:
+            event: dict[str, object] = json.loads(message)
+            served = self._served[int(str(event["session"]))]
+            reason, target, detail = (one_line(str(event[name])) for name in ("reason", "target", "detail"))
+        except (ValueError, TypeError, KeyError):
             return
-        reason = str(event["reason"])
-        denial = Denial(served.owner, reason, str(event["target"]), str(event["detail"]))
-        self.denied[reason if reason in REASONS else "request"] += 1
+        denial = Denial(served.owner, reason if reason in REASONS else "request", target, detail)
+        self.denied[denial.reason] += 1
         if denial.target not in served.denials and len(served.denials) < _KEPT:
             served.denials[denial.target] = denial
             self._for_audit.append(denial)
@@ -224,7 +230,8 @@ def _started(launcher: Launcher, control: int) -> RunningChild:
         plan = _plan()
         if syscalls.landlock_abi():
             plan["ruleset"] = len(fds)
-            opened.append(ruleset([*needed(b"/usr/lib"), *_lookup_files()], network=True))
+            files = [(path, syscalls.FS_READ_FILE) for path, _, _ in _lookup_files()]
+            opened.append(ruleset([*needed(b"/usr/lib"), *files], network=True))
             fds.append(opened[-1])
         return launcher.start(command("llmc_mcp.egress.process"), {}, fds, plan)
     finally:
@@ -241,6 +248,12 @@ def _plan() -> ChildPlan:
     return plan
 
 
-def _lookup_files() -> Iterable[tuple[bytes, int]]:
-    """What looking up a name takes."""
-    return ((f"/etc/{name}".encode(), syscalls.FS_READ_FILE) for name in _LOOKUP_FILES)
+def _lookup_files() -> list[tuple[bytes, int, int]]:
+    """What looking up a name takes, and which files that are now: another network brings another resolv.conf."""
+    found: list[tuple[bytes, int, int]] = []
+    for name in _LOOKUP_FILES:
+        path = f"/etc/{name}".encode()
+        with contextlib.suppress(OSError):
+            info = os.stat(path)
+            found.append((path, info.st_dev, info.st_ino))
+    return found

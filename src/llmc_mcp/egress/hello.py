@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 MAX_HELLO = 16 << 10
 _MAX_RECORDS = 16  # a hello may be split; one that is split into more pieces means to hide something
-_HANDSHAKE, _CLIENT_HELLO = 22, 1
+_CHANGE_CIPHER, _HANDSHAKE, _DATA = 20, 22, 23  # kinds of records
+_CLIENT_HELLO, _SERVER_HELLO = 1, 2
+# The random number of a HelloRetryRequest: the hash of its name (RFC 8446, 4.1.3).
+_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 _SERVER_NAME, _HOST_NAME = 0, 0
 _ENCRYPTED = (0xFE0D, 0xFFCE)  # Encrypted ClientHello, and the draft before it: the visible name is not the real one
 ALERT = bytes((21, 3, 3, 0, 2, 2, 49))  # fatal: access denied
@@ -14,11 +17,14 @@ class NotAllowedHello(Exception):
     """It is no ClientHello that shows where it goes; the message says why."""
 
 
-def server_name(data: bytes | bytearray) -> bytes | None:
-    """The name that a ClientHello asks for, in lower case; None while more of it has to come."""
+def server_name(data: bytes | bytearray, *, again: bool = False) -> bytes | None:
+    """The name that a ClientHello asks for, in lower case; None while more of it has to come.
+
+    `again`: it is the second one, to which the server's answer to the first has led.
+    """
     message = bytearray()
     records = 0
-    at = 0
+    at = _behind_middle_records(data) if again else 0
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4], "big"):
         piece = _record(data, at)
         if piece is None:
@@ -36,6 +42,23 @@ def server_name(data: bytes | bytearray) -> bytes | None:
         return _name_in(memoryview(bytes(message))[4:])
     except (IndexError, ValueError):
         raise NotAllowedHello("the ClientHello is malformed") from None
+
+
+def is_retry(data: bytes | bytearray) -> bool | None:
+    """Whether a server's answer asks for another ClientHello (HelloRetryRequest); None while more of it has to come."""
+    if data[:1] not in (b"", bytes((_HANDSHAKE,))):
+        return False
+    if len(data) < 5 + 4 + 2 + 32:
+        return None
+    return data[5] == _SERVER_HELLO and bytes(data[11:43]) == _RETRY
+
+
+def _behind_middle_records(data: bytes | bytearray) -> int:
+    """Where a second ClientHello begins: behind a mark that older devices want to see, and behind early data."""
+    at = 0
+    while len(data) >= at + 5 and data[at] in (_CHANGE_CIPHER, _DATA) and data[at + 1] == 3:
+        at += 5 + int.from_bytes(data[at + 3 : at + 5], "big")
+    return at
 
 
 def _record(data: bytes | bytearray, at: int) -> bytes | None:

@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 import json
 import socket
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ..config.network import Rules
-from .hello import ALERT, MAX_HELLO, NotAllowedHello, server_name
+from .hello import ALERT, MAX_HELLO, NotAllowedHello, is_retry, server_name
 from .pump import Pump, run
 from .requests import (
     Denied,
@@ -112,6 +112,7 @@ class Proxy:
         self._rules = Rules()
         self._sessions: dict[int, Session] = {}
         self._dialer = Dialer()
+        self._targets: dict[asyncio.Task[None], Target] = {}  # of connections that have asked
         self.connections = 0
         self.ended = asyncio.Event()
         control.setblocking(False)
@@ -147,6 +148,9 @@ class Proxy:
         order = json.loads(message)
         if "allow" in order:
             self._rules = Rules(order["allow"])
+            for task, target in self._targets.items():
+                if not self._rules.allow(target.name, target.address, target.port):
+                    task.cancel()
         if "serve" in order and fds:
             self._drop(order["serve"])
             self._sessions[order["serve"]] = Session(self, order["serve"], socket.socket(fileno=fds[0]))
@@ -165,12 +169,14 @@ class Proxy:
 
     async def serve(self, sock: socket.socket, key: int) -> None:
         """One connection."""
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         with sock:
             peer = Peer(sock)
             request: Tunnel | PlainRequest | None = None
             try:
                 async with asyncio.timeout(self._bounds.asking_s):
                     request = await read_request(peer)
+                self._targets[task] = request.target
                 if isinstance(request, Tunnel):
                     await self._tunnel(peer, request, key)
                 else:
@@ -183,6 +189,8 @@ class Proxy:
                 await self._answer(peer, 502, f"{target}: {exc}")
             except (Gone, OSError, TimeoutError, ValueError):
                 pass  # nobody is there to be answered
+            finally:
+                self._targets.pop(task, None)
 
     async def _answer(self, peer: Peer, status: int, text: str) -> None:
         if peer.speaks_socks:
@@ -205,16 +213,24 @@ class Proxy:
         await peer.send(socks_reply(0) if request.socks else b"HTTP/1.1 200 Connection established\r\n\r\n")
         if target.name and not await self._shows_name(peer, target, key):  # an address is listed for any protocol
             return
-        with await dial(addresses, target.port) as server:
-            await self.loop.sock_sendall(server, bytes(peer.buffer))
-            pumps = [Pump(peer.sock, server), Pump(server, peer.sock)]
+        with await dial(addresses, target.port) as sock:
+            server = Peer(sock)
+            await _send_ahead(peer, server)
+            if target.name:
+                async with asyncio.timeout(self._bounds.idle_s):
+                    again = await asks_again(server)
+                await _send_ahead(server, peer)
+                if again and not await self._shows_name(peer, target, key, again=True):
+                    return
+                await _send_ahead(peer, server)
+            pumps = [Pump(peer.sock, sock), Pump(sock, peer.sock)]
             await run(pumps, self._bounds.idle_s, self._bounds.longest_s)
 
-    async def _shows_name(self, peer: Peer, target: Target, key: int) -> bool:
+    async def _shows_name(self, peer: Peer, target: Target, key: int, *, again: bool = False) -> bool:
         """Whether the client begins with a ClientHello for the very name that the tunnel was granted for."""
         try:
             async with asyncio.timeout(self._bounds.asking_s):
-                await _demand_hello(peer, target.name)
+                await _demand_hello(peer, target.name, again=again)
         except NotAllowedHello as exc:
             self._tell(key, Denied("tls", str(target), str(exc)))
             with contextlib.suppress(OSError):
@@ -246,14 +262,30 @@ def _denial(denied: Denied) -> str:
     return f"policy: {host}: {printable(denied.detail)}; do not retry."
 
 
-async def _demand_hello(peer: Peer, name: str) -> None:
+async def _demand_hello(peer: Peer, name: str, *, again: bool) -> None:
     """Read a whole ClientHello ahead."""
-    while (asked := server_name(peer.buffer)) is None:
+    while (asked := server_name(peer.buffer, again=again)) is None:
         if len(peer.buffer) > MAX_HELLO:
             raise NotAllowedHello("the ClientHello is too long")
         await peer.more()
     if asked != name.encode():
         raise NotAllowedHello(f"the TLS server name is {printable(asked.decode('latin-1'))}, another one")
+
+
+async def _send_ahead(source: Peer, sink: Peer) -> None:
+    """Pass on what was read ahead."""
+    await sink.send(bytes(source.buffer))
+    source.buffer.clear()
+
+
+async def asks_again(server: Peer) -> bool:
+    """Whether a server answers a ClientHello by asking for another one, which would name a host anew."""
+    try:
+        while (asked := is_retry(server.buffer)) is None:
+            await server.more()
+    except Gone:
+        return False
+    return asked
 
 
 async def _response_head(server: Peer) -> bytes:

@@ -40,10 +40,11 @@ _PROXY = f"http://127.0.0.1:{PROXY_PORT}"
 _PROXY_ENVIRONMENT = {
     name.encode(): value.encode()
     for names, value in {
-        ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "PIP_PROXY", "CARGO_HTTP_PROXY"): _PROXY,
-        ("npm_config_proxy", "npm_config_https_proxy"): _PROXY,
-        ("ALL_PROXY", "all_proxy"): f"socks5h://127.0.0.1:{PROXY_PORT}",
+        # Not socks5h:// for ALL_PROXY, though it works: httpx refuses to start where a module for SOCKS is missing.
+        ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"): _PROXY,
+        ("PIP_PROXY", "CARGO_HTTP_PROXY", "npm_config_proxy", "npm_config_https_proxy"): _PROXY,
         ("NO_PROXY", "no_proxy", "npm_config_noproxy"): "localhost,127.0.0.1,::1",
+        ("NODE_USE_ENV_PROXY",): "1",
     }.items()
     for name in names
 }
