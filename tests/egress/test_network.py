@@ -169,3 +169,26 @@ def test_the_doctor_says_what_network_commands_have(tmp_path: Path, monkeypatch:
     found = {check.topic: check for check in findings(machine.load())}
     assert "allowlist" in found["network"].message
     assert os.getuid() != 0 or found["network"].details == ("python",)
+
+
+def test_what_a_command_made_up_is_never_a_command_for_the_user(talk: Talk) -> None:
+    """A warning is read by people who copy from it."""
+    answer, warnings = ask(talk, "$(touch${IFS}owned).example:443")
+    assert "llmc allow" not in answer
+    assert warnings
+    assert "llmc allow" not in warnings[0]
+
+
+def test_a_proxy_that_can_not_be_started_leaves_commands_without_a_network_and_that_is_said(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the kernel has no Landlock to confine it by."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(38, "the kernel does not support Landlock")
+
+    monkeypatch.setattr("llmc_mcp.egress.client.ruleset", refuse)
+    assert ask(talk, "pypi.org:443")[0] == "ConnectionRefusedError"
+    assert "no network (no proxy: the proxy could not be started (the kernel" in talk.gate.app.sandbox.shares()
+    done = talk.run(["python3", "-c", "import socket; socket.getaddrinfo('pypi.org', 443)"])
+    assert any("Commands have no network here: the proxy" in warning for warning in done.meta.warnings or [])

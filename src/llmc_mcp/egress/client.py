@@ -15,6 +15,7 @@ import threading
 from collections import Counter, deque
 from typing import NamedTuple
 
+from ..config.network import invalid_entries
 from ..config.trust import one_line
 from ..kernel import seccomp, syscalls
 from ..kernel.confine import command, needed
@@ -27,8 +28,8 @@ REASONS = ("host", "address", "tls", "request")
 _MEMORY = 256 << 20
 _OPEN_FILES = 4096
 _QUEUE = 256  # connections that wait to be accepted
-_KEPT = 32  # denials of a session that a reply may name, and of all that the audit waits for
-_KEPT_IN_ALL = 1000
+_KEPT = 32  # hosts denied to a session that wait for its next reply
+_KEPT_IN_ALL = 1000  # denials that wait to be recorded
 _MESSAGE = 1 << 16
 _LOOKUP_FILES = ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")
 
@@ -44,10 +45,10 @@ class Denial(NamedTuple):
     @property
     def warning(self) -> str:
         """What the reply of a command says."""
-        if self.reason == "host":
-            name = self.target.removesuffix(":443").removesuffix(":80")
-            return f"network: denied {self.target} (policy, do not retry; the user can: llmc allow network {name})"
-        return f"network: denied {self.target} (policy, do not retry: {self.detail})"
+        name = self.target.removesuffix(":443").removesuffix(":80")
+        if self.reason != "host" or invalid_entries([name]):  # whatever a command made up is nothing to type in
+            return f"network: denied {self.target} (policy, do not retry: {self.detail})"
+        return f"network: denied {self.target} (policy, do not retry; the user can: llmc allow network {name})"
 
 
 class _Served(NamedTuple):
@@ -226,22 +227,18 @@ def _started(launcher: Launcher, control: int) -> RunningChild:
     opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)]
     folder, nothing = opened
     try:
-        fds = [folder, control, nothing, nothing]
-        plan = _plan()
-        if syscalls.landlock_abi():
-            plan["ruleset"] = len(fds)
-            files = [(path, syscalls.FS_READ_FILE) for path, _, _ in _lookup_files()]
-            opened.append(ruleset([*needed(b"/usr/lib"), *files], network=True))
-            fds.append(opened[-1])
-        return launcher.start(command("llmc_mcp.egress.process"), {}, fds, plan)
+        files = [(path, syscalls.FS_READ_FILE) for path, _, _ in _lookup_files()]
+        opened.append(ruleset([*needed(b"/usr/lib"), *files], network=True))  # without Landlock there is no proxy
+        fds = [folder, control, nothing, nothing, opened[-1]]
+        return launcher.start(command("llmc_mcp.egress.process"), {}, fds, _plan(ruleset=4))
     finally:
         for fd in opened:
             os.close(fd)
 
 
-def _plan() -> ChildPlan:
+def _plan(ruleset: int) -> ChildPlan:
     filter_program = seccomp.command_filter(families=seccomp.INTERNET, shared=True)
-    plan = own_plan({"seccomp": filter_program}, memory=_MEMORY)
+    plan = own_plan({"seccomp": filter_program, "ruleset": ruleset}, memory=_MEMORY)
     plan["limits"] = [*plan.get("limits", ()), (resource.RLIMIT_NOFILE, _OPEN_FILES), (resource.RLIMIT_FSIZE, 0)]
     if os.getuid() == 0:
         plan["drop_capabilities"] = True

@@ -213,18 +213,27 @@ class Proxy:
         await peer.send(socks_reply(0) if request.socks else b"HTTP/1.1 200 Connection established\r\n\r\n")
         if target.name and not await self._shows_name(peer, target, key):  # an address is listed for any protocol
             return
-        with await dial(addresses, target.port) as sock:
+        try:
+            sock = await dial(addresses, target.port)
+        except Unreachable:
+            return  # in the tunnel there is no language to say it in
+        with sock:
             server = Peer(sock)
             await _send_ahead(peer, server)
-            if target.name:
-                async with asyncio.timeout(self._bounds.idle_s):
-                    again = await asks_again(server)
-                await _send_ahead(server, peer)
-                if again and not await self._shows_name(peer, target, key, again=True):
-                    return
-                await _send_ahead(peer, server)
+            if target.name and not await self._answered(peer, server, target, key):
+                return
             pumps = [Pump(peer.sock, sock), Pump(sock, peer.sock)]
             await run(pumps, self._bounds.idle_s, self._bounds.longest_s)
+
+    async def _answered(self, peer: Peer, server: Peer, target: Target, key: int) -> bool:
+        """Pass on the server's answer to the ClientHello and, where it asks for another one, that; if it is allowed."""
+        async with asyncio.timeout(self._bounds.idle_s):
+            again = await _asks_again(server)
+        await _send_ahead(server, peer)
+        if again and not await self._shows_name(peer, target, key, again=True):
+            return False
+        await _send_ahead(peer, server)
+        return True
 
     async def _shows_name(self, peer: Peer, target: Target, key: int, *, again: bool = False) -> bool:
         """Whether the client begins with a ClientHello for the very name that the tunnel was granted for."""
@@ -278,7 +287,7 @@ async def _send_ahead(source: Peer, sink: Peer) -> None:
     source.buffer.clear()
 
 
-async def asks_again(server: Peer) -> bool:
+async def _asks_again(server: Peer) -> bool:
     """Whether a server answers a ClientHello by asking for another one, which would name a host anew."""
     try:
         while (asked := is_retry(server.buffer)) is None:

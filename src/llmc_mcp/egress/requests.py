@@ -166,7 +166,7 @@ def target_of(host: str, port: int) -> Target:
     try:
         return Target(host_name(host), b"", port)
     except ValueError as exc:
-        raise Denied("host", printable(f"{host}:{port}"), str(exc)) from None
+        raise _malformed(f"{host}:{port}", str(exc)) from None
 
 
 def _malformed(target: str, why: str) -> Denied:

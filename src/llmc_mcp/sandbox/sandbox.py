@@ -202,6 +202,8 @@ class Sandbox:
             return "no network"
         if level.name == "landlock":
             return "no network (the allowlist needs bubblewrap)"
+        if why := self._machines.unavailable or self._proxy_failed:
+            return f"no network (no proxy: {why[:80]})"
         return f"network: proxy to {listed(entries)} only"
 
     def reconfigure(self, settings: SandboxSettings) -> None:
