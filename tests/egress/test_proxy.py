@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from llmc_mcp.egress.proxy import PER_SESSION, Bounds, serve
+from llmc_mcp.egress.proxy import PER_SESSION, ConnectionBounds, serve
 
 from ..support.client import PATIENCE
 from ..support.hellos import client_hello, in_records
@@ -18,7 +18,7 @@ from ..support.hellos import client_hello, in_records
 class Proxied:
     """A proxy with one session, and a server that it may reach by its address and as `localhost`."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConnectionBounds) -> None:
         self._stack = ExitStack()
         self.server = self._stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
         self.server.settimeout(PATIENCE)
@@ -63,14 +63,14 @@ class Proxied:
 
 @pytest.fixture
 def proxied() -> Iterator[Proxied]:
-    made = Proxied(Bounds())
+    made = Proxied(ConnectionBounds())
     yield made
     made.close()
 
 
 @pytest.fixture
 def hasty() -> Iterator[Proxied]:
-    made = Proxied(Bounds(asking_s=0.2, idle_s=0.2, longest_s=0.5))
+    made = Proxied(ConnectionBounds(asking_s=0.2, idle_s=0.2, longest_s=0.5))
     yield made
     made.close()
 

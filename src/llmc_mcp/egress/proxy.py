@@ -15,13 +15,13 @@ from typing import NamedTuple, cast
 
 from ..config.network import Rules
 from .hello import ALERT, MAX_HELLO, NotAllowedHello, is_retry, server_name
-from .pump import Pump, run
+from .pump import SplicePump, run
 from .requests import (
     Denied,
+    Endpoint,
     Gone,
-    Peer,
+    PeerSocket,
     PlainRequest,
-    Target,
     Tunnel,
     forward_body,
     parse_headers,
@@ -41,7 +41,7 @@ _AGAIN_S = 0.2  # after which accepting is tried again when descriptors ran out
 _MESSAGE = 1 << 20
 
 
-class Bounds(NamedTuple):
+class ConnectionBounds(NamedTuple):
     """How long a connection may take; a test has less patience."""
 
     asking_s: float = _ASKING_S
@@ -49,7 +49,7 @@ class Bounds(NamedTuple):
     longest_s: float = _LONGEST_S
 
 
-class Session:
+class SessionListener:
     """The listener of one session and the connections that came from it."""
 
     def __init__(self, proxy: "Proxy", key: int, listener: socket.socket) -> None:
@@ -106,13 +106,13 @@ class Session:
 class Proxy:
     """All sessions, and the list that holds for them."""
 
-    def __init__(self, control: socket.socket, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it never changes
+    def __init__(self, control: socket.socket, bounds: ConnectionBounds = ConnectionBounds()) -> None:  # noqa: B008 - it never changes
         self.loop = asyncio.get_running_loop()
         self._control, self._bounds = control, bounds
         self._rules = Rules()
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, SessionListener] = {}
         self._dialer = Dialer()
-        self._targets: dict[asyncio.Task[None], Target] = {}  # of connections that have asked
+        self._targets: dict[asyncio.Task[None], Endpoint] = {}  # of connections that have asked
         self.connections = 0
         self.ended = asyncio.Event()
         control.setblocking(False)
@@ -153,7 +153,7 @@ class Proxy:
                     task.cancel()
         if "serve" in order and fds:
             self._drop(order["serve"])
-            self._sessions[order["serve"]] = Session(self, order["serve"], socket.socket(fileno=fds[0]))
+            self._sessions[order["serve"]] = SessionListener(self, order["serve"], socket.socket(fileno=fds[0]))
         if "drop" in order:
             self._drop(order["drop"])
 
@@ -171,7 +171,7 @@ class Proxy:
         """One connection."""
         task = cast("asyncio.Task[None]", asyncio.current_task())
         with sock:
-            peer = Peer(sock)
+            peer = PeerSocket(sock)
             request: Tunnel | PlainRequest | None = None
             try:
                 async with asyncio.timeout(self._bounds.asking_s):
@@ -192,7 +192,7 @@ class Proxy:
             finally:
                 self._targets.pop(task, None)
 
-    async def _answer(self, peer: Peer, status: int, text: str) -> None:
+    async def _answer(self, peer: PeerSocket, status: int, text: str) -> None:
         if peer.speaks_socks:
             answer = socks_reply(2 if status == 403 else 4)
         else:
@@ -207,7 +207,7 @@ class Proxy:
                 while await self.loop.sock_recv(peer.sock, 4096):  # or what is unread resets the connection
                     pass
 
-    async def _tunnel(self, peer: Peer, request: Tunnel, key: int) -> None:
+    async def _tunnel(self, peer: PeerSocket, request: Tunnel, key: int) -> None:
         target = request.target
         addresses = await self._dialer.addresses_of(target, self._rules)
         await peer.send(socks_reply(0) if request.socks else b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -218,14 +218,14 @@ class Proxy:
         except Unreachable:
             return  # in the tunnel there is no language to say it in
         with sock:
-            server = Peer(sock)
+            server = PeerSocket(sock)
             await _send_ahead(peer, server)
             if target.name and not await self._answered(peer, server, target, key):
                 return
-            pumps = [Pump(peer.sock, sock), Pump(sock, peer.sock)]
+            pumps = [SplicePump(peer.sock, sock), SplicePump(sock, peer.sock)]
             await run(pumps, self._bounds.idle_s, self._bounds.longest_s)
 
-    async def _answered(self, peer: Peer, server: Peer, target: Target, key: int) -> bool:
+    async def _answered(self, peer: PeerSocket, server: PeerSocket, target: Endpoint, key: int) -> bool:
         """Pass on the server's answer to the ClientHello and, where it asks for another one, that; if it is allowed."""
         async with asyncio.timeout(self._bounds.idle_s):
             again = await _asks_again(server)
@@ -235,7 +235,7 @@ class Proxy:
         await _send_ahead(peer, server)
         return True
 
-    async def _shows_name(self, peer: Peer, target: Target, key: int, *, again: bool = False) -> bool:
+    async def _shows_name(self, peer: PeerSocket, target: Endpoint, key: int, *, again: bool = False) -> bool:
         """Whether the client begins with a ClientHello for the very name that the tunnel was granted for."""
         try:
             async with asyncio.timeout(self._bounds.asking_s):
@@ -247,17 +247,17 @@ class Proxy:
             return False
         return True
 
-    async def _plain(self, peer: Peer, request: PlainRequest) -> None:
+    async def _plain(self, peer: PeerSocket, request: PlainRequest) -> None:
         addresses = await self._dialer.addresses_of(request.target, self._rules)
         with await dial(addresses, request.target.port) as sock:
-            server = Peer(sock)
+            server = PeerSocket(sock)
             await server.send(request.head())
             sending = self.loop.create_task(forward_body(request, peer, server))
             try:
                 async with asyncio.timeout(self._bounds.idle_s):
                     head = await _response_head(server)
                 await peer.send(head + bytes(server.buffer))
-                await run([Pump(sock, peer.sock)], self._bounds.idle_s, self._bounds.longest_s)
+                await run([SplicePump(sock, peer.sock)], self._bounds.idle_s, self._bounds.longest_s)
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
@@ -271,7 +271,7 @@ def _denial(denied: Denied) -> str:
     return f"policy: {host}: {printable(denied.detail)}; do not retry."
 
 
-async def _demand_hello(peer: Peer, name: str, *, again: bool) -> None:
+async def _demand_hello(peer: PeerSocket, name: str, *, again: bool) -> None:
     """Read a whole ClientHello ahead."""
     while (asked := server_name(peer.buffer, again=again)) is None:
         if len(peer.buffer) > MAX_HELLO:
@@ -281,13 +281,13 @@ async def _demand_hello(peer: Peer, name: str, *, again: bool) -> None:
         raise NotAllowedHello(f"the TLS server name is {printable(asked.decode('latin-1'))}, another one")
 
 
-async def _send_ahead(source: Peer, sink: Peer) -> None:
+async def _send_ahead(source: PeerSocket, sink: PeerSocket) -> None:
     """Pass on what was read ahead."""
     await sink.send(bytes(source.buffer))
     source.buffer.clear()
 
 
-async def _asks_again(server: Peer) -> bool:
+async def _asks_again(server: PeerSocket) -> bool:
     """Whether a server answers a ClientHello by asking for another one, which would name a host anew."""
     try:
         while (asked := is_retry(server.buffer)) is None:
@@ -297,7 +297,7 @@ async def _asks_again(server: Peer) -> bool:
     return asked
 
 
-async def _response_head(server: Peer) -> bytes:
+async def _response_head(server: PeerSocket) -> bytes:
     """The heads of a response as the client gets them: nothing but this one exchange happens on the connection."""
     heads = b""
     while True:
@@ -316,7 +316,7 @@ async def _response_head(server: Peer) -> bytes:
             return heads
 
 
-async def serve(control: socket.socket, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it never changes
+async def serve(control: socket.socket, bounds: ConnectionBounds = ConnectionBounds()) -> None:  # noqa: B008 - it never changes
     """Serve until the server's end of the control socket closes."""
     proxy = Proxy(control, bounds)
     try:

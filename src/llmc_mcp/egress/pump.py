@@ -38,7 +38,7 @@ class _Pipes:
 _PIPES = _Pipes()
 
 
-class Pump:
+class SplicePump:
     """One direction; `done` is set when it ended, with whether both sockets are still good."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
@@ -100,7 +100,7 @@ class Pump:
             self.done.set_result(intact)
 
 
-async def run(pumps: list[Pump], idle_s: float, total_s: float) -> None:
+async def run(pumps: list[SplicePump], idle_s: float, total_s: float) -> None:
     """Let pumps run until all ended, one broke, nothing moved for `idle_s`, or `total_s` are over."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + total_s

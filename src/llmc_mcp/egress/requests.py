@@ -43,7 +43,7 @@ class Gone(Exception):
     """The client closed the connection before it had asked for anything."""
 
 
-class Target(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a request goes: a name or, where that is empty, an address."""
 
     name: str
@@ -61,14 +61,14 @@ class Target(NamedTuple):
 class Tunnel(NamedTuple):
     """A request for a connection on which the client speaks TLS with the target."""
 
-    target: Target
+    target: Endpoint
     socks: bool
 
 
 class PlainRequest(NamedTuple):
     """A request over plain HTTP. The length of its body; None: in chunks."""
 
-    target: Target
+    target: Endpoint
     method: bytes
     path: bytes
     version: bytes
@@ -90,7 +90,7 @@ class PlainRequest(NamedTuple):
         return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
-class Peer:
+class PeerSocket:
     """A socket and what was read from it ahead."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -143,7 +143,7 @@ def printable(text: str) -> str:
     return clean if len(text) <= _SHOWN else f"{clean}..."
 
 
-async def read_request(peer: Peer) -> Tunnel | PlainRequest:
+async def read_request(peer: PeerSocket) -> Tunnel | PlainRequest:
     """What the client asks for; Denied where that is nothing we do."""
     while not peer.buffer:
         await peer.more()
@@ -156,15 +156,15 @@ async def read_request(peer: Peer) -> Tunnel | PlainRequest:
         raise _malformed("HTTP", str(exc)) from None
 
 
-def target_of(host: str, port: int) -> Target:
+def target_of(host: str, port: int) -> Endpoint:
     """A target from its two parts."""
     if not 0 < port <= 0xFFFF:
         raise _malformed(host, "it names no port")
     address = address_bytes(host)
     if address is not None:
-        return Target("", address, port)
+        return Endpoint("", address, port)
     try:
-        return Target(host_name(host), b"", port)
+        return Endpoint(host_name(host), b"", port)
     except ValueError as exc:
         raise _malformed(f"{host}:{port}", str(exc)) from None
 
@@ -228,7 +228,7 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
     return [value for one, value in headers if one.lower() == name]
 
 
-def _authority(text: str, port: int, uri: str) -> Target:
+def _authority(text: str, port: int, uri: str) -> Endpoint:
     if any(char in text for char in "@%\\"):
         raise _malformed(uri, "user names, zones and escapes have no place in a host")
     try:
@@ -240,7 +240,7 @@ def _authority(text: str, port: int, uri: str) -> Target:
     return target_of(host, given or port)
 
 
-def _is_same(host: str, target: Target, port: int | None = None) -> bool:
+def _is_same(host: str, target: Endpoint, port: int | None = None) -> bool:
     """Whether a Host header names a target; a port that it leaves out is the protocol's own or, for CONNECT, any."""
     try:
         name, given = split_port(host)
@@ -262,7 +262,7 @@ def _body_length(headers: Headers, uri: str) -> int | None:
     return int(lengths[0])
 
 
-async def forward_body(request: PlainRequest, client: Peer, server: Peer) -> None:
+async def forward_body(request: PlainRequest, client: PeerSocket, server: PeerSocket) -> None:
     """Send the body of a request, and nothing that follows it; one that is cut off or malformed ends the exchange."""
     try:
         await _forward_framed(request, client, server)
@@ -271,7 +271,7 @@ async def forward_body(request: PlainRequest, client: Peer, server: Peer) -> Non
             server.sock.shutdown(socket.SHUT_RDWR)
 
 
-async def _forward_framed(request: PlainRequest, client: Peer, server: Peer) -> None:
+async def _forward_framed(request: PlainRequest, client: PeerSocket, server: PeerSocket) -> None:
     if request.length is not None:
         await _forward(client, server, request.length)
         return
@@ -289,7 +289,7 @@ async def _forward_framed(request: PlainRequest, client: Peer, server: Peer) -> 
             return
 
 
-async def _forward(client: Peer, server: Peer, size: int) -> None:
+async def _forward(client: PeerSocket, server: PeerSocket, size: int) -> None:
     while size:
         if not client.buffer:
             await client.more()
@@ -301,7 +301,7 @@ async def _forward(client: Peer, server: Peer, size: int) -> None:
 # --- SOCKS5 ------------------------------------------------------------------------------------------
 
 
-async def _socks(peer: Peer) -> Tunnel:
+async def _socks(peer: PeerSocket) -> Tunnel:
     methods = await peer.take((await peer.take(2))[1])
     if _NO_PASSWORD not in methods:
         await peer.send(bytes((_SOCKS, 0xFF)))
@@ -319,7 +319,7 @@ async def _socks(peer: Peer) -> Tunnel:
     if version != _SOCKS or command != _CONNECT:
         raise _malformed("SOCKS5", "only CONNECT is done")
     if kind != _NAME:
-        return Tunnel(Target("", host, port), socks=True)
+        return Tunnel(Endpoint("", host, port), socks=True)
     return Tunnel(target_of(host.decode("latin-1"), port), socks=True)
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ..config.network import Rules
 from .addresses import is_public
-from .requests import Denied, Target
+from .requests import Denied, Endpoint
 
 _LOOKUP_S = 15.0
 _DIAL_S = 10.0
@@ -24,7 +24,7 @@ class Dialer:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_LOOKUPS, "lookup")
 
-    async def addresses_of(self, target: Target, rules: Rules) -> list[bytes]:
+    async def addresses_of(self, target: Endpoint, rules: Rules) -> list[bytes]:
         """The addresses of a target, all of them checked against the list."""
         if not target.name:
             if not rules.allow_address(target.address, target.port):
@@ -35,7 +35,7 @@ class Dialer:
         found = await self._look_up(target.name)
         for address in found:
             if not is_public(address) and not rules.allow_address(address, target.port):
-                shown = str(Target("", address, target.port)).rpartition(":")[0].strip("[]")
+                shown = str(Endpoint("", address, target.port)).rpartition(":")[0].strip("[]")
                 raise Denied("address", str(target), f"{shown} is no public address, and is not listed itself")
         return found
 

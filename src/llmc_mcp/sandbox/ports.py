@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..config.trust import INSIDE_COMMAND
-from ..egress.pump import Pump, run
+from ..egress.pump import SplicePump, run
 from ..errors import NotFound, ResourceBusy
 from ..kernel import syscalls
 from ..kernel.namespaces import PROXY_PORT
@@ -187,7 +187,7 @@ async def _pass_on(client: socket.socket, door: Door) -> None:
         except ResourceBusy:
             return  # the browser sees the connection end, as it would if the server ended
         with server:
-            await run([Pump(client, server), Pump(server, client)], _IDLE_S, _IDLE_S)
+            await run([SplicePump(client, server), SplicePump(server, client)], _IDLE_S, _IDLE_S)
 
 
 def find_port(port: int, pid: int | None = None) -> OpenPort:
