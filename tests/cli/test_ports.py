@@ -59,14 +59,17 @@ class Ports:
             **identity,
         )
 
-    def allow(self) -> None:
+    def allow(self, *, allowed: bool = True) -> None:
         path = self.arena.home / ".config/llmc/llmc.toml"
-        path.parent.mkdir(parents=True)
+        if not allowed:
+            path.unlink(missing_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("[mcp.sandbox]\nforward_ports = true\n")
         self.arena.hand_over()
 
 
-@pytest.fixture(params=USERS)
+@pytest.fixture(scope="module", params=USERS)
 def ports(request: pytest.FixtureRequest) -> Iterator[Ports]:
     require(shutil.which("bwrap") is not None, "bubblewrap")
     with Arena("workspace", request.param) as arena:
@@ -89,6 +92,7 @@ def test_ports_of_commands_are_listed_with_who_listens(ports: Ports) -> None:
 
 
 def test_a_port_of_a_command_is_passed_on_when_the_operator_allows_it(ports: Ports) -> None:
+    ports.allow(allowed=False)
     refused = ports.llmc("ports", ports.port)
     assert "sandbox.forward_ports true" in refused.communicate()[1]
     assert refused.returncode == 2

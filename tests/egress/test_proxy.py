@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -207,6 +209,34 @@ def test_a_reader_that_stalls_stalls_its_own_sender_alone(proxied: Proxied) -> N
     while piece := stalled.recv(1 << 16):
         got += len(piece)
     assert got == sent
+
+
+def test_two_hundred_downloads_at_a_time_arrive_whole(proxied: Proxied) -> None:
+    size, many = 1 << 18, 200
+    clients = [proxied.tunnel() for _ in range(many)]
+    servers = [proxied.accept() for _ in range(many)]
+
+    def send() -> None:
+        for server in servers:
+            server.sendall(bytes(size))
+            server.close()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    got = {client.fileno(): 0 for client in clients}
+    poll = select.poll()
+    for client in clients:
+        poll.register(client, select.POLLIN)
+    left = many
+    while left:
+        for fd, _ in poll.poll(PATIENCE * 1000):
+            piece = os.read(fd, 1 << 16)
+            got[fd] += len(piece)
+            if not piece:
+                poll.unregister(fd)
+                left -= 1
+    sender.join()
+    assert list(got.values()) == [size] * many
 
 
 def test_b38_more_connections_than_there_is_room_for_wait_their_turn(proxied: Proxied) -> None:
