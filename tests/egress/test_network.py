@@ -111,13 +111,25 @@ def test_the_introduction_and_a_hint_say_what_is_reached(talk: Talk) -> None:
     assert any("python, localhost.example through a proxy" in warning for warning in done.meta.warnings or [])
 
 
-def test_without_a_namespace_the_list_is_not_offered_and_that_is_said(workspace: Workspace) -> None:
+def test_b34_without_a_namespace_the_list_is_not_offered_and_that_is_said(workspace: Workspace) -> None:
     with talk_on(workspace.root, allowing("python"), level="landlock") as talk:
         assert "no network (the allowlist needs bubblewrap)" in bootstrap(talk.gate.app, talk.gate.catalog)
         done = talk.run(["python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 1))"])
         assert done.data.exit_code == 1
         assert any("needs the workspace level" in warning for warning in done.meta.warnings or [])
         assert "proxy" not in talk.run(["env"]).data.stdout.lower()
+
+
+def test_an_idle_proxy_ends_and_the_next_command_has_one_again(talk: Talk) -> None:
+    sandbox = talk.gate.app.sandbox
+    assert "403" in ask(talk, "evil.example:443")[0]
+    process = talk.run(["sleep", "600"], yield_after=0).process
+    assert not sandbox.release_idle(0)
+    assert sandbox.egress.pid
+    talk.run(process=process, stop=True)
+    assert eventually(lambda: sandbox.release_idle(0) or not sandbox.egress.pid)
+    assert sandbox.egress.pid == 0
+    assert "403" in ask(talk, "evil.example:443")[0]
 
 
 def test_code_in_execute_code_has_no_proxy(workspace: Workspace) -> None:

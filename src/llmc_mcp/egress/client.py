@@ -12,7 +12,9 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..config.network import invalid_entries
@@ -66,6 +68,7 @@ class Egress:
         self._child: RunningChild | None = None
         self._served: dict[int, _Served] = {}
         self._entries: tuple[str, ...] = ()
+        self._used_at = 0.0
         self._lookup_files: list[tuple[bytes, int, int]] = []
         self._for_audit: deque[Denial] = deque(maxlen=_KEPT_IN_ALL)
         self.denied = Counter[str]()  # by reason
@@ -74,6 +77,7 @@ class Egress:
         """Have what is connected to a listener served by the list; OSError if the proxy can't be started."""
         with self._lock:
             self._hear()
+            self._used_at = time.monotonic()
             if self._lookup_files != (now := _lookup_files()):  # the proxy may read those that it was started with
                 self._end()
                 self._lookup_files = now
@@ -122,6 +126,14 @@ class Egress:
     def pid(self) -> int:
         """The pid of the proxy; 0 if there is none."""
         return self._child.pid if self._child is not None else 0
+
+    def release_idle(self, idle_s: float, is_needed: Callable[[], bool]) -> bool:
+        """End the proxy if no command was started for a while and none needs it; whether it was ended."""
+        with self._lock:
+            if self._control is None or time.monotonic() - self._used_at < idle_s or is_needed():
+                return False
+            self._end()
+            return True
 
     def close(self) -> None:
         """End the proxy."""

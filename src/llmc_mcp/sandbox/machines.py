@@ -90,6 +90,17 @@ class Machines:
         with self._lock:
             return [kept.machine for kept in self._machines.values()]
 
+    def are_inhabited(self) -> bool:
+        """Whether a process runs in the network of any of them."""
+        networks = {os.fstat(fd).st_ino for machine in self.all() for name, fd in machine.namespaces if name == "net"}
+        for entry in os.listdir("/proc"):
+            try:
+                if entry.isdigit() and os.stat(f"/proc/{entry}/ns/net").st_ino in networks:
+                    return True
+            except OSError:  # it ended, or is somebody else's
+                continue
+        return False
+
     def _close(self, machine: Machine) -> None:
         self._closing(machine)
         machine.close()

@@ -345,8 +345,9 @@ class Sandbox:
         return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
 
     def release_idle(self, idle_s: float) -> bool:
-        """End a launcher of its own that has been idle for a while; whether it was ended."""
-        return self._own_launcher is not None and self._own_launcher.release_idle(idle_s)
+        """End a proxy and a launcher of its own that have been idle for a while; whether either was ended."""
+        ended = self._egress.release_idle(idle_s, self._machines.are_inhabited)
+        return (self._own_launcher is not None and self._own_launcher.release_idle(idle_s)) or ended
 
     def close(self) -> None:
         self._machines.close()
