@@ -11,6 +11,7 @@ from .requests import Denied, Endpoint
 
 _LOOKUP_S = 15.0
 _DIAL_S = 10.0
+_NEXT_S = 2.5  # after which the next address is tried: of two families often only one works
 _LOOKUPS = 8  # at a time: each takes a thread
 
 
@@ -60,11 +61,11 @@ def _resolve(name: str) -> list[bytes]:
 async def dial(addresses: list[bytes], port: int) -> socket.socket:
     """Connect to the first address that answers."""
     loop = asyncio.get_running_loop()
-    for address in addresses:
+    for number, address in enumerate(addresses, 1):
         family = socket.AF_INET6 if len(address) == 16 else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
-            async with asyncio.timeout(_DIAL_S):
+            async with asyncio.timeout(_NEXT_S if number < len(addresses) else _DIAL_S):
                 await loop.sock_connect(sock, (socket.inet_ntop(family, address), port))
         except (OSError, TimeoutError):
             sock.close()
