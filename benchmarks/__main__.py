@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import (
     code,
+    egress,
     estimate,
     files,
     floors,
@@ -37,6 +38,7 @@ _BENCHMARKS: dict[str, Callable[[Path, bool], str]] = {
     "estimate": estimate.run,
     "processes": processes.run,
     "memory": memory.run,
+    "egress": egress.run,
     "writes": writes.run,
     "store": store.run,
     "te": te.run,

@@ -16,7 +16,7 @@ NAME = "llmc_mcp"
 # Rooms from the ground up, as DOCS/architecture.md draws them. A module at the root that is not named here is ground.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("ground", "config", "store", "kernel"),
-    ("files", "envelope", "rag.parse", "rag.store"),
+    ("files", "egress", "envelope", "rag.parse", "rag.store"),
     ("changes", "sandbox", "rag.build"),
     ("commands", "interpreters", "machine", "rag.query"),
     ("app", "context"),
@@ -38,6 +38,7 @@ PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.doctor": {"files", "sandbox"},
     "cli.handles": {"files"},
     "cli.index": {"files", "rag.build", "rag.parse", "rag.query"},
+    "cli.ports": {"sandbox"},
     "cli.person": {"rag.store"},  # whether there is an index
     "cli.onboard": {"machine"},
     "protocol.completion": {"files", "rag.query"},

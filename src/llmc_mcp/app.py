@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .commands.sessions import TerminalSessions
     from .commands.shell_lines import ShellLines
     from .config.live import LiveConfig
+    from .egress.client import Denial
     from .files.handle_pages import Pages
     from .files.handles import Handles
     from .files.listing import Lister
@@ -287,6 +288,18 @@ class App:
         if not self.sandbox.report().level:
             return ""
         return f"{self.sandbox.shares()}; past 10 s: background"
+
+    def network_denials(self) -> "list[Denial]":
+        """What commands were denied of the network, each once; for the records."""
+        return self.sandbox.egress.drain_for_audit() if "sandbox" in self._engines else []
+
+    def network_denied(self) -> dict[str, int]:
+        """How many requests of commands were denied so far, by reason."""
+        from .egress.client import REASONS
+
+        if "sandbox" not in self._engines:
+            return dict.fromkeys(REASONS, 0)
+        return {reason: self.sandbox.egress.denied[reason] for reason in REASONS}
 
     # --- files -----------------------------------------------------------------------------------
 

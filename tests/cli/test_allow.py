@@ -65,16 +65,19 @@ def test_the_first_thing_that_is_allowed_makes_a_file_for_the_user_alone(machine
 
 def test_what_was_allowed_is_listed_and_each_line_can_be_revoked(machine: Machine) -> None:
     (machine.home / "data").mkdir()
-    for words in ("program curl", "network", "dir ~/data", "dir ~/data --write"):
+    hosts = ("network python", "network *.example.org:8443", "network 10.0.0.6")
+    for words in ("program curl", *hosts, "network", "dir ~/data", "dir ~/data --write"):
         assert machine.llmc("allow", *words.split()).returncode == 0
     listed = machine.llmc("allow").stdout.splitlines()
-    assert listed == ["program curl", "network", f"dir {machine.home}/data", f"dir {machine.home}/data --write"]
+    folders = [f"dir {machine.home}/data", f"dir {machine.home}/data --write"]
+    assert listed == ["program curl", "network", *hosts, *folders]
     for line in listed:
         machine.llmc("allow", *line.split(), "--revoke")
     assert machine.llmc("allow").stdout == ""
     config = machine.load().config
     assert not config.linux_ops.commands.allowed_binaries
     assert not config.tools.allow_outbound_network
+    assert config.tools.network_allow == ()
     assert config.sandbox.extra_read == config.sandbox.extra_write == ()
 
 
@@ -87,6 +90,11 @@ def test_what_was_allowed_is_listed_and_each_line_can_be_revoked(machine: Machin
         ["allow", "dir", "~/.config"],
         ["allow", "dir", "~/gone"],
         ["allow", "network", "please"],
+        ["allow", "network", "https://example.org/"],
+        ["allow", "network", "*.org"],
+        ["allow", "network", "0x7f.1"],
+        ["allow", "network", "user@example.org"],
+        ["config", "set", "tools.network_allow", "pypi.org,pyhton"],
         ["allow", "program"],
         ["allow", "everything"],
         ["allow", "program", "curl", "--write"],
@@ -141,6 +149,30 @@ def test_a_linked_file_is_changed_where_it_is(machine: Machine) -> None:
     assert machine.llmc("allow", "network").returncode == 0
     assert users_file(machine).is_symlink()
     assert "allow_outbound_network = true" in kept.read_text()
+
+
+def test_hosts_are_allowed_one_by_one_and_the_mode_follows(machine: Machine) -> None:
+    assert machine.load().config.network() == "off"
+    assert machine.llmc("allow", "network", "Python").returncode == 0
+    assert machine.load().config.network() == "allowlist"
+    assert machine.llmc("allow", "network").returncode == 0
+    assert machine.load().config.network() == "on"
+    done = machine.llmc("allow", "network", "example.org")
+    assert done.returncode == 2
+    assert "the whole network" in done.stderr
+    machine.llmc("allow", "network", "--revoke")
+    assert machine.load().config.network() == "allowlist"
+    machine.llmc("allow", "network", "python", "--revoke")
+    assert machine.load().config.network() == "off"
+
+
+def test_what_is_allowed_takes_the_place_of_a_mode_that_forbids_it(machine: Machine) -> None:
+    machine.users_file('[mcp.tools]\nnetwork = "off"\n')
+    assert machine.llmc("allow", "network", "example.org").returncode == 0
+    assert machine.load().config.network() == "allowlist"
+    machine.users_file('[mcp.tools]\nnetwork = "allowlist"\n')
+    assert machine.llmc("allow", "network").returncode == 0
+    assert machine.load().config.network() == "on"
 
 
 # --- a running server --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -82,8 +83,21 @@ def put_code_into(root: Path, below: str = "app/lib") -> str:
 class Arena:
     """One level, one user. `run` is a command through the tool; `python` runs a script inside."""
 
-    def __init__(self, level: str, who: str, *, code: str = "", home_is_root: bool = False, **setup: Any) -> None:
-        """`code`: where in the root the server's own code lies; `home_is_root`: the root has the user's keys in it."""
+    def __init__(
+        self,
+        level: str,
+        who: str,
+        *,
+        code: str = "",
+        home_is_root: bool = False,
+        within: Sequence[str] = (),
+        **setup: Any,
+    ) -> None:
+        """`code`: where in the root the server's own code lies; `home_is_root`: the root has the user's keys in it.
+
+        `within`: words that start a program in the namespaces in which the server is to run.
+        """
+        self._within = list(within)
         require_combination(level, who)
         self.level, self.who = level, who
         self.other_user = who == "user" and os.getuid() == 0
@@ -116,12 +130,20 @@ class Arena:
             if self.other_user or not path.is_relative_to(data):
                 os.lchown(path, NOBODY, NOBODY)
 
+    @property
+    def python_path(self) -> str:
+        """Where this project is imported from."""
+        return _python_path()
+
     def _start(self) -> None:
         # As root the interpreter of the tests, as another user one that he can reach.
         python = SYSTEM_PYTHON if self.other_user else sys.executable
         identity: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if self.other_user else {}
+        within = self._within
+        if within and identity:
+            within, identity = [*within, f"--setgid={NOBODY}", f"--setuid={NOBODY}"], {}
         self.process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("sandbox_driver.py")), json.dumps(self.setup)],
+            [*within, python, str(Path(__file__).with_name("sandbox_driver.py")), json.dumps(self.setup)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={
@@ -133,7 +155,7 @@ class Arena:
             cwd="/",
             **identity,
         )
-        hello = self._answer()
+        hello = self.answer()
         self.pid: int = hello["pid"]
         assert hello["uid"] == (NOBODY if self.other_user else os.getuid())
 
@@ -163,7 +185,8 @@ class Arena:
         self.process.stdin.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
         self.process.stdin.flush()
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
+        """The next answer of the server."""
         assert self.process.stdout
         line = self.process.stdout.readline()
         assert line, "the driver ended"
@@ -172,7 +195,7 @@ class Arena:
     def run(self, command: str | list[str], **arguments: Any) -> dict[str, Any]:
         """A command and its answer."""
         self.order(command, **arguments)
-        return self._answer()
+        return self.answer()
 
     def python(self, script: str, *arguments: str, **options: Any) -> Any:
         """What a script inside prints, as JSON; `attempt(name, function)` collects what succeeded."""

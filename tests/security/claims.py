@@ -23,6 +23,7 @@ class Claim(NamedTuple):
 
 
 _SAME = "same"
+_NO_LIST = "not offered: commands have no network, and it is said"
 
 CLAIMS: dict[str, Claim] = {
     "B01": Claim(
@@ -128,6 +129,39 @@ CLAIMS: dict[str, Claim] = {
         "unix sockets that lie inside a root",
         "not: they can be reached, with the network off as well; `llmc doctor` names them. With the root / none can",
         "no socket can be made",
+    ),
+    "B34": Claim(
+        "with a network allowlist, around the proxy: variables unset, raw TCP, UDP, ICMP, QUIC, DNS, a relay inside, "
+        "unix sockets of the host, the proxy's port taken, another session's proxy",
+        "nothing else is there: the proxy's socket is the only way out of the session's network",
+        _NO_LIST,
+    ),
+    "B35": Claim(
+        "hosts that are not listed: addresses in decimal, octal, hex, mapped, NAT64 or with a zone; dots, case, IDNA, "
+        "NUL, userinfo, suffixes and wildcards; names that lead to loopback, private, shared or metadata addresses, or "
+        "rebind",
+        "refused: a name is looked up once, every address checked, a checked one dialled. not: exfiltration to a "
+        "listed host, nor by the names that a listed *.suffix is asked for",
+        _NO_LIST,
+    ),
+    "B36": Claim(
+        "a tunnel for something else: another SNI, none, several, ECH, a ClientHello in pieces or too long, plain text",
+        "refused before anybody is dialled; a second ClientHello that the server asks for, before it is sent. not: "
+        "what happens inside TLS with a listed host, such as fronting",
+        _NO_LIST,
+    ),
+    "B37": Claim(
+        "plain HTTP: Host other than the URI, smuggling, folded headers, bare newlines, a second request, an upgrade, "
+        "a redirect to a host that is not listed",
+        "refused, or never read: one strictly parsed request a connection",
+        _NO_LIST,
+    ),
+    "B38": Claim(
+        "the proxy exhausted or confused: slow clients, 10,000 connections, endless bodies, forged lines for a log, "
+        "its end",
+        "bounded in time, connections and memory; one printable line; without it nobody is reached, and the next "
+        "command brings another",
+        _NO_LIST,
     ),
     "C01": Claim("a timeout with daemons that ignore TERM", "0 survivors", _SAME),
     "C02": Claim("the server, its launcher or a supervisor killed", "0 survivors", _SAME),
@@ -267,7 +301,15 @@ a root, no file tool changes it or moves a folder above it, and commands see it 
 served. Folders that are merely on the import path, because the server was started in them or by PYTHONPATH, are taken
 off it. The start and `llmc doctor` say so. Better: a server that is installed outside of every root.
 
-The network is off unless `mcp.tools.allow_outbound_network` is set. What a command leaves running ends with it.
+The network is off unless the user allows hosts or all of it. Hosts (`mcp.tools.network_allow`) are reached through a
+proxy of the server's, at the level `workspace` alone: [network.md](network.md). It is one process per server, without
+capabilities, in a Landlock domain that reads what looking up names takes and writes nothing, with a seccomp filter; it
+holds no credential. Not claimed: that nothing leaves the machine by way of a listed host, whose servers take uploads or
+front for others inside TLS. Connections to a host that is taken off the list end at once. What a command leaves running
+ends with it.
+
+`llmc ports PORT` passes connections from this machine's 127.0.0.1 on to a port in the network of a session, for as long
+as the user lets it run, and only where `mcp.sandbox.forward_ports` is set; no workspace file can set it.
 
 ### What is claimed, and what is not
 

@@ -18,6 +18,8 @@ from llmc_mcp.tools.exec import CommandOutput, run_cmd
 
 def run_to_its_end(app: App, session: Session, order: dict[str, Any]) -> CommandOutput:
     """Run a command without handing it over."""
+    if name := order.pop("session", ""):
+        session = Session(principal="test", session_id=name)
     waits: dict[str, Any] = {"stdin": "", "yield_after": 600.0, **order}
     return run_cmd(Context(app, session, correlation_id="test"), **waits)
 

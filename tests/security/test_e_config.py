@@ -185,7 +185,7 @@ WIDER: dict[Rule, Callable[[SettingKey], Any]] = {
     "smaller": lambda key: key.default * 2,
     "off": lambda key: True,
     "on": lambda key: False,
-    "fewer": lambda key: [*key.default, "added"],
+    "fewer": lambda key: [*key.default, "added.example"],  # valid for every list
     "more": lambda key: list(key.default[1:]) if key.default else None,
     "beneath": lambda key: ["/etc"],
     "stricter": lambda key: key.choices[-1],

@@ -15,6 +15,7 @@ from ..config.edit import (
     unset_key,
 )
 from ..config.load import is_broad, load
+from ..config.network import invalid_entries
 from ..config.schema import data_directory
 from ..config.trust import ConfigError
 from ..files.off_limits import homes, secrets
@@ -22,15 +23,16 @@ from ..policy import is_below
 from ..printing import print_line
 
 _ABOUT = """\
-Lets commands do more: start another program, use the network, or read a folder outside of the roots (--write: change\
- it, too). It is written into your own configuration file, and running servers notice within a second. Without\
- arguments, lists what was allowed.
+Lets commands do more: start another program, reach a host (a name, *.suffix or address, with :PORT or at 80 and 443),\
+ the hosts of a preset (python, node, rust, go, git), with no name the whole network, or read a folder outside of the\
+ roots (--write: change it, too). It is written into your own configuration file, and running servers notice within a\
+ second. Without arguments, lists what was allowed.
 
 No tool and no command of a server can do this: your file is out of their reach.
 """
 _PROGRAMS = "linux_ops.commands.allowed_binaries"
 _UNSAFE = "linux_ops.commands.unsafe_binaries"
-_NETWORK = "tools.allow_outbound_network"
+_NETWORK, _NETWORK_MODE, _HOSTS = "tools.allow_outbound_network", "tools.network", "tools.network_allow"
 _READ, _WRITE = "sandbox.extra_read", "sandbox.extra_write"
 
 
@@ -39,7 +41,7 @@ _READ, _WRITE = "sandbox.extra_read", "sandbox.extra_write"
     _ABOUT,
     positionals=(
         Positional("WHAT", "what to allow", ("program", "network", "dir"), required=False),
-        Positional("NAME", "the name of the program, or the folder", required=False),
+        Positional("NAME", "the program, the host or preset, or the folder", required=False),
     ),
     flags=(Flag("--write", "a folder that commands may change"), Flag("--revoke", "take it back")),
 )
@@ -49,15 +51,15 @@ def command(given: Arguments) -> int:
     if not what:
         _list()
         return 0
-    if bool(name) == (what == "network"):
-        raise UsageError(f"{name!r} is one too many" if name else f"which {what}?")
+    if not name and what != "network":
+        raise UsageError(f"which {what}?")
     if what != "dir" and "--write" in given:
         raise UsageError("--write is about a folder")
     revoke = "--revoke" in given
     if what == "program":
         edits = [_program(name, revoke=revoke)]
     elif what == "network":
-        edits = [unset_key(_NETWORK) if revoke else set_key(_NETWORK, "true")]
+        edits = _network(name, revoke=revoke)
     else:
         edits = _folder(name, write="--write" in given, revoke=revoke)
     _report(edits, f"{what} {name}".strip(), revoke=revoke)
@@ -73,6 +75,23 @@ def _program(name: str, *, revoke: bool) -> SettingChange:
     if name in commands.unsafe_binaries and not commands.allow_unsafe:
         raise ConfigError(f"{name} is in mcp.{_UNSAFE}, which goes before what is allowed: take it out there first")
     return add_to(_PROGRAMS, name)
+
+
+def _network(name: str, *, revoke: bool) -> list[SettingChange]:
+    """The whole network, or a host; a mode in the file that would keep that from taking effect is taken out."""
+    if name:
+        name = name.lower()
+        if why := invalid_entries([name]).get(name):
+            raise ConfigError(f"{name}: {why}; name a host as example.org, example.org:8443 or *.example.org")
+    if revoke:
+        return [remove_from(_HOSTS, name) if name else unset_key(_NETWORK)]
+    tools = read_users_config().tools
+    if name and (tools.network == "on" or (tools.network == "auto" and tools.allow_outbound_network)):
+        raise ConfigError("commands have the whole network: llmc allow network --revoke leaves them what is listed")
+    edits = [add_to(_HOSTS, name) if name else set_key(_NETWORK, "true")]
+    if tools.network == "off" or (tools.network == "allowlist" and not name):
+        edits.append(unset_key(_NETWORK_MODE))
+    return edits
 
 
 def _folder(name: str, *, write: bool, revoke: bool) -> list[SettingChange]:
@@ -113,6 +132,7 @@ def _list() -> None:
     config, path = read_users_config(), edited_file()
     lines = [f"program {name}" for name in config.linux_ops.commands.allowed_binaries]
     lines += ["network"] if config.tools.allow_outbound_network else []
+    lines += [f"network {entry}" for entry in config.tools.network_allow]
     lines += [f"dir {folder}" for folder in config.sandbox.extra_read]
     lines += [f"dir {folder} --write" for folder in config.sandbox.extra_write]
     for line in lines:

@@ -192,6 +192,7 @@ def _sandbox(app: App) -> Iterator[Check]:
     message = f"run at level {report.level}; {len(held)} of {len(held) + len(open_doors)} attempts prevented"
     fix = "The level workspace prevents the rest." if open_doors and report.level == "landlock" else ""
     yield Check("commands", "ok", message, fix, tuple(details))
+    yield _network(app, report.level)
     machine = any(root.real == b"/" for root in app.files.roots)  # there commands have no unix sockets
     if report.level == "workspace" and not machine and (sockets := _sockets_in_roots(app)):
         fix = 'Have them made elsewhere ($XDG_RUNTIME_DIR), or set mcp.sandbox.level="landlock": it allows no sockets.'
@@ -200,6 +201,17 @@ def _sandbox(app: App) -> Iterator[Check]:
     if not app.sandbox.counts_processes:
         fix = "Run the server as an ordinary user, or set mcp.sandbox.run_as."
         yield Check("processes", "missing", "nothing counts the processes of root's commands", fix)
+
+
+def _network(app: App, level: str) -> Check:
+    mode = app.config.network()
+    if mode != "allowlist":
+        return Check("network", "ok", f"{mode} for commands; llmc allow network HOST lets them reach a host")
+    if level == "landlock":
+        fix = "Install the package bubblewrap: the allowlist needs a network namespace per session."
+        return Check("network", "missing", "off for commands: the allowlist is not offered at level landlock", fix)
+    details = tuple(app.config.tools.network_allow)
+    return Check("network", "ok", "an allowlist, through a proxy; https, http and SOCKS5, no DNS, no ssh", "", details)
 
 
 def _sockets_in_roots(app: App) -> list[str]:

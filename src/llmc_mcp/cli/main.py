@@ -45,6 +45,7 @@ GROUPS = {
     "Set up and check": {
         "doctor": ("cli.doctor", "what this machine offers the server, what it lacks, how to get it (--json)"),
         "allow": ("cli.allow", "let commands start a program, use the network or see a folder; list it, take it back"),
+        "ports": ("cli.ports", "the ports on which commands listen; llmc ports PORT passes one on to your browser"),
         "config": ("cli.config", "show the configuration in force, set a key, trust this folder's llmc.toml"),
         "repo": ("cli.validate", "repo validate: check the configuration and the tools, with a hint per finding"),
         "token": ("cli.token", "list, add or remove tokens of HTTP clients, with scopes"),

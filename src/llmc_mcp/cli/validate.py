@@ -160,10 +160,10 @@ def _risks(loaded: LoadedConfig) -> Iterator[ConfigFinding]:
     yield from (ConfigFinding("warning", line, advice) for line, advice in loaded.risks.items())
     risky = {
         "sandbox.level": (config.sandbox.level == "off", "commands run unconfined", '"auto" confines them.'),
-        "tools.allow_outbound_network": (
-            config.tools.allow_outbound_network,
+        "tools.network" if config.tools.network == "on" else "tools.allow_outbound_network": (
+            config.network() == "on",
             "commands may send what they read anywhere",
-            "Leave it off unless the work needs it.",
+            "llmc allow network HOST (or python, node, rust, go, git) opens only what is needed.",
         ),
         "linux_ops.commands.allow_unsafe": (
             config.linux_ops.commands.allow_unsafe,

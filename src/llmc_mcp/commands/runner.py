@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import BadArgs, Cancelled, Timeout, from_oserror
@@ -180,12 +181,13 @@ class CommandRunner:
                 words += [_FROM_FILE.format(fd=level.free_fd + len(keep)), line.argv[0]]
                 keep = (*keep, script)
             watch = self._protected.watch(directory)
+            machine = self._sandbox.machine(call.owner, level)
             started = time.monotonic()
             child = self._sandbox.start(
                 encoded(words),
                 directory,
                 level=level,
-                machine=self._sandbox.machine(call.owner, level),
+                machine=machine,
                 stdin=stdin,
                 keep=keep,
                 env=call.env,
@@ -198,12 +200,21 @@ class CommandRunner:
                 if fd >= 0:
                     os.close(fd)
         warnings = (*line.warnings, *self._missing_roots())
-        return _StartedCommand(child, _KeptOutput(call), call.check, watch, level, path, started, warnings)
+        denials = partial(self._sandbox.take_denials, call.owner)
+        network = NetworkWarnings(denials, partial(self._sandbox.missed_network, level, machine))
+        return _StartedCommand(child, _KeptOutput(call), call.check, watch, level, path, started, warnings, network)
 
     def _missing_roots(self) -> list[str]:
         silent = self._files.silent_roots.find()
         missing = [root.shown for root in self._files.roots if root.real in silent]
         return [f"{root} does not answer, so the command ran without it." for root in missing]
+
+
+class NetworkWarnings(NamedTuple):
+    """What a reply says of the network: what was denied, and why there may have been none."""
+
+    denials: Callable[[], list[str]]
+    missed: Callable[[], str]
 
 
 class _TimeIsUp(Exception):
@@ -221,6 +232,7 @@ class _StartedCommand(NamedTuple):
     path: str
     started: float
     warnings: tuple[str, ...]
+    network: NetworkWarnings
 
     def drain(self, check: Callable[[], None]) -> None:
         """Take what the command prints until it ends; one that has to end early gets a moment for its last output."""
@@ -252,7 +264,7 @@ class _StartedCommand(NamedTuple):
 
     def result(self, exit_code: int) -> CommandResult:
         duration_ms = int((time.monotonic() - self.started) * 1000)
-        warnings = [*self.watch.changes(), *self.warnings, *_missing_network(self.level, exit_code, self.kept)]
+        warnings = [*self.watch.changes(), *self.warnings, *_network_warnings(self.network, exit_code, self.kept)]
         return self.kept.result(exit_code, duration_ms, self.level.name, warnings)
 
 
@@ -290,12 +302,14 @@ def _timed_out(timeout_sec: float, kept: "_KeptOutput", watch: ProtectedFileWatc
     )
 
 
-def _missing_network(level: Level, exit_code: int, kept: "_KeptOutput") -> list[str]:
-    """A hint where a command seems to have failed for want of the network that its level blocks."""
+def _network_warnings(network: NetworkWarnings, exit_code: int, kept: "_KeptOutput") -> list[str]:
+    """What was denied or, where a command seems to have failed for want of a network, a hint."""
+    if denied := network.denials():
+        return denied
     output = kept.streams[ERR].tail + kept.streams[OUT].tail
-    if not level.blocks_network or not exit_code or not _NETWORK_MISSED.search(output):
+    if not exit_code or not _NETWORK_MISSED.search(output):
         return []
-    return ["Network is off for commands; only the user can allow it: llmc allow network."]
+    return [hint] if (hint := network.missed()) else []
 
 
 def signal_name(number: int) -> str | None:

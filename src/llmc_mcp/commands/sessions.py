@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 from ..config.schema import Config
@@ -122,7 +123,8 @@ class RunningProgram(NamedTuple):
 
 
 class _Entry:
-    def __init__(self, owner: Owner, command: str, *, handed_over: bool = False) -> None:
+    def __init__(self, owner: Owner, command: str, denials: Callable[[], list[str]], *, handed_over: bool) -> None:
+        self.denials = denials  # of the network, since the last report
         self.handed_over = handed_over  # a command, not an interactive program
         self.sandbox = ""
         self.ends_at = float("inf")  # the time limit that its caller gave it
@@ -143,6 +145,7 @@ class _Entry:
 
     def changes(self) -> tuple[str, ...]:
         warnings = self.watch.changes("Since the last report, something changed") if self.watch is not None else []
+        warnings = [*warnings, *self.denials()]
         return (*warnings, _OUT_OF_TIME) if self.terminated else tuple(warnings)
 
     @property
@@ -199,7 +202,7 @@ class TerminalSessions:
         return entry.proc_id, entry.pid, entry.report(turn)
 
     def _reserve(self, owner: Owner, command: str, *, handed_over: bool = False) -> _Entry:
-        entry = _Entry(owner, command, handed_over=handed_over)
+        entry = _Entry(owner, command, partial(self._sandbox.take_denials, owner), handed_over=handed_over)
         limits, kind = self._limits, "commands in the background" if handed_over else "interactive processes"
         with self._lock:
             alike = [other for other in self._entries.values() if other.handed_over == handed_over]

@@ -13,6 +13,8 @@ LIVE = (
     "linux_ops.commands.unsafe_binaries",
     "linux_ops.commands.allow_unsafe",
     "tools.allow_outbound_network",
+    "tools.network",
+    "tools.network_allow",
     "sandbox.extra_read",
     "sandbox.extra_write",
 )

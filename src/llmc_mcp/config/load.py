@@ -432,6 +432,11 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
     if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
+    if key.name == "tools.network_allow" and typed:
+        from .network import invalid_entries
+
+        for entry, why in invalid_entries(typed).items():
+            raise msgspec.ValidationError(f"{entry!r} is {why}")
     return typed
 
 

@@ -114,7 +114,19 @@ class Tools(Section):
             "auto",
         ),
     ] = "auto"
-    allow_outbound_network: Annotated[bool, key("let commands use the network", "off")] = False
+    allow_outbound_network: Annotated[bool, key("let commands use the network, all of it", "off")] = False
+    network: Annotated[
+        str,
+        one_of(
+            "network of commands; auto: on as above, allowlist if it has entries, else off",
+            "stricter",
+            "off",
+            "allowlist",
+            "auto",
+            "on",
+        ),
+    ] = "auto"
+    network_allow: Annotated[Names, key("the allowlist: presets, host[:port], *.suffix, addresses", "fewer")] = ()
     executables: Annotated[dict[str, str], key("programs offered as tools: name = path", "operator")] = msgspec.field(
         default_factory=dict[str, str]
     )
@@ -144,6 +156,7 @@ class SandboxSection(Section):
     ] = "auto"
     deny_read: Annotated[Names, key("paths that neither commands nor file tools may read", "more")] = ()
     run_as: Annotated[str, key("user that commands run as when the server is root", "operator")] = ""
+    forward_ports: Annotated[bool, key("let llmc ports pass a command's port on to your loopback", "operator")] = False
     max_processes: Annotated[int, amount("maximum number of processes of all commands together")] = 1_024
     max_memory_mb: Annotated[int, amount("maximum private memory of one process of a command, in MB")] = 8_192
     max_file_mb: Annotated[int, amount("maximum size of a file that a command writes, in MB")] = 4_096
@@ -426,6 +439,15 @@ class Config(Section):
         if roots.allowed_roots:
             return roots.allowed_roots, "linux_ops.roots.allowed_roots"
         return self.tools.allowed_roots, "tools.allowed_roots"
+
+    def network(self) -> str:
+        """What network commands have: off, allowlist or on."""
+        chosen = self.tools.network
+        if chosen != "auto":
+            return chosen
+        if self.tools.allow_outbound_network:
+            return "on"
+        return "allowlist" if self.tools.network_allow else "off"
 
     def allowed_binaries(self) -> frozenset[str]:
         """Every binary that a command may start."""

@@ -26,11 +26,14 @@ from .usage import Recorder, Usage, UsageListener, summarize
 
 if TYPE_CHECKING:
     from ..config.schema import Config
+    from ..egress.client import Denial
     from .audit import Audit
 
 Outcome = TypeVar("Outcome")
 
 SCOPE = "read"  # of requests that are not tool calls: resources, prompts, completion
+
+_NETWORK, _DENIED = "network", "DENIED"  # how the records name what commands were denied
 
 _BYTES_PER_TOKEN = 4  # a rough estimate, for arguments and for what was not sent
 
@@ -199,6 +202,23 @@ class Gate:
             self._audit_call(call, summary)
         if self.recorder is not None or self.listeners:
             self._count_call(call, summary)
+        for denial in self.app.network_denials():
+            self._record_denial(call, denial)
+
+    def _record_denial(self, call: "_FinishedCall", denial: "Denial") -> None:
+        """Record that commands were denied a host as if it were a call, of the session that they belong to."""
+        from ..commands.sessions import Owner
+
+        who = call.ctx.session
+        if isinstance(denial.owner, Owner):
+            who = msgspec.structs.replace(who, principal=denial.owner.principal, session_id=denial.owner.session_id)
+        shown = f"{denial.target} ({denial.detail})"
+        self.log.warning("network", denied=shown, session=who.session_id, cid=call.ctx.correlation_id)
+        ctx = Context(self.app, who, correlation_id=call.ctx.correlation_id, gate=self)
+        made = _FinishedCall(ctx, _NETWORK, None, {"target": denial.target}, _DENIED, 0.0, None)
+        self._audit_call(made, shown)
+        if self.recorder is not None:
+            self.recorder.record(_usage_row(made, shown, self.app.root_set.key)._replace(source=_NETWORK))
 
     def _log_call(self, call: "_FinishedCall", summary: str) -> None:
         ctx = call.ctx

@@ -189,7 +189,7 @@ def settings_for_code(commands: SandboxSettings, memory_mb: int) -> SandboxSetti
         tmp_mb=min(bounds.tmp_mb, memory_mb),
         file_mb=min(bounds.file_mb, memory_mb),
     )
-    return commands._replace(extra_write=(), bounds=bounds)
+    return commands._replace(extra_write=(), egress=None, bounds=bounds)
 
 
 def _follow(

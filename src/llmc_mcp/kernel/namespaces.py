@@ -19,6 +19,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8913, 0x8914
 _UP = 0x1 | 0x40  # up and running
 _SMALL = "size=64k,nr_inodes=256,mode=755"
 _INODES_PER_MB = 256
+PROXY_PORT = 61080  # above the ports that the kernel gives out by itself, and nobody's habit
 _QUIET = syscalls.MS_NOSUID | syscalls.MS_NODEV
 
 
@@ -37,7 +38,11 @@ class MachineSpec(TypedDict):
 
 
 def fork_maker(spec: MachineSpec, fds: list[int]) -> None:
-    """Make a machine in a child, which sends its namespaces over the socket `fds[0]`, or why there are none."""
+    """Make a machine in a child, which sends its namespaces over the socket `fds[0]`, or why there are none.
+
+    With a network of its own comes, as the last descriptor, a socket that is bound in it and does not listen yet: it
+    belongs to that network wherever it is used, so that whoever listens on it needs no other way in.
+    """
     if os.fork():
         return
     try:
@@ -45,6 +50,8 @@ def fork_maker(spec: MachineSpec, fds: list[int]) -> None:
         try:
             names = _make(spec)
             opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
+            if spec["network"]:
+                opened.append(_bound_socket())
         except OSError as exc:
             channel.send(f"!{exc.strerror or exc}".encode())
         else:
@@ -74,6 +81,13 @@ def _make(spec: MachineSpec) -> list[str]:
     if spec["tmp"]:
         _furnish(spec)
     return names
+
+
+def _bound_socket() -> int:
+    """The place of the proxy in the network: taken before the first command could take it."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.bind(("127.0.0.1", PROXY_PORT))
+    return bound.detach()
 
 
 def _raise_loopback() -> None:

@@ -14,7 +14,19 @@ from ..kernel.namespaces import MachineSpec
 from ..kernel.scratch import Scratch
 from ..policy import is_below, is_below_any
 from .machines import Machine
-from .profile import HIDDEN, OPEN, SYSTEM_PATH, Launch, Level, Profile, covers, place_of, stand_ins, user_name
+from .profile import (
+    HIDDEN,
+    OPEN,
+    SYSTEM_PATH,
+    Launch,
+    Level,
+    Profile,
+    covers,
+    place_of,
+    proxy_environment,
+    stand_ins,
+    user_name,
+)
 
 # What programs look up in /etc, and nothing that is anybody's secret (so not /etc/ssl as a whole). Each costs a
 # mount at every start of bubblewrap, so only what tools of a developer's day miss.
@@ -247,7 +259,7 @@ class WorkspaceLevel:
             plan["join"] = [(4 + len(fds) + number, kind) for number, (_, kind) in enumerate(entries)]
             fds += [fd for fd, _ in entries]
         words = [os.fsencode(word) for word in (self.binary, *options)]
-        return Launch(words + argv, self._env, plan, fds, status)
+        return Launch(words + argv, {**self._env, **proxy_environment(self._profile, machine)}, plan, fds, status)
 
     def close(self) -> None:
         for fd in self._files.values():

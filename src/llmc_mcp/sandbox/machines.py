@@ -23,6 +23,7 @@ class Machine(NamedTuple):
 
     namespaces: tuple[tuple[str, int], ...]
     tmp: str  # where its /tmp is mounted, for who is in it; empty if it has none
+    listener: int = -1  # the proxy's socket in its network, if it has one of its own
 
     @property
     def has_network(self) -> bool:
@@ -37,6 +38,8 @@ class Machine(NamedTuple):
         """Let go of it: it vanishes with the last command in it."""
         for _, fd in self.namespaces:
             os.close(fd)
+        if self.listener >= 0:
+            os.close(self.listener)
 
 
 class _KeptMachine(NamedTuple):
@@ -48,8 +51,9 @@ class _KeptMachine(NamedTuple):
 class Machines:
     """The machines of all sessions; those that were used last stay."""
 
-    def __init__(self, idle_s: float) -> None:
-        self._idle_s = idle_s
+    def __init__(self, idle_s: float, closing: Callable[[Machine], None]) -> None:
+        """`closing` is told of a machine before it is let go."""
+        self._idle_s, self._closing = idle_s, closing
         self._lock = threading.Lock()
         self._machines: dict[object, _KeptMachine] = {}
         self.unavailable = ""  # why there are none
@@ -63,7 +67,7 @@ class Machines:
                 return None
             found = self._machines.pop(owner, None)
             if found is not None and found.needs != needs:  # other folders are mounted now
-                found.machine.close()
+                self._close(found.machine)
                 found = None
             try:
                 machine = make(spec) if found is None else found.machine
@@ -92,15 +96,35 @@ class Machines:
         """Let go of all of them."""
         with self._lock:
             for kept in self._machines.values():
-                kept.machine.close()
+                self._close(kept.machine)
             self._machines.clear()
+
+    def all(self) -> list[Machine]:
+        """Those that there are."""
+        with self._lock:
+            return [kept.machine for kept in self._machines.values()]
+
+    def are_inhabited(self) -> bool:
+        """Whether a process runs in the network of any of them."""
+        networks = {os.fstat(fd).st_ino for machine in self.all() for name, fd in machine.namespaces if name == "net"}
+        for entry in os.listdir("/proc"):
+            try:
+                if entry.isdigit() and os.stat(f"/proc/{entry}/ns/net").st_ino in networks:
+                    return True
+            except OSError:  # it ended, or is somebody else's
+                continue
+        return False
+
+    def _close(self, machine: Machine) -> None:
+        self._closing(machine)
+        machine.close()
 
     def _let_go(self, now: float) -> None:
         """Of sessions that have been idle for long, whose processes are ended too, and of the oldest if many."""
         for owner, kept in list(self._machines.items()):
             if len(self._machines) <= _MOST and now - kept.used_at < self._idle_s:
                 break
-            kept.machine.close()
+            self._close(kept.machine)
             del self._machines[owner]
 
 
@@ -112,10 +136,11 @@ def make_machine(launcher: Launcher, spec: MachineSpec) -> Machine:
             launcher.make_machine(spec, theirs.fileno())
         if not select.select([ours], [], [], _MAKING_S)[0]:
             raise OSError(0, "the namespaces were not made in time")
-        message, fds, _, _ = socket.recv_fds(ours, 4096, len(_KINDS), socket.MSG_CMSG_CLOEXEC)
+        message, fds, _, _ = socket.recv_fds(ours, 4096, len(_KINDS) + 1, socket.MSG_CMSG_CLOEXEC)
     if not fds:
         raise OSError(0, message.decode(errors="replace").removeprefix("!") or "the namespaces could not be made")
-    machine = Machine(tuple(zip(message.decode().split(), fds, strict=True)), spec["tmp"])
+    listener = fds.pop() if spec["network"] else -1
+    machine = Machine(tuple(zip(message.decode().split(), fds, strict=True)), spec["tmp"], listener)
     if any(os.fstat(fd).st_ino == os.stat(f"/proc/self/ns/{name}").st_ino for name, fd in machine.namespaces):
         machine.close()
         raise OSError(0, "a namespace that was made is the server's own")

@@ -16,6 +16,7 @@ from ..files.off_limits import SYSTEM_FOLDERS, MountTable, homes, outermost, own
 from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher_process import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
+from ..kernel.namespaces import PROXY_PORT
 from ..policy import is_below, is_below_any
 from .machines import Machine
 from .toolchains import NONE, Toolchain, candidates_for, find_toolchains, programs_path
@@ -35,12 +36,25 @@ _READ_ONLY_ENTRIES = ("/etc", "/boot")  # every program on the machine obeys wha
 
 _OOM_FIRST = 800
 
+_PROXY = f"http://127.0.0.1:{PROXY_PORT}"
+_PROXY_ENVIRONMENT = {
+    name.encode(): value.encode()
+    for names, value in {
+        # Not socks5h:// for ALL_PROXY, though it works: httpx refuses to start where a module for SOCKS is missing.
+        ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"): _PROXY,
+        ("PIP_PROXY", "CARGO_HTTP_PROXY", "npm_config_proxy", "npm_config_https_proxy"): _PROXY,
+        ("NO_PROXY", "no_proxy", "npm_config_noproxy"): "localhost,127.0.0.1,::1",
+        ("NODE_USE_ENV_PROXY",): "1",
+    }.items()
+    for name in names
+}
+
 
 class SandboxSettings(NamedTuple):
     """What the operator chose."""
 
     level: str = "auto"
-    network: bool = False
+    network: bool = False  # the host's own
     extra_read: tuple[str, ...] = ()
     extra_write: tuple[str, ...] = ()
     deny_read: tuple[str, ...] = ()
@@ -49,6 +63,7 @@ class SandboxSettings(NamedTuple):
     toolchains: str | tuple[str, ...] = NONE
     trusted_files: tuple[str, ...] = ()  # configuration that the next start obeys
     idle_s: float = 1_800.0  # after which what a session shares goes
+    egress: tuple[str, ...] | None = None  # what commands may reach through the proxy; None: they have none
 
 
 def settings_from(config: Config) -> SandboxSettings:
@@ -62,7 +77,8 @@ def settings_from(config: Config) -> SandboxSettings:
     )
     return SandboxSettings(
         level=chosen.level,
-        network=config.tools.allow_outbound_network,
+        network=config.network() == "on",
+        egress=tuple(config.tools.network_allow) if config.network() == "allowlist" else None,
         extra_read=chosen.extra_read,
         extra_write=chosen.extra_write,
         deny_read=chosen.deny_read,
@@ -170,6 +186,13 @@ class Profile(NamedTuple):
         }
         variables |= {name: value for toolchain in self.toolchains for name, value in toolchain.env}
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
+
+
+def proxy_environment(profile: Profile, machine: Machine | None) -> dict[bytes, bytes]:
+    """How programs find the proxy, where there is one. Who ignores it reaches nobody, since there is nothing else."""
+    if profile.settings.egress is None or machine is None or machine.listener < 0:
+        return {}
+    return _PROXY_ENVIRONMENT
 
 
 def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> Profile:

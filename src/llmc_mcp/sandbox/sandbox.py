@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
+from ..egress.client import Egress
 from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, NotFound, ResourceBusy
 from ..files.filesystem import Root
 from ..files.off_limits import SYSTEM_FOLDERS
@@ -42,6 +43,9 @@ from .profile import (
 _NOTHING_WEAKER = (
     "It has held since this machine was started, so auto takes nothing weaker; the operator can, by mcp.sandbox.level."
 )
+
+
+_LISTED = 6  # entries of the allowlist that a sentence names
 
 
 class SandboxReport(NamedTuple):
@@ -80,7 +84,9 @@ class Sandbox:
         self._report: SandboxReport | None = None
         self._held = ""  # the level that was seen to hold; `auto` takes no other one afterwards
         self._untested: ResourceBusy | None = None  # why it is not known whether a level holds
-        self._machines = Machines(settings.idle_s)
+        self._egress = Egress(launcher)  # not in the group of commands: those could leave it no thread to run
+        self._machines = Machines(settings.idle_s, self._let_go)
+        self._proxy_failed = ""  # why there is no proxy although there should be one
         self._tmp: Scratch | None = None  # where machines mount their /tmp, each for itself
 
     def level(self) -> Level:
@@ -100,7 +106,58 @@ class Sandbox:
         with self._lock:
             self._tmp = self._tmp or Scratch("run", self._require_profile().user)
             spec = level.machine_spec(self._tmp.path)
-        return self._machines.of(owner, spec, lambda spec: self._made_machine(level, spec))
+        machine = self._machines.of(owner, spec, lambda spec: self._made_machine(level, spec))
+        if machine is not None:
+            self._connect(machine, owner)
+        return machine
+
+    def _connect(self, machine: Machine, owner: object) -> None:
+        """Let the proxy serve a machine if there is a list of what may be reached; else see that it does not."""
+        entries = self._settings.egress
+        if entries is None or machine.listener < 0:
+            self._let_go(machine)
+            return
+        try:
+            self._egress.serve(machine.listener, owner, entries)
+            self._proxy_failed = ""
+        except OSError as exc:
+            self._proxy_failed = f"the proxy could not be started ({exc.strerror or exc})"
+
+    def _let_go(self, machine: Machine) -> None:
+        if machine.listener >= 0:
+            self._egress.drop(machine.listener)
+
+    def take_denials(self, owner: object) -> list[str]:
+        """What the proxy denied to the commands of a session since the last time, as sentences."""
+        if self._settings.egress is None:
+            return []
+        return [denial.warning for denial in self._egress.take_denials(owner)]
+
+    def missed_network(self, level: Level, machine: Machine | None) -> str:
+        """Why a command at a level found no network, and who can change that; empty where it has one."""
+        entries = self._settings.egress
+        if not level.blocks_network:
+            return ""
+        if entries is None:
+            return "Network is off for commands; only the user can allow it: llmc allow network."
+        if why := self._no_proxy(level, machine):
+            return f"Commands have no network here: {why}."
+        return (
+            f"Commands reach {listed(entries)} through a proxy, over http(s) alone, and nothing else; there is no DNS."
+            " Only the user can allow more: llmc allow network HOST."
+        )
+
+    def _no_proxy(self, level: Level, machine: Machine | None) -> str:
+        if level.name == "landlock":
+            return "the network allowlist needs the workspace level (bubblewrap)"
+        if machine is None:
+            return f"the network allowlist needs a machine per session ({self._machines.unavailable[:80] or 'none'})"
+        return self._proxy_failed
+
+    @property
+    def egress(self) -> Egress:
+        """The proxy of this server."""
+        return self._egress
 
     def touch(self, owner: object) -> None:
         """A session is at work: what its commands share stays."""
@@ -135,18 +192,33 @@ class Sandbox:
         level = self.level()
         if level.name == "off":
             return "network, /tmp: the host's"
-        network = "no network" if level.blocks_network else "network on"
+        network = self._network_in_words(level)
         if level.name == "landlock":
             return f"{network}; TMPDIR: the server's"
         if self._machines.unavailable:
             return f"{network}; /tmp per command ({self._machines.unavailable[:80]})"
         return f"{network}; localhost, /tmp per session" if level.blocks_network else f"{network}; /tmp per session"
 
+    def _network_in_words(self, level: Level) -> str:
+        if not level.blocks_network:
+            return "network on"
+        entries = self._settings.egress
+        if entries is None:
+            return "no network"
+        if level.name == "landlock":
+            return "no network (the allowlist needs bubblewrap)"
+        if why := self._machines.unavailable or self._proxy_failed:
+            return f"no network (no proxy: {why[:80]})"
+        return f"network: proxy to {listed(entries)} only"
+
     def reconfigure(self, settings: SandboxSettings) -> None:
         """Have the next command run by other settings; the strength that is asked for stays."""
         with self._lock:
             self._settings = settings._replace(level=self._settings.level)
             self._forget()
+        if settings.egress is None:  # at once: nothing that runs on goes on reaching anybody
+            for machine in self._machines.all():
+                self._let_go(machine)
 
     def start(
         self,
@@ -278,12 +350,14 @@ class Sandbox:
         return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
 
     def release_idle(self, idle_s: float) -> bool:
-        """Let go of idle machines, and end an own launcher that has been idle for so long; whether there was any."""
+        """Let go of idle machines, and end a proxy and a launcher of its own that were idle so long; whether any was."""
         released = self._machines.release_idle()
-        return (self._own_launcher is not None and self._own_launcher.release_idle(idle_s)) or released
+        ended = self._egress.release_idle(idle_s, self._machines.are_inhabited)
+        return (self._own_launcher is not None and self._own_launcher.release_idle(idle_s)) or ended or released
 
     def close(self) -> None:
         self._machines.close()
+        self._egress.close()
         with self._lock:
             self._forget()
             if self._tmp is not None:
@@ -366,9 +440,17 @@ class Sandbox:
         )
 
 
+def listed(entries: tuple[str, ...]) -> str:
+    """A list of hosts in a few words."""
+    if not entries:
+        return "no host"
+    more = len(entries) - _LISTED
+    return ", ".join(entries[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
 def _without_writing(profile: Profile) -> Profile:
     readable = (*profile.read_only, *profile.changeable)
-    settings = profile.settings._replace(network=False)
+    settings = profile.settings._replace(network=False, egress=None)
     return profile._replace(settings=settings, roots=(), writable=(), read_only=readable)
 
 

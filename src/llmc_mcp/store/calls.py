@@ -11,7 +11,7 @@ _NEWEST = 50_000
 _BY_TOOL = f"""
     WITH newest AS (
         SELECT tool, status, duration_ms, tokens_in, tokens_out, tokens_saved FROM calls
-        WHERE (?1 IS NULL OR principal = ?1) AND at >= ?2 AND source <> 'te_run'
+        WHERE (?1 IS NULL OR principal = ?1) AND at >= ?2 AND source NOT IN ('te_run', 'network')
           AND {VISIBLE.format(parameter="?3")} ORDER BY id DESC LIMIT {_NEWEST}
     ), ranked AS (
         SELECT *, row_number() OVER (PARTITION BY tool ORDER BY duration_ms) AS rank,

@@ -72,7 +72,11 @@ class Metrics:
             gate.listeners.append(self.called)
 
     def called(self, rows: Sequence[Usage]) -> None:
-        """Count finished tool calls; those that are alike together, because finding a counter takes long."""
+        """Count finished tool calls; those that are alike together, because finding a counter takes long.
+
+        What the network was denied is counted where that happens.
+        """
+        rows = [row for row in rows if row.source != "network"]
         alike: dict[tuple[str, str, str], list[Usage]] = {}
         for row in rows:
             tool = row.tool if row.tool in _COUNTED_METHODS or self._is_tool(row.tool) else "unknown"
@@ -128,6 +132,12 @@ class _Gauges(Collector):
         dropped.add_metric(("log",), gate.log.dropped)
         dropped.add_metric(("usage",), gate.recorder.dropped if gate.recorder else 0)
         yield dropped
+        denied = CounterMetricFamily(
+            "llmc_network_denied", "Connections of commands that the network allowlist denied", labels=("reason",)
+        )
+        for reason, count in gate.app.network_denied().items():
+            denied.add_metric((reason,), count)
+        yield denied
         yield GaugeMetricFamily("llmc_calls_under_way", "Tool calls in progress", gate.limits.under_way())
         yield GaugeMetricFamily("llmc_processes", "Processes below this server", descendants(os.getpid()))
         yield from self._stored()
