@@ -134,7 +134,7 @@ def test_the_machine_of_a_session_that_runs_nothing_goes_by_itself(workspace: Wo
 
 
 def test_a_session_that_waits_for_its_command_is_not_the_first_to_lose_its_machine() -> None:
-    machines, made = Machines(3_600.0), list[object]()
+    machines, made = Machines(3_600.0, lambda _: None), list[object]()
     spec = MachineSpec(
         network=False, tmp="", size_mb=1, owner=None, folders=[], files=[], links=[], home="", home_files=[]
     )

@@ -215,7 +215,7 @@ class Gate:
         shown = f"{denial.target} ({denial.detail})"
         self.log.warning("network", denied=shown, session=who.session_id, cid=call.ctx.correlation_id)
         ctx = Context(self.app, who, correlation_id=call.ctx.correlation_id, gate=self)
-        made = _FinishedCall(ctx, _NETWORK, None, {"target": denial.target}, _DENIED, 0.0, None)
+        made = _FinishedCall(ctx, _NETWORK, None, {"target": denial.target}, _DENIED, 0.0, None, "")
         self._audit_call(made, shown)
         if self.recorder is not None:
             self.recorder.record(_usage_row(made, shown, self.app.root_set.key)._replace(source=_NETWORK))

@@ -350,7 +350,7 @@ class Sandbox:
         return os.getuid() != 0 or bool(self._settings.run_as) or self._own_launcher is not None
 
     def release_idle(self, idle_s: float) -> bool:
-        """Let go of idle machines, and end a proxy and a launcher of its own that were idle so long; whether any was."""
+        """Let go of idle machines, and end a proxy and a launcher that were idle for so long; whether there was any."""
         released = self._machines.release_idle()
         ended = self._egress.release_idle(idle_s, self._machines.are_inhabited)
         return (self._own_launcher is not None and self._own_launcher.release_idle(idle_s)) or ended or released
