@@ -12,6 +12,7 @@ from ..errors import BadArgs
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
+    from ..changes.commands import CommandChanges
     from ..commands.runner import CommandCall, CommandResult
     from ..commands.sessions import Owner
     from ..commands.shell_syntax import CommandLine
@@ -38,6 +39,15 @@ class CommandMeta(msgspec.Struct, omit_defaults=True):
     signal: str | None = None
     warnings: list[str] | None = None
     waiting_for_input: bool | None = None
+    undo_id: str | None = None  # takes back what the command changed
+    files_changed: int | None = None
+    undo: str | None = None  # "none: …", where it can't be taken back
+
+    def tell(self, changes: "CommandChanges") -> None:
+        """Say what the command changed."""
+        self.undo_id, self.files_changed = changes.undo_id, changes.files or None
+        self.undo = f"none: {changes.none}" if changes.none else None
+        self.warnings = [*(self.warnings or ()), *changes.warnings] or None
 
 
 class CommandOutput(Result):
@@ -256,6 +266,7 @@ def _answer(done: "CommandResult") -> CommandOutput:
     meta = CommandMeta(
         done.duration_ms, done.truncated, done.handle, done.sandbox, done.signal, list(done.warnings) or None
     )
+    meta.tell(done.changes)
     streams = Streams(done.stdout, done.stderr, None if done.process else done.exit_code)
     streams.gaps = done.gaps
     if done.process:
@@ -281,7 +292,13 @@ def _call(ctx: Context) -> "CommandCall":
         ctx.doing = last_line(piece) or ctx.doing
 
     return CommandCall(
-        ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, tap, ctx.session.environment(), _owner(ctx)
+        ctx.check,
+        open_sink,
+        ctx.reply_bytes - _ROOM_FOR_META,
+        tap,
+        ctx.session.environment(),
+        _owner(ctx),
+        ctx.session,
     )
 
 
