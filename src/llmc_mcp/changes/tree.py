@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,9 +29,6 @@ from ..tracking import git_index
 from ..tracking.git_objects import blob_name
 from ..tracking.tree import CACHES, is_git_index
 from . import targets
-
-if TYPE_CHECKING:
-    from .steps import StepContext
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -205,12 +202,16 @@ class TreeStep:
     """Makes the entries of a record what it says. `planned` has the stat of each as it was when this was planned."""
 
     def __init__(
-        self, context: "StepContext", top: int, record: TreeRecord, planned: list[os.stat_result | None] | None = None
+        self,
+        image: Callable[[str], bytes],
+        top: int,
+        record: TreeRecord,
+        planned: list[os.stat_result | None] | None = None,
     ) -> None:
         self.label, self.record = record.path, record
         self.temporary = b""
         self.visible = False
-        self._context, self.folders_below = context, TreeFolders(top)
+        self._image, self.folders_below = image, TreeFolders(top)
         self._planned = planned or []
         self._staging = -1
 
@@ -274,7 +275,7 @@ class TreeStep:
         """Whether every entry is what it should become."""
         most = max((entry.after.size for entry in self.record.entries if entry.after), default=0)
         return all(
-            is_as(entry.path, self.folders_below.see(entry.path, most), entry.after, self._context.image)
+            is_as(entry.path, self.folders_below.see(entry.path, most), entry.after, self._image)
             for entry in self.record.entries
         )
 
@@ -348,7 +349,7 @@ class TreeStep:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o600, dir_fd=staging)
         try:
-            view = memoryview(self._context.image(state.content))
+            view = memoryview(self._image(state.content))
             while view:
                 view = view[os.write(fd, view) :]
             os.fchmod(fd, state.mode & 0o777)  # never set-user-id
@@ -430,7 +431,7 @@ class TreeStep:
             seen = staged.see(new.decode(), entry.before.size if entry.before else 0)
         finally:
             staged.close()
-        return seen is not None and is_as(entry.path, seen, entry.before, self._context.image)
+        return seen is not None and is_as(entry.path, seen, entry.before, self._image)
 
     def _set_attributes(self, path: str, state: TreeState) -> None:
         folder, name = self.folders_below.at(path)

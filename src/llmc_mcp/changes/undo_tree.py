@@ -66,7 +66,7 @@ class TreeUndo:
     def step(self, draft: Draft, record: TreeRecord, planned: list[os.stat_result | None]) -> TreeStep:
         """The step for the entries of a record."""
         top = self._files.reopen_dir(self._files.locate(record.path))
-        return draft.hold(TreeStep(self._changes.context, top, record, planned))
+        return draft.hold(TreeStep(self.image, top, record, planned))
 
     def keep(self, draft: Draft, seen: SeenEntry) -> None:
         """Journal what is about to be replaced, for the redo."""

@@ -47,6 +47,7 @@ class RootTree:
         self._folders: dict[str, dict[str, EntryLook]] = {}
         self._count = 0
         self._racy: set[str] = set()
+        self._replaced: set[str] = set()  # folders that were deleted since the last look
         self._linked: set[str] = set()
         self._since_ns = 0
         self._copies = 0  # files whose content was looked for in this look
@@ -65,13 +66,14 @@ class RootTree:
                 with self._open("") as fd:
                     self._add_folder("", fd, found)
                 return []
-            named = self.watch.take()
+            named, self._replaced = self.watch.take(), self.watch.lost
+            self.watch.lost = set()
             if named is None:
                 with self._open("") as fd:
                     self._walk("", fd, found)
                 named = {}
             else:
-                for path in (*racy, *self._linked):
+                for path in (*racy, *self._linked, *self._replaced):
                     folder, _, name = path.rpartition("/")
                     named.setdefault(folder, set()).add(name)
             for folder in sorted(named):
@@ -106,7 +108,7 @@ class RootTree:
                         self._gone(folder, entries, name, found)
                         continue
                     old = entries.get(name)
-                    if old is None or not old.matches(info) or _join(folder, name) in racy:
+                    if old is None or not old.matches(info) or _join(folder, name) in racy | self._replaced:
                         self._update(folder, fd, entries, name, info, found)
         except OSError:
             return  # the folder is gone or was replaced: its parent is named as well
@@ -159,7 +161,8 @@ class RootTree:
     ) -> None:
         """Take over how an entry looks now."""
         old, path = entries.get(name), _join(folder, name)
-        if old is not None and old.is_folder and old.ino == info.st_ino and stat_bits.S_ISDIR(info.st_mode):
+        same_folder = old is not None and old.ino == info.st_ino and path not in self._replaced
+        if old is not None and same_folder and old.is_folder and stat_bits.S_ISDIR(info.st_mode):
             entries[name] = now = look_from(info)
             if now.mode != old.mode:
                 found.append(Difference(path, old, now))

@@ -13,6 +13,7 @@ class TreeWatch:
 
     def __init__(self) -> None:
         self.reason = ""
+        self.lost: set[str] = set()  # folders that were deleted, whatever has their path, and even their inode, now
         self._folders: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         try:
@@ -59,6 +60,7 @@ class TreeWatch:
                     folder = self._folders.pop(number, None)
                     if folder is not None and self._numbers.get(folder) == number:
                         del self._numbers[folder]
+                        self.lost.add(folder)
                 elif name and (folder := self._folders.get(number)) is not None:
                     named.setdefault(folder, set()).add(os.fsdecode(name))
 
