@@ -191,3 +191,113 @@ def test_a_command_that_ran_out_of_time_is_undone_too(server: Client, files: Pat
     assert reply.code == "TIMEOUT" and "undo_id U_" in reply.text
     undo(server)
     assert (files / "a.txt").read_text() == "one\n"
+
+
+# --- other tools that run programs -----------------------------------------------------------------
+
+
+def test_a_command_in_the_background_has_an_entry_for_each_reply(server: Client, files: Path) -> None:
+    line = "echo 1 > one; read x; echo 2 > two; read x; echo 3 > three"
+    first = done(server.call("run_cmd", command=line, yield_after=0.5))
+    assert first["running"] and first["meta"]["files_changed"] == 1
+    second = done(server.call("run_cmd", process=first["process"], stdin="\n", yield_after=5))
+    assert second["meta"]["files_changed"] == 1 and second["meta"]["undo_id"] != first["meta"]["undo_id"]
+    undo(server, second["meta"]["undo_id"])
+    assert (files / "one").exists() and not (files / "two").exists()
+    third = done(server.call("run_cmd", process=first["process"], stdin="\n", yield_after=5))
+    assert third["data"]["exit_code"] == 0 and third["meta"]["files_changed"] == 1
+    undo(server, third["meta"]["undo_id"])
+    undo(server, first["meta"]["undo_id"])
+    assert not (files / "one").exists() and not (files / "three").exists()
+
+
+def test_a_file_tool_beside_a_program_is_not_taken_for_it(server: Client, files: Path) -> None:
+    started = done(server.call("linux_proc_start", command="sh", wait_ms=200))
+    done(server.call("linux_fs_write", path="a.txt", content="tool\n"))
+    sent = done(
+        server.call(
+            "linux_proc_send", proc_id=started["proc_id"], input="echo 1 > one; echo ok\n", read_timeout_ms=5000
+        )
+    )
+    assert sent["files_changed"] == 1
+    stopped = done(server.call("linux_proc_stop", proc_id=started["proc_id"]))
+    assert "undo_id" not in stopped
+    undo(server, sent["undo_id"])
+    assert (files / "a.txt").read_text() == "tool\n" and not (files / "one").exists()
+
+
+def test_te_run_and_te_in_run_cmd_can_be_undone(server: Client, files: Path) -> None:
+    told = done(server.call("te_run", command="sed -i s/one/eins/ a.txt"))
+    assert told["files_changed"] == 1
+    undo(server, told["undo_id"])
+    meta = run(server, "te sed -i s/one/eins/ a.txt")
+    undo(server, meta["undo_id"])
+    assert (files / "a.txt").read_text() == "one\n"
+
+
+# --- git -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(files: Path) -> Path:
+    """The folder as a repository with two commits, a dirty file, a staged one and an untracked one."""
+    git(files, "init", "-q")
+    (files / ".gitignore").write_text("ignored/\n")
+    git(files, "add", "-A")
+    git(files, "commit", "-qm", "one")
+    (files / "src" / "b.py").write_text("second\n")
+    git(files, "commit", "-qam", "two")
+    git(files, "branch", "other", "HEAD~1")
+    git(files, "gc", "-q")
+    (files / "a.txt").write_text("dirty\n")
+    (files / "staged").write_text("staged\n")
+    git(files, "add", "staged")
+    (files / "untracked").write_text("untracked\n")
+    (files / "ignored").mkdir()
+    (files / "ignored" / "built").write_text("built\n")
+    return files
+
+
+GIT_COMMANDS = {
+    "a commit": "git add -A && git -c user.name=t -c user.email=t@t commit -qm three",
+    "a checkout of a file": "git checkout -- a.txt",
+    "a checkout of a branch": "git stash -q && git checkout -q other",
+    "a stash": "git -c user.name=t -c user.email=t@t stash -qu",
+    "a hard reset": "git reset -q --hard HEAD~1",
+    "a clean": "git clean -fdxq",
+    "a restore": "git restore --staged --worktree .",
+    "a removal": "git rm -rqf src",
+    "a move": "git mv src lib",
+    "a branch": "git branch -D other && git branch new && git tag v1",
+    "a repack": "git add -A && git -c user.name=t -c user.email=t@t commit -qm x && git gc -q --prune=now && rm -r src",
+}
+
+
+@pytest.mark.parametrize("command", GIT_COMMANDS.values(), ids=GIT_COMMANDS.keys())
+def test_refs_and_index_come_back_with_the_files(server: Client, repository: Path, command: str) -> None:
+    run(server, "true")
+    before, status = snapshot(repository, without=(".git",)), git(repository, "status", "--porcelain=v2", "--branch")
+    refs, stashes = git(repository, "for-each-ref"), git(repository, "stash", "list")
+    told = run(server, command)
+    undo(server, told["undo_id"])
+    assert snapshot(repository, without=(".git",)) == before
+    assert git(repository, "status", "--porcelain=v2", "--branch") == status
+    assert (git(repository, "for-each-ref"), git(repository, "stash", "list")) == (refs, stashes)
+    assert git(repository, "fsck", "--no-dangling") == ""
+
+
+def test_git_status_changes_nothing_and_stops_no_undo(server: Client, repository: Path) -> None:
+    told = run(server, "git add a.txt")
+    assert told["files_changed"] == 1
+    for path in repository.rglob("*.py"):
+        path.touch()
+    git(repository, "status")
+    run(server, "git status -s")
+    undo(server, told["undo_id"])
+    assert " M a.txt" in git(repository, "status", "-s")
+
+
+def test_a_deleted_repository_is_named_as_not_covered(server: Client, repository: Path) -> None:
+    run(server, "true")
+    told = run(server, "rm -rf .git")
+    assert any("objects" in warning for warning in told["warnings"])

@@ -6,7 +6,7 @@ that it can't be undone.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ class CommandUndo:
     def collect(self) -> None:
         """Journal what commands in the background have done so far."""
         for window in list(self._open):
-            if window.in_background:
+            if window.is_over is not None:
                 window.look()
 
     @contextmanager
@@ -175,7 +175,7 @@ class CommandWindow:
         self._undo, self.who, self.about, self.window = undo, who, about, window
         self.id = new_id()
         self.announced = False
-        self.in_background = False
+        self.is_over: Callable[[], bool] | None = None  # of a command in the background, whether it has ended
         self._failure = ""
         self._earlier: list[CommandChanges] = []
         self._ended = False
@@ -199,9 +199,16 @@ class CommandWindow:
         made, self.id, self.announced = self.id, new_id(), False
         return made
 
+    def go_on_until(self, is_over: Callable[[], bool]) -> None:
+        """The command outlives its call: from now on it is looked at from time to time."""
+        self.is_over = is_over
+
     def look(self) -> None:
-        """Journal what was done so far, for the next reply to tell."""
-        found = self._undo.finish(self, last=False)
+        """Journal what was done so far, for the next reply to tell; once the command has ended, for the last time."""
+        if self._ended:
+            return
+        self._ended = self.is_over is not None and self.is_over()
+        found = self._undo.finish(self, last=self._ended)
         if found.files or found.none:
             self._earlier.append(found)
 
@@ -213,11 +220,10 @@ class CommandWindow:
 
     def end(self) -> CommandChanges:
         """The same at the end of the command; only the first time tells something."""
-        if self._ended:
-            return CommandChanges()
+        last = CommandChanges() if self._ended else self._undo.finish(self, last=True)
         self._ended = True
-        last = self._undo.finish(self, last=True)
-        return _together([*self._earlier, last])
+        earlier, self._earlier = self._earlier, []
+        return _together([*earlier, last])
 
 
 def _together(found: Sequence[CommandChanges]) -> CommandChanges:

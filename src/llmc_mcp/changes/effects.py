@@ -33,7 +33,8 @@ def _effects_of(change: Change, record: Record) -> list[ShownEffect]:
     if isinstance(record, TreeRecord):
         entries = list(entries_of(record))
         shown = [
-            ShownEffect(f"{record.path}/{entry.path}", f"{change.action}: {_word(entry)}") for entry in entries[:_LISTED]
+            ShownEffect(f"{record.path}/{entry.path}", f"{change.action}: {_word(entry)}")
+            for entry in entries[:_LISTED]
         ]
         if len(entries) > _LISTED:
             shown.append(ShownEffect(record.path, f"{change.action}: {len(entries):,} files in all"))

@@ -220,9 +220,7 @@ class Undoer:
             if after is not None:
                 yield record.path, before, after
 
-    def _texts_of(
-        self, record: TreeRecord, wanted: Callable[[str], bool]
-    ) -> Iterator[tuple[str, bytes | None, bytes]]:
+    def _texts_of(self, record: TreeRecord, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None, bytes]]:
         for entry in entries_of(record):
             path = f"{record.path}/{entry.path}"
             if entry.after is None or entry.after.kind != "file" or not wanted(path) or self._files.is_secret(path):

@@ -160,4 +160,3 @@ def refuse_lost(left: list[str], planned: int, change_id: str) -> None:
     """Raise where nothing of a command can be brought back."""
     if left and not planned:
         raise Stale(f"{change_id}: can't be undone: {left[0]}")
-

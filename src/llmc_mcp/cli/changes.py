@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from ..app import App
-from ..changes.journal import Change, Journal, limits_from
 from ..changes.effects import effects_of, line_of, paths_shown
+from ..changes.journal import Change, Journal, limits_from
 from ..command_line import JSON, Arguments, Command, Flag, Positional, UsageError, declare
 from ..config.load import load
 from ..config.schema import data_directory

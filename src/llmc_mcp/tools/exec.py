@@ -88,6 +88,9 @@ class TestReport(Result):
     failures: list[TestFailure]
     handle: str | None
     shown: int | None = None
+    undo_id: str | None = None  # takes back what the tests changed
+    files_changed: int | None = None
+    undo: str | None = None
     body: ClassVar[str] = "failures"
 
     def cut(self, kept: int) -> None:
@@ -143,6 +146,8 @@ def _run_te(ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, 
     spent = int((time.monotonic() - started) * 1000)
     warnings = [*line.warnings, *done.warnings] or None
     meta = CommandMeta(spent, done.truncated, done.handle, ctx.app.sandbox.level().name, None, warnings)
+    if done.changes is not None:
+        meta.tell(done.changes._replace(warnings=()))
     return CommandOutput(Streams(done.stdout, done.stderr, done.exit_code), meta)
 
 
@@ -162,7 +167,10 @@ def run_pytest(
         duration_s=outcome.duration_s,
         failures=failures,
         handle=outcome.handle,
-        warnings=outcome.warnings or None,
+        warnings=[*outcome.warnings, *outcome.changes.warnings] or None,
+        undo_id=outcome.changes.undo_id,
+        files_changed=outcome.changes.files or None,
+        undo=f"none: {outcome.changes.none}" if outcome.changes.none else None,
     )
 
 
@@ -253,6 +261,7 @@ def _go_on(ctx: Context, process: str, stdin: str | None, seconds: float, stop: 
     if len(msgspec.json.encode(whole)) > ctx.reply_bytes - _ROOM_FOR_META:
         handle = ctx.keep("command_output", {}, whole.encode("utf-8", "replace"))
     meta = CommandMeta(done.elapsed_ms, False, handle, done.sandbox, warnings=list(turn.warnings) or None)
+    meta.tell(turn.changes)
     reply = CommandOutput(Streams(turn.stdout, turn.stderr, code), meta)
     if code is None:
         reply.running, reply.process = True, process

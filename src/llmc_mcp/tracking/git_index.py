@@ -71,9 +71,7 @@ def _entries(data: bytes, version: int, count: int) -> dict[bytes, IndexEntry]:
             name = data[at:end]
             at = start + (end - start + 8 & ~7)
         stage = flags >> 12 & 3
-        found[name] = IndexEntry(
-            cs * 1_000_000_000 + cn, ms * 1_000_000_000 + mn, ino, mode, length, oid, stage
-        )
+        found[name] = IndexEntry(cs * 1_000_000_000 + cn, ms * 1_000_000_000 + mn, ino, mode, length, oid, stage)
     return found
 
 

@@ -94,7 +94,7 @@ class RootTree:
 
     def _compare(self, folder: str, names: set[str], racy: set[str], found: list[Difference]) -> None:
         """Compare some entries of a folder."""
-        entries = self._folders.get(folder)
+        entries, unsure = self._folders.get(folder), racy | self._replaced
         if entries is None:
             return  # new, and followed as a whole, or gone: its parent says so
         try:
@@ -108,7 +108,7 @@ class RootTree:
                         self._gone(folder, entries, name, found)
                         continue
                     old = entries.get(name)
-                    if old is None or not old.matches(info) or _join(folder, name) in racy | self._replaced:
+                    if old is None or not old.matches(info) or _join(folder, name) in unsure:
                         self._update(folder, fd, entries, name, info, found)
         except OSError:
             return  # the folder is gone or was replaced: its parent is named as well
