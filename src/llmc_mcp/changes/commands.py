@@ -6,7 +6,7 @@ that it can't be undone.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ class CommandUndo:
                 window.look()
 
     @contextmanager
-    def _around(self, records: Sequence[Record]) -> Iterator[None]:
+    def _around(self, records: Sequence[Record]) -> Generator[None]:
         """While a change of our own is published: it is not the doing of a command that runs."""
         if not self._open:
             yield

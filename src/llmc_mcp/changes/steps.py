@@ -104,6 +104,16 @@ def left_behind(record: Record) -> list[str]:
     return [record.path]
 
 
+def written_by(record: Record) -> list[str]:
+    """The files that have content of a step."""
+    if isinstance(record, TreeRecord):
+        files = [entry.path for entry in record.entries if entry.after is not None and entry.after.kind == "file"]
+        return [f"{record.path}/{path}" for path in files if "/.git/" not in f"/{path}"]
+    if isinstance(record, MoveRecord):
+        return [] if record.target.startswith(TRASH) else [record.target]
+    return [record.path] if isinstance(record, PutRecord) else []
+
+
 def leftovers_of(steps: Sequence[tuple[Record, bytes]]) -> list[str]:
     """What published steps leave to be removed once their change is done: what the journal has no copy of.
 

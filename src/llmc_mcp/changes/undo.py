@@ -6,13 +6,15 @@ inverse steps in reverse order, and is refused as STALE where a file has changed
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from ..errors import InvalidPath, LlmcError, NotADirectory, NotFound, Stale
+from ..errors import Conflict, InvalidPath, LlmcError, NotADirectory, NotFound, Stale
 from ..files import names
 from ..files.filesystem import Filesystem
 from ..session import Session
+from ..tracking.commits import CommittedFiles
 from . import targets
 from .diff import unified
 from .journal import Change, refuse_dropped
@@ -31,12 +33,14 @@ from .steps import (
     Sort,
     SortRecord,
     left_behind,
+    written_by,
 )
 from .targets import Target
 from .transaction import Changes, Draft
 from .tree import TreeEntry, TreeRecord, entries_of
 from .undo_tree import Force, TreeUndo, is_forced, refuse_lost
 
+_NAMED_MOST = 8
 _SHOWN_BYTES = 2 << 20  # files larger than this are named in a diff, not shown
 
 
@@ -82,7 +86,10 @@ class Undoer:
     def undo_session(self, who: Session, force: Force, check: Callable[[], None]) -> list[Undone]:
         """Undo all changes of a session, newest first; a failure is reported and does not stop the rest."""
         done: list[Undone] = []
-        for change in self._journal.of_session(who):
+        standing = self._journal.of_session(who)
+        if force is False:
+            self.refuse_committed(standing)
+        for change in standing:
             try:
                 done.append(self.undo(who, change, force, check))
             except LlmcError as exc:
@@ -90,6 +97,25 @@ class Undoer:
                     raise
                 done.append(Undone(change, failure=exc))
         return done
+
+    def refuse_committed(self, changes: Sequence[Change]) -> None:
+        """Raise where files of these changes have been committed since, as they are now."""
+        committed: dict[str, list[str]] = {}
+        looking = CommittedFiles(self._files)
+        try:
+            for change in changes:
+                for path in (path for record in change.effects for path in written_by(record)):
+                    with suppress(LlmcError):
+                        if (commit := looking.commit_of(path, change.at)) is not None:
+                            committed.setdefault(commit, []).append(path)
+        finally:
+            looking.close()
+        for commit, paths in committed.items():
+            named = ", ".join(list(dict.fromkeys(paths))[:_NAMED_MOST])
+            raise Conflict(
+                f"committed since, in {commit}: {named}; nothing was undone",
+                hint="Undoing would revert committed work: force=true does it, an undo_id takes one change back.",
+            )
 
     def _take_back(self, draft: Draft, record: Record, force: bool, check: Callable[[], None]) -> None:
         if isinstance(record, PutRecord):

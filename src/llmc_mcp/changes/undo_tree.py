@@ -125,9 +125,7 @@ class _Plan:
         """Raise for files that were changed since, and for folders that others have put something into."""
         leaving = {entry.path for entry in self._entries if entry.after is None}
         leaving |= {entry.path for entry, _ in self._new_folders}
-        leaving |= {
-            step.record.path[len(self._record.path) + 1 :] for step in self._draft.steps if step.record is not None
-        }
+        leaving |= {step.record.path[len(self._record.path) + 1 :] for step in self._draft.steps}
         for entry, seen in sorted(self._new_folders, key=lambda one: -one[0].path.count("/")):
             inside = [name for name in self._folders.list(entry.path) if name not in CACHES]
             staying = [f"{entry.path}/{name}" for name in inside if f"{entry.path}/{name}" not in leaving]

@@ -127,7 +127,8 @@ def undo(given: Arguments) -> int:
     """Take changes back."""
     if given.first() and "--session" in given:
         raise UsageError("name a change or a session, not both")
-    return _undo(_chosen(given.first(), given.value("--session")), force="--force" in given)
+    whole = bool(given.value("--session"))
+    return _undo(_chosen(given.first(), given.value("--session")), force="--force" in given, whole=whole)
 
 
 def _chosen(change_id: str | None, session_id: str) -> list[Change]:
@@ -144,9 +145,11 @@ def _chosen(change_id: str | None, session_id: str) -> list[Change]:
     return standing if session_id else standing[:1]
 
 
-def _undo(chosen: Sequence[Change], *, force: bool) -> int:
+def _undo(chosen: Sequence[Change], *, force: bool, whole: bool = False) -> int:
     app = _app(chosen)
     who = session()
+    if whole and not force:
+        app.undoing.refuse_committed(chosen)
     for change in chosen:
         undone = app.undoing.undo(who, change, force, never)
         for effect in effects_of(change):

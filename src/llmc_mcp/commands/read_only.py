@@ -1,7 +1,7 @@
 """Commands that change no file, as far as their names say: for them no row is journaled before they start.
 
-That saves a write to the store, and nothing else: what such a command changes nevertheless is found and journaled as for
-any other.
+That saves a write to the store, and nothing else: what such a command changes nevertheless is found and journaled as
+for any other.
 """
 
 import os

@@ -181,7 +181,7 @@ class TerminalSessions:
 
     # --- starting --------------------------------------------------------------------------------
 
-    def start(
+    def start(  # noqa: PLR0913 - what a program may be given, all but two by keyword
         self,
         owner: Owner,
         line: CommandLine,

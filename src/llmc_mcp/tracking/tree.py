@@ -1,14 +1,14 @@
 """One root as it was seen last, and what differs now.
 
-Where inotify watches all folders, only the entries that it names are compared, else all are. An entry is compared by its
-change time and inode; one that changed as we looked may change again in the same tick of the clock, so its content is
-compared the next time as well.
+Where inotify watches all folders, only the entries that it names are compared, else all are. An entry is compared by
+its change time and inode; one that changed as we looked may change again in the same tick of the clock, so its content
+is compared the next time as well.
 """
 
 import os
 import stat as stat_bits
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from ..files.filesystem import Root
@@ -261,7 +261,7 @@ class RootTree:
         return self._hides is not None and self._hides(fd, os.fsencode(name))
 
     @contextmanager
-    def _open(self, folder: str) -> Iterator[int]:
+    def _open(self, folder: str) -> Generator[int]:
         fd = syscalls.openat2(self.root.fd, os.fsencode(folder or "."), _FOLDER, _BENEATH)
         try:
             yield fd
