@@ -6,8 +6,9 @@ that it can't be undone.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from ..errors import LlmcError
@@ -46,7 +47,13 @@ class CommandUndo:
         self._tracker, self._changes, self._store, self._roots = tracker, changes, store, roots
         self._journal = changes.journal
         self._open: list[CommandWindow] = []
+        self._journaling = threading.Lock()  # one after the other: entries are undone in the order they have
         changes.around = self._around
+
+    @property
+    def trees(self) -> list[RootTree]:
+        """The roots as far as they are followed."""
+        return self._tracker.trees
 
     def begin(self, who: Session, about: str, *, read_only: bool = False) -> "CommandWindow":
         """Before a command starts. One that only reads has no row of its own unless it changes something."""
@@ -63,21 +70,14 @@ class CommandUndo:
             if window.is_over is not None:
                 window.look()
 
-    @contextmanager
-    def _around(self, records: Sequence[Record]) -> Generator[None]:
+    def _around(self, records: Sequence[Record]) -> AbstractContextManager[None]:
         """While a change of our own is published: it is not the doing of a command that runs."""
-        if not self._open:
-            yield
-            return
-        with self._tracker.lock:
-            self._tracker.look(self._open[0].window)
-            yield
-            own = Window()
-            self._tracker.look(own)
+
+        def is_own(tree: RootTree, path: str) -> bool:
             paths = {path for record in records for path in _all_paths(record)}
-            for (tree, path), difference in own.differences.items():
-                if not _is_or_is_below(f"{names.show(self._tracker.trees[tree].root.real)}/{_shown(path)}", paths):
-                    self._open[0].window.add(tree, [difference])
+            return _is_or_is_below(f"{names.show(tree.root.real)}/{_shown(path)}", paths)
+
+        return self._tracker.apart(is_own)
 
     def start(self, window: "CommandWindow") -> None:
         """Write the row of a command that is about to run."""
@@ -89,18 +89,15 @@ class CommandUndo:
         """Journal what a command did since it was last looked at."""
         change_id = window.id
         try:
-            self._tracker.look(window.window)
-            found, window.window.differences = window.window.differences, {}
-            return self._journaled(window, found)
+            with self._journaling, self._tracker.taking(window.window, last=last) as found:
+                return self._journaled(window, found)
         except (LlmcError, OSError) as exc:
             window.renew_id()  # the row that was announced says that it can't be undone
             return CommandChanges(none=exc.message if isinstance(exc, LlmcError) else str(exc))
         finally:
             set_under_way(change_id, False)
-            if last:
-                self._tracker.close_window(window.window)
-                if window in self._open:
-                    self._open.remove(window)
+            if last and window in self._open:
+                self._open.remove(window)
 
     def _journaled(self, window: "CommandWindow", found: dict[tuple[int, str], Difference]) -> CommandChanges:
         if not found:
@@ -119,9 +116,9 @@ class CommandUndo:
         self._add(window, images)
         for number, of_root in entries.items():
             records.append(TreeRecord(names.show(self._tracker.trees[number].root.real), of_root))
-        with self._store.transaction(durable=True) as connection:
+        with self._store.transaction() as connection:
             self._journal.complete(connection, window.id, records)
-        self._journal.remove_released()
+        self._changes.sync_soon()
         undo_id = window.renew_id()
         return _outcome(undo_id, records, window.window.beside, self._unfollowed())
 

@@ -242,9 +242,21 @@ class Journal:
 
     def complete(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> None:
         """Mark a command as done, with what it did."""
-        update = "UPDATE changes SET state='done', effects=?, at=? WHERE id=? RETURNING seq"
-        ((seq,),) = connection.execute(update, (_json(effects), time.time(), change_id)).fetchall()
+        seq = self._renumber(connection, change_id)
+        update = "UPDATE changes SET state='done', effects=?, at=? WHERE seq=?"
+        connection.execute(update, (_json(effects), time.time(), seq))
         self._make_room(connection, seq)
+
+    def _renumber(self, connection: sqlite3.Connection, change_id: str) -> int:
+        """Make a change the newest: others were made since it was announced, and are undone after it."""
+        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        ((newest,),) = connection.execute("SELECT max(seq) FROM changes").fetchall()
+        if seq == newest:
+            return seq
+        connection.execute("PRAGMA defer_foreign_keys=ON")  # until the commit: both tables change
+        connection.execute("UPDATE changes SET seq=? WHERE seq=?", (newest + 1, seq))
+        connection.execute("UPDATE change_images SET seq=? WHERE seq=?", (newest + 1, seq))
+        return newest + 1
 
     def lose(self, connection: sqlite3.Connection, change_id: str) -> None:
         """Mark a command whose server died before it knew what the command did: that can't be undone."""

@@ -247,6 +247,15 @@ class Changes:
         self._clear_up([path for path in left if path not in late])
         return Done(plan.id, effects)
 
+    def sync_soon(self) -> None:
+        """Bring the journal to the disk without waiting for it: what a command changed is not there yet either."""
+        self._pool.submit(self._sync_journal)
+
+    def _sync_journal(self) -> None:
+        with suppress(OSError, LlmcError):
+            self._store.sync()
+            self.journal.remove_released()
+
     def _begin_sync(self, folders: Sequence[int]) -> "list[Future[None]]":
         """Sync directories, each once, several at a time: the file system writes them together."""
         by_inode = {(info.st_dev, info.st_ino): fd for fd in folders for info in (os.fstat(fd),)}

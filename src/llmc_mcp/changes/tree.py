@@ -240,6 +240,8 @@ class TreeStep:
         """STALE when an entry has changed since this was planned."""
         for entry, planned in zip(self.record.entries, self._planned, strict=True):
             now = self.folders_below.stat(entry.path)
+            if planned is None and _is_dir(entry.after) and now is not None and stat_bits.S_ISDIR(now.st_mode):
+                continue  # an earlier step of the change has made it
             if (now is None) != (planned is None) or (
                 now is not None and planned is not None and _identity(now) != _identity(planned)
             ):

@@ -52,7 +52,7 @@ class GitObjects:
                 found = self._read(oid, most)
             except (OSError, ValueError, IndexError, struct.error, zlib.error):
                 continue
-            if found is not None and found[0] == kind and _name_of(*found) == oid:
+            if found is not None and found[0] == kind and len(found[1]) <= most and _name_of(*found) == oid:
                 return found[1]
         return None
 

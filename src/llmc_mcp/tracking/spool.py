@@ -45,6 +45,7 @@ class Spool:
     def close(self) -> None:
         """Forget everything."""
         os.close(self._fd)
+        self._fd = -1
 
 
 def _unnamed(folder: str) -> int:

@@ -7,7 +7,8 @@ at first has the changes, and says with how many others it ran.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..files.filesystem import Filesystem, Root
@@ -54,6 +55,7 @@ class Tracker:
         self.reasons: dict[str, str] = {}  # why a root is not followed
         self._spool: Spool | None = None
         self._windows: list[Window] = []
+        self._readers = 0  # who are reading contents
         self._used = time.monotonic()
 
     def open(self) -> Window:
@@ -67,16 +69,38 @@ class Tracker:
             self._windows.append(window)
             return window
 
-    def look(self, window: Window) -> None:
-        """Bring a window up to date."""
-        with self.lock:
-            self._look(window)
+    @contextmanager
+    def taking(self, window: Window, *, last: bool) -> Generator[dict[tuple[int, str], Difference]]:
+        """What a window has found since it was last asked, and its contents; at last the window ends.
 
-    def close_window(self, window: Window) -> None:
-        """End a window."""
+        Whatever is found from then on belongs to others, so looking and ending are one.
+        """
         with self.lock:
-            if window in self._windows:
+            self._look(window if window in self._windows else None)
+            found, window.differences = window.differences, {}
+            if last and window in self._windows:
                 self._windows.remove(window)
+            self._readers += 1
+        try:
+            yield found
+        finally:
+            with self.lock:
+                self._readers -= 1
+
+    @contextmanager
+    def apart(self, is_own: Callable[[RootTree, str], bool]) -> Generator[None]:
+        """While the server itself changes files: what is its own doing is nobody's window's."""
+        with self.lock:
+            if not self._windows:
+                yield
+                return
+            self._look()
+            yield
+            own = Window()
+            self._look(own)
+            for (tree, path), difference in own.differences.items():
+                if self._windows and not is_own(self.trees[tree], path):
+                    self._windows[0].add(tree, [difference])
 
     @property
     def is_watched(self) -> bool:
@@ -96,7 +120,7 @@ class Tracker:
                 return
             if owner is not None and found:
                 owner.add(number, found)
-        if not self._windows and self._spool is not None and self._spool.is_crowded:
+        if not (self._windows or self._readers) and self._spool is not None and self._spool.is_crowded:
             self._compact()
 
     def _begin(self) -> None:
@@ -144,7 +168,7 @@ class Tracker:
     def release_idle(self, idle_s: float) -> bool:
         """Forget how the roots look when no command has run for so long."""
         with self.lock:
-            if self._windows or not self.trees or time.monotonic() - self._used < idle_s:
+            if self._windows or self._readers or not self.trees or time.monotonic() - self._used < idle_s:
                 return False
             self._forget()
             return True
