@@ -7,6 +7,7 @@ command redone. `--cost FOLDER` measures instead what following the files adds t
 
 import argparse
 import random
+import sys
 import tempfile
 from functools import partial
 from multiprocessing import get_context
@@ -69,6 +70,10 @@ def main() -> None:
                 skipped.append(results)
             else:
                 found += results
+                wrong = [one for one in results if not one.restored]
+                print(f"{len(results)} commands, {len(wrong)} not restored", file=sys.stderr)
+                for one in wrong:
+                    print(f"  {one.name} {one.silent or one.said} {one.command[:200]!r}", file=sys.stderr)
     print(report(found, skipped))
 
 

@@ -285,7 +285,7 @@ def test_a_read_only_root_is_followed_without_harm(tmp_path: Path, root: Path) -
 def test_the_servers_own_files_are_never_taken_back(root: Path, tmp_path: Path) -> None:
     (root / "data").mkdir()
     with engines(root, root / "data") as app:
-        changes = command(app, lambda: (root / "0.txt").unlink())
+        changes = command(app, (root / "0.txt").unlink)
         assert changes.files == 1
         undo(app, changes)
     assert (root / "0.txt").exists()

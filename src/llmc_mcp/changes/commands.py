@@ -55,6 +55,10 @@ class CommandUndo:
         """The roots as far as they are followed."""
         return self._tracker.trees
 
+    def prepare(self) -> None:
+        """Look at the roots for the first time, which is not part of a command's time."""
+        self._tracker.prepare()
+
     def begin(self, who: Session, about: str, *, read_only: bool = False) -> "CommandWindow":
         """Before a command starts. One that only reads has no row of its own unless it changes something."""
         self.collect()
@@ -139,7 +143,7 @@ class CommandUndo:
     def _before(self, tree: RootTree, path: str, look: EntryLook, images: list[PreImage]) -> TreeState:
         if not look.is_file or look.source[:1] == LINK:
             return _state(look, _link_target(look), "" if look.has_content() else REASONS[look.source])
-        data = tree.coverage.content(path, look)
+        data = tree.sources.content(path, look)
         if data is None:
             return _state(look, "", REASONS.get(look.source, REASONS[b""]))
         image = self._journal.keep(data)
@@ -258,7 +262,7 @@ def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:
         return _state(look, _link_target(look))
     if not look.is_file:
         return _state(look, "")
-    if is_git_index(path) and (data := tree.coverage.content(path, look)) is not None:
+    if is_git_index(path) and (data := tree.sources.content(path, look)) is not None:
         return _state(look, by_meaning(data))
     if kind == SPOOL:
         return _state(look, digest_of(look.source)[1:].hex())

@@ -29,7 +29,7 @@ class CommittedFiles:
 
     def __init__(self, files: Filesystem) -> None:
         self._files = files
-        self._repositories: dict[tuple[int, bytes], _Repository | None] = {}
+        self._repositories: dict[tuple[int, bytes], _CommittedTree | None] = {}
 
     def commit_of(self, path: str, since: float) -> str | None:
         """The commit that holds a file as it is now, if it was made after `since`."""
@@ -44,11 +44,11 @@ class CommittedFiles:
                 return None
             folder = os.path.dirname(folder)
 
-    def _repository(self, root_fd: int, folder: bytes) -> "_Repository | None":
+    def _repository(self, root_fd: int, folder: bytes) -> "_CommittedTree | None":
         key = root_fd, folder
         if key not in self._repositories:
             try:
-                self._repositories[key] = _Repository(root_fd, os.path.join(folder, b".git"))
+                self._repositories[key] = _CommittedTree(root_fd, os.path.join(folder, b".git"))
             except (OSError, ValueError, StopIteration):
                 self._repositories[key] = None
         return self._repositories[key]
@@ -60,7 +60,7 @@ class CommittedFiles:
                 repository.objects.close()
 
 
-class _Repository:
+class _CommittedTree:
     def __init__(self, root_fd: int, git_dir: bytes) -> None:
         self._root_fd, self._git_dir = root_fd, git_dir
         text = _read(root_fd, git_dir + b"/HEAD", _SMALL).strip()

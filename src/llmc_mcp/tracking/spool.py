@@ -4,7 +4,7 @@ import os
 import tempfile
 
 
-class Spool:
+class ContentSpool:
     """Contents by their offset. `room` is how many bytes may be live or dead in it."""
 
     def __init__(self, folder: str, room: int) -> None:
@@ -38,9 +38,9 @@ class Spool:
         """Whether so much was kept that it pays to see how much of it is still needed."""
         return self.size > self._room // 2
 
-    def successor(self) -> "Spool":
+    def successor(self) -> "ContentSpool":
         """An empty spool in its place."""
-        return Spool(self._folder, self._room)
+        return ContentSpool(self._folder, self._room)
 
     def close(self) -> None:
         """Forget everything."""

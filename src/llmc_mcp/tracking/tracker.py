@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..files.filesystem import Filesystem, Root
-from .coverage import Coverage
 from .entries import Difference
-from .spool import Spool
+from .sources import ContentSources
+from .spool import ContentSpool
 from .tree import RootTree, TooManyEntries
 
 
@@ -53,10 +53,16 @@ class Tracker:
         self.lock = threading.RLock()
         self.trees: list[RootTree] = []
         self.reasons: dict[str, str] = {}  # why a root is not followed
-        self._spool: Spool | None = None
+        self._spool: ContentSpool | None = None
         self._windows: list[Window] = []
         self._readers = 0  # who are reading contents
         self._used = time.monotonic()
+
+    def prepare(self) -> None:
+        """See to it that the roots are followed: the first look at many files takes a while."""
+        with self.lock:
+            if not self.trees and not self.reasons:
+                self._begin()
 
     def open(self) -> Window:
         """Begin a window: what changed before it is not its own."""
@@ -109,8 +115,7 @@ class Tracker:
 
     def _look(self, asking: Window | None = None) -> None:
         self._used = time.monotonic()
-        if not self.trees and not self.reasons:
-            self._begin()
+        self.prepare()
         owner = asking or (self._windows[0] if self._windows else None)
         for number, tree in enumerate(self.trees):
             try:
@@ -124,11 +129,11 @@ class Tracker:
             self._compact()
 
     def _begin(self) -> None:
-        self._spool = Spool(self._folder, self._limits.room)
+        self._spool = ContentSpool(self._folder, self._limits.room)
         for root in self._roots:
-            coverage = Coverage(root.fd, self._spool, self._limits.largest)
+            sources = ContentSources(root.fd, self._spool, self._limits.largest)
             hides = self._files.hides if self._files.hides_anything else None
-            tree = RootTree(root, coverage, hides, self._limits.most_entries)
+            tree = RootTree(root, sources, hides, self._limits.most_entries)
             try:
                 tree.look()
             except (TooManyEntries, OSError) as exc:
@@ -152,9 +157,9 @@ class Tracker:
             return
         old, self._spool = self._spool, self._spool.successor()
         for tree in self.trees:
-            kept = Coverage(tree.root.fd, self._spool, self._limits.largest)
+            kept = ContentSources(tree.root.fd, self._spool, self._limits.largest)
             tree.move_to(kept)
-            tree.coverage.spool = self._spool
+            tree.sources.spool = self._spool
         old.close()
 
     def _forget(self) -> None:

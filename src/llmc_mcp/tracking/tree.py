@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from ..files.filesystem import Root
 from ..kernel import syscalls
 from . import git_index
-from .coverage import Coverage
 from .entries import Difference, EntryLook, digest_of, look_from
+from .sources import ContentSources
 from .watch import TreeWatch
 
 # What tools rebuild by themselves is not followed: it changes with every run, and nobody wants it back.
@@ -39,9 +39,9 @@ class RootTree:
     """The entries below one root."""
 
     def __init__(
-        self, root: Root, coverage: Coverage, hides: Callable[[int, bytes], bool] | None, most_entries: int
+        self, root: Root, sources: ContentSources, hides: Callable[[int, bytes], bool] | None, most_entries: int
     ) -> None:
-        self.root, self.coverage = root, coverage
+        self.root, self.sources = root, sources
         self._hides, self._most = hides, most_entries
         self._device = os.fstat(root.fd).st_dev
         self._folders: dict[str, dict[str, EntryLook]] = {}
@@ -82,7 +82,7 @@ class RootTree:
                 self._recheck(racy, found)
         finally:
             if self._copies >= _ASK_GIT_FROM:
-                self.coverage.forget_indexes()
+                self.sources.forget_indexes()
         return found
 
     def _recheck(self, racy: set[str], found: list[Difference]) -> None:
@@ -173,7 +173,7 @@ class RootTree:
             if self._is_hidden(fd, name):
                 return
             self._count_one()
-        source = self.coverage.source(fd, name, path, info, old, ask_git=self._copies >= _ASK_GIT_FROM)
+        source = self.sources.source(fd, name, path, info, old, ask_git=self._copies >= _ASK_GIT_FROM)
         self._copies += 1
         entries[name] = now = look_from(info, source)
         self._note(path, info)
@@ -193,7 +193,7 @@ class RootTree:
         if known not in self._meanings:
             if len(self._meanings) > _MEANINGS_MOST:
                 self._meanings.clear()
-            data = self.coverage.content(path, look)
+            data = self.sources.content(path, look)
             self._meanings[known] = "" if data is None else git_index.meaning_of(data)
         return self._meanings[known]
 
@@ -236,7 +236,7 @@ class RootTree:
         with os.scandir(fd) as entries_now:
             names = [entry.name for entry in entries_now]
         if ".git" in names:
-            self.coverage.found_repository(folder)
+            self.sources.found_repository(folder)
         for name in names:
             if _is_left_out(folder, name):
                 continue
@@ -270,19 +270,19 @@ class RootTree:
 
     # --- the spool -------------------------------------------------------------------------------
 
-    def move_to(self, successor: Coverage) -> None:
+    def move_to(self, successor: ContentSources) -> None:
         """Move what is still needed to another spool."""
         for folder, entries in self._folders.items():
             for name, look in entries.items():
                 if look.is_file and look.source[:1] == b"s":
-                    data = self.coverage.content(_join(folder, name), look)
+                    data = self.sources.content(_join(folder, name), look)
                     kept = successor.keep(data) if data is not None else b""
                     entries[name] = EntryLook(look.ctime_ns, look.ino, look.mode, look.size, look.mtime_ns, kept)
 
     def close(self) -> None:
         """Watch no more."""
         self.watch.stop("closed")
-        self.coverage.close()
+        self.sources.close()
 
 
 def is_git_index(path: str) -> bool:

@@ -28,7 +28,7 @@ from .entries import (
 )
 from .git_index import IndexEntry
 from .git_objects import GitObjects, blob_name
-from .spool import Spool
+from .spool import ContentSpool
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
 _INDEX_BYTES = 256 << 20
@@ -39,17 +39,17 @@ _OTHER_NAMES = re.compile(rb"objectformat\s*=\s*sha256", re.IGNORECASE)
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Coverage:
+class ContentSources:
     """Finds or makes the sources of the files below one root."""
 
-    def __init__(self, root_fd: int, spool: Spool, largest: int) -> None:
+    def __init__(self, root_fd: int, spool: ContentSpool, largest: int) -> None:
         self._root_fd, self.spool, self._largest = root_fd, spool, largest
-        self._repositories: dict[str, _Repository] = {}
+        self._repositories: dict[str, _WorkTree] = {}
 
     def found_repository(self, folder: str) -> None:
         """Take note of a folder with a `.git` folder in it; the empty path is the root itself."""
         if folder not in self._repositories:
-            self._repositories[folder] = _Repository(self._root_fd, folder)
+            self._repositories[folder] = _WorkTree(self._root_fd, folder)
 
     def source(
         self, dir_fd: int, name: str, path: str, info: os.stat_result, before: EntryLook | None, *, ask_git: bool
@@ -107,7 +107,7 @@ class Coverage:
                 return data
         return None
 
-    def _repository_of(self, path: str) -> "tuple[_Repository | None, str]":
+    def _repository_of(self, path: str) -> "tuple[_WorkTree | None, str]":
         folder = path.rpartition("/")[0]
         while True:
             if folder in self._repositories:
@@ -127,7 +127,7 @@ class Coverage:
             repository.objects.close()
 
 
-class _Repository:
+class _WorkTree:
     """A work tree with its own `.git` folder."""
 
     def __init__(self, root_fd: int, folder: str) -> None:
