@@ -136,6 +136,18 @@ def test_switched_off_nothing_is_followed(root: Path, tmp_path: Path) -> None:
         assert app.command_undo is None
 
 
+def test_a_credential_in_the_line_of_a_command_is_masked(root: Path, tmp_path: Path) -> None:
+    with engines(root, tmp_path / "data") as app:
+        undoing = app.command_undo
+        assert undoing is not None
+        window = undoing.begin(WHO, "curl -H 'Authorization: Bearer abcdef123456' > 0.txt")
+        (root / "0.txt").unlink()
+        window.end()
+        (change,) = app.changes.journal.history(None, None, 1)
+        assert "curl" in change.about
+        assert "abcdef" not in change.about
+
+
 def test_without_inotify_the_files_are_walked(root: Path, tmp_path: Path) -> None:
     with engines(root, tmp_path / "data") as app:
         command(app, lambda: None)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..errors import LlmcError
 from ..files import names
+from ..redaction import clip, redact
 from ..session import Session
 from ..store.root_sets import RootSet
 from ..store.sqlite import Store
@@ -25,7 +26,6 @@ from .transaction import COMMAND, Changes, set_under_way
 from .tree import TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
 
 _BATCH_BYTES = 8 << 20  # of images, that are journaled at once
-_ABOUT_MOST = 500
 _NAMED_MOST = 5
 _WAIT_S = 2.0
 _NOTHING = hashlib.sha256(b"").hexdigest()
@@ -62,7 +62,7 @@ class CommandUndo:
     def begin(self, who: Session, about: str, *, read_only: bool = False) -> "CommandWindow":
         """Before a command starts. One that only reads has no row of its own unless it changes something."""
         self.collect()
-        window = CommandWindow(self, who, " ".join(about.split())[:_ABOUT_MOST], self._tracker.open())
+        window = CommandWindow(self, who, redact(" ".join(clip(about).split())), self._tracker.open())
         self._open.append(window)
         if not read_only:
             window.announce()

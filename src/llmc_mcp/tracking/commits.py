@@ -34,7 +34,7 @@ class CommittedFiles:
     def commit_of(self, path: str, since: float) -> str | None:
         """The commit that holds a file as it is now, if it was made after `since`."""
         place = self._files.locate(path)
-        folder = os.path.dirname(place.below)
+        folder: bytes = os.path.dirname(place.below)
         while True:
             repository = self._repository(place.root.fd, folder)
             if repository is not None:
