@@ -148,6 +148,22 @@ def test_a_credential_in_the_line_of_a_command_is_masked(root: Path, tmp_path: P
         assert "abcdef" not in change.about
 
 
+def test_what_root_brings_back_belongs_to_the_owner_of_its_folder(root: Path, tmp_path: Path) -> None:
+    require(os.getuid() == 0, "root, to give files away")
+    (root / "deep").mkdir()
+    (root / "deep" / "file").write_text("1")
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 12345, 12345)
+    with engines(root, tmp_path / "data") as app:
+
+        def act() -> None:
+            shutil.rmtree(root / "deep")
+            (root / "0.txt").write_text("changed")
+
+        undo(app, command(app, act))
+    assert {path.lstat().st_uid for path in root.rglob("*")} == {12345}
+
+
 def test_without_inotify_the_files_are_walked(root: Path, tmp_path: Path) -> None:
     with engines(root, tmp_path / "data") as app:
         command(app, lambda: None)

@@ -25,7 +25,7 @@ from .steps import PutRecord, Record, paths_of
 from .transaction import COMMAND, Changes, set_under_way
 from .tree import TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
 
-_BATCH_BYTES = 8 << 20  # of images, that are journaled at once
+_BATCH, _BATCH_BYTES = 200, 64 << 10  # images that are journaled at once, or one that is large
 _NAMED_MOST = 5
 _WAIT_S = 2.0
 _NOTHING = hashlib.sha256(b"").hexdigest()
@@ -115,7 +115,7 @@ class CommandUndo:
         for (number, _), difference in sorted(found.items()):
             tree = self._tracker.trees[number]
             entries.setdefault(number, []).append(self._entry(tree, difference, images))
-            if sum(image.stored for image in images if image.packed) > _BATCH_BYTES:
+            if len(images) >= _BATCH or (images and images[-1].stored > _BATCH_BYTES):
                 self._add(window, images)
         self._add(window, images)
         for number, of_root in entries.items():

@@ -77,7 +77,7 @@ _INSERT_CHANGE = insert_into(
     ),
 )
 _INSERT_IMAGE = insert_into("images", ("sha256", "stored", "data"), verb="INSERT OR IGNORE")
-_INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"))
+_INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"), verb="INSERT OR IGNORE")
 _INSERT_TRASH = insert_into("trash", ("entry", "change_id", "path", "kind", "bytes", "at"), verb="INSERT OR REPLACE")
 
 
@@ -235,9 +235,7 @@ class Journal:
     def add_images(self, connection: sqlite3.Connection, change_id: str, images: Sequence[PreImage]) -> None:
         """Journal what files held before a command that is still pending."""
         ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
-        known = "SELECT sha256 FROM change_images WHERE seq=?"
-        seen = {sha256 for (sha256,) in connection.execute(known, (seq,)).fetchall()}
-        if not self._insert_images(connection, seq, [image for image in images if image.sha256 not in seen]):
+        if not self._insert_images(connection, seq, images):
             raise FeatureUnavailable("the journal was cleared meanwhile", hint="Try again.")
 
     def complete(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> None:

@@ -229,6 +229,7 @@ class TreeStep:
             after = entry.after
             if after is not None and self._needs_new(entry):
                 self._write(staging, _new(number), after, sync=alone)
+                self._give(staging, _new(number), number, entry.path)
             tick()
         os.close(os.open(_READY, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=staging))
         if alone:
@@ -263,6 +264,7 @@ class TreeStep:
                 folder, name = self.folders_below.at(entry.path)
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=folder)
+                    self._give(folder, name, -1, entry.path)
         for number, entry in entries:
             if _is_leaf(entry.after) and self._needs_new(entry):
                 self._put(number, entry)
@@ -360,6 +362,17 @@ class TreeStep:
                 os.fsync(fd)
         finally:
             os.close(fd)
+
+    def _give(self, folder: int, name: bytes, number: int, path: str) -> None:
+        """Give a new entry to the owner of what it replaces, or of the folder it is in; only root's are not theirs."""
+        if os.geteuid() != 0:
+            return
+        model = self._planned[number] if number >= 0 and self._planned else None
+        while model is None and "/" in path:
+            path = path.rpartition("/")[0]
+            model = self.folders_below.stat(path)
+        model = model or os.fstat(self.folders_below.top)
+        os.chown(name, model.st_uid, model.st_gid, dir_fd=folder, follow_symlinks=False)
 
     def _away(self, number: int, entry: TreeEntry) -> None:
         folder, name = self.folders_below.at(entry.path)
