@@ -3,49 +3,20 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from llmc_mcp.app import App
 from llmc_mcp.changes.commands import CommandChanges
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
-from llmc_mcp.session import Session
 
-from ..support.changes import litter, never
-from ..support.commands import git, snapshot
+from ..support.changes import never
+from ..support.commands import WHO, command, engines, git, snapshot, undo
 from ..support.workspace import require
-
-WHO = Session("uid:0", "limits")
-
-
-@contextmanager
-def engines(root: Path, data: Path, config: Config | None = None) -> Generator[App]:
-    app = App(config or Config(), [str(root)], str(data))
-    try:
-        yield app
-    finally:
-        app.close()
-        assert litter(root) == []
-
-
-def command(app: App, act: Callable[[], object]) -> CommandChanges:
-    """A command that is done by the test itself."""
-    undoing = app.command_undo
-    assert undoing is not None
-    window = undoing.begin(WHO, "a command")
-    act()
-    return window.end()
-
-
-def undo(app: App, changes: CommandChanges) -> tuple[str, ...]:
-    """Undo it; returns what was not brought back."""
-    assert changes.undo_id is not None
-    return app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never).left
 
 
 @pytest.fixture

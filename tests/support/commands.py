@@ -4,13 +4,19 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .changes import done, journaling_server, litter
+from llmc_mcp.app import App
+from llmc_mcp.changes.commands import CommandChanges
+from llmc_mcp.config.schema import Config
+from llmc_mcp.session import Session
+
+from .changes import done, journaling_server, litter, never
 from .client import Client
 from .workspace import Workspace
 
@@ -81,3 +87,33 @@ def server(files: Path, running: Client) -> Client:
     """The server, which has seen the folder."""
     run(running, "true")
     return running
+
+
+# --- without a server ------------------------------------------------------------------------------
+
+WHO = Session("uid:0", "commands")
+
+
+@contextmanager
+def engines(root: Path, data: Path, config: Config | None = None) -> Generator[App]:
+    app = App(config or Config(), [str(root)], str(data))
+    try:
+        yield app
+    finally:
+        app.close()
+        assert litter(root) == []
+
+
+def command(app: App, act: Callable[[], object]) -> CommandChanges:
+    """A command that is done by the test itself."""
+    undoing = app.command_undo
+    assert undoing is not None
+    window = undoing.begin(WHO, "a command")
+    act()
+    return window.end()
+
+
+def undo(app: App, changes: CommandChanges) -> tuple[str, ...]:
+    """Undo it; returns what was not brought back."""
+    assert changes.undo_id is not None
+    return app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never).left
