@@ -17,6 +17,7 @@ NAME = "llmc_mcp"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("ground", "config", "store", "kernel"),
     ("files", "egress", "envelope", "rag.parse", "rag.store"),
+    ("tracking",),
     ("changes", "sandbox", "rag.build"),
     ("commands", "interpreters", "machine", "rag.query"),
     ("app", "context"),
@@ -28,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
 )
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-ENGINES = {room for rooms in LAYERS[1:4] for room in rooms}
+ENGINES = {room for rooms in LAYERS[1:5] for room in rooms}
 SURFACES = ("protocol", "web", "server", "cli")
 # Who reaches an engine past the gate, because no tool does it: a person's own journal, handles and index, the checks of
 # `llmc doctor`, where secrets lie, and what a completion or a listing has to spell.

@@ -19,6 +19,7 @@ from .store.data_dir import database_of
 from .store.root_sets import RootSet
 
 if TYPE_CHECKING:
+    from .changes.commands import CommandUndo
     from .changes.operations import Operations
     from .changes.patches import Patcher
     from .changes.transaction import Changes
@@ -243,7 +244,28 @@ class App:
     def shell(self) -> "CommandRunner":
         from .commands.runner import CommandRunner
 
-        return CommandRunner(self.sandbox, self.files, self._programs())
+        return CommandRunner(self.sandbox, self.files, self._programs(), lambda: self.command_undo)
+
+    @engine(closes_before=("changes", "store"))
+    def command_undo(self) -> "CommandUndo | None":
+        if not self.config.tools.undo_commands:
+            return None
+        from .changes.commands import CommandUndo
+        from .tracking.tracker import Tracker, TrackingLimits
+
+        limits = self.config.limits
+        bounds = TrackingLimits(limits.command_undo_bytes, limits.journal_max_bytes, limits.command_undo_files)
+        tracker = Tracker(self.files, self._followed_roots(), self.data_dir, bounds)
+        return CommandUndo(tracker, self.changes, self.store, self.root_set)
+
+    def _followed_roots(self) -> list[Root]:
+        """The roots whose files commands may change with undo: of a whole machine or home, the project alone."""
+        roots = [root for root in self.files.roots if not is_broad(os.fsdecode(root.real))]
+        if len(roots) < len(self.files.roots) and not is_broad(os.fsdecode(self.project.real)):
+            roots.append(self.project)
+        reals = {root.real for root in roots}
+        inside = [one for one in reals if any(one.startswith(other + b"/") for other in reals)]
+        return list({root.real: root for root in roots if root.real not in inside}.values())
 
     def _programs(self) -> "Programs":
         from .commands.allowlist import programs_from
@@ -262,7 +284,7 @@ class App:
 
         return PytestRunner(self.launcher, self.shell, self.sandbox, self.files, self.project)
 
-    @engine(closes_before=("launcher",))
+    @engine(closes_before=("launcher", "command_undo"))
     def repls(self) -> "TerminalSessions":
         from .commands.sessions import TerminalSessions, limits_from
 

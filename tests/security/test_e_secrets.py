@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from llmc_mcp import redaction
 from llmc_mcp.config.schema import Config
-from llmc_mcp.gate import redaction
 from llmc_mcp.gate.catalog import Catalog
-from llmc_mcp.gate.redaction import redact
 from llmc_mcp.gate.usage import summarize
+from llmc_mcp.redaction import redact
 
 SECRET = "hunter2-S3cr3t"
 CONTENT = Catalog(Config()).content_arguments

@@ -226,7 +226,7 @@ def _now(roots: Sequence[Path]) -> dict[str, str]:
     }
 
 
-def _fork(body: Callable[[], None]) -> int:
+def fork(body: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
@@ -239,12 +239,12 @@ def _fork(body: Callable[[], None]) -> int:
 
 
 # Between two of these calls a disk holds the same: what an `open` makes is there before the next one, too.
-_CHANGING = frozenset(
+CHANGING = frozenset(
     ("write", "sendfile", "fchmod", "utime", "symlink", "link", "mkdir", "rename", "unlink", "rmdir", "execute")
 )
 
 
-class _Countdown:
+class Countdown:
     """Counts calls into C, those with the given names or all, and ends the process before one of them."""
 
     def __init__(self, fatal: int | None, counted: Container[str] | None) -> None:
@@ -268,13 +268,13 @@ def _run(data: Path, roots: Sequence[Path], scenario: Scenario, fatal: int | Non
             rule("x")
         if scenario.first is not None:
             scenario.first(app)
-        countdown = _Countdown(fatal, None if len(roots) == 1 else _CHANGING)
+        countdown = Countdown(fatal, None if len(roots) == 1 else CHANGING)
         sys.setprofile(countdown)
         scenario.change(app)
         sys.setprofile(None)
         os.write(writing, str(countdown.calls).encode())
 
-    status = _fork(body)
+    status = fork(body)
     os.close(writing)
     with open(reading) as pipe:
         calls = pipe.read()
@@ -291,11 +291,11 @@ def _settle_and_die(data: Path, roots: Sequence[Path], fatal: int) -> None:
     def body() -> None:
         app = _app(data, roots)
         app.changes  # noqa: B018 - opens the store
-        sys.setprofile(_Countdown(fatal, _CHANGING))
+        sys.setprofile(Countdown(fatal, CHANGING))
         app.changes.settle_abandoned()
         os._exit(0)
 
-    _fork(body)
+    fork(body)
 
 
 def crash(data: Path, roots: Sequence[Path], name: str, fatal: int) -> str:

@@ -64,6 +64,7 @@ class Change(NamedTuple):
     undoes: str | None
     undone_by: str | None
     dropped: bool
+    about: str = ""  # the line of a command
 
 
 _FIELDS = ", ".join(Change._fields)
@@ -72,11 +73,11 @@ _INSERT_CHANGE = insert_into(
     "changes",
     (
         *("id", "principal", "session_id", "agent_id", "at", "action", "state", "process"),
-        *("roots", "effects", "undoes"),
+        *("roots", "effects", "undoes", "about"),
     ),
 )
 _INSERT_IMAGE = insert_into("images", ("sha256", "stored", "data"), verb="INSERT OR IGNORE")
-_INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"))
+_INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"), verb="INSERT OR IGNORE")
 _INSERT_TRASH = insert_into("trash", ("entry", "change_id", "path", "kind", "bytes", "at"), verb="INSERT OR REPLACE")
 
 
@@ -214,14 +215,58 @@ class Journal:
     ) -> bool:
         """Journal a change before it happens; False when a pre-image's file has vanished and must be kept again."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
-        seq = connection.execute(_INSERT_CHANGE, (*row, roots, _json(effects), undoes)).lastrowid
+        seq = connection.execute(_INSERT_CHANGE, (*row, roots, _json(effects), undoes, "")).lastrowid
+        if not self._insert_images(connection, cast(int, seq), images):
+            return False
+        self._make_room(connection, cast(int, seq))
+        return True
+
+    def _insert_images(self, connection: sqlite3.Connection, seq: int, images: Sequence[PreImage]) -> bool:
         for image in {one.sha256: one for one in images}.values():
             if image.packed is None and not os.path.exists(self._path(image.sha256)):
                 return False
             connection.execute(_INSERT_IMAGE, (image.sha256, image.stored, image.packed))
             connection.execute(_INSERT_CHANGE_IMAGE, (seq, image.sha256))
-        self._make_room(connection, cast(int, seq))
         return True
+
+    # A command changes files first and is journaled then: a row from before says that it ran, should the server die.
+
+    def announce(
+        self, connection: sqlite3.Connection, change_id: str, who: Session, action: str, roots: str, about: str
+    ) -> None:
+        """Journal that a command is about to run."""
+        row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
+        connection.execute(_INSERT_CHANGE, (*row, roots, "[]", None, about))
+
+    def add_images(self, connection: sqlite3.Connection, change_id: str, images: Sequence[PreImage]) -> None:
+        """Journal what files held before a command that is still pending."""
+        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        if not self._insert_images(connection, seq, images):
+            raise FeatureUnavailable("the journal was cleared meanwhile", hint="Try again.")
+
+    def complete(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> None:
+        """Mark a command as done, with what it did."""
+        seq = self._renumber(connection, change_id)
+        update = "UPDATE changes SET state='done', effects=?, at=? WHERE seq=?"
+        connection.execute(update, (_json(effects), time.time(), seq))
+        self._make_room(connection, seq)
+
+    def _renumber(self, connection: sqlite3.Connection, change_id: str) -> int:
+        """Make a change the newest: others were made since it was announced, and are undone after it."""
+        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        ((newest,),) = connection.execute("SELECT max(seq) FROM changes").fetchall()
+        if seq == newest:
+            return seq
+        connection.execute("PRAGMA defer_foreign_keys=ON")  # until the commit: both tables change
+        connection.execute("UPDATE changes SET seq=? WHERE seq=?", (newest + 1, seq))
+        connection.execute("UPDATE change_images SET seq=? WHERE seq=?", (newest + 1, seq))
+        return newest + 1
+
+    def lose(self, connection: sqlite3.Connection, change_id: str) -> None:
+        """Mark a command whose server died before it knew what the command did: that can't be undone."""
+        update = "UPDATE changes SET state='failed', dropped=1 WHERE id=? RETURNING seq"
+        for (seq,) in connection.execute(update, (change_id,)).fetchall():
+            self._release_images(connection, seq)
 
     def done(
         self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record], left: Sequence[str]
@@ -412,7 +457,9 @@ def _change(row: tuple[object, ...]) -> Change:
     fields[9], fields[10] = msgspec.json.decode(cast(str, row[9])), _decode(cast(str, row[10]))
     fields[13] = bool(row[13])
     return Change(
-        *cast(tuple[int, str, str, str, str, float, str, str, str, list[str], list[Record], None, None, bool], fields)
+        *cast(
+            tuple[int, str, str, str, str, float, str, str, str, list[str], list[Record], None, None, bool, str], fields
+        )
     )
 
 

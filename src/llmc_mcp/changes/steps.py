@@ -30,6 +30,7 @@ from ..files.filesystem import Filesystem, kind_of
 from ..kernel import syscalls
 from . import targets
 from .targets import Target
+from .tree import MANY, TreeRecord, TreeStep
 
 TRASH = "trash:"  # prefix of a path that names an entry of the trash
 
@@ -91,14 +92,26 @@ class SortRecord(msgspec.Struct, tag="sort"):
     moves: list[tuple[str, str, str]]
 
 
-Record = PutRecord | MoveRecord | MakeRecord | RemoveRecord | SortRecord
+Record = PutRecord | MoveRecord | MakeRecord | RemoveRecord | SortRecord | TreeRecord
 
 
 def left_behind(record: Record) -> list[str]:
     """The paths that no longer exist after a step."""
     if isinstance(record, SortRecord):
         return [f"{record.path}/{old}" for old, _, _ in record.moves]
+    if isinstance(record, TreeRecord):
+        return [f"{record.path}/{entry.path}" for entry in record.entries if entry.after is None]
     return [record.path]
+
+
+def written_by(record: Record) -> list[str]:
+    """The files that have content of a step."""
+    if isinstance(record, TreeRecord):
+        files = [entry.path for entry in record.entries if entry.after is not None and entry.after.kind == "file"]
+        return [f"{record.path}/{path}" for path in files if "/.git/" not in f"/{path}"]
+    if isinstance(record, MoveRecord):
+        return [] if record.target.startswith(TRASH) else [record.target]
+    return [record.path] if isinstance(record, PutRecord) else []
 
 
 def leftovers_of(steps: Sequence[tuple[Record, bytes]]) -> list[str]:
@@ -108,6 +121,9 @@ def leftovers_of(steps: Sequence[tuple[Record, bytes]]) -> list[str]:
     """
     left: list[str] = []
     for record, temporary in steps:
+        if isinstance(record, TreeRecord):
+            left.append(f"{record.path}/{temporary.decode()}")
+            continue
         original = isinstance(record, MoveRecord) and record.copied
         replaced = isinstance(record, PutRecord) and not record.kept
         if original or replaced or (left and isinstance(record, RemoveRecord)):
@@ -118,8 +134,17 @@ def leftovers_of(steps: Sequence[tuple[Record, bytes]]) -> list[str]:
 
 def paths_of(record: Record) -> list[str]:
     """The paths below the roots that a step changes."""
+    if isinstance(record, TreeRecord):
+        return record.paths()
     both = [record.path, record.target] if isinstance(record, MoveRecord) else [record.path]
     return [path for path in both if not path.startswith(TRASH)]
+
+
+def locks_all_below(record: Record) -> bool:
+    """Whether a step changes what lies below its paths."""
+    if isinstance(record, TreeRecord):
+        return len(record.entries) > MANY
+    return isinstance(record, SortRecord) or (isinstance(record, MoveRecord) and record.kind == "dir")
 
 
 def looks_of(info: os.stat_result) -> str:
@@ -577,7 +602,7 @@ def _same_inode(one: str, other: str) -> bool:
     return one.split(".")[:2] == other.split(".")[:2]
 
 
-Step = Put | Move | Make | Remove | Sort
+Step = Put | Move | Make | Remove | Sort | TreeStep
 
 
 def from_record(context: StepContext, record: Record, temporary: bytes) -> Step | None:
@@ -590,6 +615,8 @@ def from_record(context: StepContext, record: Record, temporary: bytes) -> Step 
             step = Put(context, targets.reopen(context.files, record.path), record)
         elif isinstance(record, MakeRecord):
             step = Make(targets.reopen(context.files, record.path), record)
+        elif isinstance(record, TreeRecord):
+            step = TreeStep(context.image, context.files.reopen_dir(context.files.locate(record.path)), record)
         elif isinstance(record, SortRecord):
             step = Sort(context.files, Branches(context.files.reopen_dir(context.files.locate(record.path))), record)
         else:

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import LlmcError, NotADirectory, NotFound, ResourceBusy, Stale
@@ -36,20 +36,21 @@ from . import targets
 from .journal import Change, Journal, Leftover, PreImage, new_id
 from .steps import (
     TRASH,
-    MoveRecord,
     PutRecord,
     Record,
-    SortRecord,
     Step,
     StepContext,
     from_record,
     leftovers_of,
+    locks_all_below,
     looks_of,
     paths_of,
     was_published,
 )
 
 _under_way: set[str] = set()  # the changes that this process is making
+COMMAND = "command"  # the action of what a command did
+_UNKNOWN_COMMAND_S = 86_400  # after which a command of a process that can't be seen counts as over
 _SYNCS = 4  # files of one change that are synced in parallel
 _SETTLING_S = 1.0  # how long settling a change waits for other writers: the next change settles it as well
 _LEFTOVERS_S = 1.0  # between two looks for leftovers of killed processes
@@ -93,6 +94,14 @@ class Done(NamedTuple):
     effects: list[Record]
 
 
+def set_under_way(change_id: str, under_way: bool) -> None:
+    """Say whether this process works on a change that is pending."""
+    if under_way:
+        _under_way.add(change_id)
+    else:
+        _under_way.discard(change_id)
+
+
 class Changes:
     """Makes changes, and settles those that killed processes left half-done."""
 
@@ -109,6 +118,7 @@ class Changes:
         self._look_at = 0.0  # when to look for leftovers again
         self._resisting: set[str] = set()  # leftovers that this process could not remove
         self._lock = threading.Lock()
+        self.around: Callable[[Sequence[Record]], AbstractContextManager[object]] = nullcontext  # each publication
 
     # --- making ----------------------------------------------------------------------------------
 
@@ -204,7 +214,7 @@ class Changes:
             for step in plan.steps:
                 label = step.label
                 step.prepare(renewal)
-            with self._store.transaction() as connection:
+            with self.around(effects), self._store.transaction() as connection:
                 self._refuse_lost_lease(connection, tokens, label)
                 for step in plan.steps:
                     label = step.label
@@ -236,6 +246,15 @@ class Changes:
         self._confirmed += late
         self._clear_up([path for path in left if path not in late])
         return Done(plan.id, effects)
+
+    def sync_soon(self) -> None:
+        """Bring the journal to the disk without waiting for it: what a command changed is not there yet either."""
+        self._pool.submit(self._sync_journal)
+
+    def _sync_journal(self) -> None:
+        with suppress(OSError, LlmcError):
+            self._store.sync()
+            self.journal.remove_released()
 
     def _begin_sync(self, folders: Sequence[int]) -> "list[Future[None]]":
         """Sync directories, each once, several at a time: the file system writes them together."""
@@ -339,6 +358,8 @@ class Changes:
             return change.id not in _under_way
         if is_local(change.process):
             return not alive(change.process)
+        if change.action == COMMAND:  # it has no lease
+            return time.time() - change.at > _UNKNOWN_COMMAND_S
         return all(lease.over for lease in self.leases.of_purpose(change.id))
 
     def settle(self, change_id: str, *, finish: bool = True) -> bool:
@@ -363,6 +384,9 @@ class Changes:
 
         Returns what is to be removed then.
         """
+        if change.action == COMMAND:
+            self.journal.lose(connection, change.id)
+            return []
         try:
             context = self._context_of(change.roots, [path for effect in change.effects for path in paths_of(effect)])
             steps = [(record, _temporary(change.id, number)) for number, record in enumerate(change.effects)]
@@ -463,6 +487,5 @@ def _keys(effects: Sequence[Record]) -> list[LeaseKey]:
     trees: dict[str, bool] = {}
     for effect in effects:
         for path in paths_of(effect):
-            whole = isinstance(effect, SortRecord) or (isinstance(effect, MoveRecord) and effect.kind == "dir")
-            trees[path] = trees.get(path, False) or whole
+            trees[path] = trees.get(path, False) or locks_all_below(effect)
     return [LeaseKey(f"code:{path}", tree) for path, tree in trees.items()]

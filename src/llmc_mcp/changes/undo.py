@@ -6,13 +6,15 @@ inverse steps in reverse order, and is refused as STALE where a file has changed
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from ..errors import InvalidPath, LlmcError, NotADirectory, NotFound, Stale
+from ..errors import Conflict, InvalidPath, LlmcError, NotADirectory, NotFound, Stale
 from ..files import names
 from ..files.filesystem import Filesystem
 from ..session import Session
+from ..tracking.commits import CommittedFiles
 from . import targets
 from .diff import unified
 from .journal import Change, refuse_dropped
@@ -31,10 +33,14 @@ from .steps import (
     Sort,
     SortRecord,
     left_behind,
+    written_by,
 )
 from .targets import Target
 from .transaction import Changes, Draft
+from .tree import TreeEntry, TreeRecord, entries_of
+from .undo_tree import Force, TreeUndo, is_forced, refuse_lost
 
+_NAMED_MOST = 8
 _SHOWN_BYTES = 2 << 20  # files larger than this are named in a diff, not shown
 
 
@@ -44,6 +50,7 @@ class Undone(NamedTuple):
     change: Change
     redo_id: str = ""
     failure: LlmcError | None = None
+    left: tuple[str, ...] = ()  # what could not be brought back, and why
 
 
 class Undoer:
@@ -52,26 +59,37 @@ class Undoer:
     def __init__(self, files: Filesystem, changes: Changes, mutations: Operations) -> None:
         self._files, self._changes, self._mutations = files, changes, mutations
         self._journal = changes.journal
+        self._trees = TreeUndo(files, changes, mutations)
 
-    def undo(self, who: Session, change: Change, force: bool, check: Callable[[], None]) -> Undone:
+    def undo(self, who: Session, change: Change, force: Force, check: Callable[[], None]) -> Undone:
         """Undo one change."""
         refuse_dropped(change)
         if change.undone_by is not None:
             raise Stale(f"{change.id}: undone already by {change.undone_by}", hint="Undo that one to redo it.")
 
+        left: list[str] = []
+
         def plan(draft: Draft) -> None:
             draft.undoes = change.id
+            left.clear()
             for record in reversed(change.effects):
-                self._take_back(draft, record, force, check)
+                if isinstance(record, TreeRecord):
+                    left.extend(self._trees.plan(draft, record, force, check))
+                else:
+                    self._take_back(draft, record, is_forced(record.path, force), check)
+            refuse_lost(left, len(draft.steps), change.id)
             if not draft.steps:
                 raise Stale(f"{change.id}: nothing of it is left to undo")
 
-        return Undone(change, self._changes.make(who, "undo", plan, check).id)
+        return Undone(change, self._changes.make(who, "undo", plan, check).id, left=tuple(left))
 
-    def undo_session(self, who: Session, force: bool, check: Callable[[], None]) -> list[Undone]:
+    def undo_session(self, who: Session, force: Force, check: Callable[[], None]) -> list[Undone]:
         """Undo all changes of a session, newest first; a failure is reported and does not stop the rest."""
         done: list[Undone] = []
-        for change in self._journal.of_session(who):
+        standing = self._journal.of_session(who)
+        if force is False:
+            self.refuse_committed(standing)
+        for change in standing:
             try:
                 done.append(self.undo(who, change, force, check))
             except LlmcError as exc:
@@ -79,6 +97,25 @@ class Undoer:
                     raise
                 done.append(Undone(change, failure=exc))
         return done
+
+    def refuse_committed(self, changes: Sequence[Change]) -> None:
+        """Raise where files of these changes have been committed since, as they are now."""
+        committed: dict[str, list[str]] = {}
+        looking = CommittedFiles(self._files)
+        try:
+            for change in changes:
+                for path in (path for record in change.effects for path in written_by(record)):
+                    with suppress(LlmcError):
+                        if (commit := looking.commit_of(path, change.at)) is not None:
+                            committed.setdefault(commit, []).append(path)
+        finally:
+            looking.close()
+        for commit, paths in committed.items():
+            named = ", ".join(list(dict.fromkeys(paths))[:_NAMED_MOST])
+            raise Conflict(
+                f"committed since, in {commit}: {named}; nothing was undone",
+                hint="Undoing would revert committed work: force=true does it, an undo_id takes one change back.",
+            )
 
     def _take_back(self, draft: Draft, record: Record, force: bool, check: Callable[[], None]) -> None:
         if isinstance(record, PutRecord):
@@ -89,7 +126,7 @@ class Undoer:
             self._take_back_folder(draft, record, force, check)
         elif isinstance(record, SortRecord):
             self._take_back_sort(draft, record, force)
-        else:
+        elif isinstance(record, RemoveRecord):
             target = self._open(draft, record.path, force)
             if target.info is None:
                 draft.steps.append(Make(target, MakeRecord(record.path)))
@@ -105,8 +142,9 @@ class Undoer:
         except NotFound:
             target = draft.hold(targets.find_new(self._files, path))
             planned = len(draft.steps)
+            coming = {entry for step in draft.steps for entry in _made_by(step.record)}
             self._mutations.make_folders(draft, target)  # a redo has planned them already
-            if len(draft.steps) > planned and not force:
+            if any(step.record.path not in coming for step in draft.steps[planned:]) and not force:
                 raise Stale(f"{path}: its folder is gone", hint="force=true makes it again.") from None
         self._files.refuse_change(target.place)
         return target
@@ -196,6 +234,9 @@ class Undoer:
     def texts(self, change: Change, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None, bytes]]:
         """For each wanted file that a change wrote: its path, its content before the change, its content now."""
         for record in change.effects:
+            if isinstance(record, TreeRecord):
+                yield from self._texts_of(record, wanted)
+                continue
             if not isinstance(record, PutRecord) or not wanted(record.path) or self._files.is_secret(record.path):
                 continue
             try:
@@ -204,6 +245,27 @@ class Undoer:
                 continue
             if after is not None:
                 yield record.path, before, after
+
+    def _texts_of(self, record: TreeRecord, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None, bytes]]:
+        for entry in entries_of(record):
+            path = f"{record.path}/{entry.path}"
+            if entry.after is None or entry.after.kind != "file" or not wanted(path) or self._files.is_secret(path):
+                continue
+            try:
+                before, after = self._before_of(entry), self._now(path)
+            except LlmcError:
+                continue
+            if after is not None:
+                yield path, before, after
+
+    def _before_of(self, entry: TreeEntry) -> bytes | None:
+        if entry.before is None or entry.before.kind == "dir":
+            return None
+        if entry.before.missing:
+            raise NotFound(entry.before.missing)
+        if entry.before.kind == "symlink":
+            return entry.before.content.encode()
+        return self._journal.image(entry.before.content)
 
     def diff(
         self, changes: Sequence[Change], check: Callable[[], None] = lambda: None, most: float = float("inf")
@@ -223,11 +285,14 @@ class Undoer:
         return "".join(shown)
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
-        first: dict[str, PutRecord | MoveRecord] = {}
+        first: dict[str, PutRecord | MoveRecord | TreeEntry] = {}
         for change in reversed(changes):
             for record in change.effects:
                 if isinstance(record, SortRecord):
                     yield f"# {self._shown(record.path)}: {len(record.moves):,} files moved within it\n"
+                if isinstance(record, TreeRecord):
+                    for entry in entries_of(record):
+                        first.setdefault(f"{record.path}/{entry.path}", entry)
                 if isinstance(record, PutRecord | MoveRecord) and not record.path.startswith(TRASH):
                     first.setdefault(record.path, record)
         for path, record in first.items():
@@ -241,9 +306,9 @@ class Undoer:
             else:
                 yield self._diff_of(path, shown, record)
 
-    def _diff_of(self, path: str, shown: str, record: PutRecord | MoveRecord) -> str:
+    def _diff_of(self, path: str, shown: str, record: PutRecord | MoveRecord | TreeEntry) -> str:
         try:
-            before = self._before(record)
+            before = self._before_of(record) if isinstance(record, TreeEntry) else self._before(record)
             after = self._now(path)
         except LlmcError as exc:
             return f"# {shown}: {exc.message}\n"
@@ -297,44 +362,12 @@ class Undoer:
             return path.lstrip("/")
 
 
+def _made_by(record: Record) -> list[str]:
+    """The folders that a step makes."""
+    if not isinstance(record, TreeRecord):
+        return []
+    return [f"{record.path}/{one.path}" for one in record.entries if one.after is not None and one.after.kind == "dir"]
+
+
 def _changed(path: str) -> Stale:
     return Stale(f"{path}: changed since; nothing was undone", hint="Read it; force=true overrides.")
-
-
-# --- wording ---------------------------------------------------------------------------------------
-
-_WORDS = {"apply_diff": "patch", "undo": "undo", "write": "write", "append": "append", "edit": "edit"}
-
-
-def action_of(change: Change, record: Record) -> str:
-    """What a change did to one path, as a word."""
-    if change.state == "failed":
-        return f"{change.action} (interrupted, not settled)"
-    if isinstance(record, MakeRecord):
-        return "mkdir"
-    if isinstance(record, RemoveRecord):
-        return "rmdir"
-    if isinstance(record, SortRecord):
-        return f"{change.action}: {len(record.moves):,} files moved"
-    if isinstance(record, PutRecord):
-        return "create" if record.before is None else _WORDS.get(change.action, change.action)
-    if record.target.startswith(TRASH):
-        return "delete"
-    return "restore" if record.path.startswith(TRASH) else "move"
-
-
-def path_of(record: Record) -> str:
-    """The path that a row is about; for an entry restored from the trash, its new one."""
-    return record.target if isinstance(record, MoveRecord) and record.path.startswith(TRASH) else record.path
-
-
-def target_of(record: Record) -> str | None:
-    """The target of a move within the roots, else None."""
-    if not isinstance(record, MoveRecord) or TRASH in (record.path[: len(TRASH)], record.target[: len(TRASH)]):
-        return None
-    return record.target
-
-
-def counts_of(record: Record) -> tuple[int | None, int | None]:
-    """Lines added and removed, if they were counted."""
-    return (record.added, record.removed) if isinstance(record, PutRecord) else (None, None)

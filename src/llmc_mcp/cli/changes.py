@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from ..app import App
+from ..changes.effects import effects_of, line_of, paths_shown
 from ..changes.journal import Change, Journal, limits_from
-from ..changes.undo import action_of, counts_of, path_of, target_of
 from ..command_line import JSON, Arguments, Command, Flag, Positional, UsageError, declare
 from ..config.load import load
 from ..config.schema import data_directory
@@ -36,7 +36,7 @@ def _app(changes: Sequence[Change]) -> App:
 
 def _here(change: Change) -> bool:
     here = os.path.realpath(os.getcwd())
-    return any(is_below(path, here) for path in map(path_of, change.effects))
+    return any(is_below(path, here) for path in paths_shown(change))
 
 
 # --- changes ---------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def _here(change: Change) -> bool:
 
 @declare(
     "changes",
-    "Lists what the file tools changed below this folder, newest first.",
+    "Lists what the file tools and commands changed below this folder, newest first.",
     flags=(
         Flag("--all", "changes in every folder"),
         Flag("--session", "changes of one session", "ID"),
@@ -64,6 +64,8 @@ def changes(given: Arguments) -> int:
         print_json(rows)
     else:
         for change in found:
+            if (line := line_of(change)) is not None:
+                print_line(f"{change.id}  {_when(change.at)}  $ {line}")
             for row in _rows(change):
                 print_line(_line(row))
         if not found:
@@ -78,14 +80,15 @@ def _rows(change: Change) -> list[dict[str, object]]:
             "when": _when(change.at),
             "session": change.session_id,
             "agent": change.agent_id,
-            "action": action_of(change, record),
-            "path": path_of(record),
-            "target": target_of(record),
-            "lines_added": counts_of(record)[0],
-            "lines_removed": counts_of(record)[1],
+            "action": effect.action,
+            "path": effect.path,
+            "target": effect.target,
+            "lines_added": effect.added,
+            "lines_removed": effect.removed,
             "undone": change.undone_by is not None,
+            "command": change.about or None,
         }
-        for record in change.effects
+        for effect in effects_of(change)
     ]
 
 
@@ -124,7 +127,8 @@ def undo(given: Arguments) -> int:
     """Take changes back."""
     if given.first() and "--session" in given:
         raise UsageError("name a change or a session, not both")
-    return _undo(_chosen(given.first(), given.value("--session")), force="--force" in given)
+    whole = bool(given.value("--session"))
+    return _undo(_chosen(given.first(), given.value("--session")), force="--force" in given, whole=whole)
 
 
 def _chosen(change_id: str | None, session_id: str) -> list[Change]:
@@ -141,13 +145,17 @@ def _chosen(change_id: str | None, session_id: str) -> list[Change]:
     return standing if session_id else standing[:1]
 
 
-def _undo(chosen: Sequence[Change], *, force: bool) -> int:
+def _undo(chosen: Sequence[Change], *, force: bool, whole: bool = False) -> int:
     app = _app(chosen)
     who = session()
+    if whole and not force:
+        app.undoing.refuse_committed(chosen)
     for change in chosen:
         undone = app.undoing.undo(who, change, force, never)
-        for record in change.effects:
-            print_line(f"undone: {action_of(change, record)} {path_of(record)}")
+        for effect in effects_of(change):
+            print_line(f"undone: {effect.action} {effect.path}")
+        for what in undone.left:
+            print(f"not brought back: {what}", file=sys.stderr)
         print(f"to redo: llmc undo {undone.redo_id}", file=sys.stderr)
     app.close()
     return 0

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..changes.commands import CommandChanges
 from ..errors import ProcessNotFound, ResourceBusy
 from ..kernel.launcher import Launcher, RunningChild
 from ..visible import visible
@@ -49,6 +50,7 @@ class Turn(NamedTuple):
     exit_code: int | None
     waiting: str  # the system call in which it waits for input, or "idle"; empty when it does not wait
     warnings: tuple[str, ...] = ()
+    changes: CommandChanges = CommandChanges()
 
     @property
     def state(self) -> str:
@@ -63,6 +65,7 @@ class StreamsTurn(NamedTuple):
     exit_code: int | None
     waiting: str
     warnings: tuple[str, ...] = ()
+    changes: CommandChanges = CommandChanges()
 
 
 def last_line(data: bytes | bytearray) -> str:

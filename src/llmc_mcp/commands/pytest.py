@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..changes.commands import CommandChanges
 from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, OutputTooLarge
 from ..files.filesystem import Filesystem, Place, Root
 from ..kernel import confine, syscalls
@@ -57,6 +58,7 @@ class PytestOutcome(NamedTuple):
     failures: list[FailedTest]
     handle: str | None
     warnings: list[str]
+    changes: CommandChanges
 
 
 class PytestRunner:
@@ -159,6 +161,7 @@ def _outcome(report: _Answer, done: CommandResult) -> PytestOutcome:
         report.found,
         done.handle,
         done.warnings,
+        done.changes,
     )
 
 

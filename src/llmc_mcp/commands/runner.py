@@ -9,16 +9,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..changes.commands import CommandChanges, CommandUndo, CommandWindow
 from ..errors import BadArgs, Cancelled, Timeout, from_oserror
 from ..files.filesystem import Filesystem
 from ..kernel.child import ERR, OUT, Child, ReleasedChild, file_in_memory
 from ..sandbox.profile import Level
 from ..sandbox.sandbox import Sandbox
+from ..session import Session
 from ..tool import Gap
 from .allowlist import Programs
 from .conversation import open_terminal
 from .input_wait import Terminal
 from .protected_files import ProtectedFiles, ProtectedFileWatch
+from .read_only import seems_read_only
 from .shell_syntax import CommandLine
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class CommandCall(NamedTuple):
     tap: Callable[[str, bytes], None] | None = None
     env: Mapping[bytes, bytes] | None = None
     owner: object = None  # the session whose network and /tmp the command shares; None: it has its own
+    session: Session | None = None  # whose changes the command makes; None: it can change nothing
 
 
 class HandOver(NamedTuple):
@@ -69,6 +73,7 @@ class RunningCommand(NamedTuple):
     watch: ProtectedFileWatch
     sandbox: str
     started: float
+    window: CommandWindow | None = None
 
 
 class CommandResult(NamedTuple):
@@ -87,6 +92,7 @@ class CommandResult(NamedTuple):
     warnings: list[str]
     gaps: dict[str, Gap]  # by stream, where the middle of one is missing
     process: str | None = None  # the id of a command that runs on
+    changes: CommandChanges = CommandChanges()
 
     @property
     def signal(self) -> str | None:
@@ -97,8 +103,10 @@ class CommandResult(NamedTuple):
 class CommandRunner:
     """Runs commands; made once per server."""
 
-    def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs) -> None:
-        self._sandbox, self._files, self.programs = sandbox, files, programs
+    def __init__(
+        self, sandbox: Sandbox, files: Filesystem, programs: Programs, undo: Callable[[], CommandUndo | None]
+    ) -> None:
+        self._sandbox, self._files, self.programs, self._undo = sandbox, files, programs, undo
         self._protected = ProtectedFiles(files)
 
     def run_command(  # noqa: PLR0913 - what a command may be given, all but one by keyword
@@ -120,18 +128,31 @@ class CommandRunner:
         `listed=False` starts a program of the operator's or our own choice that need not be on the list; `keep`
         are fds that stay open in it, numbered from the `free_fd` of `level`, which is the one in force by default.
         """
+        window = self.open_window(line, call.session)
         terminal = open_terminal(_COLUMNS, _ROWS) if hand_over is not None and hand_over.takes_input else None
         try:
             source = terminal.slave if terminal is not None else _text_bytes(stdin)
             command = self._start(line, cwd, source, call, listed, keep, level)
-            process = self._follow(command, terminal, timeout_sec, hand_over)
-        except BaseException:
+            process = self._follow(command._replace(window=window), terminal, timeout_sec, hand_over)
+        except BaseException as exc:
             _close(terminal)
+            if window is not None:
+                _tell(exc, window.end())
             raise
         if process:
-            return command.result(_NOT_ENDED)._replace(process=process)
+            changes = window.report() if window is not None else CommandChanges()
+            return command.result(_NOT_ENDED)._replace(process=process, changes=changes)
         _close(terminal)
-        return command.result(command.exit_code())
+        changes = window.end() if window is not None else CommandChanges()
+        return command.result(command.exit_code())._replace(changes=changes)
+
+    def open_window(self, line: CommandLine, session: Session | None) -> CommandWindow | None:
+        """Begin to follow what a command changes, from before it starts; None where nobody wants to know."""
+        undo = self._undo() if session is not None else None
+        if undo is None or session is None:
+            return None
+        about = line.script.decode("utf-8", "replace") if line.script is not None else _line_of(line)
+        return undo.begin(session, about, read_only=seems_read_only(line))
 
     def _follow(
         self, command: "_StartedCommand", terminal: Terminal | None, timeout_sec: float, hand_over: HandOver | None
@@ -233,6 +254,7 @@ class _StartedCommand(NamedTuple):
     started: float
     warnings: tuple[str, ...]
     network: NetworkWarnings
+    window: CommandWindow | None = None
 
     def drain(self, check: Callable[[], None]) -> None:
         """Take what the command prints until it ends; one that has to end early gets a moment for its last output."""
@@ -256,7 +278,7 @@ class _StartedCommand(NamedTuple):
         return check
 
     def running(self, terminal: Terminal | None) -> RunningCommand:
-        return RunningCommand(self.child.running(), terminal, self.watch, self.level.name, self.started)
+        return RunningCommand(self.child.running(), terminal, self.watch, self.level.name, self.started, self.window)
 
     def exit_code(self) -> int:
         code = self.child.exit_code or 0
@@ -266,6 +288,20 @@ class _StartedCommand(NamedTuple):
         duration_ms = int((time.monotonic() - self.started) * 1000)
         warnings = [*self.watch.changes(), *self.warnings, *_network_warnings(self.network, exit_code, self.kept)]
         return self.kept.result(exit_code, duration_ms, self.level.name, warnings)
+
+
+def _line_of(line: CommandLine) -> str:
+    """A command as it was given: of a line for a shell, the line."""
+    words = line.argv
+    return words[2] if len(words) == 4 and words[1] == "-c" and words[3] == words[0] else " ".join(words)
+
+
+def _tell(exc: BaseException, changes: CommandChanges) -> None:
+    """Say in the error of a command that was ended what it had changed."""
+    if isinstance(exc, Timeout) and (changes.undo_id or changes.none):
+        said = f"undo_id {changes.undo_id} takes back {changes.files} changed files." if changes.undo_id else ""
+        none = f"undo: none ({changes.none})." if changes.none else ""
+        exc.hint = " ".join(part for part in (exc.hint, said, none, *changes.warnings) if part)
 
 
 def encoded(words: list[str]) -> list[bytes]:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
+from ..changes.commands import CommandChanges, CommandWindow
 from ..config.schema import Config
 from ..errors import (
     BadArgs,
@@ -138,10 +139,28 @@ class _Entry:
         self.pid = 0
         self.conversation: Conversation | None = None
         self.watch: ProtectedFileWatch | None = None
+        self.window: CommandWindow | None = None
 
     def report(self, turn: Turn) -> Turn:
-        """Return the turn with warnings about what changed since the last one."""
-        return turn._replace(warnings=self.changes())
+        """Return the turn with what changed since the last one."""
+        return turn._replace(warnings=self.changes(), changes=self.undoable())
+
+    def follow(self, window: CommandWindow | None) -> None:
+        """Follow what the program changes for as long as it runs."""
+        self.window = window
+        if window is not None:
+            window.go_on_until(lambda: self.exited)
+
+    def undoable(self) -> CommandChanges:
+        """What the program changed since the last report, journaled."""
+        if self.window is None:
+            return CommandChanges()
+        return self.window.end() if self.exited else self.window.report()
+
+    def forget(self) -> None:
+        """Follow the program no more."""
+        if self.window is not None:
+            self.window.end()
 
     def changes(self) -> tuple[str, ...]:
         warnings = self.watch.changes("Since the last report, something changed") if self.watch is not None else []
@@ -165,7 +184,7 @@ class TerminalSessions:
 
     # --- starting --------------------------------------------------------------------------------
 
-    def start(
+    def start(  # noqa: PLR0913 - what a program may be given, all but two by keyword
         self,
         owner: Owner,
         line: CommandLine,
@@ -176,6 +195,7 @@ class TerminalSessions:
         wait_s: float,
         check: Check,
         server_env: Mapping[bytes, bytes] | None = None,
+        window: CommandWindow | None = None,
     ) -> tuple[str, int, Turn]:
         """Start a program and wait for its first turn; returns its id, its pid and what it printed.
 
@@ -186,6 +206,7 @@ class TerminalSessions:
             raise BadArgs("the line is too long to be started on a terminal", hint="Start a shell, and type it.")
         argv = line.argv
         entry = self._reserve(owner, " ".join(argv))
+        entry.follow(window)
         try:
             variables = {**_encoded_env(env), **(server_env or {})}
             entry.conversation, status = self._converse(entry, line, cwd, variables, columns)
@@ -218,9 +239,12 @@ class TerminalSessions:
                         hint="linux_proc_sessions lists them, linux_proc_stop ends one.",
                     )
             ended = [other for other in self._entries.values() if other.exited and other.owner == owner]
-            for old in ended[: max(len(ended) - _EXITED_KEPT + 1, 0)]:
+            old_ones = ended[: max(len(ended) - _EXITED_KEPT + 1, 0)]
+            for old in old_ones:
                 del self._entries[old.proc_id]
             self._entries[entry.proc_id] = entry
+        for old in old_ones:
+            old.forget()
         return entry
 
     def _refuse_variables(self, env: dict[str, str]) -> None:
@@ -318,6 +342,7 @@ class TerminalSessions:
             return None
         entry.watch, entry.sandbox, entry.started_at = running.watch, running.sandbox, running.started
         entry.ends_at = ends_at
+        entry.follow(running.window)
         entry.pid = entry.conversation.pid
         pump = self._started_pump()
         pump.add(entry.conversation)
@@ -359,7 +384,7 @@ class TerminalSessions:
     def _command_turn(self, entry: _Entry, turn: StreamsTurn) -> CommandTurn:
         elapsed_ms = int((time.monotonic() - entry.started_at) * 1000)
         sandbox = entry.sandbox or self._sandbox.level().name
-        return CommandTurn(turn._replace(warnings=entry.changes()), elapsed_ms, sandbox)
+        return CommandTurn(turn._replace(warnings=entry.changes(), changes=entry.undoable()), elapsed_ms, sandbox)
 
     def touch(self, owner: Owner) -> None:
         """The session is at work: what it left in the background is not idle."""
@@ -375,11 +400,8 @@ class TerminalSessions:
         with self._using(owner, proc_id) as (entry, conversation):
             return entry.report(conversation.turn(seconds, check, for_output=True))
 
-    def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> tuple[int, str, tuple[str, ...]]:
-        """End a program and forget it: by the given signal, then SIGHUP, then SIGKILL.
-
-        Returns the exit code, the last output, and warnings.
-        """
+    def stop(self, owner: Owner, proc_id: str, number: int, check: Check) -> Turn:
+        """End a program and forget it: by the given signal, then SIGHUP, then SIGKILL; returns its last turn."""
         with self._using(owner, proc_id) as (entry, conversation):
             self._end(conversation, number, check)
             code, output = conversation.exit_code, conversation.left()
@@ -387,7 +409,7 @@ class TerminalSessions:
             raise _does_not_end()
         with self._lock:
             self._entries.pop(proc_id, None)
-        return code, output, entry.changes()
+        return entry.report(Turn(output, code, ""))
 
     def _end(self, conversation: Conversation, number: int, check: Check) -> None:
         for signal_number, seconds in (
@@ -453,6 +475,7 @@ class TerminalSessions:
             self._entries.pop(entry.proc_id, None)
         if entry.conversation is not None:
             entry.conversation.signal(signal.SIGKILL)
+        entry.forget()
 
     def _tidy(self) -> float:
         """End and forget programs that have been idle for too long; return the seconds until the next one is due."""

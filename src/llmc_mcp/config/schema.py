@@ -114,6 +114,7 @@ class Tools(Section):
             "auto",
         ),
     ] = "auto"
+    undo_commands: Annotated[bool, key("journal what commands change, so that it can be undone", "operator")] = True
     allow_outbound_network: Annotated[bool, key("let commands use the network, all of it", "off")] = False
     network: Annotated[
         str,
@@ -252,6 +253,8 @@ class Limits(Section):
     handles_max_total_bytes: Annotated[int, amount("maximum total size of handles, in bytes", "operator")] = 512 << 20
     handle_ttl_hours: Annotated[float, amount("hours before a handle expires", "operator")] = 24.0
     journal_max_bytes: Annotated[int, amount("largest file that a change may replace with undo, in bytes")] = 64 << 20
+    command_undo_bytes: Annotated[int, amount("copies kept so that commands can be undone, in bytes")] = 512 << 20
+    command_undo_files: Annotated[int, amount("files of a root that commands may change with undo")] = 200_000
     journal_max_total_bytes: Annotated[int, amount("maximum size of the undo journal, in bytes", "operator")] = 1 << 30
     trash_max_total_bytes: Annotated[int, amount("maximum size of the trash, in bytes", "operator")] = 4 << 30
     lease_ttl_sec: Annotated[float, amount("seconds before the lease of a change expires", "operator")] = 30.0

@@ -46,6 +46,9 @@ class TeOutput(Result):
     exit_code: int
     enrichment: Enrichment | None = None
     telemetry: Cost | None = None
+    undo_id: str | None = None  # takes back what the command changed
+    files_changed: int | None = None
+    undo: str | None = None  # "none: …", where it can't be taken back
     body: ClassVar[str] = "stdout"
 
     def cut(self, kept: int) -> None:

@@ -461,6 +461,16 @@ class Filesystem:
         """Whether no file tool may show what lies at this path."""
         return self._secrets.covers(path) or self._is_kept_secret(path)
 
+    def refuse_ours(self, place: Place) -> None:
+        """Refuse to change what belongs to the server: its code, its data, its configuration, what it keeps secret."""
+        real = os.fsdecode(names.parse(place.real))
+        if self._is_own_code(real) or real in self._protected_files:
+            raise refuse_protected(place.label)
+        if self._is_kept_secret(real):
+            raise _refuse_kept_secret(place.label)
+        if self._hidden and is_below(real, self._hidden):
+            raise self._outside(place.label)
+
     def refuse_change(self, place: Place, *, tree: bool = False) -> None:
         """Refuse to change what must stay; for a `tree`, also what contains a root or the server's data."""
         real = os.fsdecode(names.parse(place.real))

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from ..errors import FeatureUnavailable, ResourceBusy
+from ..redaction import MASK, clip, is_secret_name, redact, redact_word
 from ..tokens import Sample, weigh
-from .redaction import MASK, clip, is_secret_name, redact, redact_word
 
 if TYPE_CHECKING:
     from ..store.sqlite import Store

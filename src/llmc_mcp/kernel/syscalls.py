@@ -98,12 +98,22 @@ def rename_no_replace(from_fd: int, name: bytes, to_fd: int, new_name: bytes) ->
 
 def rename_exchange(dir_fd: int, name: bytes, other: bytes) -> bool:
     """Swap two names of a directory at once; False, and nothing is done, where the file system can't do that."""
-    if _libc.renameat2(dir_fd, name, dir_fd, other, _RENAME_EXCHANGE) == 0:
+    return exchange_between(dir_fd, name, dir_fd, other)
+
+
+def exchange_between(from_fd: int, name: bytes, to_fd: int, other: bytes) -> bool:
+    """Swap two names of two directories at once; False, and nothing is done, where the file system can't do that."""
+    if _libc.renameat2(from_fd, name, to_fd, other, _RENAME_EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
         return False
     raise OSError(number, os.strerror(number))
+
+
+def sync_file_system(fd: int) -> None:
+    """Wait until everything written to the file system of an open file is on disk."""
+    _check(_libc.syncfs(fd))
 
 
 # --- prctl -----------------------------------------------------------------------------------------
@@ -284,6 +294,7 @@ IN_IGNORED = 0x8000
 
 _IN_CHANGES = 0x8 | 0x40 | 0x80 | 0x100 | 0x200  # closed after writing, moved away or here, created, deleted
 _IN_HOW = 0x01000000 | 0x02000000 | 0x04000000  # folders only, links not followed, no events of unlinked files
+_IN_FOLDER = 0x01000000 | 0x04000000
 _IN_HEAD = 16
 
 
@@ -295,6 +306,17 @@ def inotify() -> int:
 def inotify_watch(fd: int, folder: bytes) -> int:
     """Watch a folder (not its subfolders); return the watch number that its events carry."""
     return _check(_libc.inotify_add_watch(fd, folder, ctypes.c_uint32(_IN_CHANGES | _IN_HOW)))
+
+
+def inotify_watch_open(fd: int, folder: int) -> int:
+    """Watch an open folder for everything that changes an entry in it, also its mode and what is written so far."""
+    path = b"/proc/self/fd/%d" % folder
+    return _check(_libc.inotify_add_watch(fd, path, ctypes.c_uint32(_IN_CHANGES | 0x2 | 0x4 | _IN_FOLDER)))
+
+
+def inotify_forget(fd: int, watch: int) -> None:
+    """Watch a folder no more; one that is gone is not watched anyway."""
+    _libc.inotify_rm_watch(fd, watch)
 
 
 def inotify_events(data: bytes) -> list[tuple[int, int, bytes]]:

@@ -141,6 +141,9 @@ STEPS: tuple[str, ...] = (
         process     TEXT NOT NULL       -- which is removing it
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE changes ADD COLUMN about TEXT NOT NULL DEFAULT '';  -- of a command: its line
+    """,
 )
 
 

@@ -12,6 +12,7 @@ from ..errors import BadArgs
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
 
 if TYPE_CHECKING:
+    from ..changes.commands import CommandChanges
     from ..commands.runner import CommandCall, CommandResult
     from ..commands.sessions import Owner
     from ..commands.shell_syntax import CommandLine
@@ -38,6 +39,15 @@ class CommandMeta(msgspec.Struct, omit_defaults=True):
     signal: str | None = None
     warnings: list[str] | None = None
     waiting_for_input: bool | None = None
+    undo_id: str | None = None  # takes back what the command changed
+    files_changed: int | None = None
+    undo: str | None = None  # "none: …", where it can't be taken back
+
+    def tell(self, changes: "CommandChanges") -> None:
+        """Say what the command changed."""
+        self.undo_id, self.files_changed = changes.undo_id, changes.files or None
+        self.undo = f"none: {changes.none}" if changes.none else None
+        self.warnings = [*(self.warnings or ()), *changes.warnings] or None
 
 
 class CommandOutput(Result):
@@ -78,6 +88,9 @@ class TestReport(Result):
     failures: list[TestFailure]
     handle: str | None
     shown: int | None = None
+    undo_id: str | None = None  # takes back what the tests changed
+    files_changed: int | None = None
+    undo: str | None = None
     body: ClassVar[str] = "failures"
 
     def cut(self, kept: int) -> None:
@@ -133,6 +146,8 @@ def _run_te(ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, 
     spent = int((time.monotonic() - started) * 1000)
     warnings = [*line.warnings, *done.warnings] or None
     meta = CommandMeta(spent, done.truncated, done.handle, ctx.app.sandbox.level().name, None, warnings)
+    if done.changes is not None:
+        meta.tell(done.changes._replace(warnings=()))
     return CommandOutput(Streams(done.stdout, done.stderr, done.exit_code), meta)
 
 
@@ -153,7 +168,10 @@ def run_pytest(
         duration_s=outcome.duration_s,
         failures=failures,
         handle=outcome.handle,
-        warnings=outcome.warnings or None,
+        warnings=[*outcome.warnings, *outcome.changes.warnings] or None,
+        undo_id=outcome.changes.undo_id,
+        files_changed=outcome.changes.files or None,
+        undo=f"none: {outcome.changes.none}" if outcome.changes.none else None,
     )
 
 
@@ -216,6 +234,7 @@ def _run_or_hand_over(
         return ctx.app.repls.adopt(owner, " ".join(line.argv), running, ends_at)
 
     ctx.app.repls.touch(owner)
+    follow_files(ctx)
     ctx.limit_time(longest if longest > wait else wait + _AROUND_A_WAIT_S)
     hand_over = HandOver(wait, given and stdin is None, adopt)
     shell, call = ctx.app.shell, _call(ctx)
@@ -245,6 +264,7 @@ def _go_on(ctx: Context, process: str, stdin: str | None, seconds: float, stop: 
     if len(msgspec.json.encode(whole)) > ctx.reply_bytes - _ROOM_FOR_META:
         handle = ctx.keep("command_output", {}, whole.encode("utf-8", "replace"))
     meta = CommandMeta(done.elapsed_ms, False, handle, done.sandbox, warnings=list(turn.warnings) or None)
+    meta.tell(turn.changes)
     reply = CommandOutput(Streams(turn.stdout, turn.stderr, code), meta)
     if code is None:
         reply.running, reply.process = True, process
@@ -258,6 +278,7 @@ def _answer(done: "CommandResult") -> CommandOutput:
     meta = CommandMeta(
         done.duration_ms, done.truncated, done.handle, done.sandbox, done.signal, list(done.warnings) or None
     )
+    meta.tell(done.changes)
     streams = Streams(done.stdout, done.stderr, None if done.process else done.exit_code)
     streams.gaps = done.gaps
     if done.process:
@@ -266,9 +287,16 @@ def _answer(done: "CommandResult") -> CommandOutput:
 
 
 def _limit_time(ctx: Context, seconds: float) -> float:
+    follow_files(ctx)
     seconds = ctx.app.config.capped_seconds(seconds)
     ctx.limit_time(seconds)
     return seconds
+
+
+def follow_files(ctx: Context) -> None:
+    """Know what the roots look like before the time of a command begins."""
+    if ctx.app.command_undo is not None:
+        ctx.app.command_undo.prepare()
 
 
 def _call(ctx: Context) -> "CommandCall":
@@ -283,7 +311,13 @@ def _call(ctx: Context) -> "CommandCall":
         ctx.doing = last_line(piece) or ctx.doing
 
     return CommandCall(
-        ctx.check, open_sink, ctx.reply_bytes - _ROOM_FOR_META, tap, ctx.session.environment(), _owner(ctx)
+        ctx.check,
+        open_sink,
+        ctx.reply_bytes - _ROOM_FOR_META,
+        tap,
+        ctx.session.environment(),
+        _owner(ctx),
+        ctx.session,
     )
 
 

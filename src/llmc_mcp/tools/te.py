@@ -16,6 +16,7 @@ from ..errors import BadArgs, FeatureUnavailable, Internal, ResourceBusy
 from ..tool import COMMANDS, tool
 
 if TYPE_CHECKING:
+    from ..changes.commands import CommandChanges
     from ..commands.runner import CommandCall
     from ..commands.shell_syntax import CommandLine
     from ..envelope.families import CondensedOutput
@@ -44,6 +45,8 @@ def te_run(
     if given is None or (command is not None and args is not None):
         raise BadArgs("give either `command` or `args`")
     seconds = settings.capped_seconds(timeout or settings.te.timeout)
+    if ctx.app.command_undo is not None:
+        ctx.app.command_undo.prepare()
     ctx.limit_time(seconds)
     return _WrappedCommand(ctx, ctx.app.shell_lines.read(given)).run(cwd, seconds)
 
@@ -57,6 +60,7 @@ class TeAnswer(NamedTuple):
     truncated: bool = False
     handle: str | None = None
     warnings: tuple[str, ...] = ()
+    changes: "CommandChanges | None" = None
 
 
 def answer_te(ctx: Context, words: list[str], cwd: str | None, seconds: float, stdin: str | None) -> TeAnswer:
@@ -81,7 +85,7 @@ def answer_te(ctx: Context, words: list[str], cwd: str | None, seconds: float, s
     out = done.stdout if not as_json else msgspec.json.encode(done).decode() + "\n"
     stderr, warnings = "" if as_json else done.stderr, tuple(done.warnings or ())
     about = command.enrichment
-    return TeAnswer(out, stderr, done.exit_code, about.truncated, about.handle, warnings)
+    return TeAnswer(out, stderr, done.exit_code, about.truncated, about.handle, warnings, command.changes)
 
 
 def _read_handle(ctx: Context, words: list[str], seconds: float) -> TeAnswer:
@@ -182,6 +186,10 @@ class _WrappedCommand:
             answer.enrichment = self.enrichment
             remaining = max(left - self._noted.tokens_out, 0)
             answer.telemetry = Cost(round(self._noted.latency_ms, 1), self._noted.who.agent_id, remaining)
+        self.changes = done.changes
+        answer.undo_id, answer.files_changed = done.changes.undo_id, done.changes.files or None
+        answer.undo = f"none: {done.changes.none}" if done.changes.none else None
+        answer.warnings = [*(answer.warnings or ()), *done.changes.warnings] or None
         return answer
 
     def _call(self) -> "CommandCall":
@@ -195,7 +203,7 @@ class _WrappedCommand:
 
         session = self._ctx.session
         owner = Owner(session.principal, session.session_id)
-        return CommandCall(self._ctx.check, lambda: None, 0, tap, session.environment(), owner)
+        return CommandCall(self._ctx.check, lambda: None, 0, tap, session.environment(), owner, session)
 
     def _shown(self, budget: "Budget") -> "CondensedOutput":
         shown = self._envelope.finish(budget)

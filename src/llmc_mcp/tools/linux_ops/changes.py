@@ -78,8 +78,9 @@ class ChangeRow(Row):
     target: str | None = None
     session: str | None = None
     state: str | None = None  # `undone`, or null if the change is in effect
+    command: str | None = None  # the line, in the first row of a command
     line_format: ClassVar[str] = (  # added, removed and path in the order of git diff --numstat
-        "{undo_id}\t{when}\t{action}\t{lines_added}\t{lines_removed}\t{path}\t{target}\t{state}"
+        "{undo_id}\t{when}\t{action}\t{lines_added}\t{lines_removed}\t{path}\t{target}\t{state}{command}"
     )
 
 
@@ -173,7 +174,9 @@ def linux_fs_mkdirs(ctx: Context, path: str, exist_ok: bool = True) -> PathChang
 
 
 @tool("Undo the newest change, one by id, or the whole session's", needs=FILES, destructive=True)
-def linux_fs_undo(ctx: Context, undo_id: str | None = None, session: bool = False, force: bool = False) -> Undo:
+def linux_fs_undo(
+    ctx: Context, undo_id: str | None = None, session: bool = False, force: bool | list[str] = False
+) -> Undo:
     undoing, journal = ctx.app.undoing, ctx.app.changes.journal
     if session and undo_id is not None:
         raise InvalidArgument("undo_id and session exclude each other")
@@ -204,31 +207,30 @@ def linux_fs_changes(ctx: Context, session: str | None = None, diff: bool = Fals
 
 
 def _undone_rows(undone: "Undone") -> list[UndoneRow]:
-    from ...changes.undo import action_of, path_of
+    from ...changes.effects import effects_of
 
+    change, redo_id = undone.change, undone.redo_id or None
     failed = None if undone.failure is None else f"{undone.failure.code}: {undone.failure.message}"
-    return [
-        UndoneRow(undone.change.id, path_of(record), action_of(undone.change, record), undone.redo_id or None, failed)
-        for record in undone.change.effects
-    ]
+    rows = [UndoneRow(change.id, effect.path, effect.action, redo_id, failed) for effect in effects_of(change)]
+    return rows + [UndoneRow(change.id, what, "not brought back", redo_id, "see path") for what in undone.left]
 
 
 def _change_rows(change: "Change", with_session: bool) -> Sequence[ChangeRow]:
-    from ...changes.undo import action_of, counts_of, path_of, target_of
+    from ...changes.effects import effects_of, line_of
 
     when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return [
         ChangeRow(
             undo_id=change.id,
-            path=path_of(record),
-            action=action_of(change, record),
+            path=effect.path,
+            action=effect.action,
             when=when,
-            lines_added=added,
-            lines_removed=removed,
-            target=target_of(record),
+            lines_added=effect.added,
+            lines_removed=effect.removed,
+            target=effect.target,
             session=change.session_id if with_session else None,
             state="undone" if change.undone_by is not None else None,
+            command=line_of(change) if number == 0 else None,
         )
-        for record in change.effects
-        for added, removed in (counts_of(record),)
+        for number, effect in enumerate(effects_of(change))
     ]

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 
@@ -164,7 +164,22 @@ def _grow(found: "list[Branch]", room: int) -> tuple[list[ProcessBranch], int]:
 # --- interactive processes ---------------------------------------------------------------------------
 
 
-class ProcessOutput(Result):
+class _CommandReply(Result, kw_only=True):
+    """A reply that says what the program has changed since the last one."""
+
+    undo_id: str | None = None
+    files_changed: int | None = None
+    undo: str | None = None  # "none: …", where it can't be taken back
+
+    def tell(self, turn: "Turn") -> Self:
+        changes = turn.changes
+        self.undo_id, self.files_changed = changes.undo_id, changes.files or None
+        self.undo = f"none: {changes.none}" if changes.none else None
+        self.warnings = [*turn.warnings, *changes.warnings] or None
+        return self
+
+
+class ProcessOutput(_CommandReply):
     """New output of an interactive process, and whether it waits for input.
 
     `decided_by` is the system call on its terminal in which the process waits for input; `idle`: it only sleeps.
@@ -181,7 +196,7 @@ class ProcessOutput(Result):
     handle_kind: ClassVar[str] = "process_output"
 
 
-class StartedProcess(Result):
+class StartedProcess(_CommandReply):
     """A started interactive process and its first output."""
 
     proc_id: str
@@ -197,7 +212,7 @@ class StartedProcess(Result):
     handle_kind: ClassVar[str] = "process_output"
 
 
-class Sent(Result):
+class Sent(_CommandReply):
     """Input was sent; with a read timeout, the resulting output."""
 
     acknowledged: bool
@@ -212,7 +227,7 @@ class Sent(Result):
     handle_kind: ClassVar[str] = "process_output"
 
 
-class StopResult(Result):
+class StopResult(_CommandReply):
     """An interactive process has ended and was removed; `output` is its unread output."""
 
     stopped: bool
@@ -256,18 +271,25 @@ def linux_proc_start(
     wait_ms: Milliseconds = 1000,
 ) -> StartedProcess:
     line, seconds = ctx.app.shell_lines.read(command), _seconds(ctx, wait_ms)
-    proc_id, pid, turn = ctx.app.repls.start(
-        _owner(ctx),
-        line,
-        cwd=cwd,
-        env=env or {},
-        server_env=ctx.session.environment(),
-        columns=cols,
-        wait_s=seconds,
-        check=ctx.check,
-    )
+    window = ctx.app.shell.open_window(line, ctx.session)
+    try:
+        proc_id, pid, turn = ctx.app.repls.start(
+            _owner(ctx),
+            line,
+            cwd=cwd,
+            env=env or {},
+            server_env=ctx.session.environment(),
+            columns=cols,
+            wait_s=seconds,
+            check=ctx.check,
+            window=window,
+        )
+    except BaseException:
+        if window is not None:
+            window.end()
+        raise
     text, cut, handle = _shown(ctx, turn.output)
-    return StartedProcess(proc_id, pid, text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
+    return StartedProcess(proc_id, pid, text, *_standing(turn), cut, handle).tell(turn)
 
 
 @tool(
@@ -281,7 +303,7 @@ def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Mil
     if turn is None:
         return Sent(True)
     text, cut, handle = _shown(ctx, turn.output)
-    return Sent(True, text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
+    return Sent(True, text, *_standing(turn), cut, handle).tell(turn)
 
 
 @tool("New output of an interactive process, and whether it waits for input", needs=REPLS)
@@ -291,7 +313,7 @@ def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000)
     except ProcessNotFound:
         return ProcessOutput("", "no_such_process")
     text, cut, handle = _shown(ctx, turn.output)
-    return ProcessOutput(text, *_standing(turn), cut, handle, warnings=list(turn.warnings) or None)
+    return ProcessOutput(text, *_standing(turn), cut, handle).tell(turn)
 
 
 @tool("End an interactive process with all it started", needs=REPLS, destructive=True)
@@ -299,10 +321,8 @@ def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> 
     import signal as signals
 
     ctx.limit_time(_STOP_S)
-    code, output, warnings = ctx.app.repls.stop(
-        _owner(ctx), proc_id, signals.Signals[f"SIG{_known(signal)}"], ctx.check
-    )
-    return StopResult(True, code, output, warnings=list(warnings) or None)
+    turn = ctx.app.repls.stop(_owner(ctx), proc_id, signals.Signals[f"SIG{_known(signal)}"], ctx.check)
+    return StopResult(True, turn.exit_code or 0, turn.output).tell(turn)
 
 
 @tool("Interactive processes of this session", needs=REPLS, read_only=True)

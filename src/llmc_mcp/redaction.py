@@ -1,4 +1,4 @@
-r"""Mask values that look like credentials in summaries of calls.
+r"""Mask values that look like credentials in summaries of calls and in the lines of commands.
 
 Credentials are recognised by what stands before them (a header, `NAME_TOKEN=`, `--password`, `user:` in a URL) or by
 their own form (`ghp_…`, a JWT, a private key). One pattern, one pass; every repetition is bounded or eats what it

@@ -1,0 +1,160 @@
+"""Taking back what a command did to many entries of a root.
+
+Each entry must be as the command left it, or it was changed since: then nothing is taken back, and the files are named.
+"""
+
+import os
+from collections.abc import Callable, Collection
+
+from ..errors import NotADirectory, NotFound, Stale
+from ..files.filesystem import Filesystem, Place
+from ..tracking.tree import CACHES
+from . import targets
+from .operations import Operations
+from .transaction import Changes, Draft
+from .tree import SeenEntry, TreeEntry, TreeFolders, TreeRecord, TreeState, TreeStep, is_as
+
+_NAMED_MOST = 8
+_CHECK_EVERY = 64
+Force = bool | Collection[str]  # everything, nothing, or the paths whose later changes may be lost
+
+
+def is_forced(path: str, force: Force) -> bool:
+    """Whether a later change of a path may be lost."""
+    return force if isinstance(force, bool) else any(path == one or path.endswith(f"/{one}") for one in force)
+
+
+class TreeUndo:
+    """Plans the step that takes entries back."""
+
+    def __init__(self, files: Filesystem, changes: Changes, mutations: Operations) -> None:
+        self._files, self._changes, self._mutations = files, changes, mutations
+        self._most = changes.journal.limits.change_bytes
+
+    def plan(self, draft: Draft, record: TreeRecord, force: Force, check: Callable[[], None]) -> list[str]:
+        """Plan the step; returns what can't be brought back."""
+        place = self._files.locate(record.path)
+        try:
+            folders = draft.hold(TreeFolders(self._files.reopen_dir(place)))
+        except (NotFound, NotADirectory):
+            raise Stale(f"{record.path}: the folder is gone") from None
+        plan = _Plan(self, draft, record, folders)
+        for number, entry in enumerate(record.entries):
+            if not number % _CHECK_EVERY:
+                check()
+            self._refuse_ours(place, entry)
+            plan.take(entry, force)
+        plan.refuse_conflicts(force)
+        plan.finish()
+        return plan.left
+
+    def _refuse_ours(self, place: Place, entry: TreeEntry) -> None:
+        path = f"{place.real}/{entry.path}"
+        self._files.refuse_ours(self._files.locate(path))
+
+    def see(self, folders: TreeFolders, entry: TreeEntry) -> SeenEntry | None:
+        """An entry as it is now."""
+        try:
+            return folders.see(entry.path, self._most)
+        except OSError as exc:
+            raise targets.failed(exc, entry.path) from None
+
+    def image(self, sha256: str) -> bytes:
+        """A pre-image."""
+        return self._changes.journal.image(sha256)
+
+    def step(self, draft: Draft, record: TreeRecord, planned: list[os.stat_result | None]) -> TreeStep:
+        """The step for the entries of a record."""
+        top = self._files.reopen_dir(self._files.locate(record.path))
+        return draft.hold(TreeStep(self.image, top, record, planned))
+
+    def keep(self, draft: Draft, seen: SeenEntry) -> None:
+        """Journal what is about to be replaced, for the redo."""
+        if seen.data is not None:
+            draft.images.append(self._changes.journal.keep(seen.data))
+
+    def trash(self, draft: Draft, path: str) -> None:
+        """Move a file that is too large for the journal to the trash."""
+        self._mutations.trash(draft, draft.hold(targets.reopen(self._files, path)))
+
+
+class _Plan:
+    """The entries of one record, as far as they are planned."""
+
+    def __init__(self, undo: TreeUndo, draft: Draft, record: TreeRecord, folders: TreeFolders) -> None:
+        self._undo, self._draft, self._record, self._folders = undo, draft, record, folders
+        self.left: list[str] = []
+        self._conflicts: list[str] = []
+        self._entries: list[TreeEntry] = []
+        self._planned: list[os.stat_result | None] = []
+        self._new_folders: list[tuple[TreeEntry, SeenEntry]] = []
+
+    def take(self, entry: TreeEntry, force: Force) -> None:
+        """Plan one entry."""
+        if entry.before is not None and entry.before.missing:
+            self.left.append(f"{entry.path}: {entry.before.missing}")
+            return
+        seen = self._undo.see(self._folders, entry)
+        if is_as(entry.path, seen, entry.before, self._undo.image) and not _has_other_time(seen, entry.before):
+            return
+        if not is_as(entry.path, seen, entry.after, self._undo.image):
+            if is_as(entry.path, seen, entry.before, self._undo.image):
+                return  # somebody has brought it back already
+            if not is_forced(entry.path, force):
+                self._conflicts.append(entry.path)
+                return
+        if seen is not None and seen.state.kind == "dir" and (entry.before is None or entry.before.kind != "dir"):
+            self._new_folders.append((entry, seen))
+            return
+        self._add(entry.path, seen, entry.before)
+
+    def _add(self, path: str, seen: SeenEntry | None, becomes: TreeState | None) -> None:
+        if seen is not None and seen.state.kind == "file" and seen.data is None:
+            same = becomes is not None and becomes.content == seen.state.content
+            if not same:
+                self._undo.trash(self._draft, f"{self._record.path}/{path}")
+                seen = None
+                if becomes is None:
+                    return
+        elif seen is not None and (becomes is None or not becomes.has_content_of(seen.state)):
+            self._undo.keep(self._draft, seen)
+        self._entries.append(TreeEntry(path, None if seen is None else seen.state, becomes))
+        self._planned.append(None if seen is None else seen.info)
+
+    def refuse_conflicts(self, force: Force) -> None:
+        """Raise for files that were changed since, and for folders that others have put something into."""
+        leaving = {entry.path for entry in self._entries if entry.after is None}
+        leaving |= {entry.path for entry, _ in self._new_folders}
+        leaving |= {step.record.path[len(self._record.path) + 1 :] for step in self._draft.steps}
+        for entry, seen in sorted(self._new_folders, key=lambda one: -one[0].path.count("/")):
+            inside = [name for name in self._folders.list(entry.path) if name not in CACHES]
+            staying = [f"{entry.path}/{name}" for name in inside if f"{entry.path}/{name}" not in leaving]
+            if staying and not is_forced(entry.path, force):
+                self._conflicts += staying
+            elif staying:
+                leaving.discard(entry.path)  # it stays with what is in it
+            else:
+                self._add(entry.path, seen, entry.before)
+        if self._conflicts:
+            named = ", ".join(sorted(set(self._conflicts))[:_NAMED_MOST])
+            more = f" and {len(self._conflicts) - _NAMED_MOST} more" if len(self._conflicts) > _NAMED_MOST else ""
+            raise Stale(
+                f"{self._record.path}: changed since: {named}{more}; nothing was undone",
+                hint="Read them; force=true overrides, or force=[paths] for some.",
+            )
+
+    def finish(self) -> None:
+        """Add the step."""
+        if self._entries:
+            record = TreeRecord(self._record.path, self._entries)
+            self._draft.steps.append(self._undo.step(self._draft, record, self._planned))
+
+
+def _has_other_time(seen: SeenEntry | None, state: TreeState | None) -> bool:
+    return seen is not None and state is not None and seen.state.mtime_ns != state.mtime_ns
+
+
+def refuse_lost(left: list[str], planned: int, change_id: str) -> None:
+    """Raise where nothing of a command can be brought back."""
+    if left and not planned:
+        raise Stale(f"{change_id}: can't be undone: {left[0]}")

@@ -1,0 +1,203 @@
+"""Where the content of a file can be had again after a command has changed it.
+
+What git has as a blob needs no copy: a file that git takes for unchanged, or one whose content has the blob's name.
+Everything else is copied to the spool, up to a size and a budget.
+"""
+
+import hashlib
+import os
+import re
+import stat as stat_bits
+from contextlib import suppress
+
+from ..kernel import syscalls
+from . import git_index
+from .entries import (
+    EMPTY,
+    GIT,
+    LINK,
+    NO_ROOM,
+    SPECIAL,
+    SPOOL,
+    TOO_LARGE,
+    UNREADABLE,
+    EntryLook,
+    digest_of,
+    offset_of,
+    spooled,
+)
+from .git_index import IndexEntry
+from .git_objects import GitObjects, blob_name
+from .spool import ContentSpool
+
+_BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
+_INDEX_BYTES = 256 << 20
+_CONFIG_BYTES = 1 << 20
+# What makes a file differ from its blob although git takes it for unchanged; line ends also change its size.
+_CONVERTS = re.compile(rb"(?:^|\s)(?:filter=|ident(?:\s|$)|working-tree-encoding=)", re.MULTILINE)
+_OTHER_NAMES = re.compile(rb"objectformat\s*=\s*sha256", re.IGNORECASE)
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class ContentSources:
+    """Finds or makes the sources of the files below one root."""
+
+    def __init__(self, root_fd: int, spool: ContentSpool, largest: int) -> None:
+        self._root_fd, self.spool, self._largest = root_fd, spool, largest
+        self._repositories: dict[str, _WorkTree] = {}
+
+    def found_repository(self, folder: str) -> None:
+        """Take note of a folder with a `.git` folder in it; the empty path is the root itself."""
+        if folder not in self._repositories:
+            self._repositories[folder] = _WorkTree(self._root_fd, folder)
+
+    def source(
+        self, dir_fd: int, name: str, path: str, info: os.stat_result, before: EntryLook | None, *, ask_git: bool
+    ) -> bytes:
+        """Where the content of an entry can be had from now on; where it is the content of before, from the same place.
+
+        Asking git takes reading its index, which pays for many files.
+        """
+        if stat_bits.S_ISLNK(info.st_mode):
+            try:
+                return LINK + os.fsencode(os.readlink(name, dir_fd=dir_fd))
+            except OSError:
+                return UNREADABLE
+        if not stat_bits.S_ISREG(info.st_mode):
+            return b"" if stat_bits.S_ISDIR(info.st_mode) else SPECIAL
+        if not info.st_size:
+            return EMPTY
+        repository, inside = self._repository_of(path) if ask_git else (None, "")
+        entry = repository.entry(inside) if repository is not None else None
+        if repository is not None and entry is not None and repository.is_clean(entry, info):
+            return GIT + entry.oid
+        if info.st_size > self._largest:
+            return TOO_LARGE
+        try:
+            data = _read(dir_fd, name, info.st_size)
+        except OSError:
+            return UNREADABLE
+        if before is not None and before.size == len(data) and _is_content(before.source, data):
+            return before.source
+        if repository is not None and entry is not None and repository.holds(entry, data):
+            return GIT + entry.oid
+        return self.keep(data)
+
+    def keep(self, data: bytes) -> bytes:
+        """Copy content to the spool."""
+        offset = self.spool.add(data)
+        return NO_ROOM if offset is None else spooled(offset, hashlib.sha256(data).digest())
+
+    def content(self, path: str, look: EntryLook) -> bytes | None:
+        """The content of a file as it was; None where it can't be had."""
+        kind = look.source[:1]
+        if kind == EMPTY:
+            return b""
+        if kind == SPOOL:
+            data = self.spool.read(offset_of(look.source), look.size)
+            return data if len(data) == look.size else None
+        if kind == GIT:
+            return self._blob(path, look)
+        return None
+
+    def _blob(self, path: str, look: EntryLook) -> bytes | None:
+        """Of the repository that the path is in; after a move, of any."""
+        for repository in sorted(self._repositories.values(), key=lambda one: not path.startswith(one.prefix)):
+            if (data := repository.objects.read(look.source[1:], b"blob", look.size)) is not None:
+                return data
+        return None
+
+    def _repository_of(self, path: str) -> "tuple[_WorkTree | None, str]":
+        folder = path.rpartition("/")[0]
+        while True:
+            if folder in self._repositories:
+                return self._repositories[folder], path[len(folder) + 1 :] if folder else path
+            if not folder:
+                return None, ""
+            folder = folder.rpartition("/")[0]
+
+    def forget_indexes(self) -> None:
+        """Free what was read of the indexes."""
+        for repository in self._repositories.values():
+            repository.forget_index()
+
+    def close(self) -> None:
+        """Close the packs; the spool is shared with other roots."""
+        for repository in self._repositories.values():
+            repository.objects.close()
+
+
+class _WorkTree:
+    """A work tree with its own `.git` folder."""
+
+    def __init__(self, root_fd: int, folder: str) -> None:
+        self.prefix = f"{folder}/" if folder else ""
+        self._root_fd, self._git_dir = root_fd, f"{self.prefix}.git"
+        self.objects = GitObjects(root_fd, self._git_dir)
+        self._entries: dict[bytes, IndexEntry] | None = None
+        self._written_ns = 0
+        self._converts = False
+
+    def entry(self, path: str) -> IndexEntry | None:
+        """What the index says of a path."""
+        if self._entries is None:
+            self._read_index()
+        return (self._entries or {}).get(os.fsencode(path))
+
+    def is_clean(self, entry: IndexEntry, info: os.stat_result) -> bool:
+        """Whether the file of an entry is its blob, byte for byte, without reading it."""
+        if self._converts or not entry.is_clean(info, self._written_ns):
+            return False
+        return self.objects.size(entry.oid) == info.st_size
+
+    def holds(self, entry: IndexEntry, data: bytes) -> bool:
+        """Whether content is the blob of an entry, and that is there."""
+        return blob_name(data) == entry.oid and self.objects.size(entry.oid) == len(data)
+
+    def _read_index(self) -> None:
+        self._entries, self._converts = {}, False
+        if _OTHER_NAMES.search(self._content(f"{self._git_dir}/config", _CONFIG_BYTES)):
+            return
+        try:
+            fd = self._open(f"{self._git_dir}/index")
+        except OSError:
+            return
+        with open(fd, "rb") as file:
+            self._written_ns = os.fstat(fd).st_mtime_ns
+            self._entries = git_index.parse(file.read(_INDEX_BYTES))
+        attributes = [f"{self._git_dir}/info/attributes"]
+        attributes += [self.prefix + os.fsdecode(path) for path in self._entries if path.endswith(b".gitattributes")]
+        self._converts = any(_CONVERTS.search(self._content(path, _CONFIG_BYTES)) for path in attributes)
+
+    def forget_index(self) -> None:
+        self._entries = None
+
+    def _content(self, path: str, most: int) -> bytes:
+        with suppress(OSError), open(self._open(path), "rb") as file:
+            return file.read(most)
+        return b""
+
+    def _open(self, path: str) -> int:
+        return syscalls.openat2(self._root_fd, os.fsencode(path), _FLAGS, _BENEATH)
+
+
+def _is_content(source: bytes, data: bytes) -> bool:
+    """Whether content is what a source leads to."""
+    if source[:1] == SPOOL:
+        return digest_of(source)[1:] == hashlib.sha256(data).digest()
+    return source[:1] == GIT and source[1:] == blob_name(data)
+
+
+def _read(dir_fd: int, name: str, size: int) -> bytes:
+    fd = os.open(name, _FLAGS, dir_fd=dir_fd)
+    try:
+        if not stat_bits.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError("no regular file any more")
+        data = os.pread(fd, size + 1, 0)
+        while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
+            data += more
+    finally:
+        os.close(fd)
+    if len(data) != size:
+        raise OSError("its size changes while it is read")
+    return data

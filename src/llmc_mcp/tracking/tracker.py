@@ -1,0 +1,185 @@
+"""Which changes below the roots came while which command ran.
+
+Every command has a window. What differs at a look belongs to the oldest window that is open then; what nobody's window
+saw is somebody else's and only taken note of. Two commands at the same time can't be told apart: the one that is looked
+at first has the changes, and says with how many others it ran.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ..files.filesystem import Filesystem, Root
+from .entries import Difference
+from .sources import ContentSources
+from .spool import ContentSpool
+from .tree import RootTree, TooManyEntries
+
+
+class TrackingLimits(NamedTuple):
+    """How much is followed and kept."""
+
+    room: int  # bytes of copies
+    largest: int  # bytes of one file
+    most_entries: int  # of one root
+
+
+class Window:
+    """The time in which a command runs, and the changes found so far that are its own."""
+
+    def __init__(self) -> None:
+        self.differences: dict[tuple[int, str], Difference] = {}
+        self.beside = 0  # how many other commands ran at the same time
+
+    def add(self, tree: int, found: Sequence[Difference]) -> None:
+        """Take changes over; a later one of the same entry continues an earlier one."""
+        for one in found:
+            earlier = self.differences.pop((tree, one.path), None)
+            merged = one if earlier is None else one._replace(before=earlier.before)
+            if merged.before is None and merged.after is None:
+                continue
+            if merged.before is not None and merged.after is not None and merged.before.same_as(merged.after):
+                continue
+            self.differences[tree, one.path] = merged
+
+
+class Tracker:
+    """Follows the roots; made once per server, and empty until the first window."""
+
+    def __init__(self, files: Filesystem, roots: Sequence[Root], folder: str, limits: TrackingLimits) -> None:
+        self._files, self._roots, self._folder, self._limits = files, roots, folder, limits
+        self.lock = threading.RLock()
+        self.trees: list[RootTree] = []
+        self.reasons: dict[str, str] = {}  # why a root is not followed
+        self._spool: ContentSpool | None = None
+        self._windows: list[Window] = []
+        self._readers = 0  # who are reading contents
+        self._used = time.monotonic()
+
+    def prepare(self) -> None:
+        """See to it that the roots are followed: the first look at many files takes a while."""
+        with self.lock:
+            if not self.trees and not self.reasons:
+                self._begin()
+
+    def open(self) -> Window:
+        """Begin a window: what changed before it is not its own."""
+        with self.lock:
+            self._look()
+            window = Window()
+            window.beside = len(self._windows)
+            for other in self._windows:
+                other.beside += 1
+            self._windows.append(window)
+            return window
+
+    @contextmanager
+    def taking(self, window: Window, *, last: bool) -> Generator[dict[tuple[int, str], Difference]]:
+        """What a window has found since it was last asked, and its contents; at last the window ends.
+
+        Whatever is found from then on belongs to others, so looking and ending are one.
+        """
+        with self.lock:
+            self._look(window if window in self._windows else None)
+            found, window.differences = window.differences, {}
+            if last and window in self._windows:
+                self._windows.remove(window)
+            self._readers += 1
+        try:
+            yield found
+        finally:
+            with self.lock:
+                self._readers -= 1
+
+    @contextmanager
+    def apart(self, is_own: Callable[[RootTree, str], bool]) -> Generator[None]:
+        """While the server itself changes files: what is its own doing is nobody's window's."""
+        with self.lock:
+            if not self._windows:
+                yield
+                return
+            self._look()
+            yield
+            own = Window()
+            self._look(own)
+            for (tree, path), difference in own.differences.items():
+                if self._windows and not is_own(self.trees[tree], path):
+                    self._windows[0].add(tree, [difference])
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a look costs next to nothing."""
+        return all(not tree.watch.reason for tree in self.trees)
+
+    def _look(self, asking: Window | None = None) -> None:
+        self._used = time.monotonic()
+        self.prepare()
+        owner = asking or (self._windows[0] if self._windows else None)
+        for number, tree in enumerate(self.trees):
+            try:
+                found = tree.look()
+            except TooManyEntries:
+                self._give_up(tree)
+                return
+            if owner is not None and found:
+                owner.add(number, found)
+        if not (self._windows or self._readers) and self._spool is not None and self._spool.is_crowded:
+            self._compact()
+
+    def _begin(self) -> None:
+        self._spool = ContentSpool(self._folder, self._limits.room)
+        for root in self._roots:
+            sources = ContentSources(root.fd, self._spool, self._limits.largest)
+            hides = self._files.hides if self._files.hides_anything else None
+            tree = RootTree(root, sources, hides, self._limits.most_entries)
+            try:
+                tree.look()
+            except (TooManyEntries, OSError) as exc:
+                reason = f"more than {self._limits.most_entries:,} files (mcp.limits.command_undo_files)"
+                self.reasons[root.shown] = reason if isinstance(exc, TooManyEntries) else str(exc)
+                tree.close()
+                continue
+            self.trees.append(tree)
+
+    def _give_up(self, tree: RootTree) -> None:
+        """Forget everything; the root that grew too large is not followed again."""
+        self.reasons[tree.root.shown] = f"more than {self._limits.most_entries:,} files (mcp.limits.command_undo_files)"
+        for window in self._windows:
+            window.differences.clear()
+        self._roots = [root for root in self._roots if root is not tree.root]
+        self._forget()
+
+    def _compact(self) -> None:
+        """Move what is still needed to a new spool; the old one is mostly of files that have changed since."""
+        if self._spool is None:
+            return
+        old, self._spool = self._spool, self._spool.successor()
+        for tree in self.trees:
+            kept = ContentSources(tree.root.fd, self._spool, self._limits.largest)
+            tree.move_to(kept)
+            tree.sources.spool = self._spool
+        old.close()
+
+    def _forget(self) -> None:
+        for tree in self.trees:
+            tree.close()
+        self.trees = []
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def release_idle(self, idle_s: float) -> bool:
+        """Forget how the roots look when no command has run for so long."""
+        with self.lock:
+            if self._windows or self._readers or not self.trees or time.monotonic() - self._used < idle_s:
+                return False
+            self._forget()
+            return True
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self.lock:
+            self._windows.clear()
+            self._forget()
