@@ -437,3 +437,21 @@ def test_a_method_that_the_language_has_too_is_no_more_than_a_name_on_an_unknown
             own.copy()  # @exact
         """,
     )
+
+
+def test_what_stands_above_a_class_is_not_its_own_method() -> None:
+    expect(
+        "Request.max_parts",
+        """
+        --- a.py
+        from elsewhere import Base
+
+
+        class Request(Base):
+            def max_parts(self):
+                return super().max_parts()
+
+            def other(self):
+                return self.max_parts()  # @exact
+        """,
+    )

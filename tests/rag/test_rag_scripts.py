@@ -75,7 +75,7 @@ def test_packages_of_a_workspace_are_known_by_their_manifests() -> None:
         export { initRouter as nodeRouter } from '../router'; // @exact
         --- packages/rival/src/index.ts
         export function initRouter() {}
-        --- packages/client/tsconfig.json
+        --- packages/client/tsconfig.base.json
         {
           // where our own files are
           "compilerOptions": {"baseUrl": ".", "paths": {"~lib/*": ["lib/*"],},},

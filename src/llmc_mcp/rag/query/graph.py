@@ -28,6 +28,7 @@ from .resolve import (
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _GUESSES = 6  # definitions that a call by name only may mean, the nearest ones
+_ABOVE = re.compile(r"\^(\d+)")
 _OWN = re.compile(r"~?#\d+")
 
 
@@ -217,6 +218,8 @@ class Graph:
             return None
         if any(value.what == "elsewhere" for value in values):
             return ("name_only", None) if self._may_return_anything(file, reference, values, wanted) else None
+        if reference.receiver.startswith("^") and self._is_own_super(file, reference, wanted):
+            return None
         if any(value.what == "unknown" or not value.certain for value in values):
             doubtful = values == [DOUBTFUL] or (
                 RETURNED_ELSEWHERE in values and self.modules.traits(file).imports == "folder"
@@ -227,6 +230,12 @@ class Graph:
             return None
         overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
         return ("likely", overridden) if overridden is not None else None
+
+    def _is_own_super(self, file: int, reference: Reference, wanted: set[DefinitionPlace]) -> bool:
+        """Whether a call through super() starts above the very class that has the wanted methods."""
+        above = _ABOVE.match(reference.receiver)
+        place = int(above[1]) if above is not None else -1
+        return all(one.file == file and self.symbol(one).parent == place for one in wanted)
 
     def _may_return_anything(
         self, file: int, reference: Reference, values: list[Value], wanted: set[DefinitionPlace]
