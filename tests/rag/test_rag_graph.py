@@ -420,3 +420,38 @@ def test_what_a_method_calls_is_found_even_where_only_the_name_speaks_for_it() -
         ("One.load", "name_only"),
         ("Two.load", "name_only"),
     }
+
+
+def test_a_method_that_the_language_has_too_is_no_more_than_a_name_on_an_unknown_receiver() -> None:
+    expect(
+        "Context.copy",
+        """
+        --- a.py
+        class Context:
+            def copy(self):
+                return self
+
+
+        def f(given, own: Context):
+            given.copy()  # @name_only
+            own.copy()  # @exact
+        """,
+    )
+
+
+def test_what_stands_above_a_class_is_not_its_own_method() -> None:
+    expect(
+        "Request.max_parts",
+        """
+        --- a.py
+        from elsewhere import Base
+
+
+        class Request(Base):
+            def max_parts(self):
+                return super().max_parts()
+
+            def other(self):
+                return self.max_parts()  # @exact
+        """,
+    )

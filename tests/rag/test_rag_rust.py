@@ -255,3 +255,16 @@ def test_a_method_is_never_imported() -> None:
         use crate::routing::{get, patch};
         """,
     )
+
+
+def test_an_enum_whose_variants_are_imported_is_used() -> None:
+    expect(
+        "Matcher",
+        """
+        --- src/lib.rs
+        pub enum Matcher { One, Two }
+        fn f() { use self::Matcher::*; } // @exact
+        --- src/b.rs
+        use crate::Matcher::{One, Two}; // @exact
+        """,
+    )

@@ -239,6 +239,7 @@ def _use(node: Node, prefix: str, inline: list[str], facts: SyntaxFacts) -> None
     elif node.type == "use_wildcard":
         module = _joined(prefix, facts.text(node.named_children[0])) if node.named_children else prefix
         source = f"<{_from_file(module, inline)}>"
+        _type_before(source[1:-1], node, facts)
         facts.bind(node.start_byte, STAR, source)
         facts.imported(STAR, source, node.start_byte)
     elif node.type == "use_as_clause":
@@ -255,12 +256,20 @@ def _name_from(path: str, alias: str, node: Node, inline: list[str], facts: Synt
         path = path.removesuffix("::self")
     module, _, name = _from_file(path, inline).rpartition("::")
     source = f"<{module}>" if module else "<>"
+    _type_before(module, node, facts)
     last = node if node.type != "use_as_clause" else node.child_by_field_name("path") or node
     facts.imported(name, source, last.end_byte - 1)
     if module:
         facts.bind(node.start_byte, alias or name, f"{source}.{name}")
     elif alias:
         facts.bind(node.start_byte, alias, f"<{name}>")
+
+
+def _type_before(module: str, node: Node, facts: SyntaxFacts) -> None:
+    """A type whose variants are imported is used."""
+    before, _, name = module.rpartition("::")
+    if before and name[:1].isupper():
+        facts.imported(name, f"<{before}>", node.start_byte)
 
 
 def _from_file(path: str, inline: list[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from .types import Binding
 
-_NAMES = frozenset({"Cargo.toml", "go.mod", "package.json", "tsconfig.json", "jsconfig.json"})
+_NAMES = re.compile(r"Cargo\.toml|go\.mod|package\.json|[jt]sconfig(?:\.\w+)?\.json")
 _LARGEST = 1 << 20  # bytes
 _MOST = 2_000  # bindings of one manifest
 _TARGETS = ("bin", "test", "example", "bench")
@@ -28,7 +28,7 @@ Table = dict[str, Any]
 def manifest(path: str, source: bytes) -> list[Binding]:
     """What a manifest says; nothing if it is damaged."""
     name = path.rpartition("/")[2]
-    if name not in _NAMES or len(source) > _LARGEST:
+    if _NAMES.fullmatch(name) is None or len(source) > _LARGEST:
         return []
     text = source.decode("utf-8", "replace")
     found: Iterable[tuple[str, str]]

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from ..parse.record import Record, mentions
 from ..parse.scopes import CLASSES, FUNCTIONS, LOCAL, NAMESPACES, PART
 from ..parse.types import Confidence, Reference, ReferenceKind
+from .common import METHODS
 from .modules import Modules
 from .resolve import (
     DOUBTFUL,
@@ -27,6 +28,7 @@ from .resolve import (
 
 _GRADES: dict[Confidence, int] = {"exact": 0, "likely": 1, "name_only": 2}
 _GUESSES = 6  # definitions that a call by name only may mean, the nearest ones
+_ABOVE = re.compile(r"\^(\d+)")
 _OWN = re.compile(r"~?#\d+")
 
 
@@ -216,6 +218,8 @@ class Graph:
             return None
         if any(value.what == "elsewhere" for value in values):
             return ("name_only", None) if self._may_return_anything(file, reference, values, wanted) else None
+        if reference.receiver.startswith("^") and self._is_own_super(file, reference, wanted):
+            return None
         if any(value.what == "unknown" or not value.certain for value in values):
             doubtful = values == [DOUBTFUL] or (
                 RETURNED_ELSEWHERE in values and self.modules.traits(file).imports == "folder"
@@ -226,6 +230,12 @@ class Graph:
             return None
         overridden = next((one for value in values for one in wanted if self._may_be_overridden(value, one)), None)
         return ("likely", overridden) if overridden is not None else None
+
+    def _is_own_super(self, file: int, reference: Reference, wanted: set[DefinitionPlace]) -> bool:
+        """Whether a call through super() starts above the very class that has the wanted methods."""
+        above = _ABOVE.match(reference.receiver)
+        place = int(above[1]) if above is not None else -1
+        return all(one.file == file and self.symbol(one).parent == place for one in wanted)
 
     def _may_return_anything(
         self, file: int, reference: Reference, values: list[Value], wanted: set[DefinitionPlace]
@@ -245,23 +255,25 @@ class Graph:
 
     def _by_name(self, file: int, reference: Reference, wanted: set[DefinitionPlace], alone: bool) -> Confidence | None:
         """Grade a use of which only the name is known, not the receiver."""
-        if any(self._same_language(file, one.file) for one in wanted):
-            traits, methods = self.modules.traits(file), [one for one in wanted if self._is_method(one)]
-            bare = not reference.receiver and not traits.implicit_this
-            of_module = reference.kind == "import" or (reference.receiver[:1] == "<" and reference.receiver[-1] == ">")
-            if (bare or of_module) and len(methods) == len(wanted):
-                return None
-            if reference.receiver and not methods and traits.imports == "folder":
-                return None  # packages are always known: this is a field
-            holder = self.resolver.evaluate(file, reference.receiver) if reference.receiver else []
-            if alone and not (methods and holder and all(self._is_of_another_class(one, wanted) for one in holder)):
-                return "likely"
-            if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
-                return "likely"
-            # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
-            of_modules = reference.receiver and not methods
-            return None if of_modules and traits.modules_are_named else "name_only"
-        return None
+        if not any(self._same_language(file, one.file) for one in wanted):
+            return None
+        receiver, traits = reference.receiver, self.modules.traits(file)
+        methods = [one for one in wanted if self._is_method(one)]
+        bare = not receiver and not traits.implicit_this
+        of_module = reference.kind == "import" or (receiver[:1] == "<" and receiver[-1] == ">")
+        if (bare or of_module) and len(methods) == len(wanted):
+            return None
+        if receiver and not methods and traits.imports == "folder":
+            return None  # packages are always known: this is a field
+        holder = self.resolver.evaluate(file, receiver) if receiver else []
+        if any(value.what == "instance" and self._may_be_inherited(value, wanted) for value in holder):
+            return "likely"
+        is_common = bool(methods) and reference.name in METHODS.get(traits.imports, ())
+        is_other = bool(methods and holder) and all(self._is_of_another_class(one, wanted) for one in holder)
+        if alone and not is_common and not is_other:
+            return "likely"
+        # An attribute of an unknown value is hardly ever a module's function if methods have that name, too.
+        return None if receiver and not methods and traits.modules_are_named else "name_only"
 
     def _is_of_another_class(self, value: Value, wanted: set[DefinitionPlace]) -> bool:
         """Whether a receiver is an instance of a class of this project that has nothing to do with the wanted methods.

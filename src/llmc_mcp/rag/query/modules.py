@@ -17,6 +17,7 @@ _WRITTEN_AS = {
     ".mjs": (".mts",),
     ".cjs": (".cts",),
 }  # TypeScript imports name the compiled file
+_CONFIGURATION = re.compile(r"[jt]sconfig(?:\.\w+)?\.json")
 _BUILT = frozenset({"dist", "build", "lib", "out", "es", "esm", "cjs", "types", "typings"})
 _BUILT_ENDS = re.compile(r"(?:\.d)?\.[cm]?[jt]sx?$")
 _RUST_ROOTS = ("src/lib.rs", "src/main.rs", "lib.rs", "main.rs")
@@ -200,7 +201,10 @@ class Modules:
     def _mapped(self, importer: int, name: str) -> list[str]:
         """Where the tsconfig.json files above a file let an import lead."""
         if self._configurations is None:
-            self._configurations = dict([*self._manifests("jsconfig.json"), *self._manifests("tsconfig.json")])
+            self._configurations = {}
+            for name_of in self._by_name:  # tsconfig.base.json is extended by tsconfig.json
+                for where, said in self._manifests(name_of) if _CONFIGURATION.fullmatch(name_of) else ():
+                    self._configurations.setdefault(where, {}).update(said)
         found: list[str] = []
         folder = self.path(importer)
         while folder and self._configurations:
