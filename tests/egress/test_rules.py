@@ -1,6 +1,7 @@
 """What an entry of the network allowlist means, and which addresses a name may lead to."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,12 @@ def test_presets_name_hosts_at_443_alone() -> None:
             assert port == 443
             assert rules.allow_name(host, 443)
             assert not rules.allow_name(host, 80)
+
+
+def test_the_page_names_every_host_of_a_preset() -> None:
+    page = (Path(__file__).parents[2] / "DOCS/network.md").read_text()
+    for name, entries in PRESETS.items():
+        assert f"| `{name}` | {', '.join(entry.removesuffix(':443') for entry in entries)} |" in page
 
 
 def test_names_are_compared_in_lower_case_as_a_labels_without_a_dot_at_the_end() -> None:
