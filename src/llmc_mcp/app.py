@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from .config.schema import Config, data_directory, get_key, put_key
@@ -257,6 +258,12 @@ class App:
         bounds = TrackingLimits(limits.command_undo_bytes, limits.journal_max_bytes, limits.command_undo_files)
         tracker = Tracker(self.files, self._followed_roots(), self.data_dir, bounds)
         return CommandUndo(tracker, self.changes, self.store, self.root_set)
+
+    def follow_files(self) -> None:
+        """Know what the roots look like, which is not part of a command's time; without a journal it says so itself."""
+        with suppress(LlmcError):
+            if self.command_undo is not None:
+                self.command_undo.prepare()
 
     def _followed_roots(self) -> list[Root]:
         """The roots whose files commands may change with undo: of a whole machine or home, the project alone."""

@@ -135,6 +135,29 @@ def test_what_root_brings_back_belongs_to_the_owner_of_its_folder(root: Path, tm
     assert {path.lstat().st_uid for path in root.rglob("*")} == {12345}
 
 
+def test_a_root_that_is_deleted_says_why_nothing_can_be_undone(root: Path, tmp_path: Path) -> None:
+    with engines(root, tmp_path / "data") as app:
+        command(app, lambda: None)
+        undoing = app.command_undo
+        assert undoing is not None
+        for tree in undoing.trees:
+            tree.watch.stop("the test")
+        changes = command(app, lambda: shutil.rmtree(root))
+        assert changes.undo_id is None or changes.files == 5
+
+
+def test_copies_that_nobody_needs_any_more_make_room(root: Path, tmp_path: Path) -> None:
+    config = Config()
+    config.limits.command_undo_bytes = 4_000
+    with engines(root, tmp_path / "data", config) as app:
+        for number in range(20):
+            changes = command(app, lambda: (root / "0.txt").write_bytes(os.urandom(500)))
+            assert changes.warnings == (), number
+        before = (root / "0.txt").read_bytes()
+        undo(app, command(app, (root / "0.txt").unlink))
+        assert (root / "0.txt").read_bytes() == before
+
+
 def test_without_inotify_the_files_are_walked(root: Path, tmp_path: Path) -> None:
     with engines(root, tmp_path / "data") as app:
         command(app, lambda: None)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from llmc_mcp.app import App
-from llmc_mcp.changes.steps import Move, Put, PutRecord
+from llmc_mcp.changes.records import PutRecord
+from llmc_mcp.changes.steps import Move, Put
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Stale
 from llmc_mcp.kernel import syscalls

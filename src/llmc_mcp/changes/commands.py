@@ -21,7 +21,7 @@ from ..tracking.entries import EMPTY, GIT, LINK, REASONS, SPOOL, Difference, Ent
 from ..tracking.tracker import Tracker, Window
 from ..tracking.tree import RootTree, is_git_index
 from .journal import PreImage, new_id
-from .steps import PutRecord, Record, paths_of
+from .records import PutRecord, Record, paths_of
 from .transaction import COMMAND, Changes, set_under_way
 from .tree import TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
 

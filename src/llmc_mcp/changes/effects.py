@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from .journal import Change
-from .steps import TRASH, MakeRecord, MoveRecord, PutRecord, Record, RemoveRecord, SortRecord
+from .records import TRASH, MakeRecord, MoveRecord, PutRecord, Record, RemoveRecord, SortRecord
 from .transaction import COMMAND
 from .tree import TreeEntry, TreeRecord, entries_of
 

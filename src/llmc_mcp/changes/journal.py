@@ -22,7 +22,7 @@ from ..store.leases import own_process
 from ..store.root_sets import VISIBLE, RootSet, visible_to
 from ..store.schema import insert_into
 from ..store.sqlite import Store
-from .steps import TRASH, MoveRecord, PutRecord, Record
+from .records import TRASH, MoveRecord, PutRecord, Record
 
 _INLINE_BYTES = 128 << 10  # compressed; a larger image is cheaper as a file than through the WAL
 _LEVEL = 1

@@ -29,7 +29,8 @@ from ..session import Session
 from . import edit, targets
 from .diff import count_changes
 from .edit import Edit, EditedText, LineEdit
-from .steps import TRASH, ContentImage, Location, Make, MakeRecord, Move, MoveRecord, Put, PutRecord, Refusal, looks_of
+from .records import TRASH, ContentImage, MakeRecord, MoveRecord, PutRecord
+from .steps import Location, Make, Move, Put, Refusal, looks_of
 from .targets import Target
 from .transaction import Changes, Done, Draft
 

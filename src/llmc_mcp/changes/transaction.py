@@ -34,19 +34,8 @@ from ..store.root_sets import RootSet
 from ..store.sqlite import BUSY_S, Store
 from . import targets
 from .journal import Change, Journal, Leftover, PreImage, new_id
-from .steps import (
-    TRASH,
-    PutRecord,
-    Record,
-    Step,
-    StepContext,
-    from_record,
-    leftovers_of,
-    locks_all_below,
-    looks_of,
-    paths_of,
-    was_published,
-)
+from .records import TRASH, PutRecord, Record, leftovers_of, locks_all_below, paths_of
+from .steps import Step, StepContext, from_record, looks_of, was_published
 
 _under_way: set[str] = set()  # the changes that this process is making
 COMMAND = "command"  # the action of what a command did

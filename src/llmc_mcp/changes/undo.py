@@ -19,22 +19,8 @@ from . import targets
 from .diff import unified
 from .journal import Change, refuse_dropped
 from .operations import Operations
-from .steps import (
-    TRASH,
-    Branches,
-    Location,
-    Make,
-    MakeRecord,
-    MoveRecord,
-    PutRecord,
-    Record,
-    Remove,
-    RemoveRecord,
-    Sort,
-    SortRecord,
-    left_behind,
-    written_by,
-)
+from .records import TRASH, MakeRecord, MoveRecord, PutRecord, Record, RemoveRecord, SortRecord, left_behind, written_by
+from .steps import Branches, Location, Make, Remove, Sort
 from .targets import Target
 from .transaction import Changes, Draft
 from .tree import TreeEntry, TreeRecord, entries_of

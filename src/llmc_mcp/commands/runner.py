@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..changes.commands import CommandChanges, CommandUndo, CommandWindow
-from ..errors import BadArgs, Cancelled, Timeout, from_oserror
+from ..errors import BadArgs, Cancelled, LlmcError, Timeout, from_oserror
 from ..files.filesystem import Filesystem
 from ..kernel.child import ERR, OUT, Child, ReleasedChild, file_in_memory
 from ..sandbox.profile import Level
@@ -128,7 +128,7 @@ class CommandRunner:
         `listed=False` starts a program of the operator's or our own choice that need not be on the list; `keep`
         are fds that stay open in it, numbered from the `free_fd` of `level`, which is the one in force by default.
         """
-        window = self.open_window(line, call.session)
+        window, none = self.open_window(line, call.session)
         terminal = open_terminal(_COLUMNS, _ROWS) if hand_over is not None and hand_over.takes_input else None
         try:
             source = terminal.slave if terminal is not None else _text_bytes(stdin)
@@ -140,19 +140,24 @@ class CommandRunner:
                 _tell(exc, window.end())
             raise
         if process:
-            changes = window.report() if window is not None else CommandChanges()
+            changes = window.report() if window is not None else CommandChanges(none=none)
             return command.result(_NOT_ENDED)._replace(process=process, changes=changes)
         _close(terminal)
-        changes = window.end() if window is not None else CommandChanges()
+        changes = window.end() if window is not None else CommandChanges(none=none)
         return command.result(command.exit_code())._replace(changes=changes)
 
-    def open_window(self, line: CommandLine, session: Session | None) -> CommandWindow | None:
-        """Begin to follow what a command changes, from before it starts; None where nobody wants to know."""
-        undo = self._undo() if session is not None else None
-        if undo is None or session is None:
-            return None
+    def open_window(self, line: CommandLine, session: Session | None) -> tuple[CommandWindow | None, str]:
+        """Begin to follow what a command changes, from before it starts; None where that can't be, and why not."""
+        if session is None:
+            return None, ""
+        try:
+            undo = self._undo()
+        except LlmcError as exc:  # there is no journal: the command runs all the same, and its reply says so
+            return None, exc.message
+        if undo is None:
+            return None, ""
         about = line.script.decode("utf-8", "replace") if line.script is not None else _line_of(line)
-        return undo.begin(session, about, read_only=seems_read_only(line))
+        return undo.begin(session, about, read_only=seems_read_only(line)), ""
 
     def _follow(
         self, command: "_StartedCommand", terminal: Terminal | None, timeout_sec: float, hand_over: HandOver | None

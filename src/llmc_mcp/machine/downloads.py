@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ..changes import targets
 from ..changes.operations import Operations
-from ..changes.steps import Branches, Make, MakeRecord, Sort, SortRecord
+from ..changes.records import MakeRecord, SortRecord
+from ..changes.steps import Branches, Make, Sort
 from ..changes.transaction import Changes, Draft
 from ..errors import Conflict, InvalidArgument, LlmcError, NotFound, ResourceBusy, Stale
 from ..files import names

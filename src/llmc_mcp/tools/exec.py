@@ -234,7 +234,7 @@ def _run_or_hand_over(
         return ctx.app.repls.adopt(owner, " ".join(line.argv), running, ends_at)
 
     ctx.app.repls.touch(owner)
-    follow_files(ctx)
+    ctx.app.follow_files()
     ctx.limit_time(longest if longest > wait else wait + _AROUND_A_WAIT_S)
     hand_over = HandOver(wait, given and stdin is None, adopt)
     shell, call = ctx.app.shell, _call(ctx)
@@ -287,16 +287,10 @@ def _answer(done: "CommandResult") -> CommandOutput:
 
 
 def _limit_time(ctx: Context, seconds: float) -> float:
-    follow_files(ctx)
+    ctx.app.follow_files()
     seconds = ctx.app.config.capped_seconds(seconds)
     ctx.limit_time(seconds)
     return seconds
-
-
-def follow_files(ctx: Context) -> None:
-    """Know what the roots look like before the time of a command begins."""
-    if ctx.app.command_undo is not None:
-        ctx.app.command_undo.prepare()
 
 
 def _call(ctx: Context) -> "CommandCall":

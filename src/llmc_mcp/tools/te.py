@@ -45,8 +45,7 @@ def te_run(
     if given is None or (command is not None and args is not None):
         raise BadArgs("give either `command` or `args`")
     seconds = settings.capped_seconds(timeout or settings.te.timeout)
-    if ctx.app.command_undo is not None:
-        ctx.app.command_undo.prepare()
+    ctx.app.follow_files()
     ctx.limit_time(seconds)
     return _WrappedCommand(ctx, ctx.app.shell_lines.read(given)).run(cwd, seconds)
 

@@ -33,11 +33,6 @@ class ContentSpool:
             offset, size = offset + len(piece), size - len(piece)
         return b"".join(pieces)
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether so much was kept that it pays to see how much of it is still needed."""
-        return self.size > self._room // 2
-
     def successor(self) -> "ContentSpool":
         """An empty spool in its place."""
         return ContentSpool(self._folder, self._room)

@@ -55,13 +55,15 @@ class Tracker:
         self.reasons: dict[str, str] = {}  # why a root is not followed
         self._spool: ContentSpool | None = None
         self._windows: list[Window] = []
+        self._followed = roots
+        self._begun, self._crowded_at = False, 0
         self._readers = 0  # who are reading contents
         self._used = time.monotonic()
 
     def prepare(self) -> None:
         """See to it that the roots are followed: the first look at many files takes a while."""
         with self.lock:
-            if not self.trees and not self.reasons:
+            if not self._begun:
                 self._begin()
 
     def open(self) -> Window:
@@ -108,48 +110,59 @@ class Tracker:
                 if self._windows and not is_own(self.trees[tree], path):
                     self._windows[0].add(tree, [difference])
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether a look costs next to nothing."""
-        return all(not tree.watch.reason for tree in self.trees)
-
     def _look(self, asking: Window | None = None) -> None:
         self._used = time.monotonic()
         self.prepare()
         owner = asking or (self._windows[0] if self._windows else None)
+        silent = self._files.silent_roots.find()
         for number, tree in enumerate(self.trees):
+            if tree.root.real in silent:
+                continue  # commands run without it
             try:
                 found = tree.look()
-            except TooManyEntries:
-                self._give_up(tree)
+            except (TooManyEntries, OSError) as exc:
+                self._give_up(tree, self._reason(exc))
                 return
             if owner is not None and found:
                 owner.add(number, found)
-        if not (self._windows or self._readers) and self._spool is not None and self._spool.is_crowded:
+        if not (self._windows or self._readers) and self._spool is not None and self._spool.size > self._crowded_at:
             self._compact()
 
     def _begin(self) -> None:
-        self._spool = ContentSpool(self._folder, self._limits.room)
-        for root in self._roots:
+        self._begun, self._crowded_at = True, self._limits.room // 2
+        try:
+            self._spool = ContentSpool(self._folder, self._limits.room)
+        except OSError as exc:
+            self.reasons[self._folder] = self._reason(exc)
+            return
+        silent = self._files.silent_roots.find()
+        for root in self._followed:
+            if root.real in silent:
+                self.reasons[root.shown] = "does not answer"
+                continue
             sources = ContentSources(root.fd, self._spool, self._limits.largest)
             hides = self._files.hides if self._files.hides_anything else None
             tree = RootTree(root, sources, hides, self._limits.most_entries)
             try:
                 tree.look()
             except (TooManyEntries, OSError) as exc:
-                reason = f"more than {self._limits.most_entries:,} files (mcp.limits.command_undo_files)"
-                self.reasons[root.shown] = reason if isinstance(exc, TooManyEntries) else str(exc)
+                self.reasons[root.shown] = self._reason(exc)
                 tree.close()
                 continue
             self.trees.append(tree)
 
-    def _give_up(self, tree: RootTree) -> None:
-        """Forget everything; the root that grew too large is not followed again."""
-        self.reasons[tree.root.shown] = f"more than {self._limits.most_entries:,} files (mcp.limits.command_undo_files)"
+    def _give_up(self, tree: RootTree, reason: str) -> None:
+        """Forget everything; the root that grew too large is not followed again until the server was idle."""
+        self.reasons[tree.root.shown] = reason
         for window in self._windows:
             window.differences.clear()
-        self._roots = [root for root in self._roots if root is not tree.root]
+        self._followed = [root for root in self._followed if root is not tree.root]
         self._forget()
+
+    def _reason(self, exc: TooManyEntries | OSError) -> str:
+        if isinstance(exc, OSError):
+            return exc.strerror or str(exc)
+        return f"more than {self._limits.most_entries:,} files (mcp.limits.command_undo_files)"
 
     def _compact(self) -> None:
         """Move what is still needed to a new spool; the old one is mostly of files that have changed since."""
@@ -161,11 +174,12 @@ class Tracker:
             tree.move_to(kept)
             tree.sources.spool = self._spool
         old.close()
+        self._crowded_at = max(self._limits.room // 2, 2 * self._spool.size)
 
     def _forget(self) -> None:
         for tree in self.trees:
             tree.close()
-        self.trees = []
+        self.trees, self._begun = [], False
         if self._spool is not None:
             self._spool.close()
             self._spool = None
@@ -173,9 +187,10 @@ class Tracker:
     def release_idle(self, idle_s: float) -> bool:
         """Forget how the roots look when no command has run for so long."""
         with self.lock:
-            if self._windows or self._readers or not self.trees or time.monotonic() - self._used < idle_s:
+            if self._windows or self._readers or not self._begun or time.monotonic() - self._used < idle_s:
                 return False
             self._forget()
+            self.reasons, self._followed = {}, self._roots
             return True
 
     def close(self) -> None:

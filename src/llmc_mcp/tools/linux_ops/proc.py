@@ -271,7 +271,7 @@ def linux_proc_start(
     wait_ms: Milliseconds = 1000,
 ) -> StartedProcess:
     line, seconds = ctx.app.shell_lines.read(command), _seconds(ctx, wait_ms)
-    window = ctx.app.shell.open_window(line, ctx.session)
+    window, none = ctx.app.shell.open_window(line, ctx.session)
     try:
         proc_id, pid, turn = ctx.app.repls.start(
             _owner(ctx),
@@ -289,7 +289,9 @@ def linux_proc_start(
             window.end()
         raise
     text, cut, handle = _shown(ctx, turn.output)
-    return StartedProcess(proc_id, pid, text, *_standing(turn), cut, handle).tell(turn)
+    reply = StartedProcess(proc_id, pid, text, *_standing(turn), cut, handle).tell(turn)
+    reply.undo = f"none: {none}" if none else reply.undo
+    return reply
 
 
 @tool(
