@@ -324,7 +324,7 @@ EVERYDAY = {
     "cat big.py": (
         big_source,
         "read one class",
-        [*(f":class Service{number}:" for number in range(50)), "2528:class Service25:"],
+        [*(f"Service{number}:" for number in range(50)), "Service25:2528"],
     ),
     "cat server.log": (
         big_log,

@@ -24,6 +24,9 @@ _LINE = 64 << 10  # bytes of one line that a family sees
 _SMALLEST = 200  # tokens: enough for counts and places
 _SHARE = 10  # one command gets a tenth of the session's remaining budget
 _AROUND = 110  # tokens of the header and the handle's line
+WHOLE_TOKENS = 1_320  # by the estimate, whose error is a tenth: nothing is cut from an output under 1,200 tokens
+CONDENSED_TOKENS = 1_200  # of an output that is cut and was not asked for line by line
+_OF_LONGER = 3  # of a long output a third, as far as the budget goes
 _OUR_MARK = b"# TE"  # of the header and the pointers; only behind a header are such lines known as the command's
 
 
@@ -116,27 +119,40 @@ class Envelope:
         """The condensed output; None if the output must be passed on as it is."""
         if self.binary or self.failure is not None:
             return None
-        inner = Budget(max(budget.tokens - _AROUND, budget.tokens // 2), budget.bytes - 4 * _AROUND)
         try:
             if self._rest:
                 self._plan.family.take([self._rest])
-            shown = self._plan.family.show(self.held, inner)
-            unchanged = None if budget.used_up else self._unchanged(budget)
+            whole = None if budget.used_up else self._whole(budget)
+            shown = self._plan.family.show(self.held, self._inner(budget, whole))
         except Exception as exc:  # noqa: BLE001 - as above
             self.failure = exc
             return None
-        if unchanged is None:
-            return self._enriched(self._counted(shown.counts) if budget.used_up else shown)
-        self.drop()
-        whole = ShownOutput(lines_of(unchanged), shown.counts)
-        return CondensedOutput(whole, None, estimate(unchanged), unchanged)
+        if whole is not None and (shown.cut or not self._is_shorter(shown, whole)):
+            self.drop()
+            return CondensedOutput(ShownOutput(lines_of(whole), shown.counts), None, estimate(whole), whole)
+        return self._enriched(self._counted(shown.counts) if budget.used_up else shown)
 
-    def _unchanged(self, budget: Budget) -> bytes | None:
-        """A short output exactly as the command prints it; None for a longer one, and one that poses as ours."""
+    def _inner(self, budget: Budget, whole: bytes | None) -> Budget:
+        """What the family may show: more than it needs where the output may stay whole."""
+        if whole is not None:
+            return Budget(2 * max(budget.tokens, WHOLE_TOKENS), budget.bytes, interest=self._plan.interest)
+        raw = estimate(bytes(self._held)) * self._total // max(len(self._held), 1)
+        most = budget.tokens if self._plan.asked else min(budget.tokens, max(CONDENSED_TOKENS, raw // _OF_LONGER))
+        return Budget(max(most - _AROUND, most // 2), budget.bytes - 4 * _AROUND, interest=self._plan.interest)
+
+    def _is_shorter(self, shown: ShownOutput, whole: bytes) -> bool:
+        """Whether the form of a family saves something, its header included."""
+        if estimate(whole) < self._unchanged_tokens:
+            return False
+        return estimate(CondensedOutput(shown, None, 0).body()) + _AROUND // 2 < estimate(whole)
+
+    def _whole(self, budget: Budget) -> bytes | None:
+        """An output that nothing is cut from, exactly as the command prints it; not one that poses as ours."""
         if not self._unchanged_tokens or self._total != len(self._held):
             return None
+        most = budget.tokens if self._plan.asked else min(budget.tokens, WHOLE_TOKENS)
         restored = self._plan.restore(bytes(self._held))
-        if restored is None or not fits(restored, budget) or estimate(restored) >= self._unchanged_tokens:
+        if restored is None or not fits(restored, budget._replace(tokens=most)):
             return None
         return None if b"\n" + _OUR_MARK in b"\n" + restored else restored
 

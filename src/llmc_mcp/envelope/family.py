@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from ..tokens import estimate
+from .names import NOTHING, Interest
 
 _COUNTS_BELOW = 300  # tokens; below, only counts make sense
 _ZONES = 6
@@ -14,11 +15,12 @@ USED_UP = "the session's budget of tokens is used up: only counts are shown (set
 
 
 class Budget(NamedTuple):
-    """Limits of a reply; `used_up`: its session gets counts and nothing else."""
+    """Limits of a reply; `used_up`: its session gets counts and nothing else. `interest`: what its session is after."""
 
     tokens: int
     bytes: int = 1 << 20
     used_up: bool = False
+    interest: Interest = NOTHING
 
     @property
     def counts_only(self) -> bool:
@@ -62,6 +64,8 @@ class FamilyPlan(NamedTuple):
     restore: "Callable[[bytes], bytes | None]" = bytes  # what the given flags print, byte by byte; None: unknown
     any_bytes: bool = False  # output with NULs is not binary
     only_files: tuple[str, ...] = ()  # paths of which a folder is not searched
+    asked: bool = False  # the command asks for a range: all of it is shown, unless it is a flood
+    interest: Interest = NOTHING  # names of the session's recent commands
 
     def hint(self, is_folder: "Callable[[str], bool]") -> str:
         """What the command does not do, and may have been expected to."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from .families import recognise
 from .family import FamilyPlan
 from .lines import NotSimple, Pipeline, SimpleCommand, speaking
+from .names import interest_of
 
 SHELL = "bash"
 # Programs behind a pipe that pass lines on as they are, some of them or in another order.
@@ -14,7 +15,6 @@ _PASSING = frozenset(("head", "tail", "sort", "uniq", "cat", "tee", "less", "mor
 
 def recognise_line(line: str, recent: Sequence[str] = ()) -> FamilyPlan | None:
     """A plan for a line that bash runs as it stands, else None; `recent` lines tell what the session is after."""
-    del recent
     try:
         pipelines = speaking(line)
     except NotSimple:
@@ -22,7 +22,8 @@ def recognise_line(line: str, recent: Sequence[str] = ()) -> FamilyPlan | None:
     plans = [_plan_of(pipeline) for pipeline in pipelines]
     if len(plans) != 1 or plans[0] is None:
         return None
-    return FamilyPlan([SHELL, "-c", line], plans[0].family)
+    interest = interest_of([line, *reversed(recent)])
+    return FamilyPlan([SHELL, "-c", line], plans[0].family, asked=plans[0].asked, interest=interest)
 
 
 def _plan_of(pipeline: Pipeline) -> FamilyPlan | None:

@@ -8,11 +8,14 @@ import re
 from collections import deque
 
 from ..tokens import estimate
+from .blocks import NumberedText, condense, lines_of_interest
 from .family import Budget, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
 from .flags import FlagSyntax
 
 _HEAD, _TAIL = 60, 60  # lines
 _LANDMARKS = 5_000
+_NEAR_SHARE = 0.35  # of a long text's room is for blocks that share names with recent commands
+_SPLIT = 400_000  # bytes of a text that is condensed block by block
 _LINE = 240  # bytes shown of a line of a cut text
 
 _CAT = FlagSyntax("", long_bare=frozenset({"--number", "--number-nonblank", "--squeeze-blank"}))
@@ -132,8 +135,16 @@ class Text(Ends):
             return ShownOutput(lines_of(held), counts)
         if budget.counts_only:
             return ShownOutput(self._chosen(budget, 0.6), counts, "counts", True)
+        near: dict[int, bytes] = {}
+        if held is not None and len(held) <= _SPLIT and not self._is_log():
+            text, landmark = lines_of(held), self._landmark or _LOG
+            if (lines := condense(NumberedText(text), landmark, budget)) is not None:
+                return ShownOutput(lines, counts, "grouped", True)
+            share = budget._replace(tokens=int(budget.tokens * _NEAR_SHARE))
+            near = lines_of_interest(text, landmark, share)
+            budget = budget._replace(tokens=budget.tokens - sum(estimate(line) + 3 for line in near.values()))
         head, tail = self.both_ends(budget, 0.45 - self._tail_share, self._tail_share)
-        marks = self._chosen(budget, 0.5, after=len(head), before=self.count - len(tail) + 1)
+        marks = self._chosen(budget, 0.5, after=len(head), before=self.count - len(tail) + 1, near=near)
         left_out = self.count - len(head) - len(tail)
         there = sum(len(head) < number <= self.count - len(tail) for _, number, _ in self._marks)
         what = f"… {left_out:,} lines left out" + (f"; {len(marks)} of {there} landmarks in them:" if marks else " …")
@@ -141,10 +152,15 @@ class Text(Ends):
             [*head, what.encode(), *marks, *(["…".encode()] if marks else []), *tail], counts, "grouped", True
         )
 
+    def _is_log(self) -> bool:
+        return self._landmark is _LOG and any(file.endswith((".log", ".out", ".err")) for file in self._files)
+
     def line(self, number: int, text: bytes) -> bytes:
         return clip(text, _LINE) if self._numbered else str(number).encode() + b":" + clip(text, _LINE)
 
-    def _chosen(self, budget: Budget, share: float, after: int = 0, before: int = 1 << 62) -> list[bytes]:
+    def _chosen(
+        self, budget: Budget, share: float, after: int = 0, before: int = 1 << 62, near: dict[int, bytes] | None = None
+    ) -> list[bytes]:
         """The least indented landmarks, and deeper ones that all fit; of too many on top some from every part."""
         room = Room(budget, share)
         levels: dict[int, list[tuple[int, bytes]]] = {}
@@ -159,4 +175,6 @@ class Text(Ends):
                 break  # some methods of every class would look like all of them
             every = max(-(-cost // max(room.tokens, 1)), 1)
             chosen.update(mark for mark in marks[every // 2 :: every] if room.take(mark[1]))
+        inside = {number: line for number, line in (near or {}).items() if after < number < before}
+        chosen |= {number: self.line(number, line) for number, line in inside.items()}
         return [chosen[number] for number in sorted(chosen)]
