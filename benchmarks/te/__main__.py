@@ -21,6 +21,9 @@ def main() -> None:
     rows = replay_runs(given.runs)
     print(_table(rows))
     print(_summary(rows))
+    for row in rows:
+        if (row.cut and row.before < FAR) or row.after > row.before:
+            print(f"look: {row.run} step {row.step}, {row.before} → {row.after} tokens: {row.command[:80]!r}")
     if given.lost:
         _print_losses([row for row in rows if given.lost in (row.family, "all") and row.lost])
     if given.chart:
@@ -49,7 +52,7 @@ def _summary(rows: list[Row]) -> str:
     failed = sum(row.failed for row in rows)
     below = sum(row.cut and row.before < FAR for row in rows)
     return (
-        f"\nfacts: names first seen in an output of {LEAST} tokens or more that occur in one of the next three commands;"
+        f"\nfacts: names first seen in an output of {LEAST} tokens or more, and used in one of the next three commands;"
         f"\ncode names: those of them that are no plain word. Exit codes te keeps: {len(rows):,} of {len(rows):,}"
         " (a replay starts nothing; tests/te proves it on processes)."
         f"\ncut without a mark: {unmarked}; longer than the output: {grown}; parser failed: {failed};"

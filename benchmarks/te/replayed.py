@@ -100,7 +100,8 @@ def summed(rows: list[Row], family: str) -> Total:
     """The total of one family, or of `all`."""
     chosen = [row for row in rows if family in (row.family, "all")]
     before = sum(row.before for row in chosen)
-    facts, lost, ends = (sum(map(len, sets)) for sets in zip(*((r.facts, r.lost, r.lost_by_ends) for r in chosen)))
+    facts = sum(len(row.facts) for row in chosen)
+    lost, ends = sum(len(row.lost) for row in chosen), sum(len(row.lost_by_ends) for row in chosen)
     code = sum(_code_names(row.facts) for row in chosen)
     code_lost = sum(_code_names(row.lost) for row in chosen)
     return Total(

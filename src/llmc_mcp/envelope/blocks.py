@@ -21,7 +21,7 @@ _LONGEST = 25  # lines, after which a block ends at the next blank line
 _LONGEST_SOLID = 60  # lines without a blank one
 _SHORTEST = 4  # lines of a paragraph that is a block of its own
 _COMMON = 4  # a name in more than a quarter of the blocks says nothing about one of them
-_INDEX_SHARE = 0.6  # of the room may go to names of what is left out
+_INDEX_SHARE = 0.7  # of the room may go to names of what is left out
 _CALLED = re.compile(rb"[(:{<]")  # what follows the name in a definition
 _MOST_LINES = 20_000  # beyond, splitting takes too long
 

@@ -9,6 +9,7 @@ from .names import NOTHING, Interest
 
 _COUNTS_BELOW = 300  # tokens; below, only counts make sense
 _ZONES = 6
+_TOO_FEW = 3  # names that are listed whatever the room: to count them costs as much
 
 
 USED_UP = "the session's budget of tokens is used up: only counts are shown (settings te.hard_budget, te.budgets)"
@@ -66,6 +67,7 @@ class FamilyPlan(NamedTuple):
     only_files: tuple[str, ...] = ()  # paths of which a folder is not searched
     asked: bool = False  # the command asks for a range: all of it is shown, unless it is a flood
     interest: Interest = NOTHING  # names of the session's recent commands
+    kind: str = ""  # the module whose family it is
 
     def hint(self, is_folder: "Callable[[str], bool]") -> str:
         """What the command does not do, and may have been expected to."""
@@ -101,6 +103,16 @@ class Room:
                 break
             kept.append(line)
         return kept
+
+
+def listed_names(names: list[bytes], room: "Room", before: bytes = b": ") -> bytes:
+    """Names behind what stands for them: all, or as many as fit and the number of the others."""
+    kept = names
+    while len(kept) > _TOO_FEW and not room.take(b" ".join(kept)):
+        kept = kept[: len(kept) * 4 // 5]
+    left = len(names) - len(kept)
+    more = f" and {left:,} more names".encode() if left else b""
+    return (before + b" ".join(kept) if kept else b"") + more
 
 
 def fits(data: bytes, budget: Budget) -> bool:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..tokens import estimate
-from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, readable
+from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, listed_names, readable
 from .flags import FlagSyntax, GivenFlag
 from .names import names_in
 
@@ -198,23 +198,13 @@ class OpenedTree:
         for path in sorted(self.lines):
             new = [name for name in names_in(b"\n".join(self._left_out(path))) if name not in listed]
             listed |= dict.fromkeys(new)
-            done.append(self.lines[path] + listed_names(new, room))
+            done.append(self.lines[path] + listed_names(new, room, b" with "))
         return [line for line in done if line]
 
     def _left_out(self, path: bytes) -> Iterator[bytes]:
         yield from self.more.get(path, ())
         for folder in self.unnamed.get(path, ()):
             yield from _names_below(folder)
-
-
-def listed_names(names: list[bytes], room: Room) -> bytes:
-    """Names behind what stands for them: all, or as many as fit and the number of the others."""
-    kept = names
-    while kept and not room.take(b" ".join(kept)):
-        kept = kept[: len(kept) * 3 // 4]
-    left = len(names) - len(kept)
-    more = f" and {left:,} more names".encode() if left else b""
-    return (b" with " + b" ".join(kept) if kept else b"") + more
 
 
 def _names_below(folder: Folder) -> Iterator[bytes]:

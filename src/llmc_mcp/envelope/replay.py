@@ -45,7 +45,7 @@ def replay(line: str, output: bytes, settings: "Te", recent: Sequence[str] = ())
     def open_sink() -> "Sink":
         return _Discarded()
 
-    family = type(plan.family).__name__
+    family = plan.kind
     envelope = Envelope(plan, open_sink, unchanged_tokens=settings.unchanged_tokens)
     envelope.feed(output)
     done = envelope.finish(budget_of(settings, settings.default_budget, 0)[0])

@@ -6,6 +6,8 @@ Landmarks are definitions in code, headings in a document, errors in a log.
 import os
 import re
 from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ..tokens import estimate
 from .blocks import NumberedText, condense, lines_of_interest
@@ -24,6 +26,17 @@ _ENDS = FlagSyntax(
     "nc", frozenset({"--lines", "--bytes"}), frozenset({"--quiet", "--silent", "--verbose", "--follow"}), numbers=True
 )
 _ENDS_KNOWN = frozenset({"-n", "-NUM", "--lines", "-q", "-v", "--quiet", "--silent", "--verbose"})
+
+_SED = FlagSyntax(
+    "ef", frozenset({"--expression", "--file"}), frozenset({"--quiet", "--silent", "--regexp-extended", "--posix"})
+)
+_SED_KNOWN = frozenset({"-n", "-e", "-E", "-r", "-s", "-u", *_SED.long_bare, "--expression"})
+_SED_RANGE = re.compile(r"(\d+)(?:,(?:\+?\d+|\$))?p;?")
+_AWK_RANGE = re.compile(
+    r"(?:FNR|NR)\s*(?:>=|==)\s*(\d+)(?:\s*&&\s*(?:FNR|NR)\s*<=?\s*\d+)?\s*(?:\{\s*print(?: \$0)?;?\s*\})?"
+)
+_NL = FlagSyntax("bdfhilnsvw")
+_PRINTED_NUMBER = re.compile(rb"\s*(\d+)\t")  # by nl and cat -n
 
 _CODE = re.compile(
     rb"(\s*)(?:(?:export|default|public|private|protected|static|final|abstract|async|pub(?:\([^)]*\))?|unsafe|extern"
@@ -49,14 +62,76 @@ _DOCUMENT_LANGUAGES = frozenset(("markdown", "rst", "asciidoc", "text"))
 def plan(argv: list[str]) -> FamilyPlan | None:
     """A plan; None for flags that follow a file, count bytes or show invisible characters, and for a pipe."""
     program = os.path.basename(argv[0])
+    reading = _SLICERS[program](argv) if program in _SLICERS else _whole_or_ends(argv, program)
+    if reading is None or not reading.files or "-" in reading.files:
+        return None
+    return FamilyPlan(list(argv), reading.family(), asked=reading.asked)
+
+
+class Reading(NamedTuple):
+    """What a command reads: files, whether line by line what was asked for, and the first line's number if known."""
+
+    files: list[str]
+    asked: bool = False
+    start: int | None = 1
+    numbered: bool = False
+    ends: str = "head"
+
+    def family(self) -> "Text":
+        """The family for its output."""
+        return Text(self.files, numbered=self.numbered or len(self.files) > 1, ends=self.ends, start=self.start)
+
+
+def reading_of(argv: list[str]) -> Reading | None:
+    """What a command reads, its standard input included (no files); None if it does something else."""
+    program = os.path.basename(argv[0])
+    return _SLICERS[program](argv) if program in _SLICERS else _whole_or_ends(argv, program)
+
+
+def _whole_or_ends(argv: list[str], program: str) -> Reading | None:
+    """cat, head and tail."""
+    if program not in ("cat", "head", "tail"):
+        return None
     syntax, known = (_CAT, _CAT_KNOWN) if program == "cat" else (_ENDS, _ENDS_KNOWN)
     flags = list(syntax.parse(argv[1:]))
-    files = [flag.value for flag in flags if not flag.name]
     names = {flag.name for flag in flags if flag.name}
-    if not names <= known or not files or "-" in files:
+    if not names <= known:
         return None
     numbered = bool(names & {"-n", "-b", "--number", "--number-nonblank"}) and program == "cat"
-    return FamilyPlan(list(argv), Text(files, numbered=numbered or len(files) > 1, ends=program))
+    files = [flag.value for flag in flags if not flag.name]
+    return Reading(files, program != "cat", None if program == "tail" else 1, numbered, program)
+
+
+def _sed(argv: list[str]) -> Reading | None:
+    """sed -n with ranges to print."""
+    flags = list(_SED.parse(argv[1:]))
+    names = {flag.name for flag in flags}
+    scripts = [flag.value for flag in flags if flag.name in ("-e", "--expression")]
+    words = [flag.value for flag in flags if not flag.name]
+    if not scripts:
+        scripts, words = words[:1], words[1:]
+    if not names & {"-n", "--quiet", "--silent"} or not names - {""} <= _SED_KNOWN or not scripts:
+        return None
+    single = _SED_RANGE.fullmatch(scripts[0].strip()) if len(scripts) == 1 else None
+    return Reading(words, True, int(single[1]) if single else None)
+
+
+def _awk(argv: list[str]) -> Reading | None:
+    """awk that prints lines by their numbers."""
+    found = _AWK_RANGE.fullmatch(argv[1].strip()) if len(argv) > 1 else None
+    return Reading(argv[2:], True, int(found[1])) if found else None
+
+
+def _nl(argv: list[str]) -> Reading | None:
+    flags = list(_NL.parse(argv[1:]))
+    return Reading([flag.value for flag in flags if not flag.name], numbered=True)
+
+
+_SLICERS: dict[str, Callable[[list[str]], Reading | None]] = {
+    "sed": _sed,
+    "nl": _nl,
+    **dict.fromkeys(("awk", "gawk", "mawk"), _awk),
+}
 
 
 def _landmarks_of(files: list[str]) -> re.Pattern[bytes]:
@@ -111,9 +186,9 @@ class Ends:
 class Text(Ends):
     """A text with landmarks."""
 
-    def __init__(self, files: list[str], *, numbered: bool, ends: str) -> None:
+    def __init__(self, files: list[str], *, numbered: bool, ends: str, start: int | None = 1) -> None:
         super().__init__()
-        self._files, self._numbered = files, numbered
+        self._files, self._numbered, self._start = files, numbered, start
         self._landmark: re.Pattern[bytes] | None = None
         self._tail_share = 0.3 if ends == "tail" else 0.15
         self._marks: list[tuple[int, int, bytes]] = []  # indentation, line number, text
@@ -138,7 +213,7 @@ class Text(Ends):
         near: dict[int, bytes] = {}
         if held is not None and len(held) <= _SPLIT and not self._is_log():
             text, landmark = lines_of(held), self._landmark or _LOG
-            if (lines := condense(NumberedText(text), landmark, budget)) is not None:
+            if (lines := condense(self._text(text), landmark, budget)) is not None:
                 return ShownOutput(lines, counts, "grouped", True)
             share = budget._replace(tokens=int(budget.tokens * _NEAR_SHARE))
             near = lines_of_interest(text, landmark, share)
@@ -151,6 +226,14 @@ class Text(Ends):
         return ShownOutput(
             [*head, what.encode(), *marks, *(["…".encode()] if marks else []), *tail], counts, "grouped", True
         )
+
+    def _text(self, lines: list[bytes]) -> NumberedText:
+        """The lines with the numbers that they have in their file, if those are known."""
+        if self._numbered and len(self._files) == 1 and (found := _PRINTED_NUMBER.match(lines[0])):
+            return NumberedText(lines, int(found[1]))
+        if len(self._files) > 1 or self._start is None:
+            return NumberedText(lines, 1, " of this output")
+        return NumberedText(lines, self._start)
 
     def _is_log(self) -> bool:
         return self._landmark is _LOG and any(file.endswith((".log", ".out", ".err")) for file in self._files)

@@ -1,0 +1,171 @@
+"""Condensing output line by line: verdicts and errors first, then what is near them, then the ends.
+
+A weigher tells how much a line matters. The lines that fit stay in their order; a mark stands where others were, with
+their numbers and, as far as there is room, the names that occur nowhere else in the reply. Of lines that differ only
+in numbers the first few count.
+"""
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from ..tokens import estimate
+from .family import Budget, Room, ShownOutput, clip, fits, lines_of, listed_names
+from .names import names_in
+
+NOISE, PLAIN, NEAR, TITLE, WRONG, VERDICT = range(6)
+
+_LINE = 400  # bytes shown of a line
+_KEPT_HEAD, _KEPT_TAIL, _KEPT = 300, 400, 6_000  # lines kept in memory: the first, the last, those that matter
+_MARK_TOKENS = 9
+_ALIKE = 3  # lines of one form before more of them are noise
+_FORMS = 5_000
+_LINES_SHARE = 0.7  # of the room, at most, is for lines
+_INDEX_SHARE = 0.5  # of the room may go to names of what is left out
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+_RUNS = re.compile(rb"([-=_.~^ ])\1{3,}")
+_VARIES = re.compile(rb"0x[0-9a-f]+|\b[0-9a-f]{7,}\b|\d+")
+
+
+class Weigher(Protocol):
+    """Tells how much the next line matters."""
+
+    def weigh(self, line: bytes) -> int: ...
+
+    def counts(self) -> dict[str, int]: ...
+
+
+class Line(NamedTuple):
+    """One line of the output, with its number."""
+
+    number: int
+    weight: int
+    text: bytes
+
+
+class SalientLines:
+    """Lines by weight; `plain` is the share of the room that lines without weight may use."""
+
+    def __init__(self, weigher: Weigher, *, plain: float = 0.6) -> None:
+        self._weigher, self._plain = weigher, plain
+        self._count = 0
+        self._kept: list[Line] = []
+        self._last = deque[Line](maxlen=_KEPT_TAIL)
+        self._forms = Counter[bytes]()
+
+    def take(self, lines: list[bytes]) -> None:
+        for raw in lines:
+            self._count += 1
+            text = _without_colours(raw)
+            line = Line(self._count, self._weight(text), clip(text, _LINE))
+            if self._count <= _KEPT_HEAD or (line.weight >= NEAR and len(self._kept) < _KEPT):
+                self._kept.append(line)
+            else:
+                self._last.append(line)
+
+    def _weight(self, text: bytes) -> int:
+        weight = self._weigher.weigh(text)
+        if not text.strip():
+            return NOISE
+        if weight == VERDICT or len(self._forms) >= _FORMS:
+            return weight
+        form = _VARIES.sub(b"#", text[:_LINE])
+        self._forms[form] += 1
+        return weight if self._forms[form] <= _ALIKE else min(weight, NOISE if weight < TITLE else NEAR)
+
+    def skip(self, lines: int) -> None:
+        self._count += lines
+        self._last.clear()
+
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
+        counts = {**self._weigher.counts(), "lines": self._count}
+        if held is not None and fits(held, budget):
+            return ShownOutput(lines_of(held), counts)
+        lines = sorted([*self._kept, *self._last])
+        if budget.counts_only:
+            chosen = _fill([line for line in lines if line.weight == VERDICT], budget.tokens // 2, {})
+            return ShownOutput(list(_rendered(chosen, self._count, {})), counts, "counts", True)
+        chosen = self._choose(lines, int(budget.tokens * _LINES_SHARE))
+        whole = _all_lines(held)
+        chosen |= _shorter_than_their_marks(whole, chosen, self._count)
+        room = min(budget.tokens - _cost(chosen), int(budget.tokens * _INDEX_SHARE))
+        index = _index(whole, chosen, self._count, room)
+        return ShownOutput(list(_rendered(chosen, self._count, index)), counts, "grouped", True)
+
+    def _choose(self, lines: list[Line], room: int) -> dict[int, Line]:
+        """By weight; of the plain lines more from the end than from the start."""
+        chosen: dict[int, Line] = {}
+        for weight in (VERDICT, WRONG, TITLE, NEAR):
+            chosen = _fill([line for line in lines if line.weight == weight], room - _cost(chosen), chosen)
+        plain = [line for line in lines if line.weight == PLAIN and line.number not in chosen]
+        left = min(room - _cost(chosen), int(room * self._plain))
+        chosen = _fill(reversed(plain), left * 6 // 10, chosen)
+        return _fill((line for line in plain if line.number not in chosen), left * 3 // 10, chosen)
+
+
+def _without_colours(line: bytes) -> bytes:
+    line = _COLOUR.sub(b"", line) if b"\x1b" in line else line
+    return line.rstrip(b"\r").rpartition(b"\r")[2]  # a progress bar: what is last on its line
+
+
+def _all_lines(held: bytes | None) -> Sequence[bytes]:
+    return [] if held is None else [_without_colours(line) for line in lines_of(held)]
+
+
+def _cost(chosen: dict[int, Line]) -> int:
+    gaps = sum(number - 1 not in chosen for number in chosen)
+    return sum(estimate(line.text) + 1 for line in chosen.values()) + _MARK_TOKENS * gaps
+
+
+def _fill(lines: "Iterator[Line] | Sequence[Line]", room: int, chosen: dict[int, Line]) -> dict[int, Line]:
+    """Add the lines that fit."""
+    chosen = dict(chosen)
+    for line in lines:
+        cost = estimate(line.text) + 1 + (0 if line.number - 1 in chosen else _MARK_TOKENS)
+        if cost > room:
+            break
+        room -= cost
+        chosen[line.number] = line
+    return chosen
+
+
+def _gaps(chosen: dict[int, Line], count: int) -> Iterator[tuple[int, int]]:
+    """The first and the last number of the lines that are left out, gap by gap."""
+    before = 0
+    for number in [*sorted(chosen), count + 1]:
+        if number > before + 1:
+            yield before + 1, number - 1
+        before = number
+
+
+def _shorter_than_their_marks(lines: Sequence[bytes], chosen: dict[int, Line], count: int) -> dict[int, Line]:
+    """Blank lines, carets and the like, for which a mark would cost more than they do."""
+    cheap: dict[int, Line] = {}
+    for first, last in _gaps(chosen, count) if lines else ():
+        gap = lines[first - 1 : last]
+        if last - first < _MARK_TOKENS and estimate(_RUNS.sub(rb"\1", b"\n".join(gap))) < _MARK_TOKENS:
+            cheap |= {first + at: Line(first + at, PLAIN, text) for at, text in enumerate(gap)}
+    return cheap
+
+
+def _index(lines: Sequence[bytes], chosen: dict[int, Line], count: int, room: int) -> dict[int, bytes]:
+    """The names that are left out, by the number of the gap's first line; each gap has its part of the room."""
+    listed = names_in(b"\n".join(line.text for line in chosen.values()))
+    found: dict[int, list[bytes]] = {}
+    for first, last in _gaps(chosen, count) if lines else ():
+        found[first] = [name for name in names_in(b"\n".join(lines[first - 1 : last])) if name not in listed]
+        listed |= dict.fromkeys(found[first])
+    share = room / max(sum(map(len, found.values())), 1)
+    return {first: listed_names(names, Room(Budget(int(share * len(names)) + 1))) for first, names in found.items()}
+
+
+def _rendered(chosen: dict[int, Line], count: int, index: dict[int, bytes]) -> Iterator[bytes]:
+    gaps = dict(_gaps(chosen, count))
+    for number in sorted([*chosen, *gaps]):
+        if number in chosen:
+            yield chosen[number].text
+            continue
+        last = gaps[number]
+        where = f"line {number}" if last == number else f"lines {number}-{last}"
+        yield f"\u2026 {where} left out".encode() + index.get(number, b"")
