@@ -68,6 +68,8 @@ class FamilyPlan(NamedTuple):
     asked: bool = False  # the command asks for a range: all of it is shown, unless it is a flood
     interest: Interest = NOTHING  # names of the session's recent commands
     kind: str = ""  # the module whose family it is
+    named: tuple[str, ...] = ()  # the words that a shell line has its name from in statistics
+    one_stream: bool = False  # where stdout and stderr are the same, their order matters: read them as one
 
     def hint(self, is_folder: "Callable[[str], bool]") -> str:
         """What the command does not do, and may have been expected to."""

@@ -39,6 +39,30 @@ class NotSimple(Exception):
     """The line has syntax whose output can't be told from its words."""
 
 
+def pipelines(line: str) -> list[Pipeline]:
+    """All pipelines of a line; a command of assignments alone has no words. Raises NotSimple."""
+    return _Reader(line).pipelines()
+
+
+def leading(line: str, programs: frozenset[str]) -> tuple[str, str]:
+    """A line in two: the commands of these programs that it begins with, and what follows them.
+
+    Where the second part depends on the first (`&&`), all of it must: `cd a && b; c` runs c in any case, and
+    is one part.
+    """
+    reader = _Reader(line)
+    front = reader.front(programs)
+    before, after = set(_operators(line[:front])), set(_operators(line[front:]))
+    apart = not before & {"||", "&"} and (not before & {"&&"} or after <= {"&&", "|", "|&"})
+    return (line[:front], line[front:]) if apart else ("", line)
+
+
+def _operators(line: str) -> list[str]:
+    reader = _Reader(line)
+    reader.pipelines()
+    return reader.operators
+
+
 def speaking(line: str) -> list[Pipeline]:
     """The pipelines of a line whose output is worth condensing; raises NotSimple."""
     return [pipeline for pipeline in _Reader(line).pipelines() if not _is_brief(pipeline)]
@@ -88,6 +112,7 @@ class _Reader:
         self._pipeline: Pipeline = []
         self._words: list[str] = []
         self._silent = False
+        self.operators: list[str] = []
 
     def pipelines(self) -> list[Pipeline]:
         """All pipelines, in order."""
@@ -96,6 +121,19 @@ class _Reader:
         self._end_command()
         self._end_pipeline()
         return self._pipelines
+
+    def front(self, programs: frozenset[str]) -> int:
+        """Where the first command of another program begins."""
+        begin = 0
+        while self._at < len(self._line):
+            known = len(self._pipelines)
+            self._step()
+            if len(self._pipelines) > known:
+                done = self._pipelines[-1]
+                if len(done) > 1 or not done[0].argv or done[0].argv[0] not in programs:
+                    break
+                begin = self._at
+        return begin
 
     def _step(self) -> None:
         letter = self._line[self._at]
@@ -119,6 +157,7 @@ class _Reader:
 
     def _operate(self, operator: str) -> None:
         self._at += len(operator)
+        self.operators.append(operator)
         self._end_command()
         if operator not in ("|", "|&"):
             self._end_pipeline()
@@ -126,11 +165,12 @@ class _Reader:
             self._skip_heredocs()
 
     def _end_command(self) -> None:
+        assigned = bool(self._words)
         words, self._words = without_prefixes(self._words), []
         silent, self._silent = self._silent, False
         if words and words[0] in _COMPOUND:
             raise NotSimple
-        if words:
+        if words or assigned:
             self._pipeline.append(SimpleCommand(words, silent))
 
     def _end_pipeline(self) -> None:

@@ -29,7 +29,9 @@ def recognise_line(line: str, recent: Sequence[str] = ()) -> FamilyPlan | None:
     if not known or len(known) < len(plans):
         return None
     plan = known[0] if len(known) == 1 else _several(known)
-    return plan._replace(argv=[SHELL, "-c", line], interest=interest_of([line, *reversed(recent)]))
+    named = tuple(pipelines[-1][0].argv)
+    interest = interest_of([line, *reversed(recent)])
+    return plan._replace(argv=[SHELL, "-c", line], interest=interest, named=named, one_stream=True)
 
 
 def _several(plans: list[FamilyPlan]) -> FamilyPlan:

@@ -21,6 +21,7 @@ _KEPT_HEAD, _KEPT_TAIL, _KEPT = 300, 400, 6_000  # lines kept in memory: the fir
 _MARK_TOKENS = 9
 _ALIKE = 3  # lines of one form before more of them are noise
 _FORMS = 5_000
+_LAST = 6  # lines that are shown if any are
 _LINES_SHARE = 0.7  # of the room, at most, is for lines
 _INDEX_SHARE = 0.5  # of the room may go to names of what is left out
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
@@ -83,6 +84,8 @@ class SalientLines:
         if held is not None and fits(held, budget):
             return ShownOutput(lines_of(held), counts)
         lines = sorted([*self._kept, *self._last])
+        last = [line for line in lines if line.text.strip()][-_LAST:]  # whatever their form: how it ended
+        lines = [line._replace(weight=NEAR) if line.weight < NEAR and line in last else line for line in lines]
         if budget.counts_only:
             chosen = _fill([line for line in lines if line.weight == VERDICT], budget.tokens // 2, {})
             return ShownOutput(list(_rendered(chosen, self._count, {})), counts, "counts", True)

@@ -56,7 +56,7 @@ def plan(argv: list[str]) -> FamilyPlan | None:
         known = any(word in ("install", "sync", "add", "uninstall", "lock", "wheel") for word in words)
     else:
         known = True  # programs.py names only programs that run to their end
-    return FamilyPlan(list(argv), SalientLines(ScriptLines())) if known else None
+    return _script(argv) if known else None
 
 
 def _python(argv: list[str], words: list[str]) -> FamilyPlan | None:
@@ -68,7 +68,11 @@ def _python(argv: list[str], words: list[str]) -> FamilyPlan | None:
         return tests._replace(argv=list(argv), kind="tests") if tests is not None else None
     if not words or "-i" in flags or words in (["-V"], ["--version"], ["-"]):
         return None  # interactive, or nothing to condense
-    return FamilyPlan(list(argv), SalientLines(ScriptLines()))
+    return _script(argv)
+
+
+def _script(argv: list[str]) -> FamilyPlan:
+    return FamilyPlan(list(argv), SalientLines(ScriptLines()), one_stream=True)
 
 
 class ScriptLines:

@@ -56,12 +56,12 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     if program in ("pytest", "py.test"):
         if any(_PYTEST_OTHER.match(word) for word in words):
             return None
-        return FamilyPlan(list(argv), SalientLines(PytestLines(), plain=_PLAIN_SHARE))
+        return FamilyPlan(list(argv), SalientLines(PytestLines(), plain=_PLAIN_SHARE), one_stream=True)
     style = {"cargo": _CARGO, "go": _GO}.get(program, _NPM)
     runs_tests = words[:1] == ["test"] or (program == "npm" and words[:1] in (["t"], ["tst"]))
     if not runs_tests or any(word in ("-json", "--json", "--watch", "--watchAll", "--help", "-h") for word in words):
         return None
-    return FamilyPlan(list(argv), SalientLines(RunnerLines(style), plain=_PLAIN_SHARE))
+    return FamilyPlan(list(argv), SalientLines(RunnerLines(style), plain=_PLAIN_SHARE), one_stream=True)
 
 
 class PytestLines:
