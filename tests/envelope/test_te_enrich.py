@@ -329,7 +329,7 @@ EVERYDAY = {
     "cat server.log": (
         big_log,
         "look around what went wrong",
-        ["3211:", "database is locked", "request 4999"],
+        ["-3210 left out", "database is locked", "request 4999"],
     ),
     "tail -n 4000 server.log": (big_log, "the same, from tail", ["database is locked", "request 4999"]),
 }

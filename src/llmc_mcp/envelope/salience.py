@@ -22,7 +22,7 @@ _MARK_TOKENS = 9
 _ALIKE = 3  # lines of one form before more of them are noise
 _FORMS = 5_000
 _LAST = 6  # lines that are shown if any are
-_LINES_SHARE = 0.7  # of the room, at most, is for lines
+_LINES_SHARE = 0.6  # of the room, at most, is for lines
 _INDEX_SHARE = 0.5  # of the room may go to names of what is left out
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _RUNS = re.compile(rb"([-=_.~^ ])\1{3,}")
@@ -71,7 +71,7 @@ class SalientLines:
             return NOISE
         if weight == VERDICT or len(self._forms) >= _FORMS:
             return weight
-        form = _VARIES.sub(b"#", text[:_LINE])
+        form = _form(text)
         self._forms[form] += 1
         return weight if self._forms[form] <= _ALIKE else min(weight, NOISE if weight < TITLE else NEAR)
 
@@ -94,6 +94,8 @@ class SalientLines:
         chosen |= _shorter_than_their_marks(whole, chosen, self._count)
         room = min(budget.tokens - _cost(chosen), int(budget.tokens * _INDEX_SHARE))
         index = _index(whole, chosen, self._count, room)
+        alike = _alike(whole, chosen, self._count)
+        index = {first: alike.get(first, b"") + names for first, names in index.items()}
         return ShownOutput(list(_rendered(chosen, self._count, index)), counts, "grouped", True)
 
     def _choose(self, lines: list[Line], room: int) -> dict[int, Line]:
@@ -150,6 +152,24 @@ def _shorter_than_their_marks(lines: Sequence[bytes], chosen: dict[int, Line], c
         if last - first < _MARK_TOKENS and estimate(_RUNS.sub(rb"\1", b"\n".join(gap))) < _MARK_TOKENS:
             cheap |= {first + at: Line(first + at, PLAIN, text) for at, text in enumerate(gap)}
     return cheap
+
+
+def _form(text: bytes) -> bytes:
+    """What lines that differ only in numbers have in common."""
+    return _VARIES.sub(b"#", text[:_LINE])
+
+
+def _alike(lines: Sequence[bytes], chosen: dict[int, Line], count: int) -> dict[int, bytes]:
+    """By the number of a gap's first line: how many of its lines have the form of a line that is shown."""
+    shown: dict[bytes, int] = {}
+    for number in sorted(chosen):
+        shown.setdefault(_form(chosen[number].text), number)
+    found: dict[int, bytes] = {}
+    for first, last in _gaps(chosen, count) if lines else ():
+        like = Counter(shown[form] for form in map(_form, lines[first - 1 : last]) if form in shown)
+        told = [f"{times:,} like line {number}" for number, times in like.most_common(3) if times >= _ALIKE]
+        found[first] = f" ({', '.join(told)})".encode() if told else b""
+    return found
 
 
 def _index(lines: Sequence[bytes], chosen: dict[int, Line], count: int, room: int) -> dict[int, bytes]:

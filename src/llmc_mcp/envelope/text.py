@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 from ..tokens import estimate
 from .blocks import NumberedText, condense, lines_of_interest
-from .family import Budget, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
+from .family import Budget, Family, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
 from .flags import FlagSyntax
+from .logs import LogLines
+from .salience import SalientLines
+from .structure import condense_json
 
 _HEAD, _TAIL = 60, 60  # lines
 _LANDMARKS = 5_000
@@ -36,6 +39,7 @@ _AWK_RANGE = re.compile(
     r"(?:FNR|NR)\s*(?:>=|==)\s*(\d+)(?:\s*&&\s*(?:FNR|NR)\s*<=?\s*\d+)?\s*(?:\{\s*print(?: \$0)?;?\s*\})?"
 )
 _NL = FlagSyntax("bdfhilnsvw")
+_LOG_FILES = (".log", ".out", ".err")
 _PRINTED_NUMBER = re.compile(rb"\s*(\d+)\t")  # by nl and cat -n
 
 _CODE = re.compile(
@@ -77,8 +81,10 @@ class Reading(NamedTuple):
     numbered: bool = False
     ends: str = "head"
 
-    def family(self) -> "Text":
+    def family(self) -> Family:
         """The family for its output."""
+        if self.files and all(file.endswith(_LOG_FILES) for file in self.files):
+            return SalientLines(LogLines())
         return Text(self.files, numbered=self.numbered or len(self.files) > 1, ends=self.ends, start=self.start)
 
 
@@ -211,7 +217,9 @@ class Text(Ends):
         if budget.counts_only:
             return ShownOutput(self._chosen(budget, 0.6), counts, "counts", True)
         near: dict[int, bytes] = {}
-        if held is not None and len(held) <= _SPLIT and not self._is_log():
+        if held is not None and len(held) <= _SPLIT:
+            if len(self._files) == 1 and (view := condense_json(held, budget)) is not None:
+                return ShownOutput(view, counts, "grouped", True)
             text, landmark = lines_of(held), self._landmark or _LOG
             if (lines := condense(self._text(text), landmark, budget)) is not None:
                 return ShownOutput(lines, counts, "grouped", True)
@@ -234,9 +242,6 @@ class Text(Ends):
         if len(self._files) > 1 or self._start is None:
             return NumberedText(lines, 1, " of this output")
         return NumberedText(lines, self._start)
-
-    def _is_log(self) -> bool:
-        return self._landmark is _LOG and any(file.endswith((".log", ".out", ".err")) for file in self._files)
 
     def line(self, number: int, text: bytes) -> bytes:
         return clip(text, _LINE) if self._numbered else str(number).encode() + b":" + clip(text, _LINE)
