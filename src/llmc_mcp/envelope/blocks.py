@@ -17,6 +17,7 @@ from .names import Interest, names_in
 
 _LINE = 400  # bytes shown of a line
 _MARK_TOKENS = 14
+_NUMBER_TOKENS = 2  # of a definition's line number, about one to a block; most names are listed without
 _LONGEST = 25  # lines, after which a block ends at the next blank line
 _LONGEST_SOLID = 60  # lines without a blank one
 _SHORTEST = 4  # lines of a paragraph that is a block of its own
@@ -50,7 +51,7 @@ def condense(text: NumberedText, starts: re.Pattern[bytes], budget: Budget) -> l
         return None
     blocks = _split(text.lines, starts)
     occurrences = Counter(name for block in blocks for name in block.names)
-    index = estimate(b" ".join(occurrences))
+    index = estimate(b" ".join(occurrences)) + _NUMBER_TOKENS * len(blocks)
     if index > budget.tokens * _INDEX_SHARE:
         return None
     shown = _choose(blocks, budget.tokens - index, _wanted(blocks, occurrences, budget.interest))
@@ -182,11 +183,13 @@ def _mark(text: NumberedText, gap: Gap, starts: re.Pattern[bytes]) -> bytes:
 
 
 def _definitions(text: NumberedText, gap: Gap, starts: re.Pattern[bytes]) -> dict[bytes, int]:
-    """Names that are defined in a gap, and where."""
+    """Names that are defined in a gap and shown nowhere else, and where."""
     found: dict[bytes, int] = {}
+    new = set(gap.names)
     for number in range(gap.first, gap.end):
         line = text.lines[number][:400]
         if _CALLED.search(line) and starts.match(line):
             for name in list(names_in(_CALLED.split(line, maxsplit=1)[0]))[-1:]:
-                found.setdefault(name, text.start + number)
+                if name in new:
+                    found.setdefault(name, text.start + number)
     return found

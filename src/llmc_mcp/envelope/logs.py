@@ -13,7 +13,7 @@ _TABLES = frozenset(("ps", "images", "get", "top", "events", "container", "image
 
 _BAD = re.compile(
     rb".*\b(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE|EMERG|ALERT|Traceback|panicked|segfault|panic:|exception|Exception)\b"
-    rb"|.*\b[A-Z]\w+(?:Error|Exception)\b|.*\b(?:level|severity)=(?:error|fatal|critical)\b|E\d{4} "
+    rb"|.*\b[A-Z]\w+(?:Error|Exception)\b|.*\b(?:level|severity)=(?:error|fatal|critical)\b"
 )
 _TROUBLE = re.compile(
     rb".*\b(?:Error|CrashLoopBackOff|ImagePull\w*|ErrImage\w*|Pending|Evicted|OOMKilled|NotReady|Failed|Unknown|Dead"
@@ -44,6 +44,11 @@ def plan(argv: list[str]) -> FamilyPlan | None:
 class LogLines:
     """Lines of a log."""
 
+    words = (
+        *(b"error", b"fatal", b"critical", b"panic", b"severe", b"emerg", b"alert", b"traceback", b"segfault"),
+        b"exception",
+    )
+
     def __init__(self) -> None:
         self._bad = 0
 
@@ -59,6 +64,8 @@ class LogLines:
 
 class TableLines:
     """A table with a line of headings."""
+
+    words = ()
 
     def __init__(self) -> None:
         self._rows = self._trouble = 0

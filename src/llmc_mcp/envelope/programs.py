@@ -12,7 +12,7 @@ _FAMILIES = (
     ("git", ("git",), ()),
     ("tests", ("pytest",), ("py.test",)),
     ("text", ("cat", "head", "tail"), ("sed", "nl", "awk", "gawk", "mawk")),
-    ("scripts", (), ("python", "python3", "pypy3", "node", "ruby", "perl", "bash", "sh", "make", "cmake", "ninja")),
+    ("scripts", (), ("python", "python3", "pypy3", "node", "ruby", "perl", "make", "cmake", "ninja")),
     ("scripts", (), ("gcc", "g++", "clang", "cc", "pip", "pip3", "uv", "poetry", "mvn", "gradle", "tox", "nox")),
     ("scripts", (), ("sphinx-build", "mkdocs", "webpack", "vite")),
     ("lint", (), ("ruff", "flake8", "pylint", "mypy", "pyright", "basedpyright", "eslint", "tsc", "shellcheck")),

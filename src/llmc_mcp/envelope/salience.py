@@ -18,6 +18,7 @@ NOISE, PLAIN, NEAR, TITLE, WRONG, VERDICT = range(6)
 
 _LINE = 400  # bytes shown of a line
 _KEPT_HEAD, _KEPT_TAIL, _KEPT = 300, 400, 6_000  # lines kept in memory: the first, the last, those that matter
+_EACH = 4_000  # lines that are weighed one by one; what follows is a flood
 _MARK_TOKENS = 9
 _ALIKE = 3  # lines of one form before more of them are noise
 _FORMS = 5_000
@@ -30,7 +31,12 @@ _VARIES = re.compile(rb"0x[0-9a-f]+|\b[0-9a-f]{7,}\b|\d+")
 
 
 class Weigher(Protocol):
-    """Tells how much the next line matters."""
+    """Tells how much the next line matters.
+
+    In a flood only lines with one of its `words` (in small letters) are asked about, and the last ones; none: all are.
+    """
+
+    words: tuple[bytes, ...]
 
     def weigh(self, line: bytes) -> int: ...
 
@@ -50,20 +56,41 @@ class SalientLines:
 
     def __init__(self, weigher: Weigher, *, plain: float = 0.6) -> None:
         self._weigher, self._plain = weigher, plain
-        self._count = 0
+        self._count = self._unweighed = 0
         self._kept: list[Line] = []
         self._last = deque[Line](maxlen=_KEPT_TAIL)
         self._forms = Counter[bytes]()
 
     def take(self, lines: list[bytes]) -> None:
-        for raw in lines:
-            self._count += 1
-            text = _without_colours(raw)
-            line = Line(self._count, self._weight(text), clip(text, _LINE))
-            if self._count <= _KEPT_HEAD or (line.weight >= NEAR and len(self._kept) < _KEPT):
-                self._kept.append(line)
-            else:
-                self._last.append(line)
+        words = self._weigher.words
+        if not words or self._count + len(lines) <= _EACH:
+            for raw in lines:
+                self._take_line(raw)
+            return
+        joined = b"\n".join(lines).lower()
+        present = [word for word in words if word in joined]
+        start = self._count
+        if present:
+            self._take_some([(start + at, raw) for at, raw in enumerate(lines, 1) if _has(raw.lower(), present)])
+        self._count = start + len(lines)
+        self._unweighed += len(lines)
+        first = self._count - len(lines[-_KEPT_TAIL:]) + 1
+        self._last.extend(Line(first + at, PLAIN, raw) for at, raw in enumerate(lines[-_KEPT_TAIL:]))
+
+    def _take_some(self, numbered: list[tuple[int, bytes]]) -> None:
+        """Lines of a flood that have a word that may matter."""
+        for number, raw in numbered:
+            self._count = number - 1
+            self._take_line(raw)
+
+    def _take_line(self, raw: bytes) -> None:
+        self._count += 1
+        text = _without_colours(raw)
+        line = Line(self._count, self._weight(text), clip(text, _LINE))
+        if self._count <= _KEPT_HEAD or (line.weight >= NEAR and len(self._kept) < _KEPT):
+            self._kept.append(line)
+        else:
+            self._last.append(line)
 
     def _weight(self, text: bytes) -> int:
         weight = self._weigher.weigh(text)
@@ -83,7 +110,7 @@ class SalientLines:
         counts = {**self._weigher.counts(), "lines": self._count}
         if held is not None and fits(held, budget):
             return ShownOutput(lines_of(held), counts)
-        lines = sorted([*self._kept, *self._last])
+        lines = self._lines()
         last = [line for line in lines if line.text.strip()][-_LAST:]  # whatever their form: how it ended
         lines = [line._replace(weight=NEAR) if line.weight < NEAR and line in last else line for line in lines]
         if budget.counts_only:
@@ -98,6 +125,15 @@ class SalientLines:
         index = {first: alike.get(first, b"") + names for first, names in index.items()}
         return ShownOutput(list(_rendered(chosen, self._count, index)), counts, "grouped", True)
 
+    def _lines(self) -> list[Line]:
+        """What is kept, in order; the last lines of a flood are weighed now."""
+        known = {line.number: line for line in (*self._last, *self._kept)}
+        if self._unweighed:
+            for line in [line for line in self._last if known[line.number] is line]:
+                text = clip(_without_colours(line.text), _LINE)
+                known[line.number] = Line(line.number, self._weight(text), text)
+        return [known[number] for number in sorted(known)]
+
     def _choose(self, lines: list[Line], room: int) -> dict[int, Line]:
         """By weight; of the plain lines more from the end than from the start."""
         chosen: dict[int, Line] = {}
@@ -107,6 +143,10 @@ class SalientLines:
         left = min(room - _cost(chosen), int(room * self._plain))
         chosen = _fill(reversed(plain), left * 6 // 10, chosen)
         return _fill((line for line in plain if line.number not in chosen), left * 3 // 10, chosen)
+
+
+def _has(line: bytes, words: list[bytes]) -> bool:
+    return any(word in line for word in words)
 
 
 def _without_colours(line: bytes) -> bytes:

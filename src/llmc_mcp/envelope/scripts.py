@@ -7,7 +7,7 @@ from .family import FamilyPlan
 from .salience import NEAR, NOISE, PLAIN, TITLE, VERDICT, WRONG, SalientLines
 
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*$")
-_INTERPRETERS = frozenset(("bash", "sh", "zsh", "node", "ruby", "perl", "deno", "bun"))
+_INTERPRETERS = frozenset(("node", "ruby", "perl", "deno", "bun"))
 _NPM_VERBS = frozenset(("install", "ci", "i", "run", "run-script", "audit", "update", "build"))
 _BUILD_VERBS = {
     "cargo": frozenset(("build", "check", "run", "clippy", "install", "bench", "doc", "fetch", "b", "c", "r")),
@@ -77,6 +77,12 @@ def _script(argv: list[str]) -> FamilyPlan:
 
 class ScriptLines:
     """Lines of a program that nothing is known of but how programs complain."""
+
+    words = (
+        *(b"error", b"fatal", b"fail", b"panic", b"undefined reference", b"cannot find", b"not found", b"no such file"),
+        *(b"denied", b"assertion", b"exception", b"exit", b"interrupt", b"warn", b"deprecat", b"traceback", b'file "'),
+        *(b"ran ", b"passed", b"finished", b"could not", b"***", b"success", b"caused by", b"test result"),
+    )
 
     def __init__(self) -> None:
         self._near = 0

@@ -67,6 +67,8 @@ def plan(argv: list[str]) -> FamilyPlan | None:
 class PytestLines:
     """Failures with their place and reason, the short summary, the closing line."""
 
+    words = (*(b"===", b"___", b"e  ", b">  ", b"error", b"exception", b"failed", b" passed"), b" in ")
+
     def __init__(self) -> None:
         self._section = b""
         self._closing = b""
@@ -115,6 +117,8 @@ def _plural(word: bytes) -> str:
 
 class RunnerLines:
     """Output of other runners: failures and the closing summary."""
+
+    words = ()  # what passed is counted
 
     def __init__(self, style: Style) -> None:
         self._style = style

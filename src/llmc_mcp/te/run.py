@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OUT, _ERR = "stdout", "stderr"
 _STDERR_KEPT = 16_000
+_PAUSE_MS = 1_000
 
 
 def run(command: list[str], *, as_json: bool, raw: bool, line: str = "") -> None:
@@ -116,7 +117,9 @@ class _Run:
 
     def print_text(self) -> NoReturn:
         self._start(with_stderr=False)
-        for _, piece in child.pieces(self._sources, self._ended):
+        for stream, piece in child.pieces(self._sources, self._ended, self._patience_ms()):
+            if not stream and self._envelope.held:
+                self._go_through()
             self._envelope.feed(piece)
             if self._envelope.binary and self._envelope.held is not None and not self._budget()[0].used_up:
                 self._go_through()
@@ -134,8 +137,12 @@ class _Run:
         self._note(code, "enriched" if done.unchanged is None else "unchanged", done)
         self._end(code, as_text(self._noted.name, done))
 
+    def _patience_ms(self) -> int | None:
+        """How long a script may pause before it counts as one that somebody watches or talks to."""
+        return _PAUSE_MS if self._plan.kind == "scripts" and not self._plan.named else None
+
     def _go_through(self) -> NoReturn:
-        """The output is not text: print what was read and pass the rest through."""
+        """The output is not text, or is waited for: print what was read and pass the rest through."""
         held = self._envelope.held or b""
         try:
             child.write(1, held)
@@ -187,6 +194,7 @@ class _Run:
             pass  # the reader is gone
         except OSError as exc:
             os.write(2, f"te: {exc.strerror}\n".encode())
+        child.print_later(self._out)
         child.end_like(code)
 
     # --- JSON -------------------------------------------------------------------------------------
