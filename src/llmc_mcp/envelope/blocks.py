@@ -51,7 +51,7 @@ def condense(text: NumberedText, starts: re.Pattern[bytes], budget: Budget) -> l
         return None
     blocks = _split(text.lines, starts)
     occurrences = Counter(name for block in blocks for name in block.names)
-    index = estimate(b" ".join(occurrences)) + _NUMBER_TOKENS * len(blocks)
+    index = estimate(b" ".join(occurrences)) + _NUMBER_TOKENS * min(len(blocks), len(occurrences))
     if index > budget.tokens * _INDEX_SHARE:
         return None
     shown = _choose(blocks, budget.tokens - index, _wanted(blocks, occurrences, budget.interest))

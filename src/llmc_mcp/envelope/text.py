@@ -244,7 +244,9 @@ class Text(Ends):
         return NumberedText(lines, self._start)
 
     def line(self, number: int, text: bytes) -> bytes:
-        return clip(text, _LINE) if self._numbered else str(number).encode() + b":" + clip(text, _LINE)
+        if self._numbered:
+            return clip(text, _LINE)
+        return str(number + (self._start or 1) - 1).encode() + b":" + clip(text, _LINE)
 
     def _chosen(
         self, budget: Budget, share: float, after: int = 0, before: int = 1 << 62, near: dict[int, bytes] | None = None

@@ -29,6 +29,8 @@ def run(command: list[str], *, as_json: bool, raw: bool, line: str = "") -> None
     `line` is what bash runs, where the command is that.
     """
     plan = _recognised(command, line)
+    if plan is not None and plan.kind == "scripts" and os.isatty(1):
+        plan = None  # a script on a terminal may draw on it, or ask
     config = _config() if _is_configured() else None
     off = raw or (config is not None and not config.te.enabled)
     if as_json:
