@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 from . import chart
+from .processes import equal_exit_codes
 from .replayed import FAR, LEAST, Row, replay_runs, summed
 
 _LOSSES = 40
@@ -17,6 +18,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder with runs.jsonl.gz")
     parser.add_argument("--lost", metavar="FAMILY", help="print the lost facts of a family, or of `all`")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="write the chart, as SVG")
+    parser.add_argument("--processes", type=int, metavar="N", help="compare the exit codes of N commands on processes")
     given = parser.parse_args()
     rows = replay_runs(given.runs)
     print(_table(rows))
@@ -26,6 +28,9 @@ def main() -> None:
             print(f"look: {row.run} step {row.step}, {row.before} → {row.after} tokens: {row.command[:80]!r}")
     if given.lost:
         _print_losses([row for row in rows if given.lost in (row.family, "all") and row.lost])
+    if given.processes:
+        equal, count = equal_exit_codes(given.runs, given.processes)
+        print(f"exit codes equal on processes: {equal:,} of {count:,}")
     if given.chart:
         given.chart.write_text(chart.saved_and_kept(rows))
 
@@ -53,8 +58,7 @@ def _summary(rows: list[Row]) -> str:
     below = sum(row.cut and row.before < FAR for row in rows)
     return (
         f"\nfacts: names first seen in an output of {LEAST} tokens or more, and used in one of the next three commands;"
-        f"\ncode names: those of them that are no plain word. Exit codes te keeps: {len(rows):,} of {len(rows):,}"
-        " (a replay starts nothing; tests/te proves it on processes)."
+        f"\ncode names: those of them that are no plain word."
         f"\ncut without a mark: {unmarked}; longer than the output: {grown}; parser failed: {failed};"
         f" cut though under {FAR:,} tokens: {below}"
     )

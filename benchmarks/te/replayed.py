@@ -16,7 +16,7 @@ from .. import tokens
 LEAST = 300  # tokens of an output whose facts count
 FAR = 1_200  # tokens below which nothing may be cut
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_MARK = re.compile(r"^# TE: all of it: te --handle \S+|…", re.M)
+_MARK = re.compile(r"^# TE: all of it: te --handle \S+ .*\Z", re.M)
 
 
 class Row(NamedTuple):
@@ -52,10 +52,11 @@ class Total(NamedTuple):
 
 def replay_runs(folder: Path) -> list[Row]:
     """A row for every output of `runs.jsonl.gz`."""
-    return [row for name, steps in _runs(folder) for row in _rows(name, steps)]
+    return [row for name, steps in recorded_runs(folder) for row in _rows(name, steps)]
 
 
-def _runs(folder: Path) -> Iterator[tuple[str, list[RecordedStep]]]:
+def recorded_runs(folder: Path) -> Iterator[tuple[str, list[RecordedStep]]]:
+    """The recorded sessions, by name."""
     with gzip.open(folder / "runs.jsonl.gz") as file:
         for line in file:
             run = json.loads(line)

@@ -1,5 +1,6 @@
 """What all families share: budgets, plans, the shape of condensed output, grouping of paths."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
@@ -9,6 +10,8 @@ from .names import NOTHING, Interest
 
 _COUNTS_BELOW = 300  # tokens; below, only counts make sense
 _ZONES = 6
+_DIGITS = re.compile(rb"\d+")
+_MANY_ALIKE = 20  # names that differ only in their numbers
 _TOO_FEW = 3  # names that are listed whatever the room: to count them costs as much
 
 
@@ -107,9 +110,23 @@ class Room:
         return kept
 
 
+def _numbered_once(names: list[bytes]) -> list[bytes]:
+    """Many names that differ only in their numbers as the first, the last and how many they are."""
+    forms: dict[bytes, list[bytes]] = {}
+    for name in names:
+        forms.setdefault(_DIGITS.sub(b"#", name), []).append(name)
+    return [
+        name
+        for alike in forms.values()
+        for name in (
+            alike if len(alike) < _MANY_ALIKE else [alike[0] + b".." + alike[-1] + f"({len(alike):,})".encode()]
+        )
+    ]
+
+
 def listed_names(names: list[bytes], room: "Room", before: bytes = b": ") -> bytes:
     """Names behind what stands for them: all, or as many as fit and the number of the others."""
-    kept = names
+    kept = names = _numbered_once(names)
     while len(kept) > _TOO_FEW and not room.take(b" ".join(kept)):
         kept = kept[: len(kept) * 4 // 5]
     left = len(names) - len(kept)
