@@ -29,7 +29,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
+.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-te conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -76,6 +76,9 @@ bench-shell: $(DEV) ## recorded commands in bash and in run_cmd (RUNS=DIR COMMIT
 
 bench-undo: $(DEV) ## recorded commands run and undone (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--cost FOLDER')
 	@$(BIN)/python -m benchmarks.undo $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)') $(BENCH_ARGS)
+
+bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost Text --chart FILE')
+	@$(BIN)/python -m benchmarks.te --runs '$(RUNS)' $(BENCH_ARGS)
 
 conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
 	@$(BIN)/python -m tests.conformance

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmc_mcp.cli import main
-from llmc_mcp.cli.install import command, jsonc, toml
+from llmc_mcp.cli.install import client_file, jsonc, toml
 from llmc_mcp.cli.install.clients import CLIENTS, Client, server_command
 
 from ..support.machine import Machine
@@ -244,7 +244,7 @@ def test_what_the_client_writes_meanwhile_is_not_lost(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, times: int, code: int
 ) -> None:
     file = write(str(machine.home / ".claude.json"), '{"starts": 0}')
-    write_new, left = command._write_new, times  # pyright: ignore[reportPrivateUsage]
+    write_new, left = client_file._write_new, times  # pyright: ignore[reportPrivateUsage]
 
     def while_the_client_writes(path: str, text: str, like: os.stat_result | None) -> None:
         nonlocal left
@@ -253,7 +253,7 @@ def test_what_the_client_writes_meanwhile_is_not_lost(
             left -= 1
             file.write_text(json.dumps({"starts": 100 + left}))
 
-    monkeypatch.setattr(command, "_write_new", while_the_client_writes)
+    monkeypatch.setattr(client_file, "_write_new", while_the_client_writes)
     done = machine.llmc("install", "claude-code")
     assert done.returncode == code
     kept = json.loads(file.read_text())

@@ -146,11 +146,20 @@ def test_json_of_a_short_output_is_the_commands_own(te: Te) -> None:
 
 
 def test_the_limit_is_a_setting(te: Te) -> None:
-    te.file("some.txt", "some words in a line\n" * 60)
-    plain = (te.folder / "some.txt").read_bytes()
-    assert te("cat", "some.txt").out == plain
-    assert te("cat", "some.txt", LLMC_MCP_TE_UNCHANGED_TOKENS="100").out.startswith(HEADER)
+    """Above it, what stays whole may get a shorter form."""
+    te.file("some/rather/long/path/to/a/file.txt", "a needle\n" * 24)
+    words = ["grep", "-rn", "needle", "some"]
+    assert te(*words).out == real(te, *words)[0]
+    shorter = te(*words, LLMC_MCP_TE_UNCHANGED_TOKENS="100")
+    assert shorter.enriched
+    assert (shorter.meta["level"], shorter.meta["truncated"]) == ("all", False)
     assert te("cat", "src/b.md", LLMC_MCP_TE_UNCHANGED_TOKENS="0").out.startswith(HEADER)
+
+
+@pytest.mark.parametrize("lines", [30, 100, 200])
+def test_what_stays_whole_never_gets_longer(te: Te, lines: int) -> None:
+    te.file("some.txt", "some words in a line\n" * lines)
+    assert te("cat", "some.txt").out == (te.folder / "some.txt").read_bytes()
 
 
 def test_an_output_that_poses_as_ours_gets_a_header(te: Te) -> None:

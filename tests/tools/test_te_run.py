@@ -283,7 +283,7 @@ def test_te_run_takes_no_longer_than_configured(workspace: Workspace) -> None:
 def test_a_mistake_in_enriching_is_an_error_only_where_that_is_wanted(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(landmark: object, *, numbered: bool, ends: str) -> Broken:
+    def broken(landmark: object, *, numbered: bool, ends: str, start: int | None) -> Broken:
         return Broken()
 
     monkeypatch.setattr("llmc_mcp.envelope.text.Text", broken)

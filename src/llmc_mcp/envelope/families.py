@@ -6,13 +6,14 @@ understands (other commands, flags that change the format, binary data) is not t
 """
 
 import os
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..tokens import estimate
 from .family import USED_UP, Budget, FamilyPlan, ShownOutput, fits, lines_of
-from .programs import FAMILY_OF
+from .programs import FAMILY_OF, is_script
 
 if TYPE_CHECKING:
     from ..config.schema import Te
@@ -24,13 +25,18 @@ _LINE = 64 << 10  # bytes of one line that a family sees
 _SMALLEST = 200  # tokens: enough for counts and places
 _SHARE = 10  # one command gets a tenth of the session's remaining budget
 _AROUND = 110  # tokens of the header and the handle's line
+WHOLE_TOKENS = 1_420  # by the estimate, whose error is about a tenth: nothing is cut from an output under 1,200 tokens
+CONDENSED_TOKENS = 1_200  # of an output that is cut and was not asked for line by line
+_RUNS = re.compile(rb"([-=_.~*# ])\1{7,}")
+_OF_LONGER = 3  # of a long output a third, as far as the budget goes
 _OUR_MARK = b"# TE"  # of the header and the pointers; only behind a header are such lines known as the command's
 
 
 def recognise(argv: list[str]) -> FamilyPlan | None:
     """A plan for a command whose output a family understands, else None."""
-    module = FAMILY_OF.get(os.path.basename(argv[0]))
-    return import_module(f".{module}", __package__).plan(argv) if module else None
+    module = FAMILY_OF.get(os.path.basename(argv[0])) or ("scripts" if is_script(argv[0]) else None)
+    plan: FamilyPlan | None = import_module(f".{module}", __package__).plan(argv) if module else None
+    return plan._replace(kind=plan.kind or str(module)) if plan is not None else None
 
 
 def share_of(session_budget: int, used: int, most: int) -> tuple[int, int]:
@@ -43,6 +49,11 @@ def budget_of(settings: "Te", whole: int, used: int, most_bytes: int = 1 << 20) 
     """The budget of one command, and what its session has left of `whole` after `used` tokens."""
     tokens, left = share_of(whole, used, settings.reply_tokens)
     return Budget(tokens, most_bytes, settings.hard_budget and not left), left
+
+
+def _squeezed(data: bytes) -> bytes:
+    """A text with rules and rows of dots made short: they are few tokens, and many for the estimate."""
+    return _RUNS.sub(rb"\1\1", data)
 
 
 class CondensedOutput(NamedTuple):
@@ -116,27 +127,40 @@ class Envelope:
         """The condensed output; None if the output must be passed on as it is."""
         if self.binary or self.failure is not None:
             return None
-        inner = Budget(max(budget.tokens - _AROUND, budget.tokens // 2), budget.bytes - 4 * _AROUND)
         try:
             if self._rest:
                 self._plan.family.take([self._rest])
-            shown = self._plan.family.show(self.held, inner)
-            unchanged = None if budget.used_up else self._unchanged(budget)
+            whole = None if budget.used_up else self._whole(budget)
+            shown = self._plan.family.show(self.held, self._inner(budget, whole))
         except Exception as exc:  # noqa: BLE001 - as above
             self.failure = exc
             return None
-        if unchanged is None:
-            return self._enriched(self._counted(shown.counts) if budget.used_up else shown)
-        self.drop()
-        whole = ShownOutput(lines_of(unchanged), shown.counts)
-        return CondensedOutput(whole, None, estimate(unchanged), unchanged)
+        if whole is not None and (shown.cut or not self._is_shorter(shown, whole)):
+            self.drop()
+            return CondensedOutput(ShownOutput(lines_of(whole), shown.counts), None, estimate(whole), whole)
+        return self._enriched(self._counted(shown.counts) if budget.used_up else shown)
 
-    def _unchanged(self, budget: Budget) -> bytes | None:
-        """A short output exactly as the command prints it; None for a longer one, and one that poses as ours."""
+    def _inner(self, budget: Budget, whole: bytes | None) -> Budget:
+        """What the family may show: more than it needs where the output may stay whole."""
+        if whole is not None:
+            return Budget(2 * max(budget.tokens, WHOLE_TOKENS), budget.bytes, interest=self._plan.interest)
+        raw = estimate(bytes(self._held)) * self._total // max(len(self._held), 1)
+        most = budget.tokens if self._plan.asked else min(budget.tokens, max(CONDENSED_TOKENS, raw // _OF_LONGER))
+        return Budget(max(most - _AROUND, most // 2), budget.bytes - 4 * _AROUND, interest=self._plan.interest)
+
+    def _is_shorter(self, shown: ShownOutput, whole: bytes) -> bool:
+        """Whether the form of a family saves something, its header included."""
+        if estimate(whole) < self._unchanged_tokens:
+            return False
+        return estimate(CondensedOutput(shown, None, 0).body()) + _AROUND // 2 < estimate(whole)
+
+    def _whole(self, budget: Budget) -> bytes | None:
+        """An output that nothing is cut from, exactly as the command prints it; not one that poses as ours."""
         if not self._unchanged_tokens or self._total != len(self._held):
             return None
+        most = budget.tokens if self._plan.asked else min(budget.tokens, WHOLE_TOKENS)
         restored = self._plan.restore(bytes(self._held))
-        if restored is None or not fits(restored, budget) or estimate(restored) >= self._unchanged_tokens:
+        if restored is None or not fits(_squeezed(restored), budget._replace(tokens=most)):
             return None
         return None if b"\n" + _OUR_MARK in b"\n" + restored else restored
 

@@ -1,24 +1,30 @@
 """What all families share: budgets, plans, the shape of condensed output, grouping of paths."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from ..tokens import estimate
+from .names import NOTHING, Interest
 
 _COUNTS_BELOW = 300  # tokens; below, only counts make sense
 _ZONES = 6
+_DIGITS = re.compile(rb"\d+")
+_MANY_ALIKE = 20  # names that differ only in their numbers
+_TOO_FEW = 3  # names that are listed whatever the room: to count them costs as much
 
 
 USED_UP = "the session's budget of tokens is used up: only counts are shown (settings te.hard_budget, te.budgets)"
 
 
 class Budget(NamedTuple):
-    """Limits of a reply; `used_up`: its session gets counts and nothing else."""
+    """Limits of a reply; `used_up`: its session gets counts and nothing else. `interest`: what its session is after."""
 
     tokens: int
     bytes: int = 1 << 20
     used_up: bool = False
+    interest: Interest = NOTHING
 
     @property
     def counts_only(self) -> bool:
@@ -62,6 +68,11 @@ class FamilyPlan(NamedTuple):
     restore: "Callable[[bytes], bytes | None]" = bytes  # what the given flags print, byte by byte; None: unknown
     any_bytes: bool = False  # output with NULs is not binary
     only_files: tuple[str, ...] = ()  # paths of which a folder is not searched
+    asked: bool = False  # the command asks for a range: all of it is shown, unless it is a flood
+    interest: Interest = NOTHING  # names of the session's recent commands
+    kind: str = ""  # the module whose family it is
+    named: tuple[str, ...] = ()  # the words that a shell line has its name from in statistics
+    one_stream: bool = False  # where stdout and stderr are the same, their order matters: read them as one
 
     def hint(self, is_folder: "Callable[[str], bool]") -> str:
         """What the command does not do, and may have been expected to."""
@@ -97,6 +108,30 @@ class Room:
                 break
             kept.append(line)
         return kept
+
+
+def _numbered_once(names: list[bytes]) -> list[bytes]:
+    """Many names that differ only in their numbers as the first, the last and how many they are."""
+    forms: dict[bytes, list[bytes]] = {}
+    for name in names:
+        forms.setdefault(_DIGITS.sub(b"#", name), []).append(name)
+    return [
+        name
+        for alike in forms.values()
+        for name in (
+            alike if len(alike) < _MANY_ALIKE else [alike[0] + b".." + alike[-1] + f"({len(alike):,})".encode()]
+        )
+    ]
+
+
+def listed_names(names: list[bytes], room: "Room", before: bytes = b": ") -> bytes:
+    """Names behind what stands for them: all, or as many as fit and the number of the others."""
+    kept = names = _numbered_once(names)
+    while len(kept) > _TOO_FEW and not room.take(b" ".join(kept)):
+        kept = kept[: len(kept) * 4 // 5]
+    left = len(names) - len(kept)
+    more = f" and {left:,} more names".encode() if left else b""
+    return (before + b" ".join(kept) if kept else b"") + more
 
 
 def fits(data: bytes, budget: Budget) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .family import Budget, Family, FamilyPlan, Room, ShownOutput, clip, fits, hot_zone, lines_of, readable
+from .names import names_in
 from .text import Ends
 
 _COMMITS = 50_000
@@ -233,7 +234,8 @@ class Diff:
         counts["removed"] = sum(file.removed for file in self._files)
         if held is not None and fits(held, budget):
             return ShownOutput(lines_of(held), counts)
-        ranked = sorted(self._files, key=lambda file: (file.rank, -(file.added + file.removed)))
+        near = {file.path for file in self._files if not budget.interest.isdisjoint(names_in(file.path))}
+        ranked = sorted(self._files, key=lambda file: (file.rank, file.path not in near, -(file.added + file.removed)))
         listed = Budget(budget.tokens * (7 if budget.counts_only else 5) // 10, budget.bytes // 2)
         lines = [*Room(listed, 0.3).fill(self._intro), *_headings(ranked, listed)]
         if not budget.counts_only:
@@ -279,7 +281,12 @@ def _changes(ranked: list[FileDiff], room: Room) -> Iterator[bytes]:
         if len(kept) > 1:
             yield from kept
         if len(kept) <= len(file.lines):
-            yield b"\xe2\x80\xa6 more changed lines"
+            left = len(file.lines) - max(len(kept) - 1, 0)
+            yield (
+                f"\u2026 {left:,} more lines of ".encode()
+                + file.path
+                + b" left out, and the files after it in the list"
+            )
             return
 
 

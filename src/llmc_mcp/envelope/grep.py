@@ -8,6 +8,7 @@ removed again, where what the given flags alone would have printed is certain.
 import os
 import re
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from .family import Budget, FamilyPlan, Room, ShownOutput, clip, hot_zone, readable, zones
@@ -122,6 +123,19 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     return FamilyPlan(words, family, _without_nul, own.restore, any_bytes=True, only_files=own.only_files())
 
 
+def plain_plan(argv: list[str]) -> FamilyPlan | None:
+    """A plan for a search whose form can't be changed; None if its hits can't be told from its flags."""
+    is_rg = os.path.basename(argv[0]) == "rg"
+    syntax, known = (_RG, _RG_KNOWN) if is_rg else (_GREP, _GREP_KNOWN)
+    flags = list(syntax.parse(argv[1:]))
+    names = {flag.name for flag in flags}
+    if names & _CONTEXT or any(f.name and not _understood(f.name, f.value, syntax, known) for f in flags):
+        return None
+    basic = os.path.basename(argv[0]) == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
+    wanted = _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic)
+    return FamilyPlan(list(argv), PlainGrep(wanted, OwnForm(flags, is_rg=is_rg)), kind="grep")
+
+
 def _without_nul(piece: bytes) -> bytes:
     return piece.replace(b"\0", b":")
 
@@ -151,6 +165,17 @@ class OwnForm:
     def only_files(self) -> tuple[str, ...]:
         """The paths of which a folder is not searched."""
         return tuple(map(os.fsdecode, self._paths)) if self._known and not self._recursive else ()
+
+    def only_path(self) -> bytes | None:
+        """The one file that is searched; None where hits have names before them."""
+        if self._named or self._recursive or len(self._paths) > 1:
+            return None
+        return self._paths[0] if self._paths else b"-"
+
+    def pattern(self) -> re.Pattern[bytes]:
+        """What stands before the text of a hit."""
+        path = rb"(?P<path>[^:]+):" if self.only_path() is None else rb"(?P<path>)"
+        return re.compile(path + (rb"(?P<number>\d+):" if self._numbered else rb"(?P<number>)"))
 
     def restore(self, output: bytes) -> bytes | None:
         """The output without what was added to it; None where that is not certain."""
@@ -288,21 +313,24 @@ class Grep:
                 self._take_other(line.replace(b"\0", b":"))
                 continue
             mark = number[2] if self._with_context else b":"
-            if mark == b":":
-                file.count += 1
-                self._matches += 1
-            if self._kept < _KEPT_HITS or len(file.lines) < _USES_PER_FILE:
-                keep = self._kept_bytes < _KEPT_BYTES
-            else:
-                keep = self._definitions < _KEPT_DEFINITIONS and _MAY_DEFINE.match(line, number.end()) is not None
-                self._definitions += keep
-            if not keep:
-                self._complete = False
-                continue
-            text = line[number.end() : number.end() + _KEPT_LINE + 1]
-            file.lines.append((number[1], mark, text))
-            self._kept += 1
-            self._kept_bytes += len(text) + 64
+            self._take_hit(file, number[1], mark, line, number.end())
+
+    def _take_hit(self, file: InFile, number: bytes, mark: bytes, line: bytes, start: int) -> None:
+        if mark == b":":
+            file.count += 1
+            self._matches += 1
+        if self._kept < _KEPT_HITS or len(file.lines) < _USES_PER_FILE:
+            keep = self._kept_bytes < _KEPT_BYTES
+        else:
+            keep = self._definitions < _KEPT_DEFINITIONS and _MAY_DEFINE.match(line, start) is not None
+            self._definitions += keep
+        if not keep:
+            self._complete = False
+            return
+        text = line[start : start + _KEPT_LINE + 1]
+        file.lines.append((number, mark, text))
+        self._kept += 1
+        self._kept_bytes += len(text) + 64
 
     def _take_other(self, line: bytes) -> None:
         """What is no hit: the line between groups, and remarks such as "binary file matches"."""
@@ -335,7 +363,7 @@ class Grep:
                 if self._with_context and last and int(number) != int(last) + 1:
                     yield b"--"
                 last = number
-                yield number + mark + clip(text, _SHOWN_LINE)
+                yield (number + mark if number else b"") + clip(text, _SHOWN_LINE)
         yield from self._others
 
     def _hits(self, file: InFile) -> Iterator[tuple[InFile, bytes, bytes]]:
@@ -372,12 +400,18 @@ class Grep:
         chosen: dict[bytes, list[tuple[int, bytes]]] = {}
         shown = 0
         for file, number, text in self._ranked():
-            line = number + b":" + clip(text.strip() if len(text) > _SHOWN_LINE else text, _SHOWN_LINE // 2)
+            line = (
+                number + b":" * bool(number) + clip(text.strip() if len(text) > _SHOWN_LINE else text, _SHOWN_LINE // 2)
+            )
             if not room.take(line if file.path in chosen else line + b"\n" + file.path):
                 break
-            chosen.setdefault(file.path, []).append((int(number), line))
+            chosen.setdefault(file.path, []).append((int(number or 0), line))
             shown += 1
-        lines = [row for path, hits in chosen.items() for row in (path, *(line for _, line in sorted(hits)))]
+        lines = [
+            row
+            for path, hits in chosen.items()
+            for row in (path, *(line for _, line in sorted(hits, key=itemgetter(0))))
+        ]
         left = {path: count - len(chosen.get(path, ())) for path, count in found.items()}
         left = {path: count for path, count in left.items() if count > 0}
         untouched = {path: count for path, count in left.items() if path not in chosen}
@@ -390,6 +424,26 @@ class Grep:
         best = sorted(found.items(), key=lambda item: -item[1])
         lines = Room(budget, 0.6).fill(path + b": " + str(count).encode() for path, count in best)
         return ShownOutput(lines, counts, "counts", True, hot_zone(found), (f"{self._matches:,} in {zones(found)}",))
+
+
+class PlainGrep(Grep):
+    """Hits in the form that the given flags print."""
+
+    def __init__(self, wanted: SearchedTexts | None, own: OwnForm) -> None:
+        super().__init__(wanted, with_context=False)
+        self._form = own.pattern()
+        self._path = own.only_path()
+
+    def take(self, lines: list[bytes]) -> None:
+        for line in lines:
+            if (found := self._form.match(line)) is None:
+                self._take_other(line)
+                continue
+            path = found["path"] if self._path is None else self._path
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = InFile(path)
+            self._take_hit(file, found["number"] or b"", b":", line, found.end())
 
 
 def _most(found: dict[bytes, int], budget: Budget) -> str:

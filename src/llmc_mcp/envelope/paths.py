@@ -11,13 +11,17 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 
-from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, readable
+from ..tokens import estimate
+from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, listed_names, readable
 from .flags import FlagSyntax, GivenFlag
+from .names import names_in
 
 _NAMES = 400_000  # entries kept in memory
 _NAMED = 12  # files of a folder that are named before it is summarised
 _TOP_NAMED = 40
 _OPENED = 2_000
+_OPENED_SHARE = 0.4  # of the room, at least, is for the tree; the rest lists names that stay closed
+_CLOSED_LISTED = 50  # entries of a folder of generated files that are listed
 _CLOSED = frozenset(
     name.encode()
     for name in (
@@ -25,6 +29,7 @@ _CLOSED = frozenset(
         *(".pytest_cache", "target", "dist", "build", ".next", ".idea", "site-packages"),
     )
 )
+_MADE_BY_TOOLS = _CLOSED - {b"build", b"dist", b"target"}  # which may also be somebody's own folders
 
 # Predicates that make find print something else than one path per line, or act on files.
 _FIND_OTHER = re.compile(
@@ -124,7 +129,7 @@ class Paths:
                 return ShownOutput(whole, counts, "grouped", False, zone)
         tree = self._tree()
         named = 3 if budget.counts_only else _NAMED
-        lines = _opened(tree, Room(budget, 0.85), named)
+        lines = _condensed(tree, budget, named)
         return ShownOutput(lines, counts, "counts" if budget.counts_only else "grouped", True, zone)
 
     nothing_lost = True  # names are all that the command prints
@@ -176,28 +181,81 @@ def _quoted(name: bytes) -> bytes:
     return shlex.quote(readable(name)).encode() if re.search(rb"\s|'", name) else name
 
 
-def _opened(root: Folder, room: Room, named: int) -> list[bytes]:
-    """Lines for the tree: expand the root, then the largest collapsed folder, while there is room."""
-    lines: dict[bytes, bytes] = {}
-    top = True
+class OpenedTree:
+    """Lines by folder, and the names that a line stands for without naming them."""
+
+    def __init__(self) -> None:
+        self.lines: dict[bytes, bytes] = {}
+        self.unnamed: dict[bytes, list[Folder]] = {}
+        self.more: dict[bytes, list[bytes]] = {}
+
+    def indexed(self, budget: Budget) -> list[bytes]:
+        """The lines, each with the names left out there that occur nowhere else, as far as there is room."""
+        room = Room(budget)
+        room.fill(self.lines.values())
+        listed = names_in(b"\n".join(self.lines.values()))
+        done: list[bytes] = []
+        for path in sorted(self.lines):
+            new = [name for name in names_in(b"\n".join(self._left_out(path))) if name not in listed]
+            listed |= dict.fromkeys(new)
+            done.append(self.lines[path] + listed_names(new, room, b" with "))
+        return [line for line in done if line]
+
+    def _left_out(self, path: bytes) -> Iterator[bytes]:
+        yield from self.more.get(path, ())
+        for folder in self.unnamed.get(path, ()):
+            yield from _names_below(folder)
+
+
+def _names_below(folder: Folder) -> Iterator[bytes]:
+    """Every name in a folder and below it; not of large ones that hold what tools generate."""
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        if here.path.rstrip(b"/").rpartition(b"/")[2] in _MADE_BY_TOOLS and here.total > _CLOSED_LISTED:
+            continue
+        yield here.path
+        yield from here.names
+        waiting.extend(here.folders.values())
+
+
+def _condensed(root: Folder, budget: Budget, named: int) -> list[bytes]:
+    """The tree as far as it can be opened, once every name that stays closed has its place in the list."""
+    everything = estimate(b" ".join(names_in(b"\n".join(_names_below(root)))))
+    share = max(_OPENED_SHARE, 0.9 - everything / max(budget.tokens, 1))
+    return _opened(root, Room(budget, share), named).indexed(budget)
+
+
+def _opened(root: Folder, room: Room, named: int) -> OpenedTree:
+    """Expand the root, then the largest collapsed folder, while there is room."""
+    tree = OpenedTree()
+    lines, top = tree.lines, True
     waiting = [(0, root.path, root)]
     while waiting and len(lines) < _OPENED:
         _, _, folder = heapq.heappop(waiting)
         inner = [(below, _summary(below)) for below in folder.folders.values()]
         inner.sort(key=lambda pair: -pair[0].total)
-        own = _own(folder, _TOP_NAMED if top and named == _NAMED else named)
+        most = _TOP_NAMED if top and named == _NAMED else named
+        own = _own(folder, most)
         cost = b"\n".join([*(line for _, line in inner), own])
         if not room.take(cost):
             if not top:
                 continue
             inner, own = _as_many_as_fit(inner, own, room)
+            tree.unnamed[folder.path] = [
+                one for one in folder.folders.values() if one not in [kept for kept, _ in inner]
+            ]
+        else:
+            tree.unnamed.pop(folder.path, None)
         top = False
         lines[folder.path] = own
+        tree.more[folder.path] = folder.names[most:]
         for below, line in inner:
             lines[below.path] = line
+            tree.unnamed[below.path] = [below]
             if below.path.rstrip(b"/").rpartition(b"/")[2] not in _CLOSED and below.total > 1:
                 heapq.heappush(waiting, (-below.total, below.path, below))
-    return [lines[path] for path in sorted(lines) if lines[path]]
+    return tree
 
 
 def _as_many_as_fit(

@@ -120,16 +120,21 @@ def _run_counted(argv: list[str]) -> tuple[int, int]:
     return code, moved
 
 
-def pieces(sources: dict[int, str], ended: int) -> Iterator[tuple[str, bytes]]:
-    """The output of a command, by stream, until it ended and the pipes are empty; its children are not waited for."""
+def pieces(sources: dict[int, str], ended: int, patience_ms: int | None = None) -> Iterator[tuple[str, bytes]]:
+    """The output of a command, by stream, until it ended and the pipes are empty; its children are not waited for.
+
+    After `patience_ms` without any there is an empty piece of no stream.
+    """
     poll = select.poll()
     for fd in (*sources, ended):
         poll.register(fd, select.POLLIN)
     left, over = dict(sources), False
     while left:
-        ready = {fd for fd, _ in poll.poll(0 if over else None)}
+        ready = {fd for fd, _ in poll.poll(0 if over else patience_ms)}
         if over and not ready & left.keys():
             return
+        if not ready:
+            yield "", b""
         over = over or ended in ready
         for fd in ready & left.keys():
             piece = os.read(fd, _READ)
@@ -184,6 +189,17 @@ def _move(source: int, target: int) -> int:
             piece = os.read(source, _AT_ONCE)  # appended files and some devices can't be spliced to
             write(target, piece)
             return len(piece)
+
+
+def print_later(source: int) -> None:
+    """Leave a process behind that prints what the command's own children still have to say, if there are any."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    if any(event & select.POLLHUP for _, event in poll.poll(0)):
+        return
+    if os.fork() == 0:
+        pump(source, 1)
+        os._exit(0)
 
 
 def write(target: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`te COMMAND ARGS…`: runs a command in an agent's shell and condenses its output for a model.
+"""`te COMMAND ARGS…` and `te -c LINE`: runs a command in an agent's shell and condenses its output for a model.
 
 On a person's terminal `te` execs the command. For an agent it condenses the output of commands that it understands;
 all other output passes through unchanged. Exit code and signals are always the command's. Passing through imports
@@ -8,7 +8,10 @@ next to nothing.
 import os
 import sys
 
-from ..envelope.programs import FAMILY_OF
+from ..envelope.programs import FAMILY_OF, is_script
+
+_OWN_WORDS = ("init", "discover")
+_SHELL = "bash"  # that runs a line
 
 
 def main() -> None:
@@ -18,24 +21,26 @@ def main() -> None:
         if words[0] == "--shell" and (len(words) < 2 or not _same_stdout(words.pop(1))):
             flags.add("become")  # a wrapper within a pipeline: a program reads the output
         flags.add(words.pop(0))
-    if words in ([], ["--"]) or (words[0].startswith("-") and words[0] != "--") or words[0] == "init":
+    if words[:1] == ["-c"] and len(words) > 1:
+        _run([_SHELL, *words], flags, line=words[1])
+    if words in ([], ["--"]) or (words[0].startswith("-") and words[0] != "--") or words[0] in _OWN_WORDS:
         from .queries import answer
 
         raise SystemExit(answer([*(flags & {"--json", "--raw"}), *words]))
     _run(words[1:] if words[0] == "--" else words, flags)
 
 
-def _run(command: list[str], flags: set[str]) -> None:
+def _run(command: list[str], flags: set[str], line: str = "") -> None:
     as_json, raw = "--json" in flags, "--raw" in flags
     if "become" in flags or not _stdout_is_open():
         _become(command)
     asked = as_json or raw or "--shell" in flags or os.environ.get("TE_AGENT_ID")  # a wrapper of `te init` asks, too
     if not asked and os.isatty(1):
         _become(command)
-    if as_json or (not raw and os.path.basename(command[0]) in FAMILY_OF):
+    if as_json or (not raw and (line or os.path.basename(command[0]) in FAMILY_OF or is_script(command[0]))):
         from .run import run
 
-        run(command, as_json=as_json, raw=raw)
+        run(command, as_json=as_json, raw=raw, line=line)
     pass_through(command, "raw" if raw else "passthrough")
 
 

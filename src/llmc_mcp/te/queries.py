@@ -23,6 +23,7 @@ from .folder import reader, root_set
 from .init import SHELLS, script
 
 _LISTED = 50
+_HOOK_BYTES = 4 << 20  # a longer command is left alone
 
 
 te = CommandLine(
@@ -102,6 +103,26 @@ def _init(given: Arguments) -> int:
         print_line(f"te: init knows bash, zsh and fish, not {shell}", sys.stderr)
         return 2
     print(script(shell, te.first_words(), agents="--agents" in given), end="")
+    return 0
+
+
+@te.verb(
+    "discover",
+    "read the transcripts of Claude Code and Codex on this machine: what te would have saved and lost",
+    flags=(JSON, Flag("--lost", "print the names that would have been lost")),
+)
+def _discover(given: Arguments) -> int:
+    from .discover import show as show_discovered
+
+    return _guarded(lambda: show_discovered(as_json=JSON.name in given, lost="--lost" in given))
+
+
+@te.verb("--hook", "answer a PreToolUse hook of Claude Code: put te in front of its Bash command")
+def _answer_hook(given: Arguments) -> int:
+    del given
+    from .hook import answer_hook
+
+    print(answer_hook(sys.stdin.buffer.read(_HOOK_BYTES + 1)), end="")
     return 0
 
 

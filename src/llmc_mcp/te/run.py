@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..envelope.families import CondensedOutput, Envelope, budget_of, recognise
 from ..envelope.family import Budget, FamilyPlan
+from ..envelope.names import interest_of
 from ..envelope.records import CommandRecord, identity, tokens_used
-from . import child
+from . import child, recent
 from .folder import root_set
 
 if TYPE_CHECKING:
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 
 _OUT, _ERR = "stdout", "stderr"
 _STDERR_KEPT = 16_000
+_PAUSE_MS = 1_000
 
 
-def run(command: list[str], *, as_json: bool, raw: bool) -> None:
-    """Run a command and print its condensed output; returns where the command should pass through instead."""
-    plan = recognise(command)
+def run(command: list[str], *, as_json: bool, raw: bool, line: str = "") -> None:
+    """Run a command and print its condensed output; returns where the command should pass through instead.
+
+    `line` is what bash runs, where the command is that.
+    """
+    plan = _recognised(command, line)
+    if plan is not None and plan.kind == "scripts" and os.isatty(1):
+        plan = None  # a script on a terminal may draw on it, or ask
     config = _config() if _is_configured() else None
     off = raw or (config is not None and not config.te.enabled)
     if as_json:
@@ -35,27 +42,42 @@ def run(command: list[str], *, as_json: bool, raw: bool) -> None:
         _Run(command, plan, config).print_text()
 
 
+def _recognised(command: list[str], line: str) -> FamilyPlan | None:
+    """The plan, with what the session is after."""
+    before = recent.lines()
+    recent.remember(line or " ".join(command))
+    if line:
+        from ..envelope.recognition import recognise_line
+
+        plan = recognise_line(line, before)
+        return plan._replace(argv=command) if plan is not None else None
+    plan = recognise(command)
+    if plan is None:
+        return None
+    return plan._replace(interest=interest_of([" ".join(command), *reversed(before)]))
+
+
 class _Run:
     """One run of a command."""
 
     def __init__(self, command: list[str], plan: FamilyPlan, config: "Config | None") -> None:
         self._command, self._plan = command, plan
-        self._noted = CommandRecord(command, identity(), root_set())
+        self._noted = CommandRecord(list(plan.named) or command, identity(), root_set())
         self._stderr = b""
         self._config = config
 
     def _start(self, *, with_stderr: bool) -> None:
         out, out_end = child.pipe()
-        err, err_end = child.pipe() if with_stderr else (-1, 2)
+        one_stream = self._plan.one_stream and not with_stderr and _same_file(1, 2)
+        err, err_end = child.pipe() if with_stderr else (-1, out_end if one_stream else 2)
         try:
             self._child = self._spawn(out_end, err_end)
         except child.NotStarted as exc:
             self._noted.record(exc.code)
             os.write(2, f"{exc}\n".encode("utf-8", "surrogateescape"))
             os._exit(exc.code)
-        for fd in (out_end, err_end):
-            if fd > 2:
-                os.close(fd)
+        for fd in {out_end, err_end} - {2}:
+            os.close(fd)
         self._sources = {out: _OUT, err: _ERR} if with_stderr else {out: _OUT}
         self._out = out
         self._ended = os.pidfd_open(self._child.pid)
@@ -97,7 +119,9 @@ class _Run:
 
     def print_text(self) -> NoReturn:
         self._start(with_stderr=False)
-        for _, piece in child.pieces(self._sources, self._ended):
+        for stream, piece in child.pieces(self._sources, self._ended, self._patience_ms()):
+            if not stream and self._envelope.held:
+                self._go_through()
             self._envelope.feed(piece)
             if self._envelope.binary and self._envelope.held is not None and not self._budget()[0].used_up:
                 self._go_through()
@@ -115,8 +139,12 @@ class _Run:
         self._note(code, "enriched" if done.unchanged is None else "unchanged", done)
         self._end(code, as_text(self._noted.name, done))
 
+    def _patience_ms(self) -> int | None:
+        """How long a script may pause before it counts as one that somebody watches or talks to."""
+        return _PAUSE_MS if self._plan.kind == "scripts" and not self._plan.named else None
+
     def _go_through(self) -> NoReturn:
-        """The output is not text: print what was read and pass the rest through."""
+        """The output is not text, or is waited for: print what was read and pass the rest through."""
         held = self._envelope.held or b""
         try:
             child.write(1, held)
@@ -132,6 +160,8 @@ class _Run:
     def _give_up(self, code: int) -> NoReturn:
         """Condensing failed: a bug of ours, or binary data far into the output."""
         wanted = self._envelope.binary or _of(self._config).te.passthrough_on_failure
+        if self._envelope.failure is not None:
+            self._noted.mode = "fallback"
         if not wanted:
             handle = self._envelope.keep()
             self._noted.record(code)
@@ -166,6 +196,7 @@ class _Run:
             pass  # the reader is gone
         except OSError as exc:
             os.write(2, f"te: {exc.strerror}\n".encode())
+        child.print_later(self._out)
         child.end_like(code)
 
     # --- JSON -------------------------------------------------------------------------------------
@@ -180,9 +211,10 @@ class _Run:
         code = self._child.wait()
         budget, left = self._budget()
         done = self._envelope.finish(budget)
+        failed = done is None and self._envelope.failure is not None
         if done is None:
             mode, done = "passthrough", self._envelope.as_it_is(budget)
-        recorded = mode
+        recorded = "fallback" if failed else mode
         if mode == "enriched" and done.unchanged is not None:
             mode, recorded = "passthrough", "unchanged"
         self._note(code, recorded, done)
@@ -206,6 +238,12 @@ class _Run:
             enrichment_of(done, self._plan.hint(os.path.isdir)),
             Cost(round(noted.latency_ms, 1), noted.who.agent_id, max(left - noted.tokens_out, 0)),
         )
+
+
+def _same_file(one: int, other: int) -> bool:
+    """Whether two descriptors write to the same place, in the order of the writes."""
+    first, second = os.fstat(one), os.fstat(other)
+    return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
 
 
 def _bundled_ripgrep() -> str:

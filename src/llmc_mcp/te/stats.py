@@ -16,9 +16,9 @@ _FROM = f"FROM calls WHERE source IN ('te', 'te_run') AND {VISIBLE.format(parame
 _TABLES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "commands",
-        ("command", "runs", "failed", "mean ms", "tokens shown", "tokens saved"),
+        ("command", "runs", "failed", "mean ms", "tokens shown", "tokens saved", "fallbacks"),
         "SELECT substr(tool, 4), count(*), sum(status<>'ok'), round(avg(duration_ms)), sum(tokens_out),"
-        f" sum(tokens_saved) {_FROM} GROUP BY tool ORDER BY 2 DESC, 1 LIMIT ?2",
+        f" sum(tokens_saved), sum(mode='fallback') {_FROM} GROUP BY tool ORDER BY 2 DESC, 1 LIMIT ?2",
     ),
     (
         "agents",
@@ -58,11 +58,12 @@ def show(as_json: bool) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     for title, (names, rows) in found.items():
-        print(f"{title}\n{_table(names, rows)}\n")
+        print(f"{title}\n{as_table(names, rows)}\n")
     return 0
 
 
-def _table(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+def as_table(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+    """Rows below the names of their columns."""
     if not rows:
         return "  nothing yet"
     cells = [names, *(tuple(_cell(value) for value in row) for row in rows)]

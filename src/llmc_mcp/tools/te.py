@@ -75,7 +75,7 @@ def answer_te(ctx: Context, words: list[str], cwd: str | None, seconds: float, s
         rows = (msgspec.json.encode(kept.listed(one)).decode() if as_json else kept.line_of(one) for one in found)
         return TeAnswer("".join(f"{row}\n" for row in rows))
     words = words[1:] if words[:1] == ["--"] else words
-    if not words or words[0].startswith("-") or words[0] == "init":
+    if not words or words[0].startswith("-") or words[0] in ("init", "discover"):
         raise BadArgs(f"te {' '.join(words)[:80]}: not here", hint=_USAGE)
     from ..commands.shell_syntax import CommandLine
 
@@ -155,8 +155,9 @@ class _WrappedCommand:
         argv = line.argv
         self._ctx, self._line, self._argv = ctx, line, argv
         self._plan, self._mode = _plan(ctx, argv)
+        _remember(ctx, argv)
         self._envelope = Envelope(self._plan, self._open_sink, unchanged_tokens=ctx.app.config.te.unchanged_tokens)
-        self._noted = CommandRecord(argv, _who(ctx), ctx.app.root_set, source="te_run")
+        self._noted = CommandRecord(list(self._plan.named) or argv, _who(ctx), ctx.app.root_set, source="te_run")
 
     def run(
         self, cwd: str | None, seconds: float, stdin: str | None = None, *, as_json: bool | None = None
@@ -211,6 +212,7 @@ class _WrappedCommand:
                 self._mode, self._noted.mode = "passthrough", "unchanged"
             return shown
         if self._envelope.failure is not None:
+            self._noted.mode = "fallback"
             self._ctx.warnings.append(f"enrichment failed: {self._envelope.failure!r}")
             if not self._ctx.app.config.te.passthrough_on_failure:
                 raise Internal(
@@ -222,7 +224,7 @@ class _WrappedCommand:
 
     def _note(self, code: int, shown: "CondensedOutput") -> None:
         noted = self._noted
-        noted.mode = noted.mode if noted.mode == "unchanged" else self._mode
+        noted.mode = noted.mode if noted.mode in ("unchanged", "fallback") else self._mode
         noted.shown(shown.body(), shown.raw_tokens)
         _record(self._ctx, noted, code)
 
@@ -237,14 +239,40 @@ class _WrappedCommand:
         return self._ctx.spool("command_output", {"command": self._noted.name})
 
 
+# The latest commands of each session, in memory alone: what it reads a text for.
+_RECENT: "dict[tuple[str, str], tuple[str, ...]]" = {}
+_SESSIONS, _COMMANDS, _LONGEST = 256, 5, 1_000
+
+
+def _session_key(ctx: Context) -> tuple[str, str]:
+    return ctx.session.principal, ctx.session.session_id
+
+
+def _remember(ctx: Context, argv: list[str]) -> None:
+    key = _session_key(ctx)
+    before = _RECENT.pop(key, ())
+    _RECENT[key] = (*before, (_shell_line(argv) or shlex.join(argv))[:_LONGEST])[-_COMMANDS:]
+    while len(_RECENT) > _SESSIONS:
+        _RECENT.pop(next(iter(_RECENT)), None)
+
+
+def _shell_line(argv: list[str]) -> str:
+    """The line that a shell runs, where the command is one for a shell."""
+    return argv[2] if len(argv) == 4 and argv[1] == "-c" and argv[0] == argv[3] else ""
+
+
 def _plan(ctx: Context, argv: list[str]) -> "tuple[FamilyPlan, str]":
     from ..envelope.families import recognise
     from ..envelope.family import FamilyPlan
+    from ..envelope.names import interest_of
+    from ..envelope.recognition import recognise_line
     from ..envelope.text import Ends
 
-    plan = recognise(argv) if ctx.app.config.te.enabled else None
-    if plan is not None:
-        return plan, "enriched"
+    before, line = _RECENT.get(_session_key(ctx), ()), _shell_line(argv)
+    plan = recognise_line(line, before) if line else recognise(argv)
+    if plan is not None and ctx.app.config.te.enabled:
+        interest = plan.interest or interest_of([shlex.join(argv), *reversed(before)])
+        return plan._replace(argv=argv if line else plan.argv, interest=interest), "enriched"
     return FamilyPlan(argv, Ends(), any_bytes=True), "passthrough"
 
 

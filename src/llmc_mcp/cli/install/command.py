@@ -5,14 +5,13 @@ import glob
 import json
 import os
 import shutil
-import stat
 import sys
-import time
 from typing import Any, NamedTuple, cast
 
 from ...command_line import JSON, Arguments, Flag, Positional, declare
-from ...errors import Conflict, InvalidArgument, LlmcError, NotFound, WriteFailed, from_oserror
-from . import jsonc, toml
+from ...errors import Conflict, InvalidArgument, LlmcError, NotFound
+from . import hook, jsonc, toml
+from .client_file import ChangedMeanwhile, ClientFile, demand_unmoved, read, replace
 from .clients import BY_NAME, CLIENTS, Client, entry, roots_for, server_command
 from .jsonc import Unreadable
 
@@ -33,19 +32,6 @@ class _InstallRequest(NamedTuple):
     dry_run: bool
 
 
-class _ClientFile(NamedTuple):
-    """A client's file as it was read; `text` is None where there is none."""
-
-    shown: str
-    path: str  # with links resolved: the same file is read and written
-    text: str | None
-    seen: tuple[int, int, int] | None
-
-
-class _ChangedMeanwhile(Exception):
-    """Another process wrote the file meanwhile."""
-
-
 @declare(
     "install",
     _ABOUT,
@@ -61,6 +47,7 @@ class _ChangedMeanwhile(Exception):
         Flag("--project", "the settings of the project in this folder instead of yours, for clients that have such"),
         Flag("--dry-run", "print the change as a diff and make none"),
         Flag("--uninstall", "remove the entry; a file that nothing else changed is restored byte by byte"),
+        Flag("--hook", "Claude Code: have te condense what its Bash tool prints; with --uninstall: no longer"),
         Flag("--list", "list the clients found here, and which of them have the server"),
         JSON._replace(help="print the list as JSON"),
     ),
@@ -84,7 +71,10 @@ def command(given: Arguments) -> int:
     for name in given.positionals:
         client = BY_NAME[name]
         try:
-            _carry_out(client, request)
+            if "--hook" in given:
+                hook.carry_out(client, hook.HookRequest(request.project, request.uninstall, request.dry_run))
+            else:
+                _carry_out(client, request)
         except LlmcError as exc:
             failed = 2
             print(f"llmc: {client.title}: {exc.message}", file=sys.stderr)
@@ -106,7 +96,7 @@ def _root(folder: str) -> str:
 def _carry_out(client: Client, request: _InstallRequest) -> None:
     shown = _file_of(client, request.project)
     for _ in range(_TRIES):
-        file = _read(shown)
+        file = read(shown)
         try:
             if request.uninstall:
                 _uninstall(client, file, dry_run=request.dry_run)
@@ -116,7 +106,7 @@ def _carry_out(client: Client, request: _InstallRequest) -> None:
             raise InvalidArgument(
                 f"{shown}:{exc.line}: {exc.problem}; nothing was changed", hint="Correct the file, then try again."
             ) from None
-        except _ChangedMeanwhile:
+        except ChangedMeanwhile:
             continue
         return
     raise Conflict(f"{shown}: something else keeps changing it", hint="Close the client, then try again.")
@@ -146,7 +136,7 @@ def _holds_home(folder: str) -> bool:
     return os.path.commonpath([home, os.path.realpath(folder)]) == os.path.realpath(folder)
 
 
-def _install(client: Client, file: _ClientFile, wanted: dict[str, object], *, dry_run: bool) -> None:
+def _install(client: Client, file: ClientFile, wanted: dict[str, object], *, dry_run: bool) -> None:
     before = file.text or ""
     there = _entry_in(client, before)
     if there is not None and {"args": [], **there, **wanted} == {"args": [], **there}:
@@ -157,7 +147,7 @@ def _install(client: Client, file: _ClientFile, wanted: dict[str, object], *, dr
         _print_diff(file.shown, before, after)
         return
     is_here = _is_here(client)  # before its folder is made
-    backup = _replace(file, after)
+    backup = replace(file, after)
     print(f"{client.title}: {'changed' if there else 'installed'} in {file.shown}")
     print(f"  as it was: {backup}" if backup else "  the file is new", file=sys.stderr)
     if not is_here:
@@ -165,7 +155,7 @@ def _install(client: Client, file: _ClientFile, wanted: dict[str, object], *, dr
     print(f"  {client.then}", file=sys.stderr)
 
 
-def _uninstall(client: Client, file: _ClientFile, *, dry_run: bool) -> None:
+def _uninstall(client: Client, file: ClientFile, *, dry_run: bool) -> None:
     there = _entry_in(client, file.text or "")
     if file.text is None or there is None:
         print(f"{client.title}: not there ({file.shown})")
@@ -177,10 +167,10 @@ def _uninstall(client: Client, file: _ClientFile, *, dry_run: bool) -> None:
         _print_diff(file.shown, file.text, after)
         return
     if made_by_us:
-        _demand_unmoved(file)
+        demand_unmoved(file)
         os.unlink(file.path)
     else:
-        _replace(file, after, keep=original is None)
+        replace(file, after, keep=original is None)
     if original:
         os.unlink(original[0])
     print(f"{client.title}: removed from {file.shown}")
@@ -192,10 +182,10 @@ def _uninstall(client: Client, file: _ClientFile, *, dry_run: bool) -> None:
     print(f"  {left}", file=sys.stderr)
 
 
-def _original(client: Client, file: _ClientFile, there: dict[str, Any]) -> tuple[str, str] | None:
+def _original(client: Client, file: ClientFile, there: dict[str, Any]) -> tuple[str, str] | None:
     """The backup to which our entry was the only change, and its text."""
     for path in sorted(glob.glob(glob.escape(file.shown) + ".llmc-*.bak"), reverse=True):
-        text = _read(path).text
+        text = read(path).text
         if text is not None and _only_lacks(client, text, there, file.text or ""):
             return path, text
     return None
@@ -284,85 +274,6 @@ def _checked(client: Client, text: str, meant: dict[str, Any]) -> str:
     return text
 
 
-# --- the file --------------------------------------------------------------------------------------------------------
-
-
-def _read(shown: str) -> _ClientFile:
-    path = os.path.realpath(shown)
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            status = os.fstat(opened.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InvalidArgument(f"{shown} is not a file")
-            content = opened.read()
-    except FileNotFoundError:
-        return _ClientFile(shown, path, None, None)
-    except OSError as exc:
-        raise from_oserror(exc, shown) from None
-    try:
-        return _ClientFile(shown, path, content.decode(), _state_of(status))
-    except UnicodeDecodeError as exc:
-        line = content.count(b"\n", 0, exc.start) + 1
-        raise InvalidArgument(f"{shown}:{line}: not UTF-8; nothing was changed") from None
-
-
-def _state_of(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _replace(file: _ClientFile, text: str, *, keep: bool = True) -> str | None:
-    """Write a temporary file, then rename it over the old one; returns the name of the backup."""
-    folder = os.path.dirname(file.path)
-    new = os.path.join(folder, f".{os.path.basename(file.path)}.llmc-{os.getpid()}")
-    try:
-        os.makedirs(folder, exist_ok=True)
-        was = os.stat(file.path) if file.text is not None else None
-        _write_new(new, text, was)
-        try:
-            _demand_unmoved(file)
-            backup = _backup(file, was) if was and keep else None
-            os.replace(new, file.path)
-        except BaseException:
-            os.unlink(new)
-            raise
-    except UnicodeEncodeError:
-        raise WriteFailed(f"{file.shown}: a path of the entry is not UTF-8") from None
-    except OSError as exc:
-        raise from_oserror(exc, file.shown) from None
-    return backup
-
-
-def _demand_unmoved(file: _ClientFile) -> None:
-    now = _state_of(os.stat(file.path)) if os.path.exists(file.path) else None
-    if now != file.seen:
-        raise _ChangedMeanwhile
-
-
-def _write_new(path: str, text: str, like: os.stat_result | None) -> None:
-    content = text.encode()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        if like is not None:
-            if os.geteuid() == 0:
-                os.fchown(fd, like.st_uid, like.st_gid)
-            os.fchmod(fd, stat.S_IMODE(like.st_mode))
-        os.fsync(fd)
-
-
-def _backup(file: _ClientFile, like: os.stat_result) -> str:
-    stamp, number = time.strftime("%Y%m%d-%H%M%S"), 1
-    while True:
-        path = f"{file.shown}.llmc-{stamp}-{number}.bak"
-        try:
-            _write_new(path, file.text or "", like)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
-
-
 # --- list ------------------------------------------------------------------------------------------------------------
 
 
@@ -393,7 +304,7 @@ def _is_here(client: Client) -> bool:
 
 def _state(client: Client, path: str) -> str:
     try:
-        there = _entry_in(client, _read(path).text or "")
+        there = _entry_in(client, read(path).text or "")
     except Unreadable as exc:
         return f"can't be read: line {exc.line}"
     except LlmcError:

@@ -9,9 +9,9 @@ from pathlib import Path
 from tests.envelope.test_te_enrich import EVERYDAY, words_of
 from tests.support.envelope import Te
 
-from . import report, tokens
-from .search import django
-from .servers import BIN, RG
+from .. import report, tokens
+from ..search import django
+from ..servers import BIN, RG
 
 _TE = str(BIN / "te")
 _MOST_TOKENS = 0.15

@@ -1,0 +1,89 @@
+"""`llmc install claude-code --hook`: te in Claude Code's settings, beside what is there, and out again."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmc_mcp.cli import main
+
+OTHERS: dict[str, Any] = {
+    "permissions": {"allow": ["Bash(ls:*)"]},
+    "hooks": {
+        "PreToolUse": [{"matcher": "Edit", "hooks": [{"type": "command", "command": "check"}]}],
+        "Stop": [{"hooks": [{"type": "command", "command": "beep"}]}],
+    },
+}
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / ".claude" / "settings.json"
+
+
+def install(*words: str, client: str = "claude-code") -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["llmc", "install", client, "--hook", *words])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+    return int(ended.value.code or 0)
+
+
+def ours(settings: Path) -> list[str]:
+    groups = json.loads(settings.read_text())["hooks"]["PreToolUse"]
+    return [hook["command"] for group in groups if group["matcher"] == "Bash" for hook in group["hooks"]]
+
+
+def test_a_new_file_has_the_hook_and_an_answer_to_it(settings: Path) -> None:
+    assert install() == 0
+    (command,) = ours(settings)
+    request = json.dumps({"tool_name": "Bash", "tool_input": {"command": "ls -R"}})
+    done = subprocess.run(command, shell=True, input=request, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["hookSpecificOutput"]["updatedInput"]["command"].endswith(" -c 'ls -R'")
+
+
+def test_what_is_there_stays_and_a_second_run_changes_nothing(settings: Path) -> None:
+    settings.parent.mkdir()
+    settings.write_text(json.dumps(OTHERS, indent=2))
+    assert install() == 0
+    text = settings.read_text()
+    found = json.loads(text)
+    assert found["hooks"]["PreToolUse"][0] == OTHERS["hooks"]["PreToolUse"][0]
+    assert (found["hooks"]["Stop"], found["permissions"]) == (OTHERS["hooks"]["Stop"], OTHERS["permissions"])
+    assert install() == 0
+    assert settings.read_text() == text
+    assert install("--uninstall") == 0
+    assert json.loads(settings.read_text()) == OTHERS
+
+
+def test_a_hook_from_another_place_is_replaced(settings: Path) -> None:
+    settings.parent.mkdir()
+    old = {"matcher": "Bash", "hooks": [{"type": "command", "command": "/old/bin/te --hook"}]}
+    settings.write_text(json.dumps({"hooks": {"PreToolUse": [old]}}))
+    assert install() == 0
+    assert len(ours(settings)) == 1
+    assert ours(settings) != ["/old/bin/te --hook"]
+    assert install("--uninstall") == 0
+    assert json.loads(settings.read_text()) == {}
+
+
+def test_a_dry_run_and_a_broken_file_change_nothing(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert install("--dry-run") == 0
+    assert not settings.exists()
+    assert "te --hook" in capsys.readouterr().out
+    for broken in ('{"hooks": []}', '{"hooks": {"PreToolUse": {}}}', "{", "[]"):
+        settings.parent.mkdir(exist_ok=True)
+        settings.write_text(broken)
+        assert install() == 2
+        assert settings.read_text() == broken
+
+
+def test_clients_without_such_a_hook_say_why(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert install(client="codex") == 2
+    assert "only if the hook approves it" in capsys.readouterr().err
+    assert not settings.exists()
