@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.store import embed, rank
 from llmc_mcp.rag.store.embed import Embedding
 
@@ -34,7 +34,7 @@ class Answered(NamedTuple):
 
 def ours(corpus: Corpus, text: str, embedding: Embedding | None) -> list[Hit]:
     """What a search returns, by the weights that are shipped."""
-    found = rank.search(corpus.searcher, corpus, words.question(text), limit=10, embedding=embedding)
+    found = rank.search(corpus.searcher, corpus, question(text), limit=10, embedding=embedding)
     hits: list[Hit] = []
     for one in found.chunks:
         file = corpus.files[one.file]
