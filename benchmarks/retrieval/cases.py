@@ -7,7 +7,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +146,7 @@ def _targets(one: dict[str, Any], below: str, paths: set[str], *, whole: bool) -
     """Targets are told from the top of the repository, or from the folder that is searched."""
     found: dict[str, None] = {}
     for target in [*one["relevant"], *one["secondary"]]:
-        path = str(target["path"] if isinstance(target, dict) else target)
+        path = str(cast(dict[str, Any], target)["path"] if isinstance(target, dict) else target)
         inner = path.removeprefix(f"{below}/") if below else path
         ways = (path, f"{below}/{path}") if whole else (path, inner)
         found[next((way for way in ways if way in paths), inner)] = None

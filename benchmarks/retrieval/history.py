@@ -43,7 +43,7 @@ class Git:
     """Reads a repository; it needs no work tree."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._reader = subprocess.Popen(
             ["git", "-C", str(folder), "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -83,7 +83,7 @@ class Git:
         return found
 
     def _run(self, *arguments: str) -> str:
-        command = ["git", "-C", str(self._folder), *arguments]
+        command = ["git", "-C", str(self.folder), *arguments]
         return subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="surrogateescape")
 
 

@@ -32,6 +32,7 @@ from .history import Snapshot
 MEANING = ("meaning", "file_meaning", "name_meaning")
 REST = ("prose", "code", "file_all", "stem_rest", "prose_defines", "code_defines", "frame")  # only tasks have these
 _PENALTY = 1.0
+_TASK_PENALTY = 0.3
 _NAME_PENALTY = 10.0  # towards the weights of other questions: there are few that are nothing but a name
 # A name alone asks for its definition, and a path for that file: they weigh so much more than in other questions.
 _NAME_PRIOR = {"defines": 3.0, "defines_exactly": 4.0, "place": 10.0}
@@ -40,7 +41,7 @@ _QUESTION_SHARE = 0.05  # what a question counts of a task when the weights of t
 _NEGATIVE = frozenset({"test", "aside", "barrel", "listing", "plain"})
 _FREE = frozenset({"depth", "size"})
 # Scores of chunks while the weights of definitions are learned; about what the weights of chunks come out as.
-_CHUNK_PRIOR = [
+CHUNK_PRIOR = [
     {"text": 2.2, "name": 2.9, "phrase": 1.1, "defines": 1.0, "prose": 1.5, "code": 1.0}.get(name, 0.0)
     for name in CHUNK_FEATURES
 ]
@@ -89,7 +90,7 @@ def docstring_cases(packages: Iterable[docstrings.Package], embedding: Embedding
                 rows = np.array([row for _, row in inside])
                 made.chunks.append(Case(package.name, "docstring", False, rows, right, 1))
             file = inside[0][0][0] if inside else -1
-            scores = {at[1]: sum(map(mul, _CHUNK_PRIOR, row)) for at, row in inside}
+            scores = {at[1]: sum(map(mul, CHUNK_PRIOR, row)) for at, row in inside}
             best = dict(sorted(scores.items(), key=lambda one: -one[1])[: rank.BEST_CHUNKS])
             if (case := _definition_case(package, item, corpus, file, best, asked, seen)) is not None:
                 made.definitions.append(case)
@@ -131,7 +132,7 @@ def task_definition_cases(
         for file, path in zip(seen.files, made.paths, strict=True):
             if path not in task.files:
                 continue
-            names, rows = made_cases.definitions_of(snapshot, file, seen, asked, np.array(_CHUNK_PRIOR))
+            names, rows = made_cases.definitions_of(snapshot, file, seen, asked, np.array(CHUNK_PRIOR))
             right = np.array([float(name in gold) for name in names])
             if 0 < right.sum() < len(right):
                 definitions.append(Case(task.repository, "task", False, rows, right, 1))
@@ -182,7 +183,7 @@ def fit_tasks(tasks: Sequence[Case], questions: Sequence[Case]) -> Floats:
     """The weights of files for tasks; questions count a little, so that a few repositories don't decide alone."""
     asked = [case for case in questions if not case.symbol]
     share = [1.0] * len(tasks) + [_QUESTION_SHARE] * len(asked)
-    return fit([*tasks, *asked], _only(MEANING), _SIGN, _PENALTY, _NEAR, share)
+    return fit([*tasks, *asked], _only(MEANING), _SIGN, _TASK_PENALTY, _NEAR, share)
 
 
 _NEAR = np.array([_PRIOR.get(name, 0.0) for name in FILE_FEATURES])

@@ -397,6 +397,14 @@ def test_llmc_index_and_search(shop: Workspace) -> None:
     assert re.search(r"^ +\d+  .*def total_price", shown.stdout, re.MULTILINE)
 
 
+@pytest.mark.parametrize("most", [3, 8])
+def test_llmc_search_shows_no_more_lines_of_a_hit_than_it_is_told(shop: Workspace, most: int) -> None:
+    shown = llmc(shop.root, "search", "post the balance of an invoice", "--limit", "1", "--lines", str(most))
+    heading, *lines = shown.stdout.splitlines()
+    assert heading.startswith("shop/invoice.py:")
+    assert 1 < len(lines) <= most
+
+
 def test_llmc_search_says_when_there_is_nothing_and_what_is_wrong(shop: Workspace) -> None:
     nothing = llmc(shop.root, "search", "xylophone")
     assert (nothing.returncode, nothing.stdout, "nothing found" in nothing.stderr) == (1, "", True)

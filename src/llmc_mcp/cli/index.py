@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..rag.query.search import QueryCaller, RankedSnippet, Scope, SearchResult
 
 _FOREVER_S = 24 * 3600.0
+_LINES_BESIDES = 4  # the path and the name of a hit, in lines
 _TOKENS_A_LINE = 14
 _BAR = 24
 
@@ -137,7 +138,7 @@ def search(given: Arguments) -> int:
         " ".join(given.positionals),
         cast("Scope", given.value("--scope")),
         limit,
-        limit * lines * _TOKENS_A_LINE,
+        limit * (lines + _LINES_BESIDES) * _TOKENS_A_LINE,
         given.value("--glob") or None,
         lines,
     )

@@ -78,9 +78,10 @@ def _whole(piece: Piece) -> SnippetText:
 def _degraded(piece: Piece, question: Question, room: int, most_lines: int) -> SnippetText:
     """The head and the lines that match best, in their order, with gaps marked."""
     wanted = set(question.words)
+    head = _HEAD_LINES if most_lines > 2 * _HEAD_LINES else 1
     scored = sorted(
         range(len(piece.lines)),
-        key=lambda at: (at >= _HEAD_LINES, -len(wanted.intersection(words.terms(piece.lines[at]).split())), at),
+        key=lambda at: (at >= head, -len(wanted.intersection(words.terms(piece.lines[at]).split())), at),
     )
     costs = _costs(piece)
     chosen: list[int] = []

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -70,7 +70,10 @@ FILE_FEATURES = FileFeatures._fields
 
 _CHUNKS = 150  # candidates per query over chunks
 _FILES = 100  # … over files
-_TASK_CHUNKS, _TASK_FILES = 60, 50  # the same for a task, which has more queries
+_TASK_HEAD = 60  # candidates per query of a task, which has more queries
+_MOST_OF_TASK = 120  # candidates of a task
+_CRUDE_TEST = 1.5  # what a test loses when these are chosen
+_DEEP_CHUNKS, _DEEP_FILES = 500, 300  # results of a query that are scored, should they be candidates by another one
 _PAIRS = 12  # adjacent words of a question that are searched as phrases
 _TERMS = 40  # of a title; the rarest
 _REST_TERMS = 30  # of the rest of a task
@@ -132,12 +135,10 @@ def look_up(
         scope = "both"  # whoever names a document wants that
     fields = _FieldQueries(searcher, schema, scope, files, is_task=question.is_task)
     asked = _Asked(question, fields)
-    chunks = _chunk_features(fields, asked)
-    by_file = _file_lookups(fields, asked)
-    found = dict.fromkeys([*(place[0] for place in chunks), *(file for one in by_file.values() for file in one)])
-    paths = store.paths(found)
+    by_chunk, by_file = _chunk_lookups(fields, asked), _file_lookups(fields, asked)
+    paths = _candidates(store, asked, by_chunk, by_file)
     facts = fields.facts(paths)
-    chunks = {place: vector for place, vector in chunks.items() if place[0] in paths}
+    chunks = _chunk_features(asked, by_chunk, paths)
     best = _best_of_each_file(chunks)
     made = {
         file: _file_features(file, path, best.get(file, _NO_CHUNK), asked, by_file, facts.get(file, (0, 0)))
@@ -170,6 +171,12 @@ class _Asked:
         self.prose_defines = fields.definers(question.prose_names)
         self.code_defines = fields.definers(question.code_names)
         known = (fields.is_known(word) or fields.is_known(words.stem(word)) for word in question.plain)
+        self.totals = {
+            **dict.fromkeys(("text", "name", "file_text", "file_path"), self.total),
+            "prose": self.prose_total,
+            "code": self.code_total,
+            "file_all": self.all_total,
+        }
         self.unknown = [word for word, is_known in zip(question.plain, known, strict=True) if not is_known]
 
     def weights(self) -> dict[str, float]:
@@ -247,15 +254,53 @@ def _share(score: float, total: float) -> float:
 _NO_CHUNK = ChunkFeatures()
 
 
-def _chunk_features(fields: "_FieldQueries", asked: _Asked) -> dict[tuple[int, int], ChunkFeatures]:
-    question = asked.question
-    text = fields.texts(dict.fromkeys(asked.stems, 1.0), dict.fromkeys(asked.wholes, 1.0))
-    name = fields.chunks("name", dict.fromkeys([*asked.stems, *asked.wholes], 1.0))
-    pairs = [pair for pair in question.pairs if pair[0] in asked.idf and pair[1] in asked.idf]
-    phrase = fields.phrases(pairs[:_PAIRS], asked.idf)
-    defines = fields.chunks("defines", asked.defines, flat=True)
-    prose = fields.texts(asked.prose, asked.prose)
-    code = fields.texts(asked.code, asked.code)
+def _candidates(
+    store: FeatureStore,
+    asked: _Asked,
+    by_chunk: Mapping[str, Mapping[tuple[int, int], float]],
+    by_file: Mapping[str, Mapping[int, float]],
+) -> Mapping[int, str]:
+    """The files that are first in some list, with their paths; of a task's, which has many lists, the best ones.
+
+    The lists are longer than that, so that a candidate which is far down in one still has its score there.
+    """
+    most_chunks, most_files = (_TASK_HEAD, _TASK_HEAD) if asked.question.is_task else (_CHUNKS, _FILES)
+    heads = [file for found in by_chunk.values() for file, _ in islice(found, most_chunks)]
+    heads += [file for found in by_file.values() for file in islice(found, most_files)]
+    paths = store.paths(dict.fromkeys(heads))
+    if len(paths) <= _MOST_OF_TASK or not asked.question.is_task:
+        return paths
+    crude = {file: -_CRUDE_TEST * path_kind(path).test for file, path in paths.items()}
+    for name, found in by_file.items():
+        for file in found.keys() & crude.keys():
+            crude[file] += found[file] / asked.totals.get(name, 1.0)
+    for name, places in by_chunk.items():
+        seen: set[int] = set()  # the first chunk of a file is its best one
+        for (file, _), score in places.items():
+            if file in crude and file not in seen:
+                seen.add(file)
+                crude[file] += score / asked.totals.get(name, 1.0)
+    best = sorted(crude, key=lambda file: -crude[file])[:_MOST_OF_TASK]
+    return {file: paths[file] for file in best}
+
+
+def _chunk_lookups(fields: "_FieldQueries", asked: _Asked) -> dict[str, dict[tuple[int, int], float]]:
+    """For each feature of chunks, the chunks that it finds, the best first."""
+    pairs = [pair for pair in asked.question.pairs if pair[0] in asked.idf and pair[1] in asked.idf]
+    return {
+        "text": fields.texts(dict.fromkeys(asked.stems, 1.0), dict.fromkeys(asked.wholes, 1.0)),
+        "name": fields.chunks("name", dict.fromkeys([*asked.stems, *asked.wholes], 1.0)),
+        "phrase": fields.phrases(pairs[:_PAIRS], asked.idf),
+        "defines": fields.chunks("defines", asked.defines, flat=True),
+        "prose": fields.texts(asked.prose, asked.prose),
+        "code": fields.texts(asked.code, asked.code),
+    }
+
+
+def _chunk_features(
+    asked: _Asked, by_chunk: Mapping[str, Mapping[tuple[int, int], float]], files: Collection[int]
+) -> dict[tuple[int, int], ChunkFeatures]:
+    text, name, phrase, defines, prose, code = by_chunk.values()
     return {
         place: ChunkFeatures(
             text=_share(text.get(place, 0.0), asked.total),
@@ -266,6 +311,7 @@ def _chunk_features(fields: "_FieldQueries", asked: _Asked) -> dict[tuple[int, i
             code=_share(code.get(place, 0.0), asked.code_total),
         )
         for place in {**text, **name, **phrase, **defines, **prose, **code}
+        if place[0] in files
     }
 
 
@@ -502,12 +548,12 @@ class _FieldQueries:
 
     def files(self, field: str, terms: Mapping[str, float], *, flat: bool = False) -> dict[int, float]:
         """The best files for words in a field."""
-        hits = self._hits(self._any(field, terms, flat=flat), self._of_files, _TASK_FILES if self._is_task else _FILES)
+        hits = self._hits(self._any(field, terms, flat=flat), self._of_files, _DEEP_FILES)
         files = self._searcher.fast_field_values("file", [address for _, address in hits])
         return {int(file or 0): score for (score, _), file in zip(hits, files, strict=True)}
 
     def _places(self, parts: list[tantivy.Query]) -> dict[tuple[int, int], float]:
-        hits = self._hits(parts, self._of_chunks, _TASK_CHUNKS if self._is_task else _CHUNKS)
+        hits = self._hits(parts, self._of_chunks, _DEEP_CHUNKS)
         addresses = [address for _, address in hits]
         files = self._searcher.fast_field_values("file", addresses)
         chunks = self._searcher.fast_field_values("chunk", addresses)
