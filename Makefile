@@ -29,7 +29,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-te conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
+.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-te bench-tasks conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -70,6 +70,10 @@ bench: $(DEV) $(PEERS) ## compare with other servers (BENCH_ARGS=--quick)
 bench-retrieval: $(DEV) $(SEMBLE) ## quality of code search (ANNOTATIONS=DIR CHECKOUTS=DIR for NDCG; BENCH_ARGS='--only cost')
 	@$(BIN)/python -m benchmarks.retrieval $(if $(ANNOTATIONS),--annotations $(ANNOTATIONS)) \
 	  $(if $(CHECKOUTS),--checkouts $(CHECKOUTS)) $(BENCH_ARGS)
+
+bench-tasks: $(DEV) $(SEMBLE) ## files to edit from issue texts (TASKS=DIR CHECKOUTS=DIR; ANNOTATIONS=DIR; BENCH_ARGS='--semble')
+	@$(BIN)/python -m benchmarks.retrieval.tasks --tasks '$(TASKS)' --clones '$(CHECKOUTS)' \
+	  $(if $(ANNOTATIONS),--annotations '$(ANNOTATIONS)') $(BENCH_ARGS)
 
 bench-shell: $(DEV) ## recorded commands in bash and in run_cmd (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--sample 200')
 	@$(BIN)/python -m benchmarks.shell --runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)' $(BENCH_ARGS)

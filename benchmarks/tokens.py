@@ -6,6 +6,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+_PIECE = 100_000  # characters
+
 
 class _Encoding(Protocol):
     def encode_ordinary(self, text: str) -> list[int]: ...
@@ -18,7 +20,17 @@ def _encoding() -> _Encoding:
 
 
 def count(text: str) -> int:
-    return len(_encoding().encode_ordinary(text))
+    """Counted piece by piece, each some lines: the encoder refuses very long texts."""
+    total, piece, size = 0, list[str](), 0
+    for line in text.splitlines(keepends=True):
+        for at in range(0, len(line), _PIECE):
+            part = line[at : at + _PIECE]
+            if size + len(part) > _PIECE:
+                total += len(_encoding().encode_ordinary("".join(piece)))
+                piece, size = [], 0
+            piece.append(part)
+            size += len(part)
+    return total + len(_encoding().encode_ordinary("".join(piece)))
 
 
 def count_tool(tool: Mapping[str, Any]) -> int:

@@ -9,14 +9,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from llmc_mcp.rag.parse import words
+import numpy as np
+
+from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.store import embed, rank
 from llmc_mcp.rag.store.embed import Embedding
+from llmc_mcp.rag.store.features import FILE_FEATURES, look_up
 
 from ..report import provenance, table
 from ..tokens import count
 from . import annotated, cost, docstrings, learn
 from .baselines import SEMBLE, SEMBLE_KINDS, Hit, Plain, ripgrep, semble
+from .cases import Case
 from .corpus import Corpus, ndcg, read_tree, reciprocal
 
 _CATEGORIES = ("architecture", "semantic", "symbol")
@@ -34,7 +38,7 @@ class Answered(NamedTuple):
 
 def ours(corpus: Corpus, text: str, embedding: Embedding | None) -> list[Hit]:
     """What a search returns, by the weights that are shipped."""
-    found = rank.search(corpus.searcher, corpus, words.question(text), limit=10, embedding=embedding)
+    found = rank.search(corpus.searcher, corpus, question(text), limit=10, embedding=embedding)
     hits: list[Hit] = []
     for one in found.chunks:
         file = corpus.files[one.file]
@@ -78,13 +82,26 @@ def on_annotations(repositories: list[annotated.Repository], embedding: Embeddin
         for repository, corpus, answers in zip(repositories, corpora, folders, strict=True):
             for query, hits in zip(repository.queries, answers, strict=True):
                 systems.setdefault(f"semble, {name}", []).append(_judged(repository, query, hits, corpus))
-    scores = learn.left_out(learn.annotated_cases(zip(repositories, corpora, strict=True), embedding))
+    scores = learn.left_out(_cases(repositories, corpora, embedding))
     for at, name in enumerate(("llmc, lexical", "llmc, with meaning")):
         systems[name] = [old._replace(score=score[at + 1]) for old, score in zip(systems[name], scores, strict=True)]
     order = ["llmc, with meaning", "llmc, lexical"]
     order += sorted(set(systems) - set(order), key=lambda name: -fmean(one.score for one in systems[name]))
     head = ["NDCG@10", "all", *_CATEGORIES, "tokens to the answer"]
     return "\n\n".join([table(head, [_row(name, systems[name]) for name in order]), _by_fold(systems)])
+
+
+def _cases(repositories: list[annotated.Repository], corpora: list[Corpus], embedding: Embedding | None) -> list[Case]:
+    """What the indexes say to the annotated questions."""
+    cases: list[Case] = []
+    for repository, corpus in zip(repositories, corpora, strict=True):
+        for query in repository.queries:
+            asked = question(query.text)
+            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, asked, scope="repo", embedding=embedding)
+            right = np.array([float(corpus.files[file].path in query.targets) for file in seen.files])
+            rows = np.array(list(seen.files.values())).reshape(-1, len(FILE_FEATURES))
+            cases.append(Case(repository.name, query.category, asked.symbol, rows, right, len(query.targets)))
+    return cases
 
 
 def _judged(repository: annotated.Repository, query: annotated.Query, hits: Sequence[Hit], corpus: Corpus) -> Answered:

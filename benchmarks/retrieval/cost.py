@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llmc_mcp.app import App
 from llmc_mcp.config.schema import Config, RagSection
-from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.query.search import CodeQuery, QueryCaller
 from llmc_mcp.rag.store import embed
 from llmc_mcp.rag.store.index import IndexReader
@@ -60,7 +60,7 @@ def _measure(root: Path, data: Path, setting: str, questions: list[str]) -> dict
         assert folder is not None
         reader, embedding = IndexReader(folder), embed.load(setting)
         warm = [
-            milliseconds(lambda text=text: reader.search(words.question(text), "repo", None, 10, embedding))
+            milliseconds(lambda text=text: reader.search(question(text), "repo", None, 10, embedding))
             for text in questions
         ]
         reader.close()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.parse.question import question
 
 from .corpus import Source
 
@@ -98,7 +98,7 @@ def _package(requirement: str, wheel: Path) -> Package:
             sources.append(Source(name, text.encode()))
             if "/test" not in name:
                 items += [Item(first_sentence(doc), name, first, last) for doc, first, last in found]
-    items = [item for item in items if len(words.question(item.text).stems) >= _FEWEST_WORDS]
+    items = [item for item in items if len(question(item.text).stems) >= _FEWEST_WORDS]
     random.Random(1).shuffle(items)
     return Package(requirement.partition("==")[0], sources, items[:_EACH])
 

@@ -1,46 +1,52 @@
-"""`python -m benchmarks.retrieval.learn --annotations DIR --checkouts DIR`: learns and writes rag/weights.json.
+"""`python -m benchmarks.retrieval.learn --annotations DIR --tasks FILE --clones DIR`: learns and writes weights.json.
 
 The ranker is linear: a softmax over the candidates of a question, its weights found by Newton's method under an L2
-penalty, each with the sign that its meaning demands. Files are learned from the annotations; which chunk of a file is
-shown from docstrings, in packages that the benchmark does not measure.
+penalty, each with the sign that its meaning demands. Files are learned from annotated questions and from tasks; which
+chunk of a file is shown from docstrings, in packages that the benchmark does not measure, and for tasks from the
+definitions that their fixes edited.
 """
 
 import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
+from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.parse.question import Question, question
+from llmc_mcp.rag.query import passages
 from llmc_mcp.rag.store import embed, rank
 from llmc_mcp.rag.store.embed import Embedding
-from llmc_mcp.rag.store.features import CHUNK_FEATURES, FILE_FEATURES, look_up
+from llmc_mcp.rag.store.features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
+from llmc_mcp.rag.store.types import DEFINITION_FEATURES, QuestionTerms
 
-from . import annotated, docstrings
-from .corpus import Corpus, ndcg, read_tree
+from . import cases as made_cases
+from . import docstrings
+from .cases import Case, Floats
+from .corpus import Corpus, ndcg
+from .history import Snapshot
 
-Floats = NDArray[np.float64]
 MEANING = ("meaning", "file_meaning", "name_meaning")
+REST = ("prose", "code", "file_all", "stem_rest", "prose_defines", "code_defines", "frame")  # only tasks have these
 _PENALTY = 1.0
+_TASK_PENALTY = 0.3
 _NAME_PENALTY = 10.0  # towards the weights of other questions: there are few that are nothing but a name
-_DEFINITION = 3.0  # a name alone asks for its definition: that weighs so much more than in other questions
-_NEGATIVE = frozenset({"test", "aside", "barrel"})
-_FREE = frozenset({"depth"})
+# A name alone asks for its definition, and a path for that file: they weigh so much more than in other questions.
+_NAME_PRIOR = {"defines": 3.0, "defines_exactly": 4.0, "place": 10.0}
+_PRIOR = {"listing": -3.0}  # no annotated repository has lock files below its root
+_QUESTION_SHARE = 0.05  # what a question counts of a task when the weights of tasks are learned
+_NEGATIVE = frozenset({"test", "aside", "barrel", "listing", "plain"})
+_FREE = frozenset({"depth", "size"})
+# Scores of chunks while the weights of definitions are learned; about what the weights of chunks come out as.
+CHUNK_PRIOR = [
+    {"text": 2.2, "name": 2.9, "phrase": 1.1, "defines": 1.0, "prose": 1.5, "code": 1.0}.get(name, 0.0)
+    for name in CHUNK_FEATURES
+]
+_DEFINITION_SIGN = np.array([0.0 if name == "is_type" else 1.0 for name in DEFINITION_FEATURES])
 _WEIGHTS = Path(rank.__file__).parent / "weights.json"
-
-
-class Case(NamedTuple):
-    """A question's candidates: a row of features for each, and which of them answer it."""
-
-    group: str
-    category: str
-    symbol: bool
-    rows: Floats
-    right: Floats
-    targets: int
 
 
 class Model(NamedTuple):
@@ -53,109 +59,206 @@ class Model(NamedTuple):
     def score(self, case: Case, *, with_meaning: bool) -> float:
         """NDCG@10 of the files in this order."""
         weights = self.name if case.symbol else self.meaning if with_meaning else self.none
-        order = np.argsort(-(case.rows @ weights), kind="stable")
-        places = {int(row): place for place, row in enumerate(order, 1)}
-        return ndcg([places[int(row)] for row in np.flatnonzero(case.right)], case.targets)
+        return ndcg(ranks(case, weights), case.targets)
 
 
-def annotated_cases(indexed: Iterable[tuple[annotated.Repository, Corpus]], embedding: Embedding | None) -> list[Case]:
-    """What the index says to the annotated questions."""
-    cases: list[Case] = []
-    for repository, corpus in indexed:
-        for query in repository.queries:
-            question = words.question(query.text)
-            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, question, scope="repo", embedding=embedding)
-            right = [float(corpus.files[file].path in query.targets) for file in seen.files]
-            rows = np.array(list(seen.files.values())).reshape(-1, len(FILE_FEATURES))
-            cases.append(
-                Case(repository.name, query.category, question.symbol, rows, np.array(right), len(query.targets))
-            )
-    return cases
+def ranks(case: Case, weights: Floats) -> list[int]:
+    """The ranks of the right candidates."""
+    order = np.argsort(-(case.rows @ weights), kind="stable")
+    places = {int(row): place for place, row in enumerate(order, 1)}
+    return [places[int(row)] for row in np.flatnonzero(case.right)]
 
 
-def docstring_cases(packages: Iterable[docstrings.Package], embedding: Embedding | None) -> list[Case]:
-    """The chunks of the right file as candidates, for each docstring."""
-    cases: list[Case] = []
+class DocstringCases(NamedTuple):
+    """The chunks of the right file as candidates, for each docstring; and the definitions in its best chunks."""
+
+    chunks: list[Case]
+    definitions: list[Case]
+
+
+def docstring_cases(packages: Iterable[docstrings.Package], embedding: Embedding | None) -> DocstringCases:
+    """What the index says to the first sentences of docstrings."""
+    made = DocstringCases([], [])
     for package in packages:
         corpus = Corpus(package.sources, embedding)
         for item in package.items:
-            question = words.question(item.text)
-            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, question, scope="repo", embedding=embedding)
+            asked = question(item.text)
+            seen = look_up(corpus.searcher, rank.SCHEMA, corpus, asked, scope="repo", embedding=embedding)
             inside = [(at, row) for at, row in seen.chunks.items() if corpus.files[at[0]].path == item.path]
             right = np.array([float(corpus.covers(*at, item.first, item.last)) for at, _ in inside])
             if 0 < right.sum() < len(right):
-                cases.append(Case(package.name, "docstring", False, np.array([row for _, row in inside]), right, 1))
-    return cases
+                rows = np.array([row for _, row in inside])
+                made.chunks.append(Case(package.name, "docstring", False, rows, right, 1))
+            file = inside[0][0][0] if inside else -1
+            scores = {at[1]: sum(map(mul, CHUNK_PRIOR, row)) for at, row in inside}
+            best = dict(sorted(scores.items(), key=lambda one: -one[1])[: rank.BEST_CHUNKS])
+            if (case := _definition_case(package, item, corpus, file, best, asked, seen)) is not None:
+                made.definitions.append(case)
+    return made
+
+
+def _definition_case(
+    package: docstrings.Package,
+    item: docstrings.Item,
+    corpus: Corpus,
+    file: int,
+    best: dict[int, float],
+    asked: Question,
+    seen: Candidates,
+) -> Case | None:
+    if file < 0:
+        return None
+    parsed, terms = corpus.files[file], QuestionTerms(seen.weights)
+    source = corpus.sources[file].data
+    found = passages.features(source, parsed.definitions, parsed.chunks, best, asked, terms)
+    lines = [parsed.definitions[at].span for at in found]
+    right = np.array([float(span.last_line == item.last and span.first_line <= item.first) for span in lines])
+    if not 0 < right.sum() < len(right):
+        return None
+    return Case(package.name, "docstring", False, np.array(list(found.values())), right, 1)
+
+
+def task_definition_cases(
+    tasks: Sequence[made_cases.Task], clones: Path, work: Path
+) -> tuple[list[Case], list[Case], list[Case]]:
+    """Of each task its files; the chunks of the right file; and the definitions in the best of these."""
+    files: list[Case] = []
+    chunks: list[Case] = []
+    definitions: list[Case] = []
+    for task, snapshot in made_cases.snapshots(list(tasks), clones, work):
+        made, seen, asked = made_cases.case_of(task, snapshot)
+        files.append(made.files)
+        gold = {name.partition(":")[2] for name in task.entities}
+        for file, path in zip(seen.files, made.paths, strict=True):
+            if path not in task.files:
+                continue
+            names, rows = made_cases.definitions_of(snapshot, file, seen, asked, np.array(CHUNK_PRIOR))
+            right = np.array([float(name in gold) for name in names])
+            if 0 < right.sum() < len(right):
+                definitions.append(Case(task.repository, "task", False, rows, right, 1))
+            chunks += _task_chunks(task, snapshot, file, seen, gold)
+    return files, chunks, definitions
+
+
+def _task_chunks(task: made_cases.Task, snapshot: Snapshot, file: int, seen: Candidates, gold: set[str]) -> list[Case]:
+    parsed = snapshot.parsed(file)
+    spans = [one.span for one in parsed.definitions if one.qualname in gold]
+    inside = [(chunk, row) for (of, chunk), row in seen.chunks.items() if of == file]
+    held = [parsed.chunks[chunk].span for chunk, _ in inside]
+    right = np.array(
+        [
+            float(any(one.first_line <= span.last_line and one.last_line >= span.first_line for span in spans))
+            for one in held
+        ]
+    )
+    if not 0 < right.sum() < len(right):
+        return []
+    return [Case(task.repository, "task", False, np.array([row for _, row in inside]), right, 1)]
+
+
+def _only(unused: Iterable[str]) -> NDArray[np.bool_]:
+    left_out = set(unused)
+    return np.array([name not in left_out for name in FILE_FEATURES])
+
+
+def fit_definitions(cases: Sequence[Case]) -> Floats:
+    """The weights of definitions."""
+    return fit(cases, np.ones(len(DEFINITION_FEATURES), bool), _DEFINITION_SIGN, _PENALTY)
 
 
 def fit_files(cases: Sequence[Case]) -> Model:
-    """The weights of files."""
-    lexical = np.array([name not in MEANING for name in FILE_FEATURES])
-    everything = np.ones(len(FILE_FEATURES), bool)
-    sign = np.array([-1 if name in _NEGATIVE else 0 if name in _FREE else 1 for name in FILE_FEATURES])
+    """The weights of files for questions."""
+    lexical = _only([*MEANING, *REST])
     asked = [case for case in cases if not case.symbol]
-    none = fit(asked, lexical, sign, _PENALTY)
-    near = none + _DEFINITION * np.array([name == "defines" for name in FILE_FEATURES])
+    none = fit(asked, lexical, _SIGN, _PENALTY, _NEAR)
+    near = none + np.array([_NAME_PRIOR.get(name, 0.0) for name in FILE_FEATURES])
     return Model(
         none,
-        fit(asked, everything, sign, _PENALTY),
-        fit([case for case in cases if case.symbol], lexical, np.zeros_like(sign), _NAME_PENALTY, near),
+        fit(asked, _only(REST), _SIGN, _PENALTY, _NEAR),
+        fit([case for case in cases if case.symbol], lexical, np.zeros_like(_SIGN), _NAME_PENALTY, near),
     )
 
 
-def fit_chunks(cases: Sequence[Case], *, with_meaning: bool) -> Floats:
+def fit_tasks(tasks: Sequence[Case], questions: Sequence[Case]) -> Floats:
+    """The weights of files for tasks; questions count a little, so that a few repositories don't decide alone."""
+    asked = [case for case in questions if not case.symbol]
+    share = [1.0] * len(tasks) + [_QUESTION_SHARE] * len(asked)
+    return fit([*tasks, *asked], _only(MEANING), _SIGN, _TASK_PENALTY, _NEAR, share)
+
+
+_NEAR = np.array([_PRIOR.get(name, 0.0) for name in FILE_FEATURES])
+_SIGN = np.array([-1.0 if name in _NEGATIVE else 0.0 if name in _FREE else 1.0 for name in FILE_FEATURES])
+
+
+def fit_chunks(cases: Sequence[Case], *, with_meaning: bool = False) -> Floats:
     """The weights of chunks."""
     used = np.array([with_meaning or name not in MEANING for name in CHUNK_FEATURES])
     return fit(cases, used, np.ones(len(CHUNK_FEATURES)), _PENALTY)
 
 
 def fit(
-    cases: Sequence[Case], used: NDArray[np.bool_], sign: Floats, penalty: float, near: Floats | None = None
+    cases: Sequence[Case],
+    used: NDArray[np.bool_],
+    sign: Floats,
+    penalty: float,
+    near: Floats | None = None,
+    shares: Sequence[float] | None = None,
 ) -> Floats:
     """Weights that make the right candidates likely; those of a sign that makes no sense become 0."""
+    share = np.array([one for one, case in zip(shares or [1.0] * len(cases), cases, strict=True) if case.right.sum()])
     cases = [case for case in cases if case.right.sum()]
     start = np.zeros(len(sign)) if near is None else near
     free = used.copy()
     while True:
         step = np.zeros(len(sign))
         if cases:
-            step[free] = _newton(cases, free, start, penalty)
+            step[free] = _newton(cases, share, free, start, penalty)
         weights = start + step
         wrong = (sign * weights < -1e-9) & free
         if not wrong.any():
             return weights
         free &= ~wrong
+        start = np.where(free, start, 0.0)
 
 
-def _newton(cases: Sequence[Case], free: NDArray[np.bool_], start: Floats, penalty: float) -> Floats:
+def _newton(cases: Sequence[Case], share: Floats, free: NDArray[np.bool_], start: Floats, penalty: float) -> Floats:
     rows = np.concatenate([case.rows for case in cases])
     right = np.concatenate([case.right / case.right.sum() for case in cases])
     sizes = np.array([len(case.rows) for case in cases])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     of = np.repeat(np.arange(len(cases)), sizes)
-    base, rows = rows @ start, rows[:, free]
+    base, rows, counts = rows @ start, rows[:, free], share[of]
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         scores = base + rows @ weights
         top = np.maximum.reduceat(scores, starts)
         odds = np.exp(scores - top[of])
         sums = np.add.reduceat(odds, starts)
-        value = float((top + np.log(sums)).sum() - right @ scores + penalty / 2 * weights @ weights)
-        return value, odds / sums[of]
+        likely = share @ (top + np.log(sums)) - (counts * right) @ scores
+        return float(likely + penalty / 2 * weights @ weights), odds / sums[of]
 
     weights = np.zeros(int(free.sum()))
     value, likely = loss(weights)
     for _ in range(30):
-        slope = rows.T @ (likely - right) + penalty * weights
+        slope = rows.T @ (counts * (likely - right)) + penalty * weights
         mean = np.add.reduceat(rows * likely[:, None], starts)
-        bend = (rows * likely[:, None]).T @ rows - mean.T @ mean + penalty * np.eye(len(weights))
-        step, pace, before = np.linalg.solve(bend, slope), 1.0, value
+        bend = (rows * (counts * likely)[:, None]).T @ rows - (mean * share[:, None]).T @ mean
+        step, pace, before = np.linalg.solve(bend + penalty * np.eye(len(weights)), slope), 1.0, value
         while (new := loss(weights - pace * step))[0] > before and pace > 1e-3:
             pace /= 2
         weights, (value, likely) = weights - pace * step, new
-        if abs(before - value) < 1e-7:
+        if abs(before - value) < 1e-6:
             break
     return weights
+
+
+def tasks_left_out(tasks: Sequence[Case], questions: Sequence[Case]) -> list[list[int]]:
+    """The ranks of each task's files, by weights that never saw a task of its repository."""
+    by_group = {
+        group: fit_tasks([case for case in tasks if case.group != group], questions)
+        for group in dict.fromkeys(case.group for case in tasks)
+    }
+    return [ranks(case, by_group[case.group]) for case in tasks]
 
 
 def left_out(cases: Sequence[Case], tell: Callable[[str], None] = lambda _: None) -> list[tuple[Case, float, float]]:
@@ -169,7 +272,19 @@ def left_out(cases: Sequence[Case], tell: Callable[[str], None] = lambda _: None
     return scores
 
 
-def write(model: Model, chunks: tuple[Floats, Floats], path: Path = _WEIGHTS) -> None:
+class Learned(NamedTuple):
+    """Everything that weights.json holds."""
+
+    files: Model
+    task_files: Floats
+    chunks: Floats
+    chunks_with_meaning: Floats
+    task_chunks: Floats
+    definitions: Floats
+    task_definitions: Floats
+
+
+def write(learned: Learned, path: Path = _WEIGHTS) -> None:
     """Puts what was learned where the ranker reads it."""
 
     def named(names: Sequence[str], weights: Floats) -> dict[str, float]:
@@ -177,13 +292,20 @@ def write(model: Model, chunks: tuple[Floats, Floats], path: Path = _WEIGHTS) ->
             name: round(float(weight), 3) for name, weight in zip(names, weights, strict=True) if abs(weight) > 5e-4
         }
 
-    none, meaning = (named(CHUNK_FEATURES, weights) for weights in chunks)
+    none, meaning = named(CHUNK_FEATURES, learned.chunks), named(CHUNK_FEATURES, learned.chunks_with_meaning)
+    answers, edits = (named(DEFINITION_FEATURES, one) for one in (learned.definitions, learned.task_definitions))
     # Questions that are names show the definition: no docstring is one, so this is not learned.
     definition = {**none, "defines": max(5.0, *none.values())}
+    by_name = {**answers, "titled": max(5.0, *answers.values())}
     made = {
-        "none": {"file": named(FILE_FEATURES, model.none), "chunk": none},
-        "words": {"file": named(FILE_FEATURES, model.meaning), "chunk": meaning},
-        "name": {"file": named(FILE_FEATURES, model.name), "chunk": definition},
+        "none": {"file": named(FILE_FEATURES, learned.files.none), "chunk": none, "definition": answers},
+        "words": {"file": named(FILE_FEATURES, learned.files.meaning), "chunk": meaning, "definition": answers},
+        "name": {"file": named(FILE_FEATURES, learned.files.name), "chunk": definition, "definition": by_name},
+        "task": {
+            "file": named(FILE_FEATURES, learned.task_files),
+            "chunk": named(CHUNK_FEATURES, learned.task_chunks),
+            "definition": edits,
+        },
     }
     path.write_text(json.dumps(made, indent=1) + "\n")
 
@@ -191,17 +313,30 @@ def write(model: Model, chunks: tuple[Floats, Floats], path: Path = _WEIGHTS) ->
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval.learn", description=__doc__)
     parser.add_argument("--annotations", type=Path, required=True)
-    parser.add_argument("--checkouts", type=Path, required=True)
+    parser.add_argument("--tasks", type=Path, required=True)
+    parser.add_argument("--clones", type=Path, required=True, help="a folder of clones: OWNER+NAME")
+    parser.add_argument("--work", type=Path, default=made_cases.WORK, help="where indexes are kept")
     asked = parser.parse_args()
     embedding = embed.load(embed.WordVectors.setting)
-    repositories = annotated.repositories(asked.annotations, asked.checkouts)
-    files = annotated_cases(((one, Corpus(read_tree(one.root), embedding)) for one in repositories), embedding)
-    chunks = docstring_cases(docstrings.packages(docstrings.LEARNED), embedding)
-    scores = left_out(files)
+    questions = made_cases.question_cases(asked.annotations, asked.clones, embedding, work=asked.work)
+    scores = left_out(questions)
     print(f"NDCG@10 by repositories left out, lexical: {np.mean([lexical for _, lexical, _ in scores]):.4f}")
     print(f"NDCG@10 by repositories left out, with meaning: {np.mean([meaning for _, _, meaning in scores]):.4f}")
-    model = fit_files(files)
-    write(model, (fit_chunks(chunks, with_meaning=False), fit_chunks(chunks, with_meaning=True)))
+    files, chunks, definitions = task_definition_cases(made_cases.tasks(asked.tasks), asked.clones, asked.work)
+    found = tasks_left_out(files, questions)
+    shares = (np.mean([bool(one) and max(one) <= k for one in found]) for k in (1, 3, 5, 10))
+    print(f"Acc@1/3/5/10 by repositories left out: {' '.join(f'{share:.3f}' for share in shares)}")
+    said = docstring_cases(docstrings.packages(docstrings.LEARNED), embedding)
+    learned = Learned(
+        files=fit_files(questions),
+        task_files=fit_tasks(files, questions),
+        chunks=fit_chunks(said.chunks),
+        chunks_with_meaning=fit_chunks(said.chunks, with_meaning=True),
+        task_chunks=fit_chunks(chunks),
+        definitions=fit_definitions(said.definitions),
+        task_definitions=fit_definitions(definitions),
+    )
+    write(learned)
     print(f"written: {_WEIGHTS}")
 
 

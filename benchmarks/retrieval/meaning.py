@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.store import embed
 
 from . import docstrings
@@ -97,7 +98,7 @@ def _pairs(source: str, tree: ast.Module) -> Iterator[Pair]:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         doc = ast.get_docstring(node)
-        said = words.question(docstrings.first_sentence(doc)).stems if doc else ()
+        said = question(docstrings.first_sentence(doc)).stems if doc else ()
         body = node.body[0]
         if len(said) < 3 or body.end_lineno is None:
             continue

@@ -9,6 +9,7 @@ import tantivy
 from llmc_mcp.errors import InvalidArgument
 from llmc_mcp.rag.parse import words
 from llmc_mcp.rag.parse.file import look
+from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.store import embed, features, rank
 
 from ..support.workspace import require
@@ -63,7 +64,7 @@ def test_what_is_too_long_for_a_word_is_not_indexed() -> None:
 
 
 def test_a_question_loses_its_stop_words_and_keeps_its_names() -> None:
-    asked = words.question("how does HTTPAdapter.send use send_file?")
+    asked = question("how does HTTPAdapter.send use send_file?")
     assert asked.names == ("HTTPAdapter.send", "send_file")
     assert asked.stems == ("http", "adapt", "send", "send", "fil")
     assert "httpadapter" in asked.words
@@ -73,7 +74,7 @@ def test_a_question_loses_its_stop_words_and_keeps_its_names() -> None:
 
 @pytest.mark.parametrize("text", ["HTTPAdapter", "session", "Plug.Router", "Sinatra::Base", "`send_file`", "what"])
 def test_one_name_alone_is_a_symbol(text: str) -> None:
-    assert words.question(text).symbol
+    assert question(text).symbol
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?", "the of and", "=> {}"])
@@ -118,8 +119,8 @@ class Shelf:
     def search(
         self, text: str, scope: rank.Scope = "repo", files: Collection[int] | None = None, limit: int = 10
     ) -> list[rank.ScoredChunk]:
-        searcher, question = self.index.searcher(), words.question(text)
-        ranked = rank.search(searcher, self, question, scope=scope, files=files, limit=limit, embedding=self.embedding)
+        searcher, asked = self.index.searcher(), question(text)
+        ranked = rank.search(searcher, self, asked, scope=scope, files=files, limit=limit, embedding=self.embedding)
         return ranked.chunks
 
     def found(self, text: str, scope: rank.Scope = "repo", files: Collection[int] | None = None) -> list[str]:
@@ -233,8 +234,8 @@ def test_files_without_words_can_be_indexed(text: str) -> None:
 
 
 def test_all_weights_are_of_features_that_there_are() -> None:
-    for kind, asked in (("none", "how is it done"), ("name", "Name")):
-        weights = rank.weights_for(words.question(asked), None)
+    for kind, asked in (("none", "how is it done"), ("name", "Name"), ("task", "It fails\nwhen run")):
+        weights = rank.weights_for(question(asked), None)
         assert weights.file.keys() <= set(features.FILE_FEATURES), kind
         assert weights.chunk.keys() <= set(features.CHUNK_FEATURES), kind
         assert weights.file["test"] < 0 < weights.file["text"]
@@ -262,7 +263,7 @@ def test_code_that_says_it_in_other_words_is_nearer_than_other_code(meaning: emb
     blob = meaning.of_file(
         "", [words.terms("os.unlink(path); shutil.rmtree(folder)"), words.terms("sock.connect(host)")]
     )
-    names, mean, (remove, connect) = meaning.nearness(words.question("delete a directory").stems, {7: blob})[7]
+    names, mean, (remove, connect) = meaning.nearness(question("delete a directory").stems, {7: blob})[7]
     assert remove > connect
     assert names == 0.0
     assert all(math.isfinite(value) and abs(value) <= 1.05 for value in (mean, remove, connect))

@@ -20,7 +20,7 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Cancelled, FeatureDisabled, FeatureUnavailable, InvalidArgument, InvalidPath, LlmcError
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.kernel import syscalls
-from llmc_mcp.rag.parse import words
+from llmc_mcp.rag.parse.question import LONGEST, question
 from llmc_mcp.rag.query import snippets
 from llmc_mcp.rag.query.globs import Glob
 from llmc_mcp.rag.query.search import CodeQuery, QueryCaller
@@ -207,10 +207,14 @@ def test_no_query_is_a_syntax_error(gate: Gate, query: str) -> None:
 
 
 @pytest.mark.parametrize("tool", ["rag_search", "rag_search_enriched", "rag_plan"])
-def test_a_query_that_is_too_long_is_refused_before_anything_is_done_with_it(gate: Gate, tool: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        gate.call(context(gate), tool, {"query": "cart " * 401})
-    assert ("2,000" in caught.value.message, bool(caught.value.hint)) == (True, True)
+def test_a_query_may_be_of_any_length(gate: Gate, tool: str) -> None:
+    gate.call(context(gate), tool, {"query": "settle an invoice\n" + "the cart is wrong " * 400})
+
+
+def test_what_is_not_read_of_a_long_query_is_told(gate: Gate) -> None:
+    found = search(gate, "settle an invoice\n" + "the cart is wrong " * 2_000)
+    assert found.snippets
+    assert f"only the first {LONGEST:,}" in (found.hint or "")
 
 
 # --- budgets -------------------------------------------------------------------------------------------------------
@@ -227,15 +231,21 @@ def test_a_definition_that_fits_is_whole_and_a_longer_one_keeps_its_head_and_wha
     (row,) = search(gate, "post the balance", limit=1, budget_tokens=200, path_glob="shop/invoice.py").snippets
     lines = row.text.split("\n")
     assert "    ledger.post_the_balance(invoice)" in lines
-    assert snippets.GAP in lines
     first, last = map(int, re.findall(r"L(\d+)", row.src))
     source = LONG.split("\n")
-    assert all(line == snippets.GAP or line in source[first - 1 : last] for line in lines)
+    at, gaps = first, 0
+    for line in lines:  # a gap says at which line the text goes on, so every line has a number
+        if gap := re.fullmatch(rf"{snippets.GAP} (\d+)", line):
+            at, gaps = int(gap[1]), gaps + 1
+            continue
+        assert line == source[at - 1]
+        at += 1
+    assert (gaps > 0, at - 1) == (True, last)
 
 
 def test_a_piece_is_never_cut_inside_a_word() -> None:
-    piece = snippets.Piece(1, ["alpha beta gamma " * 50])
-    (shown,) = snippets.fit([piece], words.question("beta"), 60, 24)
+    piece = snippets.Piece([1], ["alpha beta gamma " * 50])
+    (shown,) = snippets.fit([piece], question("beta"), 60, 24)
     assert set(shown.text.split()) <= {"alpha", "beta", "gamma", snippets.GAP}
 
 
@@ -385,6 +395,14 @@ def test_llmc_index_and_search(shop: Workspace) -> None:
     assert shown.stdout.startswith("shop/cart.py:")
     assert "\x1b" not in shown.stdout
     assert re.search(r"^ +\d+  .*def total_price", shown.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("most", [3, 8])
+def test_llmc_search_shows_no_more_lines_of_a_hit_than_it_is_told(shop: Workspace, most: int) -> None:
+    shown = llmc(shop.root, "search", "post the balance of an invoice", "--limit", "1", "--lines", str(most))
+    heading, *lines = shown.stdout.splitlines()
+    assert heading.startswith("shop/invoice.py:")
+    assert 1 < len(lines) <= most
 
 
 def test_llmc_search_says_when_there_is_nothing_and_what_is_wrong(shop: Workspace) -> None:

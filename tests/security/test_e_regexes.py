@@ -18,6 +18,7 @@ from llmc_mcp.files import names
 from llmc_mcp.files.listing import _glob_matcher  # pyright: ignore[reportPrivateUsage]
 from llmc_mcp.gate.render import neutral
 from llmc_mcp.rag.parse import doc, words
+from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.query.globs import Glob
 
 from ..support.client import Client
@@ -165,7 +166,7 @@ WORK: dict[str, Callable[[str], object]] = {
     "npm": enriched("npm", "test"),
     "a diff": diff_parse.parse,
     "words": words.take_apart,
-    "a question": lambda text: words.question(text[: words.LONGEST_QUERY]),
+    "a question": question,
     "a docstring": lambda text: doc.doc_of("python", text),
     "a comment": doc.comment_text,
     "a path under a glob": lambda text: Glob("**/*a*a*a*b").fits(text),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..rag.query.search import QueryCaller, RankedSnippet, Scope, SearchResult
 
 _FOREVER_S = 24 * 3600.0
+_LINES_BESIDES = 4  # the path and the name of a hit, in lines
 _TOKENS_A_LINE = 14
 _BAR = 24
 
@@ -137,8 +138,9 @@ def search(given: Arguments) -> int:
         " ".join(given.positionals),
         cast("Scope", given.value("--scope")),
         limit,
-        limit * lines * _TOKENS_A_LINE,
+        limit * (lines + _LINES_BESIDES) * _TOKENS_A_LINE,
         given.value("--glob") or None,
+        lines,
     )
     folder = indexed_folder(".")
     app, bar = _app(folder), _Bar()
@@ -172,23 +174,23 @@ def _row(hit: "RankedSnippet") -> dict[str, object]:
 
 
 def _print(answer: "SearchResult", question: str, folder: str, coloured: bool) -> None:
-    from ..rag.parse import words
-    from ..rag.query.snippets import GAP
+    from ..rag.parse.question import question as parse_question
 
-    wanted = set(words.question(question).words)
+    wanted = set(parse_question(question).words)
     here = os.path.realpath(".")
     for number, hit in enumerate(answer.hits):
         if number:
             print()
         print(_heading(hit, folder, here, coloured))
-        numbers = iter(hit.numbers)
-        for row in hit.text.split("\n"):
-            gap = row == GAP
-            mark = " " * 6 if gap else f"{next(numbers):>6}"
-            text = _marked(visible(row, keep="\t"), wanted, coloured)
-            print(f"{_paint(mark, '2', coloured)}  {text}")
-    if not answer.hits:
-        print("nothing found", file=sys.stderr)
+        rows = iter(hit.text.split("\n"))
+        for before, line in zip([0, *hit.numbers], hit.numbers, strict=False):
+            if before and line != before + 1:
+                next(rows)  # the gap: line numbers show it
+                print(_paint("     …", "2", coloured))
+            text = _marked(visible(next(rows), keep="\t"), wanted, coloured)
+            print(f"{_paint(f'{line:>6}', '2', coloured)}  {text}")
+    if answer.hint:
+        print(f"hint: {answer.hint}", file=sys.stderr)
 
 
 def _heading(hit: "RankedSnippet", folder: str, here: str, coloured: bool) -> str:

@@ -11,7 +11,7 @@ from .index_common import Scope, caller_of, code_query, display_path
 from .rag import Snippet, snippet_of
 
 if TYPE_CHECKING:
-    from ..rag.query.plan import PlanSpan
+    from ..rag.query.plan import PlanFile, PlanSpan
 
 _RULES_BYTES = 256 << 10
 _MAP_TOKENS = 400
@@ -27,28 +27,54 @@ class SpanRow(Row):
     line_format: ClassVar[str] = "{path}:{lines} {score} {rationale}"
 
 
+class FileRow(Row):
+    """A file that a task concerns, why, and its definitions to look at."""
+
+    path: str
+    score: float
+    reasons: list[str]
+    symbols: list[str]
+    line_format: ClassVar[str] = "{path} {score} {symbols} {reasons}"
+
+
 class PlanText(Result):
-    """Where a task takes place."""
+    """Where a task takes place; `spans` are places in the files, and places that use what the task names."""
 
     intent: str
     symbols: list[str]
+    files: list[FileRow]
     spans: list[SpanRow]
     confidence: float
     freshness: str
+    hint: str | None = None
     truncated: bool = False
-    body: ClassVar[str] = "spans"
+    body: ClassVar[str] = "files"
 
     def cut(self, kept: int) -> None:
         del kept
         self.truncated = True
 
 
-@tool("Where to look for a task: symbols and places, with reasons", needs=CODE_INDEX, read_only=True)
+@tool("Where to look for a task (an issue, a traceback): files, symbols, reasons", needs=CODE_INDEX, read_only=True)
 def rag_plan(ctx: Context, query: str, detail_level: Literal["summary", "full"] = "summary") -> PlanText:
     from ..rag.query import plan
 
     made = plan.make(ctx.app.rag, query, detail_level, caller_of(ctx))
-    return PlanText(made.intent, made.symbols, [_span(span) for span in made.spans], made.confidence, made.freshness)
+    return PlanText(
+        intent=made.intent,
+        symbols=made.symbols,
+        files=[_file(file) for file in made.files],
+        spans=[_span(span) for span in made.spans],
+        confidence=made.confidence,
+        freshness=made.freshness,
+        hint=made.hint or None,
+    )
+
+
+def _file(file: "PlanFile") -> FileRow:
+    path = f"{file.root.shown.rstrip('/')}/{names.show(file.path)}"
+    symbols = [f"{one.name}:{one.first_line}-{one.last_line}" for one in file.symbols]
+    return FileRow(path, file.score, file.reasons, symbols)
 
 
 def _span(span: "PlanSpan") -> SpanRow:

@@ -33,6 +33,7 @@ class Snippets(Result):
     freshness: str
     total_candidates: int
     shown: int | None = None
+    hint: str | None = None
     body: ClassVar[str] = "snippets"
     lean_leaves_out: ClassVar[tuple[str, ...]] = ("provenance",)
 
@@ -51,7 +52,8 @@ def rag_search(
     k: Count | None = None,
 ) -> Snippets:
     answer = ctx.app.rag.search(code_query(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
-    return Snippets([snippet_of(ctx, hit) for hit in answer.hits], True, answer.freshness, answer.candidates)
+    snippets = [snippet_of(ctx, hit) for hit in answer.hits]
+    return Snippets(snippets, True, answer.freshness, answer.candidates, hint=answer.hint or None)
 
 
 def snippet_of(ctx: Context, hit: "RankedSnippet") -> Snippet:

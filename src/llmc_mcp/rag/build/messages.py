@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ..parse.words import Question
+from ..parse.question import Question
 from ..store.types import RankedChunks, Scope
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid

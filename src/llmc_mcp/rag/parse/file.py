@@ -16,8 +16,8 @@ from .types import Definition, PackedReferences, ParsedFile
 _DEEPEST = 200  # names are looked up outwards, in quadratic time; no handwritten code nests deeper
 
 
-def look(path: str, source: bytes) -> ParsedFile:
-    """Parse a file for the index. Never raises because of its content."""
+def look(path: str, source: bytes, *, with_references: bool = True) -> ParsedFile:
+    """Parse a file for the index. Never raises because of its content. Search needs no references, the graph does."""
     language = language_of(path, source[:4096])
     found, broken, references = [], 0, PackedReferences()
     if language in PARSED and not _is_minified(source):
@@ -26,9 +26,9 @@ def look(path: str, source: bytes) -> ParsedFile:
         if language == "rust":
             parsed = unwrapped(parsed)
         found = definitions(parsed)
-        if parsed.complete and _depth(found) <= _DEEPEST:
+        if with_references and parsed.complete and _depth(found) <= _DEEPEST:
             references = packed(*find(parsed, found))
-    elif said := manifest(path, source):
+    elif with_references and (said := manifest(path, source)):
         references = packed([], said)
     sha256 = hashlib.sha256(source).digest()
     return ParsedFile(

@@ -2,17 +2,15 @@
 
 import re
 from functools import lru_cache
-from itertools import pairwise
 
-import msgspec
-
-_WORD = re.compile(r"[^\W_][\w]*|_\w+")
+_WORD = re.compile(r"\d+(?:\.\d+)+(?![\w.])|[^\W_][\w]*|_\w+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
-_NAME = re.compile(r"[^\W\d]\w*(?:(?:\.|::|->|#|\\|/)[^\W\d]\w*[!?]?)*")
-_SEPARATOR = re.compile(r"\.|::|->|#|\\|/")
-LONGEST_QUERY = 2_000  # characters
+_SPACE = re.compile(r"\s")
 _LONGEST = 64  # letters; anything longer is data, not a word
 _LONGEST_NUMBER = 4  # digits: a year, a status code
+_DEEPEST_PLACE = 6  # folders of a path that name a file
+# Files that are named by their folder.
+MODULES = frozenset({"__init__", "index", "mod", "lib", "package-info", "exports", "doc"})
 
 # Stop words: they tell nothing about code.
 STOP = frozenset(
@@ -25,17 +23,6 @@ STOP = frozenset(
 )
 
 
-class Question(msgspec.Struct, frozen=True):
-    """A parsed query."""
-
-    words: tuple[str, ...]  # terms: stems of its words and of its identifiers' parts, and whole identifiers, each once
-    stems: tuple[str, ...]  # only the stems, in their order
-    wholes: tuple[str, ...]  # only the whole identifiers, each once
-    pairs: tuple[tuple[str, str], ...]  # adjacent stems, stop words left out
-    names: tuple[str, ...]  # words written like identifiers: HTTPAdapter, send_file, Plug.Router
-    symbol: bool  # whether it is a single name
-
-
 def split(identifier: str) -> list[str]:
     """The parts of an identifier in lower case: HTTPServer2_fooBar is http, server, 2, foo, bar."""
     return [part.lower() for part in _PART.findall(identifier)]
@@ -46,6 +33,8 @@ def _parts(word: str) -> tuple[str, str]:
     """The stems of a word's parts, joined by spaces; and the whole word as one term if it has several."""
     if len(word) > _LONGEST or word.lower() in STOP:
         return "", ""
+    if "." in word:
+        return "", word  # a version, or a number with decimals
     parts = split(word)
     telling = [stem(part) for part in parts if len(part) > 1 and not (len(part) > _LONGEST_NUMBER and part.isdigit())]
     return " ".join(telling), "".join(parts) if len(parts) > 1 else ""
@@ -71,37 +60,42 @@ def name_term(name: str) -> str:
     return "".join(split(name))
 
 
-def question(text: str) -> Question:
-    """Parse a query."""
-    text = text.strip()
-    found: list[str] = _NAME.findall(text)
-    alone = len(found) == 1 and found[0] == text.strip("`'\"()?.") and len(text) <= _LONGEST
-    names = [name for name in found if _like_an_identifier(name)]
-    if alone and not names:
-        names = found
-    kept = [word for word in _WORD.findall(text) if alone or word.lower() not in STOP]
-    parts, wholes = take_apart(" ".join(kept))
-    stems = parts.split()
-    return Question(
-        words=tuple(dict.fromkeys([*stems, *wholes.split()])),
-        stems=tuple(stems),
-        wholes=tuple(dict.fromkeys(wholes.split())),
-        pairs=tuple(dict.fromkeys(pair for pair in pairwise(stems) if pair[0] != pair[1])),
-        names=tuple(dict.fromkeys(names)),
-        symbol=alone,
-    )
+def definition_terms(name: str, qualname: str, *, is_type: bool) -> list[str]:
+    """The terms by which a definition is found: its name however it is written, exactly as written, with its owner."""
+    term = name_term(name)
+    if not term:
+        return []
+    owner = qualname.removesuffix(f".{name}").rpartition(".")[2] if qualname != name else ""
+    terms = [term, f"={name}"] if len(name) <= _LONGEST and not _SPACE.search(name) else [term]
+    if is_type:
+        terms.append(f"^{term}")
+    if owner and (owner_term := name_term(owner)):
+        terms.append(f"{owner_term}.{term}")
+    return terms
 
 
-def last_name(name: str) -> str:
-    """The last part of a qualified name: Router for Plug.Router."""
-    return _SEPARATOR.split(name)[-1]
+def places(path: str) -> list[str]:
+    """The ways to name a file by its path: each end of it, with and without the ending, and a module by its folder.
+
+    `a/b/__init__.py` is also `a/b`, so that the module a.b leads to it.
+    """
+    low = _SPACE.sub("_", path.lower())
+    folder, _, name = low.rpartition("/")
+    bare = name.partition(".")[0] or name
+    ways = [low, f"{folder}/{bare}" if folder else bare]
+    if bare in MODULES and folder:
+        ways.append(folder)
+    found: dict[str, None] = {}
+    for way in ways:
+        parts = way.split("/")
+        for at in range(max(len(parts) - _DEEPEST_PLACE, 0), len(parts)):
+            found["/".join(parts[at:])] = None
+    return list(found)
 
 
-def _like_an_identifier(name: str) -> bool:
-    """Whether a word of a query is written like a name in code and unlike English."""
-    if _SEPARATOR.search(name) or "_" in name:
-        return True
-    return any(letter.isupper() for letter in name[1:]) and not name.isupper()
+def all_words(text: str) -> list[str]:
+    """The words and identifiers of a text, as written."""
+    return _WORD.findall(text)
 
 
 _DOUBLE = re.compile(r"([bdfgmnprt])\1$")

@@ -8,11 +8,16 @@ from typing import NamedTuple
 from ...errors import LlmcError
 from ...files import names
 from ...files.filesystem import Filesystem, Place, Root
+from ..parse.question import Question
+from ..parse.types import Chunk, Definition
 from ..store.tables import File, IndexTables
-from ..store.types import ScoredChunk
-from . import snippets
+from ..store.types import RankedChunks, ScoredChunk
+from . import passages, snippets
 from .globs import Glob
+from .types import RankedDefinition
 
+_LARGEST_WHOLE = 4_000  # bytes of a definition that is shown instead of the chunk
+_DEFINITIONS = 8  # of one file that are told
 _CHECK_EVERY = 500  # paths compared with a glob between two checks for cancellation
 
 
@@ -25,6 +30,7 @@ class LoadedHit(NamedTuple):
     piece: snippets.Piece
     symbol: str | None
     kind: str | None
+    definitions: Sequence[RankedDefinition]
 
 
 class HitSource:
@@ -34,14 +40,14 @@ class HitSource:
         self._files, self._root = files, root
 
     def load(
-        self, reader: IndexTables, ranked: Sequence[ScoredChunk], limit: int, generation: int
+        self, reader: IndexTables, ranked: RankedChunks, question: Question, limit: int, generation: int
     ) -> tuple[list[LoadedHit], list[bytes]]:
         """The first `limit` hits with their text, and the files that are not as they were indexed."""
         sources: dict[int, tuple[File, bytes] | None] = {}
         hits: list[LoadedHit] = []
         changed: list[bytes] = []
         nth: dict[int, int] = {}
-        for one in ranked:
+        for one in ranked.chunks:
             if len(hits) >= limit:
                 break
             if one.file not in sources:
@@ -50,11 +56,24 @@ class HitSource:
             if loaded is None or one.chunk >= len(loaded[0].chunks):
                 continue
             file, source = loaded
-            chunk = file.chunks[one.chunk]
-            symbol, kind = reader.definition(file.id, chunk.definition) if chunk.definition >= 0 else ("", "")
-            piece = snippets.piece_of(source, chunk.span.start, chunk.span.end, chunk.span.first_line)
             nth[file.id] = nth.get(file.id, -1) + 1
-            hits.append(LoadedHit(file.path, one.score, nth[file.id], piece, symbol or None, kind or None))
+            if one.best:
+                shown = _best_definition(reader, file, source, one, ranked, question)
+            else:
+                chunk = file.chunks[one.chunk]
+                named = reader.definition(file.id, chunk.definition) if chunk.definition >= 0 else ("", "")
+                shown = _Shown(_piece(source, chunk), *named)
+            hits.append(
+                LoadedHit(
+                    path=file.path,
+                    score=one.score,
+                    nth=nth[file.id],
+                    piece=shown.piece,
+                    symbol=shown.symbol or None,
+                    kind=shown.kind or None,
+                    definitions=shown.definitions,
+                )
+            )
         return hits, changed
 
     def read(
@@ -82,6 +101,55 @@ class HitSource:
             changed.append(indexed.path)
             return None
         return indexed, source
+
+
+class _Shown(NamedTuple):
+    """What is shown of a file."""
+
+    piece: snippets.Piece
+    symbol: str
+    kind: str
+    definitions: Sequence[RankedDefinition] = ()
+
+
+def _best_definition(
+    reader: IndexTables, file: File, source: bytes, one: ScoredChunk, ranked: RankedChunks, question: Question
+) -> _Shown:
+    """The definition of a file that answers best, whole if it isn't too large; else the chunk, below its head."""
+    definitions = reader.outline(file.id)
+    chunk = file.chunks[one.chunk]
+    found = passages.ranked(source, definitions, file.chunks, one.best, question, ranked.terms)
+    told = [_told(definitions[place], score + one.score) for place, score in found[:_DEFINITIONS]]
+    if not found or not passages.is_code(definitions, chunk):
+        owner = definitions[chunk.definition] if chunk.definition >= 0 else None
+        return _Shown(_piece(source, chunk), owner.qualname if owner else "", owner.kind if owner else "", told)
+    best = definitions[found[0].definition]
+    if best.span.end - best.span.start <= _LARGEST_WHOLE:
+        piece = snippets.piece_of(source, best.span.start, best.span.end, best.span.first_line)
+    else:
+        inside = passages.best_chunk(best, file.chunks, one.best)
+        piece = _below_its_head(source, best, file.chunks[inside])
+    return _Shown(piece, best.qualname, best.kind, told)
+
+
+def _told(one: Definition, score: float) -> RankedDefinition:
+    return RankedDefinition(one.qualname, one.kind, one.span.first_line, one.span.last_line, score)
+
+
+def _piece(source: bytes, chunk: Chunk) -> snippets.Piece:
+    return snippets.piece_of(source, chunk.span.start, chunk.span.end, chunk.span.first_line)
+
+
+def _below_its_head(source: bytes, definition: Definition, chunk: Chunk) -> snippets.Piece:
+    """A chunk of a large definition, and the line that says what it is a part of."""
+    piece = _piece(source, chunk)
+    first = definition.span.first_line
+    if chunk.span.first_line <= first:
+        return piece
+    head = snippets.piece_of(source, definition.span.start, definition.span.end, first)
+    name = definition.name
+    at = next((at for at, line in enumerate(head.lines) if name in line), 0)
+    return snippets.Piece([first + at, *piece.numbers], [head.lines[at], *piece.lines])
 
 
 def matching_files(reader: IndexTables, glob: str | None, check: Callable[[], None]) -> list[int] | None:

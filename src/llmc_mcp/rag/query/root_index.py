@@ -13,10 +13,11 @@ from ...errors import FeatureUnavailable, Internal, LlmcError, ResourceBusy
 from ...files.filesystem import Filesystem, Root
 from ..build.keeper_client import Builder
 from ..build.messages import News, RankReply, RankRequest
-from ..parse import words
+from ..parse.question import Question
 from ..store import embed
 from ..store.layout import Home
 from ..store.tables import IndexDamaged, IndexTables
+from ..store.types import RankedChunks
 from .hits import HitSource, LoadedHit, matching_files
 from .types import CodeQuery, GraphView, QueryCaller, Stats
 
@@ -68,9 +69,9 @@ class RootIndex:
     # --- queries ---------------------------------------------------------------------------------
 
     def search(
-        self, query: CodeQuery, question: words.Question, caller: QueryCaller
-    ) -> tuple[list[LoadedHit], str, int]:
-        """Hits with their text, a note on freshness, and the number of candidates."""
+        self, query: CodeQuery, question: Question, caller: QueryCaller
+    ) -> tuple[list[LoadedHit], str, RankedChunks]:
+        """Hits with their text, a note on freshness, and what they were chosen from."""
         embed.is_wanted(self._embedding)  # reject an unknown one before building
         reader, note = self._ready(caller)
         rounds, repaired = _ROUNDS, False
@@ -80,7 +81,7 @@ class RootIndex:
                 request = RankRequest(reader.build, question, query.scope, files, query.limit + _SPARE)
                 reply = self._rank(request, caller)
                 ranked = reply.ranked
-                hits, changed = self._hits.load(reader, ranked.chunks, query.limit, reply.generation)
+                hits, changed = self._hits.load(reader, ranked, question, query.limit, reply.generation)
             except IndexDamaged as exc:
                 if self._home.current() != reader.build:  # that build has been replaced
                     reader, note = self._newest(caller, note)
@@ -91,9 +92,9 @@ class RootIndex:
                 reader, note = self._repair(str(exc), caller)
                 continue
             if not changed:
-                return hits, note, ranked.candidates
+                return hits, note, ranked
             if not rounds:
-                return hits, _left_out(note, len(changed)), ranked.candidates
+                return hits, _left_out(note, len(changed)), ranked
             indexed = self._index_again(changed, caller)
             rounds = rounds - 1 if indexed else 0
             updated = _count_files("updated", len(changed)) if indexed else ""

@@ -19,10 +19,10 @@ from ...policy import is_below, is_below_any
 from ...store.leases import Leases
 from ..build.keeper_client import Builder, IndexSpec
 from ..build.messages import News, WalkRules
-from ..parse import words
+from ..parse.question import question as parse_question
 from ..store.layout import home_of
 from ..store.types import Scope
-from . import snippets
+from . import hints, snippets
 from .folders import HOW_TO_INDEX, is_inside, nothing_indexed, refuse_broad, root_at
 from .globs import Glob
 from .root_index import RootIndex, busy_words
@@ -62,14 +62,9 @@ def wanted_from(config: Config) -> IndexSpec:
 
 
 def check_query(text: str) -> None:
-    """Reject an empty query, and one so long that it is not a question: every word costs time."""
+    """Reject an empty query."""
     if not text.strip():
         raise InvalidArgument("the query is empty", hint="Ask for what the code does, or for a name in it.")
-    if len(text) > words.LONGEST_QUERY:
-        raise InvalidArgument(
-            f"the query has {len(text):,} characters, {words.LONGEST_QUERY:,} are allowed",
-            hint="Ask for what the code does in a sentence, or for a name in it.",
-        )
 
 
 class CodeSearch:
@@ -101,7 +96,7 @@ class CodeSearch:
         check_query(query.text)
         if query.path_glob is not None:
             Glob(query.path_glob)  # reject an invalid glob before anything is built
-        question = words.question(query.text)
+        question = parse_question(query.text)
         searched = self._all()
         results, missing = _from_each(searched, lambda index: (index, *index.search(query, question, caller)))
         notes = [*(note for _, _, note, _ in results), *missing]
@@ -110,7 +105,8 @@ class CodeSearch:
         order = sorted(
             ((hit, index) for index, hits, _, _ in results for hit in hits), key=lambda row: (row[0].nth, -row[0].score)
         )[: query.limit]
-        shown = snippets.fit([hit.piece for hit, _ in order], question, query.budget, _SNIPPET_OVERHEAD)
+        shown = snippets.fit([hit.piece for hit, _ in order], question, query.budget, _SNIPPET_OVERHEAD, query.lines)
+        terms = [ranked.terms for *_, ranked in results]
         return SearchResult(
             hits=[
                 RankedSnippet(
@@ -121,12 +117,14 @@ class CodeSearch:
                     score=hit.score,
                     symbol=hit.symbol,
                     kind=hit.kind,
+                    definitions=hit.definitions,
                 )
                 for (hit, index), (text, numbers) in zip(order, shown, strict=False)
                 if text
             ],
             freshness="; ".join(dict.fromkeys(note for note in notes if note)) or "fresh",
-            candidates=sum(count for *_, count in results),
+            candidates=sum(ranked.candidates for *_, ranked in results),
+            hint=hints.on_result(query.text, question, terms, [hit for hit, _ in order]),
         )
 
     def ask(

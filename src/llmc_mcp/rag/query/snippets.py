@@ -5,22 +5,24 @@ from typing import NamedTuple
 
 from ...tokens import estimate
 from ..parse import words
+from ..parse.question import Question
 
 GAP = "…"
 _LEAST = 40  # tokens; a shorter snippet is useless
 _LONGEST_LINE = 400  # characters of a line that are shown
+_GAP_TOKENS = 4
 _HEAD_LINES = 2  # of a hit that is not shown whole
 
 
 class Piece(NamedTuple):
-    """A hit's lines as they are in the file now, and the number of the first one."""
+    """A hit's lines as they are in the file now, and their numbers; they need not follow one another."""
 
-    first_line: int
+    numbers: list[int]
     lines: list[str]
 
 
 class SnippetText(NamedTuple):
-    """A text, and the numbers of the lines that it shows; a gap is marked by a line of its own."""
+    """A text, and the numbers of the lines that it shows; a line of its own marks a gap and says where it ends."""
 
     text: str
     numbers: list[int]
@@ -30,16 +32,21 @@ def piece_of(source: bytes, start: int, end: int, first_line: int) -> Piece:
     """The whole lines of a span."""
     start = source.rfind(b"\n", 0, start) + 1
     text = source[start:end].decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
-    return Piece(first_line, [_short(line) for line in text.split("\n")])
+    lines = [_short(line) for line in text.split("\n")]
+    return Piece(list(range(first_line, first_line + len(lines))), lines)
 
 
-def fit(pieces: Sequence[Piece], question: words.Question, budget: int, around: int) -> list[SnippetText]:
+def fit(
+    pieces: Sequence[Piece], question: Question, budget: int, around: int, most_lines: int = 0
+) -> list[SnippetText]:
     """The first pieces, as many as the budget of tokens allows; `around` is the cost of each besides its text."""
     count = min(len(pieces), max(budget // (_LEAST + around), 1))
     whole = [estimate("\n".join(piece.lines)) + around for piece in pieces[:count]]
     shares = share_out(whole, budget)
     return [
-        _whole(piece) if cost <= share else _degraded(piece, question, share - around)
+        _whole(piece)
+        if cost <= share and (not most_lines or len(piece.lines) <= most_lines)
+        else _degraded(piece, question, share - around, most_lines or len(piece.lines))
         for piece, cost, share in zip(pieces, whole, shares, strict=False)
     ]
 
@@ -65,30 +72,36 @@ def share_out(wanted: Sequence[int], budget: int) -> list[int]:
 
 
 def _whole(piece: Piece) -> SnippetText:
-    return SnippetText("\n".join(piece.lines), list(range(piece.first_line, piece.first_line + len(piece.lines))))
+    return _lines(piece, range(len(piece.lines)))
 
 
-def _degraded(piece: Piece, question: words.Question, room: int) -> SnippetText:
+def _degraded(piece: Piece, question: Question, room: int, most_lines: int) -> SnippetText:
     """The head and the lines that match best, in their order, with gaps marked."""
     wanted = set(question.words)
+    head = _HEAD_LINES if most_lines > 2 * _HEAD_LINES else 1
     scored = sorted(
         range(len(piece.lines)),
-        key=lambda at: (at >= _HEAD_LINES, -len(wanted.intersection(words.terms(piece.lines[at]).split())), at),
+        key=lambda at: (at >= head, -len(wanted.intersection(words.terms(piece.lines[at]).split())), at),
     )
     costs = _costs(piece)
     chosen: list[int] = []
     spent = 0
     for at in scored:
-        gap = 2 if chosen and at - 1 not in chosen else 0
+        if len(chosen) >= most_lines:
+            break
+        gap = _GAP_TOKENS if chosen and at - 1 not in chosen else 0
         if spent + costs[at] + gap > room:
             if at == 0:
                 return _first_words(piece, room)
             continue
         chosen.append(at)
         spent += costs[at] + gap
-    while estimate((shown := _lines(piece, sorted(chosen))).text) > room and len(chosen) > 1:
+    while len(chosen) > 1:
+        shown = _lines(piece, sorted(chosen))
+        if estimate(shown.text) <= room and shown.text.count("\n") < most_lines:
+            break
         chosen.pop()
-    return shown
+    return _lines(piece, sorted(chosen))
 
 
 def _costs(piece: Piece) -> list[int]:
@@ -100,11 +113,12 @@ def _costs(piece: Piece) -> list[int]:
 
 def _lines(piece: Piece, chosen: Sequence[int]) -> SnippetText:
     text: list[str] = []
-    for before, at in zip([-1, *chosen], chosen, strict=False):
-        if before >= 0 and at != before + 1:
-            text.append(GAP)
+    numbers = [piece.numbers[at] for at in chosen]
+    for before, number, at in zip([0, *numbers], numbers, chosen, strict=False):
+        if before and number != before + 1:
+            text.append(f"{GAP} {number}")
         text.append(piece.lines[at])
-    return SnippetText("\n".join(text), [piece.first_line + at for at in chosen])
+    return SnippetText("\n".join(text), numbers)
 
 
 def _first_words(piece: Piece, room: int) -> SnippetText:
@@ -112,7 +126,7 @@ def _first_words(piece: Piece, room: int) -> SnippetText:
     line = piece.lines[0]
     while line and estimate(f"{line} {GAP}") > room:
         line = line.rpartition(" ")[0]
-    return SnippetText(f"{line} {GAP}" if line else "", [piece.first_line])
+    return SnippetText(f"{line} {GAP}" if line else "", piece.numbers[:1])
 
 
 def _short(line: str) -> str:

@@ -1,6 +1,6 @@
 """What callers of the index pass in and get back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...files.filesystem import Root
@@ -22,6 +22,7 @@ class CodeQuery(NamedTuple):
     limit: int = 3
     budget: int = 600  # tokens
     path_glob: str | None = None
+    lines: int = 0  # most lines of a snippet; 0 for as many as the budget allows
 
 
 class QueryCaller(NamedTuple):
@@ -31,6 +32,16 @@ class QueryCaller(NamedTuple):
     until: float  # by the monotonic clock
     check: Callable[[], None]  # raises once the call is cancelled
     tell: Callable[[News], None] = lambda _: None  # receives progress while the call waits for the index
+
+
+class RankedDefinition(NamedTuple):
+    """A function or type of a file that was found."""
+
+    name: str  # qualified
+    kind: str
+    first_line: int
+    last_line: int
+    score: float  # comparable within one result
 
 
 class RankedSnippet(NamedTuple):
@@ -43,6 +54,7 @@ class RankedSnippet(NamedTuple):
     score: float
     symbol: str | None
     kind: str | None
+    definitions: Sequence[RankedDefinition] = ()  # of its file, best first
 
 
 class SearchResult(NamedTuple):
@@ -51,6 +63,7 @@ class SearchResult(NamedTuple):
     hits: list[RankedSnippet]
     freshness: str
     candidates: int
+    hint: str = ""  # why there is nothing, or nothing good
 
 
 class Stats(NamedTuple):

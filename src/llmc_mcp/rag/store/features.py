@@ -6,14 +6,16 @@ comparable. The weights are not defined here.
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice, pairwise
 from typing import NamedTuple, Protocol
 
 import msgspec
 import tantivy
 
 from ..parse import words
+from ..parse.question import Question, last_name, owner_name
 from .embed import Embedding
 
 
@@ -24,6 +26,8 @@ class ChunkFeatures(NamedTuple):
     name: float = 0.0  # … of the names in it
     phrase: float = 0.0  # share of the question's adjacent words that are adjacent in it
     defines: float = 0.0  # names of the question that it defines
+    prose: float = 0.0  # score of its text for the rest of a task,
+    code: float = 0.0  # and for the code in it
     meaning: float = 0.0  # cosine of its vector with the question's
 
 
@@ -36,14 +40,26 @@ class FileFeatures(NamedTuple):
     file_text: float  # score of the whole file's text
     file_path: float
     stem_recall: float  # how much of the question the file's name holds
-    stem_precision: float  # how much of the file's name the question holds
+    stem_precision: float  # how much of the file's name the question holds, by rarity
     folder_recall: float
-    defines: float  # names of the question that it defines
+    defines: float  # names of the question that it defines, by rarity
     defines_first: float  # … and whether the first of them is among these
+    defines_exactly: float  # … written in the same way, as a type or by their owner
+    place: float  # whether the question holds its path
     test: float
     aside: float  # an example, a benchmark, legacy or vendored code
     barrel: float  # only re-exports
+    listing: float  # a lock file, a manifest, a catalog of messages
+    plain: float  # defines nothing
+    size: float
     depth: float
+    prose: float = 0.0  # the same for the rest of a task: of its best chunk
+    code: float = 0.0  # … for the code in it
+    file_all: float = 0.0  # for all words of the task, by how often it says them
+    stem_rest: float = 0.0  # how much of the file's name the rest holds
+    prose_defines: float = 0.0  # names of the rest that it defines
+    code_defines: float = 0.0
+    frame: float = 0.0  # the innermost frame of a traceback that is in it
     meaning: float = 0.0  # cosine of the question with its best chunk,
     file_meaning: float = 0.0  # with the mean of its chunks
     name_meaning: float = 0.0  # and with its names
@@ -54,18 +70,37 @@ FILE_FEATURES = FileFeatures._fields
 
 _CHUNKS = 150  # candidates per query over chunks
 _FILES = 100  # … over files
+_TASK_HEAD = 60  # candidates per query of a task, which has more queries
+_MOST_OF_TASK = 120  # candidates of a task
+_CRUDE_TEST = 1.5  # what a test loses when these are chosen
+_DEEP_CHUNKS, _DEEP_FILES = 500, 300  # results of a query that are scored, should they be candidates by another one
 _PAIRS = 12  # adjacent words of a question that are searched as phrases
+_TERMS = 40  # of a title; the rarest
+_REST_TERMS = 30  # of the rest of a task
+_ALL_TERMS = 50  # of a task
+_REST = 0.3  # weight of the words of a task outside its title, when a definition is chosen
+_SHORTEST_JOINED = 8  # letters of a word that may be two
+_SHORTEST_TYPO = 5  # letters of a word that no file holds and that is searched with one letter wrong
 _DEEP = 8
+_LEAST_TOTAL = 3.0  # weight of a question's words; a question of words that are everywhere would divide by nearly 0
+_HIGHEST = 2.0  # of a score that is divided by it
+_COMMON = 1.0  # rarity of a word that says little: a file named by nothing else fits a question by less than half
+_FRAME_STEP = 0.8  # what a frame counts of the one inside it
+_LARGE = 20  # the binary logarithm of the size of a large file
 
 _TEST = re.compile(
     r"/(tests?|__tests__|specs?|testing|testdata|fixtures?)/|/(test_|tests?\.|conftest)|(_|-|\.)(tests?|spec)\.\w+$"
 )
 _TEST_CLASS = re.compile(r"[a-z0-9](Tests?|Spec|Suite|TestCase)\.\w+$")
 _ASIDE = re.compile(
-    r"/(_?examples?|samples?|demos?|docs?|docs?_src|bench(marks?)?|vendor(ed)?|third_party|_?legacy|_?compat"
-    r"|deprecat\w*|generated)/"
+    r"/(_?examples?|samples?|demos?|docs?|docs?_src|(asv_)?bench(marks?)?|_?vendor(ed)?|third_party|c?extern(als?)?"
+    r"|_?legacy|_?compat|deprecat\w*|generated|tutorials?|galler(y|ies))/|/[^/]+/packages/"
 )
-_BARREL = frozenset({"__init__", "index", "mod", "package-info", "exports", "doc"})
+_LISTING = re.compile(
+    r"/(sources\.txt|record|manifest(\.in)?|requirements[^/]*\.txt|package-lock\.json|npm-shrinkwrap\.json"
+    r"|go\.(sum|mod)|cargo\.toml|package\.json|pom\.xml|codeowners|authors|contributors(\.\w+)?)$"
+    r"|[./-]lock(\.\w+)?$|\.(po|pot|sum|map|svg|snap|csv|tsv)$|\.min\.\w+$"
+)
 
 
 class Candidates(msgspec.Struct):
@@ -73,6 +108,8 @@ class Candidates(msgspec.Struct):
 
     files: dict[int, FileFeatures]
     chunks: dict[tuple[int, int], ChunkFeatures]
+    weights: dict[str, float]  # the question's terms by their rarity
+    unknown: list[str]  # its words that no file holds
 
 
 class FeatureStore(Protocol):
@@ -87,69 +124,194 @@ def look_up(
     searcher: tantivy.Searcher,
     schema: tantivy.Schema,
     store: FeatureStore,
-    question: words.Question,
+    question: Question,
     *,
     scope: str,
     files: Collection[int] | None = None,
     embedding: Embedding | None = None,
 ) -> Candidates:
     """Query every field and collect the features of each candidate."""
-    fields = _FieldQueries(searcher, schema, scope, files)
-    stems = tuple(dict.fromkeys(question.stems))
-    idf = fields.idf(stems, question.wholes)
-    total = sum(idf.values()) or 1.0
-    names = [words.name_term(words.last_name(name)) for name in question.names]
-    chunks = _chunk_features(fields, question, names, idf, total)
-    file_text = fields.files("file_text", stems)
-    file_path = fields.files("file_path", question.words)
-    file_defines = fields.files("file_defines", names, flat=True)
-    first = fields.files("file_defines", names[:1], flat=True)
-    paths = store.paths({**dict.fromkeys(place[0] for place in chunks), **file_text, **file_path, **file_defines})
-    chunks = {place: vector for place, vector in chunks.items() if place[0] in paths}
+    if question.is_path:
+        scope = "both"  # whoever names a document wants that
+    fields = _FieldQueries(searcher, schema, scope, files, is_task=question.is_task)
+    asked = _Asked(question, fields)
+    by_chunk, by_file = _chunk_lookups(fields, asked), _file_lookups(fields, asked)
+    paths = _candidates(store, asked, by_chunk, by_file)
+    facts = fields.facts(paths)
+    chunks = _chunk_features(asked, by_chunk, paths)
     best = _best_of_each_file(chunks)
-    made: dict[int, FileFeatures] = {}
-    for file, path in paths.items():
-        top = best.get(file, _NO_CHUNK)
-        name_match, kind = path_match(path, idf, total), path_kind(path)
-        made[file] = FileFeatures(
-            text=top.text,
-            name=top.name,
-            phrase=top.phrase,
-            file_text=file_text.get(file, 0.0) / total,
-            file_path=file_path.get(file, 0.0) / total,
-            stem_recall=name_match.stem_recall,
-            stem_precision=name_match.stem_precision,
-            folder_recall=name_match.folder_recall,
-            defines=min(file_defines.get(file, 0.0), 2.0),
-            defines_first=min(first.get(file, 0.0), 1.0),
-            test=kind.test,
-            aside=kind.aside,
-            barrel=kind.barrel,
-            depth=kind.depth,
-        )
-    if embedding is not None and not question.symbol:
+    made = {
+        file: _file_features(file, path, best.get(file, _NO_CHUNK), asked, by_file, facts.get(file, (0, 0)))
+        for file, path in paths.items()
+    }
+    if embedding is not None and not question.symbol and not question.is_task:
         _add_meaning(embedding, question, store, made, chunks)
-    return Candidates(made, chunks)
+    return Candidates(made, chunks, asked.weights(), asked.unknown)
+
+
+class _Asked:
+    """The terms of a question, each with its weight in this index."""
+
+    def __init__(self, question: Question, fields: "_FieldQueries") -> None:
+        self.question, self.rarity = question, fields.rarity
+        stems = tuple(dict.fromkeys([*question.stems, *fields.joined(question.plain)]))
+        wholes = tuple(dict.fromkeys([*question.wholes, *fields.known_wholes(question.plain)]))
+        idf = fields.idf(stems, wholes)
+        self.idf = _rarest(idf, _TERMS) if question.is_task else idf
+        self.total = max(sum(self.idf.values()), _LEAST_TOTAL)
+        self.stems = tuple(term for term in stems if term in self.idf)
+        self.wholes = tuple(term for term in wholes if term in self.idf)
+        self.prose, self.prose_total = fields.weigh(question.prose, _REST_TERMS)
+        self.code, self.code_total = fields.weigh(question.code, _REST_TERMS)
+        self.rest = {**self.code, **self.prose}
+        self.all, self.all_total = fields.weigh(question.everything(), _ALL_TERMS)
+        self.defines = fields.definers(question.names)
+        self.first = fields.definers(question.names[:1])
+        self.exactly = fields.exact_definers(question.names)
+        self.prose_defines = fields.definers(question.prose_names)
+        self.code_defines = fields.definers(question.code_names)
+        known = (fields.is_known(word) or fields.is_known(words.stem(word)) for word in question.plain)
+        self.totals = {
+            **dict.fromkeys(("text", "name", "file_text", "file_path"), self.total),
+            "prose": self.prose_total,
+            "code": self.code_total,
+            "file_all": self.all_total,
+        }
+        self.unknown = [word for word, is_known in zip(question.plain, known, strict=True) if not is_known]
+
+    def weights(self) -> dict[str, float]:
+        """All terms by their rarity; the rest of a task counts a third."""
+        rest = {term: _REST * weight * self.rarity(term) for term, weight in self.all.items()}
+        return {**rest, **self.idf}
+
+
+def _rarest(weights: Mapping[str, float], most: int) -> dict[str, float]:
+    return dict(sorted(weights.items(), key=lambda row: -row[1])[:most])
+
+
+def _file_lookups(fields: "_FieldQueries", asked: _Asked) -> dict[str, dict[int, float]]:
+    """For each feature of files that is a query of its own, the files that it finds."""
+    question = asked.question
+    return {
+        "file_text": fields.files("file_text", dict.fromkeys(asked.stems, 1.0)),
+        "file_path": fields.files("file_path", dict.fromkeys([*asked.stems, *asked.wholes], 1.0)),
+        "defines": fields.files("file_defines", asked.defines, flat=True),
+        "defines_first": fields.files("file_defines", asked.first, flat=True),
+        "defines_exactly": fields.files("file_defines", asked.exactly, flat=True),
+        "place": fields.files("file_place", fields.places(question.places), flat=True),
+        "file_all": fields.files("file_text", asked.all),
+        "prose_defines": fields.files("file_defines", asked.prose_defines, flat=True),
+        "code_defines": fields.files("file_defines", asked.code_defines, flat=True),
+        "frame": fields.frames([path for path, _ in question.frames]),
+    }
+
+
+def _file_features(
+    file: int,
+    path: str,
+    top: ChunkFeatures,
+    asked: _Asked,
+    by_file: Mapping[str, Mapping[int, float]],
+    facts: tuple[int, int],
+) -> FileFeatures:
+    name_match, kind = path_match(path, asked.idf, asked.total, asked.rarity), path_kind(path)
+    size, code = facts
+    scored = {name: found.get(file, 0.0) for name, found in by_file.items()}
+    return FileFeatures(
+        text=top.text,
+        name=top.name,
+        phrase=top.phrase,
+        file_text=_share(scored["file_text"], asked.total),
+        file_path=_share(scored["file_path"], asked.total),
+        stem_recall=name_match.stem_recall,
+        stem_precision=name_match.stem_precision,
+        folder_recall=name_match.folder_recall,
+        defines=min(scored["defines"], _HIGHEST),
+        defines_first=min(scored["defines_first"], 1.0),
+        defines_exactly=min(scored["defines_exactly"], _HIGHEST),
+        place=min(scored["place"], 1.0),
+        test=0.0 if asked.question.wants_tests else kind.test,
+        aside=0.0 if asked.question.wants_aside else kind.aside,
+        barrel=float(kind.barrel and code == 0),
+        listing=kind.listing,
+        plain=float(code == 0),
+        size=math.log2(1 + size) / _LARGE,
+        depth=kind.depth,
+        prose=top.prose,
+        code=top.code,
+        file_all=_share(scored["file_all"], asked.all_total),
+        stem_rest=stem_precision(path, asked.rest, asked.rarity) if asked.rest else 0.0,
+        prose_defines=min(scored["prose_defines"], _HIGHEST),
+        code_defines=min(scored["code_defines"], _HIGHEST),
+        frame=scored["frame"],
+    )
+
+
+def _share(score: float, total: float) -> float:
+    return min(score / total, _HIGHEST)
 
 
 _NO_CHUNK = ChunkFeatures()
 
 
+def _candidates(
+    store: FeatureStore,
+    asked: _Asked,
+    by_chunk: Mapping[str, Mapping[tuple[int, int], float]],
+    by_file: Mapping[str, Mapping[int, float]],
+) -> Mapping[int, str]:
+    """The files that are first in some list, with their paths; of a task's, which has many lists, the best ones.
+
+    The lists are longer than that, so that a candidate which is far down in one still has its score there.
+    """
+    most_chunks, most_files = (_TASK_HEAD, _TASK_HEAD) if asked.question.is_task else (_CHUNKS, _FILES)
+    heads = [file for found in by_chunk.values() for file, _ in islice(found, most_chunks)]
+    heads += [file for found in by_file.values() for file in islice(found, most_files)]
+    paths = store.paths(dict.fromkeys(heads))
+    if len(paths) <= _MOST_OF_TASK or not asked.question.is_task:
+        return paths
+    crude = {file: -_CRUDE_TEST * path_kind(path).test for file, path in paths.items()}
+    for name, found in by_file.items():
+        for file in found.keys() & crude.keys():
+            crude[file] += found[file] / asked.totals.get(name, 1.0)
+    for name, places in by_chunk.items():
+        seen: set[int] = set()  # the first chunk of a file is its best one
+        for (file, _), score in places.items():
+            if file in crude and file not in seen:
+                seen.add(file)
+                crude[file] += score / asked.totals.get(name, 1.0)
+    best = sorted(crude, key=lambda file: -crude[file])[:_MOST_OF_TASK]
+    return {file: paths[file] for file in best}
+
+
+def _chunk_lookups(fields: "_FieldQueries", asked: _Asked) -> dict[str, dict[tuple[int, int], float]]:
+    """For each feature of chunks, the chunks that it finds, the best first."""
+    pairs = [pair for pair in asked.question.pairs if pair[0] in asked.idf and pair[1] in asked.idf]
+    return {
+        "text": fields.texts(dict.fromkeys(asked.stems, 1.0), dict.fromkeys(asked.wholes, 1.0)),
+        "name": fields.chunks("name", dict.fromkeys([*asked.stems, *asked.wholes], 1.0)),
+        "phrase": fields.phrases(pairs[:_PAIRS], asked.idf),
+        "defines": fields.chunks("defines", asked.defines, flat=True),
+        "prose": fields.texts(asked.prose, asked.prose),
+        "code": fields.texts(asked.code, asked.code),
+    }
+
+
 def _chunk_features(
-    fields: "_FieldQueries", question: words.Question, names: Sequence[str], idf: Mapping[str, float], total: float
+    asked: _Asked, by_chunk: Mapping[str, Mapping[tuple[int, int], float]], files: Collection[int]
 ) -> dict[tuple[int, int], ChunkFeatures]:
-    text = fields.texts(tuple(dict.fromkeys(question.stems)), question.wholes)
-    name = fields.chunks("name", question.words)
-    phrase = fields.phrases(question.pairs[:_PAIRS], idf)
-    defines = fields.chunks("defines", names, flat=True)
+    text, name, phrase, defines, prose, code = by_chunk.values()
     return {
         place: ChunkFeatures(
-            text=text.get(place, 0.0) / total,
-            name=name.get(place, 0.0) / total,
+            text=_share(text.get(place, 0.0), asked.total),
+            name=_share(name.get(place, 0.0), asked.total),
             phrase=phrase.get(place, 0.0),
-            defines=min(defines.get(place, 0.0), 2.0),
+            defines=min(defines.get(place, 0.0), _HIGHEST),
+            prose=_share(prose.get(place, 0.0), asked.prose_total),
+            code=_share(code.get(place, 0.0), asked.code_total),
         )
-        for place in {**text, **name, **phrase, **defines}
+        for place in {**text, **name, **phrase, **defines, **prose, **code}
+        if place[0] in files
     }
 
 
@@ -164,7 +326,7 @@ def _best_of_each_file(chunks: Mapping[tuple[int, int], ChunkFeatures]) -> dict[
 
 def _add_meaning(
     embedding: Embedding,
-    question: words.Question,
+    question: Question,
     store: FeatureStore,
     files: dict[int, FileFeatures],
     chunks: dict[tuple[int, int], ChunkFeatures],
@@ -186,14 +348,21 @@ class PathMatch(NamedTuple):
     folder_recall: float
 
 
-def path_match(path: str, idf: Mapping[str, float], total: float) -> PathMatch:
+def path_match(path: str, idf: Mapping[str, float], total: float, rarity: Callable[[str], float]) -> PathMatch:
     """Compare a path with the words of a question, weighted by their rarity."""
     stem, folder = _path_words(path)
     return PathMatch(
         stem_recall=sum(idf.get(word, 0.0) for word in stem) / total,
-        stem_precision=sum(word in idf for word in stem) / (len(stem) or 1),
+        stem_precision=stem_precision(path, idf, rarity),
         folder_recall=sum(idf.get(word, 0.0) for word in folder - stem) / total,
     )
+
+
+def stem_precision(path: str, wanted: Mapping[str, float], rarity: Callable[[str], float]) -> float:
+    """How much of a file's name some words hold; a name that is a common word fits many questions by chance."""
+    stem = _path_words(path)[0]
+    shared = sum(rarity(word) for word in stem if word in wanted)
+    return shared / (_COMMON + sum(map(rarity, stem))) if shared else 0.0
 
 
 class PathKind(NamedTuple):
@@ -202,6 +371,7 @@ class PathKind(NamedTuple):
     test: float
     aside: float
     barrel: float
+    listing: float
     depth: float
 
 
@@ -213,7 +383,8 @@ def path_kind(path: str) -> PathKind:
     return PathKind(
         test=float(bool(_TEST.search(low) or _TEST_CLASS.search(path))),
         aside=float(bool(_ASIDE.search(low)) or low.endswith((".d.ts", ".pyi"))),
-        barrel=float(stem in _BARREL),
+        barrel=float(stem in words.MODULES),
+        listing=float(bool(_LISTING.search(low))),
         depth=min(path.count("/"), _DEEP) / _DEEP,
     )
 
@@ -230,12 +401,21 @@ class _FieldQueries:
     """The queries of one question, against one state of the index."""
 
     def __init__(
-        self, searcher: tantivy.Searcher, schema: tantivy.Schema, scope: str, files: Collection[int] | None
+        self,
+        searcher: tantivy.Searcher,
+        schema: tantivy.Schema,
+        scope: str,
+        files: Collection[int] | None,
+        *,
+        is_task: bool,
     ) -> None:
-        self._searcher = searcher
+        self._searcher, self._is_task = searcher, is_task
         self._schema = schema
         self._of_chunks: list[tantivy.Query] = []
         self._of_files: list[tantivy.Query] = []
+        self._rarity: dict[str, float] = {}
+        self._files = sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
+        self._chunks = sum(searcher.doc_freq("scope", scope) for scope in ("repo", "docs"))
         if scope != "both":
             self._of_chunks.append(tantivy.Query.term_query(schema, "scope", scope, "basic"))
             self._of_files.append(tantivy.Query.term_query(schema, "scope", f"file:{scope}", "basic"))
@@ -246,20 +426,110 @@ class _FieldQueries:
 
     def idf(self, stems: Sequence[str], wholes: Sequence[str]) -> dict[str, float]:
         """How rare words are among the files, and identifiers among the chunks; nearly 0 for ubiquitous ones."""
+        return {**{term: self._rarity_of_whole(term) for term in wholes}, **{term: self.rarity(term) for term in stems}}
+
+    def _rarity_of_whole(self, term: str) -> float:
+        return _inverse_frequency(self._searcher.doc_freq("whole", term), self._chunks)
+
+    def _weighted(self, field: str, terms: Mapping[str, float]) -> dict[str, float]:
+        """Weights that make BM25 count a term by its rarity among files: tantivy's counts chunks and files as one."""
+        total = self._searcher.num_docs
+        made: dict[str, float] = {}
+        for term, weight in terms.items():
+            n = self._searcher.doc_freq(field, term)
+            if n:
+                made[term] = weight * self.rarity(term) / _inverse_frequency(n, total)
+        return made
+
+    def rarity(self, stem: str) -> float:
+        """How rare a word is among the files, or an identifier among the chunks."""
+        if stem not in self._rarity:
+            n = self._searcher.doc_freq("file_text", stem)
+            is_whole = not n and self._searcher.doc_freq("whole", stem)
+            self._rarity[stem] = self._rarity_of_whole(stem) if is_whole else _inverse_frequency(n, self._files)
+        return self._rarity[stem]
+
+    def weigh(self, counts: Sequence[tuple[str, int]], most: int) -> tuple[dict[str, float], float]:
+        """The words of a part that say most, weighted by how often they occur; and the weight of all of them."""
+        known = {term: (1 + math.log(count), self.rarity(term)) for term, count in counts if self.is_known(term)}
+        best = sorted(known, key=lambda term: -known[term][0] * known[term][1])[:most]
+        total = sum(known[term][0] * known[term][1] for term in best)
+        return {term: known[term][0] for term in best}, max(total, _LEAST_TOTAL)
+
+    def is_known(self, term: str) -> bool:
+        """Whether a file holds a word or an identifier, in its text or its path."""
+        return any(self._searcher.doc_freq(field, term) for field in ("file_text", "whole", "file_path"))
+
+    def joined(self, plain: Sequence[str]) -> list[str]:
+        """Two words of a question that the code writes as one: leader election, leaderelection."""
+        pairs = (words.stem(one + other) for one, other in pairwise(plain))
+        return [term for term in pairs if len(term) >= _SHORTEST_JOINED and self.is_known(term)]
+
+    def known_wholes(self, plain: Sequence[str]) -> list[str]:
+        """Words of a question that are identifiers of several words here: leaderelection, leader_election."""
+        long = (word for word in plain if len(word) >= _SHORTEST_JOINED)
+        return [word for word in long if any(self._searcher.doc_freq(field, word) for field in ("whole", "file_path"))]
+
+    def definers(self, names: Sequence[str]) -> dict[str, float]:
+        """The terms of names that something defines; one that many files define says little."""
+        terms = dict.fromkeys(words.name_term(last_name(name)) for name in names)
+        return self._by_definers(terms)
+
+    def exact_definers(self, names: Sequence[str]) -> dict[str, float]:
+        """Terms for a definition that is written as the name is, that is a type, or that has the same owner."""
+        terms: dict[str, None] = {}
+        for name in names:
+            last, owner = last_name(name), owner_name(name)
+            terms[f"={last}"] = None
+            if last[:1].isupper():
+                terms[f"^{words.name_term(last)}"] = None
+            if owner:
+                terms[f"{words.name_term(owner)}.{words.name_term(last)}"] = None
+        return self._by_definers(terms)
+
+    def _by_definers(self, terms: Iterable[str]) -> dict[str, float]:
+        counts = {term: self._searcher.doc_freq("file_defines", term) for term in terms if term}
+        return {term: count**-0.5 for term, count in counts.items() if count}
+
+    def places(self, places: Sequence[str]) -> dict[str, float]:
+        """The longest end of each path, or beginning of each module, that names files; fewer of them say more."""
         found: dict[str, float] = {}
-        for field, terms, level in (("whole", wholes, ""), ("file_text", stems, "file:")):
-            frequency = {term: self._searcher.doc_freq(field, term) for term in terms}
-            count = sum(self._searcher.doc_freq("scope", f"{level}{scope}") for scope in ("repo", "docs"))
-            total = max([count, *frequency.values()])
-            found |= {term: math.log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in frequency.items()}
+        for place in places:
+            for way in _ways(place):
+                if count := self._searcher.doc_freq("file_place", way):
+                    found[way] = max(found.get(way, 0.0), 1 / count)
+                    break
         return found
 
-    def texts(self, stems: Sequence[str], wholes: Sequence[str]) -> dict[tuple[int, int], float]:
-        """The best chunks for words and identifiers in the text."""
-        return self._places([*self._any("text", stems, flat=False), *self._any("whole", wholes, flat=False)])
+    def frames(self, paths: Sequence[str]) -> dict[int, float]:
+        """The files of a traceback; the innermost frame that lies in the index counts most."""
+        worth, found = 1.0, dict[int, float]()
+        for path in paths:
+            files = self.files("file_place", self.places([path]), flat=True)
+            for file, share in files.items():
+                found[file] = max(found.get(file, 0.0), worth * min(share, 1.0))
+            worth *= _FRAME_STEP if files else 1.0
+        return found
 
-    def chunks(self, field: str, terms: Sequence[str], *, flat: bool = False) -> dict[tuple[int, int], float]:
-        """The best chunks for words in a field; `flat` only counts the words that occur."""
+    def facts(self, files: Collection[int]) -> dict[int, tuple[int, int]]:
+        """The size of each file in bytes, and how many functions and types it defines."""
+        if not files:
+            return {}
+        ours = tantivy.Query.term_set_query(self._schema, "file", list(files))
+        level = [tantivy.Query.term_query(self._schema, "scope", f"file:{one}", "basic") for one in ("repo", "docs")]
+        whole = tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in level])
+        query = tantivy.Query.boolean_query([(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole)])
+        hits = [address for _, address in self._searcher.search(query, len(files), count=False).hits]
+        columns = [self._searcher.fast_field_values(name, hits) for name in ("file", "size", "code")]
+        return {int(file or 0): (int(size or 0), int(code or 0)) for file, size, code in zip(*columns, strict=True)}
+
+    def texts(self, stems: Mapping[str, float], wholes: Mapping[str, float]) -> dict[tuple[int, int], float]:
+        """The best chunks for words and identifiers in the text."""
+        parts = [*self._any("text", stems, flat=False), *self._any("whole", wholes, flat=False)]
+        return self._places(parts)
+
+    def chunks(self, field: str, terms: Mapping[str, float], *, flat: bool = False) -> dict[tuple[int, int], float]:
+        """The best chunks for words in a field; `flat` only adds the weights of the words that occur."""
         return self._places(self._any(field, terms, flat=flat))
 
     def phrases(self, pairs: Sequence[tuple[str, str]], idf: Mapping[str, float]) -> dict[tuple[int, int], float]:
@@ -276,24 +546,42 @@ class _FieldQueries:
         ]
         return self._places(parts)
 
-    def files(self, field: str, terms: Sequence[str], *, flat: bool = False) -> dict[int, float]:
+    def files(self, field: str, terms: Mapping[str, float], *, flat: bool = False) -> dict[int, float]:
         """The best files for words in a field."""
-        hits = self._hits(self._any(field, terms, flat=flat), self._of_files, _FILES)
+        hits = self._hits(self._any(field, terms, flat=flat), self._of_files, _DEEP_FILES)
         files = self._searcher.fast_field_values("file", [address for _, address in hits])
         return {int(file or 0): score for (score, _), file in zip(hits, files, strict=True)}
 
     def _places(self, parts: list[tantivy.Query]) -> dict[tuple[int, int], float]:
-        hits = self._hits(parts, self._of_chunks, _CHUNKS)
+        hits = self._hits(parts, self._of_chunks, _DEEP_CHUNKS)
         addresses = [address for _, address in hits]
         files = self._searcher.fast_field_values("file", addresses)
         chunks = self._searcher.fast_field_values("chunk", addresses)
         return {(int(f or 0), int(c or 0)): score for (score, _), f, c in zip(hits, files, chunks, strict=True)}
 
-    def _any(self, field: str, terms: Sequence[str], *, flat: bool) -> list[tantivy.Query]:
+    def _any(self, field: str, terms: Mapping[str, float], *, flat: bool) -> list[tantivy.Query]:
         if flat:
-            parts = [tantivy.Query.term_query(self._schema, field, term, "basic") for term in terms]
-            return [tantivy.Query.const_score_query(part, 1.0) for part in parts]
-        return [tantivy.Query.term_query(self._schema, field, term, "freq") for term in terms]
+            parts = [(tantivy.Query.term_query(self._schema, field, term, "basic"), w) for term, w in terms.items()]
+            return [tantivy.Query.const_score_query(part, weight) for part, weight in parts]
+        similar = [term for term in terms if field in ("text", "file_text") and self._may_be_a_typo(term)]
+        return [
+            *(self._similar(field, term) for term in similar),
+            *self._exactly(field, terms),
+        ]
+
+    def _may_be_a_typo(self, term: str) -> bool:
+        return not self._is_task and len(term) >= _SHORTEST_TYPO and not self.is_known(term)
+
+    def _similar(self, field: str, term: str) -> tantivy.Query:
+        """Words with one letter more, less or other, or two swapped."""
+        query = tantivy.Query.fuzzy_term_query(self._schema, field, term, 1, True, False)
+        return tantivy.Query.const_score_query(query, self.rarity(term) / 2)
+
+    def _exactly(self, field: str, terms: Mapping[str, float]) -> list[tantivy.Query]:
+        return [
+            tantivy.Query.boost_query(tantivy.Query.term_query(self._schema, field, term, "freq"), weight)
+            for term, weight in (self._weighted(field, terms) if self._is_task else terms).items()
+        ]
 
     def _hits(
         self, parts: list[tantivy.Query], filters: list[tantivy.Query], limit: int
@@ -305,3 +593,18 @@ class _FieldQueries:
             required = [tantivy.Query.const_score_query(one, 0.0) for one in filters]
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, one) for one in (query, *required)])
         return self._searcher.search(query, limit, count=False).hits
+
+
+def _inverse_frequency(n: int, count: int) -> float:
+    """BM25's weight of a term that n of so many documents hold."""
+    return math.log(1 + (max(count, n) - n + 0.5) / (n + 0.5))
+
+
+def _ways(place: str) -> Iterator[str]:
+    """Each end of a path, the longest first; then each beginning, for a module and a name in it."""
+    parts = [part for part in place.split("/") if part][-12:]
+    for at in range(len(parts)):
+        if at < len(parts) - 1 or len(parts) == 1 or "." in parts[-1]:
+            yield "/".join(parts[at:])
+    for end in range(len(parts) - 1, 1, -1):
+        yield "/".join(parts[:end])

@@ -11,7 +11,8 @@ import msgspec
 import tantivy
 
 from ...store.schema import insert_into
-from ..parse import outline, words
+from ..parse import outline
+from ..parse.question import Question
 from ..parse.types import PackedReferences
 from . import layout, rank
 from .embed import Embedding
@@ -113,7 +114,7 @@ class IndexReader(IndexTables):
 
     def search(
         self,
-        question: words.Question,
+        question: Question,
         scope: Scope,
         files: Collection[int] | None,
         limit: int,

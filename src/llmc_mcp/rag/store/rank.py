@@ -17,10 +17,14 @@ import tantivy
 
 from ..parse import words
 from ..parse.languages import DOCUMENT_ENDINGS, traits_of
+from ..parse.question import Question
+from ..parse.scopes import CLASSES, FUNCTIONS
 from ..parse.types import ParsedFile
 from .embed import Embedding
 from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
-from .types import RankedChunks, Scope, ScoredChunk
+from .types import DEFINITION_FEATURES, QuestionTerms, RankedChunks, Scope, ScoredChunk
+
+BEST_CHUNKS = 8  # of a file, that are told with the first of them
 
 Fields = dict[str, list[str | int]]  # a tantivy document that can travel between processes
 
@@ -42,21 +46,26 @@ class Weights(msgspec.Struct, frozen=True):
 
     file: dict[str, float]
     chunk: dict[str, float]
+    definition: dict[str, float] = {}
 
 
 # --- documents -------------------------------------------------------------------------------------
 
 
 def schema() -> tantivy.Schema:
-    """The fields: `file` and `chunk` name a document; the others hold terms of `words`, separated by spaces."""
+    """The fields: `file` and `chunk` name a document; the others hold terms of `words`, separated by spaces.
+
+    `size` and `code` are of a whole file: its bytes, and how many functions and types it defines.
+    """
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field("file", indexed=True, fast=True)
-    builder.add_unsigned_field("chunk", fast=True)
+    for name in ("chunk", "size", "code"):
+        builder.add_unsigned_field(name, fast=True)
     builder.add_text_field("scope", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("text", tokenizer_name="whitespace", index_option="position")
     for name in ("whole", "name", "file_text", "file_path"):
         builder.add_text_field(name, tokenizer_name="whitespace", index_option="freq")
-    for name in ("defines", "file_defines"):
+    for name in ("defines", "file_defines", "file_place"):
         builder.add_text_field(name, tokenizer_name="whitespace", index_option="basic")
     return builder.build()
 
@@ -92,10 +101,13 @@ def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
     made.append(
         {
             "file": [file],
+            "size": [len(source)],
+            "code": [sum(one.kind in CLASSES or one.kind in FUNCTIONS for one in parsed.definitions)],
             "scope": [f"file:{scope}"],
             "file_text": [" ".join(texts)],
             "file_path": [path],
             "file_defines": [" ".join(defined)],
+            "file_place": [" ".join(words.places(parsed.path))],
         }
     )
     return made
@@ -119,9 +131,9 @@ def _names(parsed: ParsedFile) -> tuple[list[list[str]], list[list[str]]]:
             names[at].append(parsed.definitions[chunk.definition].qualname)
     for one in parsed.definitions:
         at = max(bisect_right(starts, one.span.start) - 1, 0)
-        if starts and (term := words.name_term(one.name)):
+        if starts and (terms := words.definition_terms(one.name, one.qualname, is_type=one.kind in CLASSES)):
             names[at].append(one.name)
-            defines[at].append(term)
+            defines[at] += terms
     return names, defines
 
 
@@ -136,7 +148,7 @@ def delete(writer: tantivy.IndexWriter, file: int) -> None:
 def search(
     searcher: tantivy.Searcher,
     lookup: Lookup,
-    question: words.Question,
+    question: Question,
     *,
     scope: Scope = "repo",
     files: Collection[int] | None = None,
@@ -144,7 +156,7 @@ def search(
     embedding: Embedding | None = None,
 ) -> RankedChunks:
     """The best chunks for a query; `files` restricts it to those files, `embedding` made the index's vectors."""
-    if not question.words and not question.names:
+    if not question.words and not question.names and not question.places:
         return RankedChunks([], 0)
     candidates = look_up(searcher, SCHEMA, lookup, question, scope=scope, files=files, embedding=embedding)
     weights = weights_for(question, embedding)
@@ -152,7 +164,9 @@ def search(
     by_chunk = [weights.chunk.get(name, 0.0) for name in CHUNK_FEATURES]
     file_scores = {file: _dot(by_file, vector) for file, vector in candidates.files.items()}
     chunk_scores = {place: _dot(by_chunk, vector) for place, vector in candidates.chunks.items()}
-    return RankedChunks(in_order(candidates, file_scores, chunk_scores, limit), len(candidates.chunks))
+    by_definition = [weights.definition.get(name, 0.0) for name in DEFINITION_FEATURES]
+    terms = QuestionTerms(candidates.weights, candidates.unknown, by_definition)
+    return RankedChunks(in_order(candidates, file_scores, chunk_scores, limit), len(candidates.chunks), terms)
 
 
 def in_order(
@@ -169,14 +183,25 @@ def in_order(
     made: list[ScoredChunk] = []
     nth = 0
     while len(made) < limit and (row := [file for file in order if len(by_file[file]) > nth]):
-        made += [ScoredChunk(file, by_file[file][nth][1], file_scores[file]) for file in row[: limit - len(made)]]
+        made += [
+            ScoredChunk(file, by_file[file][nth][1], file_scores[file], {} if nth else _best(by_file[file]))
+            for file in row[: limit - len(made)]
+        ]
         nth += 1
     return made
 
 
-def weights_for(question: words.Question, embedding: Embedding | None) -> Weights:
+def _best(places: Sequence[tuple[float, int]]) -> dict[int, float]:
+    return {chunk: -score for score, chunk in places[:BEST_CHUNKS]}
+
+
+def weights_for(question: Question, embedding: Embedding | None) -> Weights:
     """The weights for a query: names have their own, and so has each embedding."""
-    kind = "name" if question.symbol else "none" if embedding is None else embedding.setting
+    kind = "none" if embedding is None else embedding.setting
+    if question.symbol or question.is_path:
+        kind = "name"
+    elif question.is_task:
+        kind = "task"
     return _weights()[kind]
 
 

@@ -7,12 +7,24 @@ import msgspec
 Scope = Literal["repo", "docs", "both"]
 
 
+DEFINITION_FEATURES = ("chunk", "text", "name", "titled", "told", "quoted", "frame", "is_type")
+
+
 class ScoredChunk(msgspec.Struct, frozen=True):
     """A candidate chunk, by its file and its index in the file's list of chunks."""
 
     file: int
     chunk: int
-    score: float  # only comparable within one result
+    score: float  # of its file; only comparable within one result
+    best: dict[int, float] = {}  # the best chunks of the file and their own scores; only with the first of a file
+
+
+class QuestionTerms(msgspec.Struct, frozen=True):
+    """What an index knows of a question."""
+
+    weights: dict[str, float] = {}  # its terms by their rarity here; those of a task's title count most
+    unknown: list[str] = []  # words that occur nowhere
+    definition: list[float] = []  # weights of DEFINITION_FEATURES
 
 
 class RankedChunks(msgspec.Struct, frozen=True):
@@ -20,3 +32,4 @@ class RankedChunks(msgspec.Struct, frozen=True):
 
     chunks: list[ScoredChunk]
     candidates: int
+    terms: QuestionTerms = QuestionTerms()
