@@ -67,7 +67,7 @@ def _edits() -> dict[str, Callable[[], object]]:
 
 
 def _edit(data: bytes, old: str) -> Callable[[], object]:
-    return lambda: edit.apply(data, old, f"{old} + 1", 1)
+    return lambda: edit.apply(data, [edit.TextEdit(old, f"{old} + 1")])
 
 
 def _misses() -> dict[str, Callable[[], object]]:
@@ -104,7 +104,7 @@ def _miss(text: str, old: str) -> Callable[[], object]:
 
     def miss() -> None:
         try:
-            edit.apply(data, old, "", 1)
+            edit.apply(data, [edit.TextEdit(old, "")])
         except errors.PatchCountMismatch:
             return
         raise AssertionError("the text was found")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from llmc_mcp.app import App
+from llmc_mcp.changes.edit import TextEdit
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.session import Session
@@ -161,7 +162,7 @@ def _edit(work: Path, rounds: int) -> list[str]:
     taken: list[float] = []
     for number in range(rounds):
         old = f"line {20_000 + number:06d} ="
-        edit = (_WHO, "big.py", old, f"{old} changed +", 1, _never)
+        edit = (_WHO, "big.py", [TextEdit(old, f"{old} changed +")], _never)
         taken.append(report.milliseconds(lambda: app.mutations.edit(*edit)))  # noqa: B023 - called at once
     app.close()
     value = report.median(taken)
@@ -175,7 +176,7 @@ def _nearest(work: Path, rounds: int) -> list[str]:
 
     def miss() -> None:
         try:
-            app.mutations.edit(_WHO, "big.py", block, "", 1, _never)
+            app.mutations.edit(_WHO, "big.py", [TextEdit(block, "")], _never)
         except LlmcError as exc:
             if exc.code == "PATCH_COUNT_MISMATCH":
                 return

@@ -16,7 +16,7 @@ from llmc_mcp.session import Session
 from llmc_mcp.tools.exec import CommandOutput, run_cmd
 from llmc_mcp.tools.linux_ops.changes import linux_fs_undo
 
-from ..shell.copies import check_out
+from ..shell.copies import Checkout
 from ..shell.recorded import PLACE, Run
 from .seen import SeenFolder
 
@@ -40,7 +40,10 @@ def replay(run: Run, checkouts: Path, limit_s: float, environments: Sequence[Pat
     """The commands of one run, in their order."""
     with tempfile.TemporaryDirectory(prefix="undo-") as folder:
         place = Path(folder, "testbed")
-        check_out(checkouts / run.repository, run.commit, place)
+        checkout = Checkout(checkouts / run.repository, [run.commit], place)
+        if not checkout.commits:
+            return  # the repository does not have all of it
+        checkout.go_to(run.commit)
         config = Config()
         if environments:
             config.sandbox.toolchains = tuple(map(str, environments))
