@@ -42,7 +42,7 @@ def _row(score: Score) -> list[str]:
         score.judge,
         str(score.symbols),
         _share(score.found, score.true),
-        _share(score.right, score.sure),
+        _share(score.right, score.sure) if score.judge != "text search" or score.language == "rust" else "-",
     ]
 
 

@@ -95,7 +95,7 @@ def _by_text(view: GraphView, language: str) -> Judge:
         same = [one for one in view.files.named(symbol.name) if view.graph.symbol(one).kind != PART]
         if len(same) != 1 or not text.is_telling(symbol.name):
             return None
-        found = text.uses(symbol.name, symbol.kind in FUNCTIONS - {"macro"}, language, files, outside)
+        found = text.uses(symbol.name, symbol.kind in FUNCTIONS - {"macro"}, language, files, outside, head[0])
         return found - {head} if len(found) <= _MOST_PLACES else None
 
     return judge

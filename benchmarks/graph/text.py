@@ -1,7 +1,7 @@
 """Text search as a judge: every place in the code that writes a name which only one definition has.
 
-It knows no types, so it is asked only about names of several words, and it leaves out what another project's names,
-fields and keys are: a name that a file imports from another project, and a function's name that is not called.
+It knows no types, so it is asked only about names of several words, and it leaves out files that import the name from
+another project or have a variable of it, and a function's name where it is not called: that may be a field or a key.
 """
 
 import re
@@ -38,7 +38,9 @@ def code(text: str, language: str) -> list[str]:
     return blanked.split("\n")
 
 
-def uses(name: str, is_function: bool, language: str, files: Mapping[str, str], outside: Iterable[str]) -> set[Place]:
+def uses(
+    name: str, is_function: bool, language: str, files: Mapping[str, str], outside: Iterable[str], home: str
+) -> set[Place]:
     """Where a name is written in the code, its definition included."""
     word = re.escape(name)
     pattern = re.compile(rf"(?<![\w$]){word}(?![\w$])")
@@ -48,9 +50,11 @@ def uses(name: str, is_function: bool, language: str, files: Mapping[str, str], 
     foreign = re.compile(
         _FOREIGN[language].format(outside="|".join(map(re.escape, outside)) or "(?!)", name=word), re.S
     )
+    variable = re.compile(rf"\b(?:let|const|var)\s+(?:mut\s+)?{word}\b|\b{word}\s*(?:,\s*\w+\s*)?:=")
     found: set[Place] = set()
     for path, text in files.items():
-        if name in text and not foreign.search(text):
+        local = path != home and variable.search(text)
+        if name in text and not local and not foreign.search(text):
             lines = code(text, language)
             found |= {(path, number) for number, line in enumerate(lines, 1) if name in line and pattern.search(line)}
     return found

@@ -205,3 +205,19 @@ def test_a_property_of_an_object_and_a_type_parameter_are_no_names_of_the_file()
         let one: Config; // @exact
         """,
     )
+
+
+@pytest.mark.parametrize("name", ["Cargo.toml", "package.json", "tsconfig.json", "go.mod"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[",
+        '{"exports": [[]], "name": 1, "compilerOptions": {"paths": {"a": 1}}}',
+        "[" * 100_000,
+        "bin = 1\nlib = 2",
+    ],
+)
+def test_a_damaged_manifest_says_nothing(name: str, content: str) -> None:
+    graph = Graph(Repository({name: content, "a.ts": "import { b } from 'b'; b()", "src/b.rs": "use b::c; fn d() {}"}))
+    assert graph.uses(graph.find("d")) == []
