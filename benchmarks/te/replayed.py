@@ -16,7 +16,7 @@ from .. import tokens
 LEAST = 300  # tokens of an output whose facts count
 FAR = 1_200  # tokens below which nothing may be cut
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_MARK = re.compile(r"^# TE: all of it: te --handle \S+ .*\Z", re.M)
+_MARK = re.compile(r"^# TE: all of it: te --handle \S+ [^\n]*\n\Z", re.M)
 
 
 class Row(NamedTuple):

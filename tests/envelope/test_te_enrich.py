@@ -108,7 +108,6 @@ def test_hits_are_exactly_the_commands_own(te: Te, flags: list[str], program: st
         ["ls", "--color=always", "src"],
         ["ls", "-m", "src"],
         ["git", "--version"],
-        ["python3", "-c", "print(1)"],
     ],
     ids=" ".join,
 )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-PATTERN = r"[A-Za-z_][A-Za-z0-9_]{2,}"  # identifiers, and words of three letters or more
+PATTERN = r"[A-Za-z_][A-Za-z0-9_]+"  # identifiers and words, of two letters or more
 _NAME = re.compile(PATTERN.encode())
 _MOST = 400  # names of a session that are looked for
 _LONGEST_LINE = 4_000  # bytes of a recent command; here-documents are long and say little about what comes next
