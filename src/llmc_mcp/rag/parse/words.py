@@ -79,7 +79,7 @@ def places(path: str) -> list[str]:
 
     `a/b/__init__.py` is also `a/b`, so that the module a.b leads to it.
     """
-    low = _SPACE.sub("_", path.lower())
+    low = _SPACE.sub("_", path.lower()).encode("utf-8", "replace").decode()  # a name need not be text
     folder, _, name = low.rpartition("/")
     bare = name.partition(".")[0] or name
     ways = [low, f"{folder}/{bare}" if folder else bare]

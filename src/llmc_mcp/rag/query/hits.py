@@ -17,6 +17,9 @@ from .globs import Glob
 from .types import RankedDefinition
 
 _LARGEST_WHOLE = 4_000  # bytes of a definition that is shown instead of the chunk
+_SHOWN = 3  # definitions of one file that are shown, if they are nearly as good as the best one
+_NEARLY = 1.0  # of a definition's score
+_SMALL = 500  # bytes of such a definition
 _DEFINITIONS = 8  # of one file that are told
 _CHECK_EVERY = 500  # paths compared with a glob between two checks for cancellation
 
@@ -125,11 +128,34 @@ def _best_definition(
         return _Shown(_piece(source, chunk), owner.qualname if owner else "", owner.kind if owner else "", told)
     best = definitions[found[0].definition]
     if best.span.end - best.span.start <= _LARGEST_WHOLE:
-        piece = snippets.piece_of(source, best.span.start, best.span.end, best.span.first_line)
+        piece = _with_small_ones(source, [definitions[one.definition] for one in _close(found)])
     else:
         inside = passages.best_chunk(best, file.chunks, one.best)
         piece = _below_its_head(source, best, file.chunks[inside])
     return _Shown(piece, best.qualname, best.kind, told)
+
+
+def _close(found: list[passages.Passage]) -> list[passages.Passage]:
+    """The best definition, and those that are nearly as good."""
+    return [one for one in found[:_SHOWN] if one.score > found[0].score - _NEARLY]
+
+
+def _with_small_ones(source: bytes, definitions: list[Definition]) -> snippets.Piece:
+    """The first definition, and the small ones among the others, in the order of the file."""
+    best, *others = definitions
+    small = [one for one in others if one.span.end - one.span.start <= _SMALL and not _overlap(one, best)]
+    numbers: list[int] = []
+    lines: list[str] = []
+    for one in sorted([best, *small], key=lambda one: one.span.start):
+        piece = snippets.piece_of(source, one.span.start, one.span.end, one.span.first_line)
+        if not numbers or piece.numbers[0] > numbers[-1]:
+            numbers += piece.numbers
+            lines += piece.lines
+    return snippets.Piece(numbers, lines)
+
+
+def _overlap(one: Definition, other: Definition) -> bool:
+    return one.span.first_line <= other.span.last_line and one.span.last_line >= other.span.first_line
 
 
 def _told(one: Definition, score: float) -> RankedDefinition:
