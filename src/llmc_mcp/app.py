@@ -256,7 +256,8 @@ class App:
 
         limits = self.config.limits
         bounds = TrackingLimits(limits.command_undo_bytes, limits.journal_max_bytes, limits.command_undo_files)
-        tracker = Tracker(self.files, self._followed_roots(), self.data_dir, bounds)
+        followed = self._followed_roots()
+        tracker = Tracker(self.files, followed, self.data_dir, bounds, self._unfollowed_roots(followed))
         return CommandUndo(tracker, self.changes, self.store, self.root_set)
 
     def follow_files(self) -> None:
@@ -273,6 +274,15 @@ class App:
         reals = {root.real for root in roots}
         inside = [one for one in reals if any(one.startswith(other + b"/") for other in reals)]
         return list({root.real: root for root in roots if root.real not in inside}.values())
+
+    def _unfollowed_roots(self, followed: list[Root]) -> dict[str, str]:
+        """The other roots, and what replies say of them."""
+        reals = {root.real for root in followed}
+        only = ", ".join(root.shown for root in followed)
+        why = f"only changes in {only} can be undone" if only else "a whole machine or home"
+        return {
+            root.shown: why for root in self.files.roots if root.real not in reals and is_broad(os.fsdecode(root.real))
+        }
 
     def _programs(self) -> "Programs":
         from .commands.allowlist import programs_from

@@ -1,5 +1,6 @@
 """What commands change is journaled, and can be undone like any other change."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from ..support.changes import done, undo
 from ..support.client import Client
 from ..support.commands import files, run, running, server, shared, snapshot
+from ..support.workspace import require
 
 __all__ = ["files", "running", "server", "shared"]  # fixtures
 
@@ -173,3 +175,19 @@ def test_te_run_and_te_in_run_cmd_can_be_undone(server: Client, files: Path) -> 
     meta = run(server, "te sed -i s/one/eins/ a.txt")
     undo(server, meta["undo_id"])
     assert (files / "a.txt").read_text() == "one\n"
+
+
+def test_of_a_whole_home_only_the_project_is_followed_and_the_reply_says_so(tmp_path: Path) -> None:
+    require(shutil.which("bwrap") is not None, "bubblewrap")
+    home, project = tmp_path / "home", tmp_path / "home" / "project"
+    (project / ".git").mkdir(parents=True)
+    env = {"HOME": str(home), "LLMC_DATA_DIR": str(tmp_path / "data")}
+    with Client("--root", str(home), "--mode", "classic", env=env, cwd=project) as server:
+        outside = run(server, "echo 1 > note.txt", cwd=str(home))
+        assert f"only changes in {project} can be undone" in outside["undo"]
+        assert "undo_id" not in outside
+        inside = run(server, "echo 1 > note.txt", cwd=str(project))
+        assert inside["files_changed"] == 1
+        assert "undo" not in run(server, "ls", cwd=str(home))
+        undo(server, inside["undo_id"])
+    assert not (project / "note.txt").exists()

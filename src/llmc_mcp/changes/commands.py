@@ -63,6 +63,7 @@ class CommandUndo:
         """Before a command starts. One that only reads has no row of its own unless it changes something."""
         self.collect()
         window = CommandWindow(self, who, redact(" ".join(clip(about).split())), self._tracker.open())
+        window.read_only = read_only
         self._open.append(window)
         if not read_only:
             window.announce()
@@ -106,7 +107,7 @@ class CommandUndo:
     def _journaled(self, window: "CommandWindow", found: dict[tuple[int, str], Difference]) -> CommandChanges:
         if not found:
             window.withdraw()
-            return CommandChanges(none="; ".join(self._unfollowed()))
+            return CommandChanges(none="" if window.read_only else "; ".join(self._unfollowed()))
         if not window.announced:
             window.announce()
         records: list[TreeRecord] = []
@@ -175,7 +176,7 @@ class CommandWindow:
     def __init__(self, undo: CommandUndo, who: Session, about: str, window: Window) -> None:
         self._undo, self.who, self.about, self.window = undo, who, about, window
         self.id = new_id()
-        self.announced = False
+        self.announced = self.read_only = False
         self.is_over: Callable[[], bool] | None = None  # of a command in the background, whether it has ended
         self._failure = ""
         self._earlier: list[CommandChanges] = []

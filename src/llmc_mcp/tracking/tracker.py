@@ -7,8 +7,9 @@ at first has the changes, and says with how many others it ran.
 
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..files.filesystem import Filesystem, Root
@@ -48,11 +49,19 @@ class Window:
 class Tracker:
     """Follows the roots; made once per server, and empty until the first window."""
 
-    def __init__(self, files: Filesystem, roots: Sequence[Root], folder: str, limits: TrackingLimits) -> None:
+    def __init__(
+        self,
+        files: Filesystem,
+        roots: Sequence[Root],
+        folder: str,
+        limits: TrackingLimits,
+        unfollowed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._files, self._roots, self._folder, self._limits = files, roots, folder, limits
+        self._unfollowed = unfollowed
         self.lock = threading.RLock()
         self.trees: list[RootTree] = []
-        self.reasons: dict[str, str] = {}  # why a root is not followed
+        self.reasons = dict(unfollowed)  # why a root is not followed
         self._spool: ContentSpool | None = None
         self._windows: list[Window] = []
         self._followed = roots
@@ -190,7 +199,7 @@ class Tracker:
             if self._windows or self._readers or not self._begun or time.monotonic() - self._used < idle_s:
                 return False
             self._forget()
-            self.reasons, self._followed = {}, self._roots
+            self.reasons, self._followed = dict(self._unfollowed), self._roots
             return True
 
     def close(self) -> None:
