@@ -72,7 +72,7 @@ bench-retrieval: $(DEV) $(SEMBLE) ## quality of code search (ANNOTATIONS=DIR CHE
 bench-shell: $(DEV) ## recorded commands in bash and in run_cmd (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--sample 200')
 	@$(BIN)/python -m benchmarks.shell --runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)' $(BENCH_ARGS)
 
-bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost Text --chart FILE')
+bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost text --chart FILE')
 	@$(BIN)/python -m benchmarks.te --runs '$(RUNS)' $(BENCH_ARGS)
 
 conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
