@@ -82,6 +82,8 @@ bench-undo: $(DEV) ## recorded commands run and undone (RUNS=DIR COMMITS=FILE CH
 	@$(BIN)/python -m benchmarks.undo $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)') $(BENCH_ARGS)
 
 bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost Text --chart FILE')
+
+bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost text --chart FILE')
 	@$(BIN)/python -m benchmarks.te --runs '$(RUNS)' $(BENCH_ARGS)
 
 conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras

@@ -28,8 +28,8 @@ _HOOK_BYTES = 4 << 20  # a longer command is left alone
 
 te = CommandLine(
     "",
-    "Runs a command; for an agent, with its output condensed. `te -- COMMAND` runs a command that is called like one of"
-    " te's own words.",
+    "Runs a command; for an agent, with its output condensed. `te -c LINE` runs a shell line by bash. `te -- COMMAND`"
+    " runs a command that is called like one of te's own words.",
     program="te",
     positionals=(Positional("COMMAND", ""), Positional("ARGS", "", required=False, repeated=True)),
     flags=(
