@@ -250,13 +250,19 @@ def _lean_row(row: object, first_root: str, *, heading: bool) -> str:
     if not isinstance(row, Row):
         return str(row)
     fields = {
-        name: "" if value is None else _lean_value(name, value, first_root) for name, value in _fields(row).items()
+        name: "" if value is None else _listed(_lean_value(name, value, first_root))
+        for name, value in _fields(row).items()
     }
     line = _numbered(row, fields) if row.numbered_from else row.line_format.format(**fields)
     if not heading:
         return line
     rev = f" rev={fields['rev']}" if fields.get("rev") else ""
     return f"{fields[row.group_by]}{rev}\n{line}"
+
+
+def _listed(value: object) -> object:
+    """A list as a line shows it."""
+    return ", ".join(map(str, cast(list[object], value))) if isinstance(value, list) else value
 
 
 def _numbered(row: Row, fields: dict[str, Any]) -> str:

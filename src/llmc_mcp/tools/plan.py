@@ -34,7 +34,7 @@ class FileRow(Row):
     score: float
     reasons: list[str]
     symbols: list[str]
-    line_format: ClassVar[str] = "{path} {score} {symbols} {reasons}"
+    line_format: ClassVar[str] = "{path} {score} [{symbols}] {reasons}"
 
 
 class PlanText(Result):
@@ -49,6 +49,7 @@ class PlanText(Result):
     hint: str | None = None
     truncated: bool = False
     body: ClassVar[str] = "files"
+    lean_leaves_out: ClassVar[tuple[str, ...]] = ("spans",)
 
     def cut(self, kept: int) -> None:
         del kept
