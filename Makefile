@@ -81,8 +81,6 @@ bench-shell: $(DEV) ## recorded commands in bash and in run_cmd (RUNS=DIR COMMIT
 bench-undo: $(DEV) ## recorded commands run and undone (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--cost FOLDER')
 	@$(BIN)/python -m benchmarks.undo $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)') $(BENCH_ARGS)
 
-bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost Text --chart FILE')
-
 bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost text --chart FILE')
 	@$(BIN)/python -m benchmarks.te --runs '$(RUNS)' $(BENCH_ARGS)
 
