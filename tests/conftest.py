@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from .support.client import Client
-from .support.workspace import Workspace
+from .support.hung_mount import HangingMount, can_mount, hanging_mount
+from .support.workspace import Workspace, require
 
 # Words of a skipped test's reason → what would let it run.
 REMEDIES = (
@@ -41,6 +42,14 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
+
+
+@pytest.fixture
+def mount(workspace: Workspace) -> Iterator[HangingMount]:
+    """A mount in the workspace that can be made to hang."""
+    require(can_mount(), "root that may make mounts")
+    with hanging_mount(workspace.root / "hung") as made:
+        yield made
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from llmc_mcp.app import App
 from llmc_mcp.changes.commands import CommandChanges
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import LlmcError
@@ -17,6 +18,14 @@ from llmc_mcp.errors import LlmcError
 from ..support.changes import never
 from ..support.commands import WHO, command, engines, git, snapshot, undo
 from ..support.workspace import require
+
+
+def undo_and_redo(app: App, changes: CommandChanges, root: Path, before: object, after: object) -> None:
+    assert changes.undo_id is not None
+    undone = app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never)
+    assert snapshot(root) == before
+    app.undoing.undo(WHO, app.changes.journal.find(undone.redo_id, None), False, never)
+    assert snapshot(root) == after
 
 
 @pytest.fixture
@@ -62,11 +71,7 @@ def test_a_large_new_file_goes_to_the_trash_and_comes_back_by_a_redo(root: Path,
         changes = command(app, act)
         after = snapshot(root)
         assert changes.warnings == ()
-        assert changes.undo_id is not None
-        undone = app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never)
-        assert snapshot(root) == before
-        app.undoing.undo(WHO, app.changes.journal.find(undone.redo_id, None), False, never)
-        assert snapshot(root) == after
+        undo_and_redo(app, changes, root, before, after)
 
 
 def test_copies_past_the_budget_are_named(root: Path, tmp_path: Path) -> None:
@@ -286,11 +291,7 @@ def _changed_and_undone(root: Path, data: Path) -> None:
     with engines(root, data) as app:
         changes = command(app, act)
         after = snapshot(root)
-        assert changes.undo_id is not None
-        undone = app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never)
-        assert snapshot(root) == before
-        app.undoing.undo(WHO, app.changes.journal.find(undone.redo_id, None), False, never)
-        assert snapshot(root) == after
+        undo_and_redo(app, changes, root, before, after)
 
 
 def test_a_read_only_root_is_followed_without_harm(tmp_path: Path, root: Path) -> None:

@@ -187,13 +187,6 @@ def test_an_id_is_found_however_a_message_is_cut_into_pieces() -> None:
 
 
 @pytest.fixture
-def mount(workspace: Workspace) -> Iterator[HangingMount]:
-    require(can_mount(), "root that may make mounts")
-    with hanging_mount(workspace.root / "hung") as made:
-        yield made
-
-
-@pytest.fixture
 def impatient(workspace: Workspace, mount: HangingMount) -> Iterator[Client]:
     """A server whose calls have little time, on a workspace with a mount that is about to hang."""
     settings = ("--set", "tools.read_timeout=1", "--set", "limits.workers=2")

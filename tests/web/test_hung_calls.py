@@ -10,19 +10,12 @@ import pytest
 from llmc_mcp.config.schema import Limits
 
 from ..support.http_server import OPEN_HANDED, HttpServer
-from ..support.hung_mount import CONTENT, HangingMount, can_mount, hanging_mount
-from ..support.workspace import Workspace, require
+from ..support.hung_mount import CONTENT, HangingMount
+from ..support.workspace import Workspace
 
 VERSION, CAPABILITIES = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"
 STATELESS: dict[str, Any] = {VERSION: "2026-07-28", CAPABILITIES: {}}
 HUNG = {"path": "hung/there.txt"}
-
-
-@pytest.fixture
-def mount(workspace: Workspace) -> Iterator[HangingMount]:
-    require(can_mount(), "root that may make mounts")
-    with hanging_mount(workspace.root / "hung") as made:
-        yield made
 
 
 @pytest.fixture

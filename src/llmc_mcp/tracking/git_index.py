@@ -5,6 +5,7 @@ understood has no entries, which costs copies and loses nothing.
 """
 
 import hashlib
+import mmap
 import os
 import struct
 from typing import NamedTuple
@@ -62,7 +63,7 @@ def _entries(data: bytes, version: int, count: int) -> dict[bytes, IndexEntry]:
         cs, cn, ms, mn, _dev, ino, mode, _uid, _gid, length, oid, flags = unpack(data, at)
         at += size + (2 if flags & _EXTENDED else 0)
         if version == 4:
-            cut, at = _varint(data, at)
+            cut, at = offset_at(data, at)
             end = data.index(_ZERO, at)
             name = name[: len(name) - cut] + data[at:end]
             at = end + 1
@@ -75,8 +76,8 @@ def _entries(data: bytes, version: int, count: int) -> dict[bytes, IndexEntry]:
     return found
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """git's offset encoding: seven bits a byte, one added for every further byte."""
+def offset_at(data: bytes | mmap.mmap, at: int) -> tuple[int, int]:
+    """A number in git's offset encoding, seven bits a byte and one added for every further byte, and where it ends."""
     byte = data[at]
     value = byte & 0x7F
     while byte & 0x80:

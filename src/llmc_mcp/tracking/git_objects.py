@@ -12,6 +12,7 @@ import zlib
 from contextlib import suppress
 
 from ..kernel import syscalls
+from .git_index import offset_at
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
 _TYPES = {1: b"commit", 2: b"tree", 3: b"blob", 4: b"tag"}
@@ -139,7 +140,7 @@ class _Pack:
                     data = _apply(data, delta, _LARGEST_BASE if left else most)
                 return _TYPES[kind], data
             if kind == _OFFSET_DELTA:
-                back, at = _back_offset(self._data, at)
+                back, at = offset_at(self._data, at)
                 offset = start - back
             elif kind == _NAME_DELTA:
                 found = self.find(self._data[at : at + 20])
@@ -157,7 +158,7 @@ class _Pack:
         kind, size, at = self._head(offset)
         if kind in _TYPES:
             return size
-        at = _back_offset(self._data, at)[1] if kind == _OFFSET_DELTA else at + 20
+        at = offset_at(self._data, at)[1] if kind == _OFFSET_DELTA else at + 20
         delta = zlib.decompressobj().decompress(self._data[at : at + _PEEKED], 20)
         return _size(delta, _size(delta, 0)[1])[0]
 
@@ -186,16 +187,6 @@ class _Pack:
 def _loose(oid: bytes) -> str:
     name = oid.hex()
     return f"{name[:2]}/{name[2:]}"
-
-
-def _back_offset(data: mmap.mmap, at: int) -> tuple[int, int]:
-    byte = data[at]
-    value = byte & 0x7F
-    while byte & 0x80:
-        at += 1
-        byte = data[at]
-        value = (value + 1 << 7) | (byte & 0x7F)
-    return value, at + 1
 
 
 def _apply(base: bytes, delta: bytes, most: int) -> bytes:

@@ -3,9 +3,13 @@
 import os
 import stat
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
-from ...errors import InvalidArgument, WriteFailed, from_oserror
+from ...errors import Conflict, InvalidArgument, WriteFailed, from_oserror
+from .jsonc import Unreadable
+
+_TRIES = 3  # clients may write their files at the same time
 
 
 class ClientFile(NamedTuple):
@@ -19,6 +23,21 @@ class ClientFile(NamedTuple):
 
 class ChangedMeanwhile(Exception):
     """Another process wrote the file meanwhile."""
+
+
+def change(shown: str, act: Callable[[ClientFile], None]) -> None:
+    """Read a file and act on it, again if somebody else changed it meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            act(read(shown))
+        except Unreadable as exc:
+            raise InvalidArgument(
+                f"{shown}:{exc.line}: {exc.problem}; nothing was changed", hint="Correct the file, then try again."
+            ) from None
+        except ChangedMeanwhile:
+            continue
+        return
+    raise Conflict(f"{shown}: something else keeps changing it", hint="Close the client, then try again.")
 
 
 def read(shown: str) -> ClientFile:

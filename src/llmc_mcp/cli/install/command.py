@@ -9,9 +9,9 @@ import sys
 from typing import Any, NamedTuple, cast
 
 from ...command_line import JSON, Arguments, Flag, Positional, declare
-from ...errors import Conflict, InvalidArgument, LlmcError, NotFound
+from ...errors import InvalidArgument, LlmcError, NotFound
 from . import hook, jsonc, toml
-from .client_file import ChangedMeanwhile, ClientFile, demand_unmoved, read, replace
+from .client_file import ClientFile, change, demand_unmoved, read, replace
 from .clients import BY_NAME, CLIENTS, Client, entry, roots_for, server_command
 from .jsonc import Unreadable
 
@@ -19,7 +19,6 @@ _ABOUT = """\
 Puts this server into the settings of an MCP client, with everything else in the file kept as it is, comments too. A\
  copy of the old file is kept beside it. A second run changes nothing. Without a client it lists them.
 """
-_TRIES = 3  # clients may write their files at the same time
 
 
 class _InstallRequest(NamedTuple):
@@ -95,21 +94,14 @@ def _root(folder: str) -> str:
 
 def _carry_out(client: Client, request: _InstallRequest) -> None:
     shown = _file_of(client, request.project)
-    for _ in range(_TRIES):
-        file = read(shown)
-        try:
-            if request.uninstall:
-                _uninstall(client, file, dry_run=request.dry_run)
-            else:
-                _install(client, file, _new_entry(client, request), dry_run=request.dry_run)
-        except Unreadable as exc:
-            raise InvalidArgument(
-                f"{shown}:{exc.line}: {exc.problem}; nothing was changed", hint="Correct the file, then try again."
-            ) from None
-        except ChangedMeanwhile:
-            continue
-        return
-    raise Conflict(f"{shown}: something else keeps changing it", hint="Close the client, then try again.")
+
+    def act(file: ClientFile) -> None:
+        if request.uninstall:
+            _uninstall(client, file, dry_run=request.dry_run)
+        else:
+            _install(client, file, _new_entry(client, request), dry_run=request.dry_run)
+
+    change(shown, act)
 
 
 def _file_of(client: Client, project: bool) -> str:

@@ -7,15 +7,14 @@ import shutil
 import sys
 from typing import Any, NamedTuple, cast
 
-from ...errors import Conflict, InvalidArgument
+from ...errors import InvalidArgument
 from . import jsonc
-from .client_file import ChangedMeanwhile, ClientFile, read, replace
+from .client_file import ClientFile, change, replace
 from .clients import Client
 from .jsonc import Unreadable
 
 _EVENT = ("hooks", "PreToolUse")
 _SECONDS = 10
-_TRIES = 3
 _CODEX = (
     "Codex runs a command that a hook rewrote only if the hook approves it as well, and llmc approves nothing for you"
 )
@@ -35,18 +34,7 @@ def carry_out(client: Client, request: HookRequest) -> None:
         raise InvalidArgument(_CODEX, hint='Put `eval "$(te init bash --agents)"` into the shell\'s start-up file.')
     if client.name != "claude-code":
         raise InvalidArgument(f"{client.title} has no hook that te could use", hint="Known is claude-code.")
-    shown = _settings_file(request.project)
-    for _ in range(_TRIES):
-        try:
-            _change(client, read(shown), request)
-        except Unreadable as exc:
-            raise InvalidArgument(
-                f"{shown}:{exc.line}: {exc.problem}; nothing was changed", hint="Correct the file, then try again."
-            ) from None
-        except ChangedMeanwhile:
-            continue
-        return
-    raise Conflict(f"{shown}: something else keeps changing it", hint="Close the client, then try again.")
+    change(_settings_file(request.project), lambda file: _change(client, file, request))
 
 
 def _settings_file(project: bool) -> str:
