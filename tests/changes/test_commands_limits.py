@@ -17,6 +17,7 @@ from llmc_mcp.errors import LlmcError
 
 from ..support.changes import never
 from ..support.commands import WHO, command, engines, git, snapshot, undo
+from ..support.hung_mount import can_mount, hanging_mount
 from ..support.workspace import require
 
 
@@ -323,3 +324,13 @@ def test_a_pre_image_that_made_room_for_others_is_missed_with_a_reason(root: Pat
         command(app, lambda: (root / "0.txt").write_bytes(os.urandom(2_000)))
         with pytest.raises(LlmcError, match="make room"):
             undo(app, first)
+
+
+def test_what_is_mounted_below_a_root_is_not_looked_at_and_named(root: Path, tmp_path: Path) -> None:
+    require(can_mount(), "root that may make mounts")
+    with engines(root, tmp_path / "data") as app, hanging_mount(root / "hung") as mount:
+        mount.hang()
+        changes = command(app, lambda: (root / "1.txt").write_text("changed"))
+        mount.end()
+        assert changes.files == 1
+        assert f"mounted below the roots: {root}/hung" in changes.none

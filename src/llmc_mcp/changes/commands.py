@@ -152,7 +152,11 @@ class CommandUndo:
         return _state(look, image.sha256)
 
     def _unfollowed(self) -> list[str]:
-        return [f"{root}: {reason}" for root, reason in self._tracker.reasons.items()]
+        mounts = [f"{tree.root.shown}/{point}" for tree in self._tracker.trees for point in sorted(tree.mounts)]
+        return [
+            *(f"{root}: {reason}" for root, reason in self._tracker.reasons.items()),
+            *([f"mounted below the roots: {', '.join(mounts[:_NAMED_MOST])}"] if mounts else []),
+        ]
 
     def forget(self, window: "CommandWindow") -> None:
         """Delete the row of a command that changed nothing."""

@@ -159,9 +159,10 @@ def mount_rows() -> bytes:
 class MountTable:
     """The mounts of this moment: a bind mount shows a folder by another name."""
 
-    def __init__(self) -> None:
-        rows = [line.split() for line in mount_rows().decode("utf-8", "surrogateescape").splitlines()]
-        self.mounts = [Mount(row[2], _spelled(row[3]), _spelled(row[4]), row[row.index("-") + 1]) for row in rows]
+    def __init__(self, rows: bytes | None = None) -> None:
+        lines = (mount_rows() if rows is None else rows).decode("utf-8", "surrogateescape").splitlines()
+        found = [line.split() for line in lines]
+        self.mounts = [Mount(row[2], _spelled(row[3]), _spelled(row[4]), row[row.index("-") + 1]) for row in found]
 
     def names_of(self, path: str) -> list[str]:
         """A real path, and its other names; it need not exist."""

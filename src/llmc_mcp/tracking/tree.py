@@ -3,6 +3,8 @@
 Where inotify watches all folders, only the entries that it names are compared, else all are. An entry is compared by
 its change time and inode; one that changed as we looked may change again in the same tick of the clock, so its content
 is compared the next time as well.
+
+What is mounted below the root is left alone: it may not answer, and then nobody comes back who looks at it.
 """
 
 import os
@@ -12,6 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from ..files.filesystem import Root
+from ..files.off_limits import MountTable, mount_rows
 from ..kernel import syscalls
 from . import git_index
 from .entries import Difference, EntryLook, digest_of, look_from
@@ -44,6 +47,8 @@ class RootTree:
         self.root, self.sources = root, sources
         self._hides, self._most = hides, most_entries
         self._device = os.fstat(root.fd).st_dev
+        self.mounts: frozenset[str] = frozenset()  # folders below the root on which something is mounted
+        self._mount_rows = b""
         self._folders: dict[str, dict[str, EntryLook]] = {}
         self._count = 0
         self._racy: set[str] = set()
@@ -56,6 +61,7 @@ class RootTree:
 
     def look(self) -> list[Difference]:
         """What changed since the last look; the first one finds nothing."""
+        self._look_for_mounts()
         found: list[Difference] = []
         racy, self._racy = self._racy, set()
         self._since_ns = time.time_ns() - _TICK_NS
@@ -85,6 +91,15 @@ class RootTree:
                 self.sources.forget_indexes()
         return found
 
+    def _look_for_mounts(self) -> None:
+        if (rows := mount_rows()) != self._mount_rows:
+            self._mount_rows, above = rows, f"{os.fsdecode(self.root.real).rstrip('/')}/"
+            points = (mount.point for mount in MountTable(rows).mounts)
+            self.mounts = frozenset(point[len(above) :] for point in points if point.startswith(above))
+
+    def _is_left_out(self, folder: str, name: str) -> bool:
+        return _is_not_followed(folder, name) or _join(folder, name) in self.mounts
+
     def _recheck(self, racy: set[str], found: list[Difference]) -> None:
         for path in racy - {one.path for one in found}:
             folder, _, name = path.rpartition("/")
@@ -100,7 +115,7 @@ class RootTree:
         try:
             with self._open(folder) as fd:
                 for name in sorted(names):
-                    if _is_left_out(folder, name):
+                    if self._is_left_out(folder, name):
                         continue
                     try:
                         info = os.lstat(name, dir_fd=fd)
@@ -122,6 +137,9 @@ class RootTree:
         with os.scandir(fd) as entries_now:
             for entry in entries_now:
                 name = entry.name
+                if self.mounts and _join(folder, name) in self.mounts:
+                    seen.add(name)
+                    continue
                 try:
                     info = entry.stat(follow_symlinks=False)
                 except OSError:
@@ -136,7 +154,7 @@ class RootTree:
             for name in entries.keys() - seen:
                 self._gone(folder, entries, name, found)
             for name, info in changed:
-                if not _is_left_out(folder, name):
+                if not self._is_left_out(folder, name):
                     self._update(folder, fd, entries, name, info, found)
         for name in below:
             path = _join(folder, name)
@@ -238,7 +256,7 @@ class RootTree:
         if ".git" in names:
             self.sources.found_repository(folder)
         for name in names:
-            if _is_left_out(folder, name):
+            if self._is_left_out(folder, name):
                 continue
             try:
                 info = os.lstat(name, dir_fd=fd)
@@ -294,7 +312,7 @@ def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _is_left_out(folder: str, name: str) -> bool:
+def _is_not_followed(folder: str, name: str) -> bool:
     if name in CACHES or name.startswith(OUR_TEMPORARY):
         return True
     if ".git" not in folder:
