@@ -1,14 +1,17 @@
 """What commands change is journaled, and can be undone like any other change."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from ..support.changes import done, undo
+from ..support.changes import done, journaling_server, undo
 from ..support.client import Client
 from ..support.commands import files, run, running, server, shared, snapshot
-from ..support.workspace import require
+from ..support.workspace import Workspace, require
 
 __all__ = ["files", "running", "server", "shared"]  # fixtures
 
@@ -191,3 +194,40 @@ def test_of_a_whole_home_only_the_project_is_followed_and_the_reply_says_so(tmp_
         assert "undo" not in run(server, "ls", cwd=str(home))
         undo(server, inside["undo_id"])
     assert not (project / "note.txt").exists()
+
+
+def test_what_happens_beside_a_program_in_the_background_is_undone_only_by_its_id(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    mine, made = workspace.root / "mine.txt", workspace.root / "one"
+    with journaling_server(workspace, tmp_path / "data") as server:
+        started = done(server.call("linux_proc_start", command="cat", wait_ms=100))
+        mine.write_text("a person's own")
+        run(server, "true")
+        refused = server.call("linux_fs_undo")
+        assert refused.code == "CONFLICT"
+        assert "mine.txt" in refused.meta["message"]
+        run(server, "echo 1 > one")
+        undone = done(server.call("linux_fs_undo", session=True))
+        assert not made.exists()
+        assert mine.exists(), undone
+        stopped = done(server.call("linux_proc_stop", proc_id=started["proc_id"]))
+        assert "warnings" not in stopped
+        named = server.call("linux_fs_undo", undo_id=refused.meta["message"].partition(":")[0])
+        assert (named.code, mine.exists()) == ("", False)
+
+
+def test_an_undo_by_a_person_is_not_the_doing_of_a_program_in_the_background(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    made = workspace.root / "one"
+    with journaling_server(workspace, tmp_path / "data") as server:
+        started = done(server.call("linux_proc_start", command="cat", wait_ms=100))
+        told = run(server, "echo 1 > one")
+        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "undo", told["undo_id"]]
+        env = {**os.environ, "LLMC_DATA_DIR": str(tmp_path / "data")}
+        subprocess.run(command, env=env, cwd=workspace.root, check=True)
+        assert not made.exists()
+        run(server, "true")
+        stopped = done(server.call("linux_proc_stop", proc_id=started["proc_id"]))
+        assert "undo_id" not in stopped

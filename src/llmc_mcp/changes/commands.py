@@ -22,7 +22,7 @@ from ..tracking.tracker import Tracker, Window
 from ..tracking.tree import RootTree, is_git_index
 from .journal import PreImage, new_id
 from .records import PutRecord, Record, paths_of
-from .transaction import COMMAND, Changes, set_under_way
+from .transaction import BACKGROUND, COMMAND, Changes, set_under_way
 from .tree import TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
 
 _BATCH, _BATCH_BYTES = 200, 64 << 10  # images that are journaled at once, or one that is large
@@ -63,7 +63,7 @@ class CommandUndo:
         """Before a command starts. One that only reads has no row of its own unless it changes something."""
         self.collect()
         window = CommandWindow(self, who, redact(" ".join(clip(about).split())), self._tracker.open())
-        window.read_only = read_only
+        window.read_only, window.since = read_only, self._journal.newest_number()
         self._open.append(window)
         if not read_only:
             window.announce()
@@ -104,7 +104,23 @@ class CommandUndo:
             if last and window in self._open:
                 self._open.remove(window)
 
+    def _without_others(
+        self, window: "CommandWindow", found: dict[tuple[int, str], Difference]
+    ) -> dict[tuple[int, str], Difference]:
+        """What other processes of ours journaled meanwhile, an undo by a person perhaps, is not the command's doing."""
+        others = self._journal.made_by_others(window.since) if found else []
+        window.since = self._journal.newest_number()
+        paths = {path for change in others for record in change.effects for path in _all_paths(record)}
+        if not paths:
+            return found
+        return {
+            (tree, path): one
+            for (tree, path), one in found.items()
+            if not _is_or_is_below(f"{names.show(self._tracker.trees[tree].root.real)}/{_shown(path)}", paths)
+        }
+
     def _journaled(self, window: "CommandWindow", found: dict[tuple[int, str], Difference]) -> CommandChanges:
+        found = self._without_others(window, found)
         if not found:
             window.withdraw()
             return CommandChanges(none="" if window.read_only else "; ".join(self._unfollowed()))
@@ -122,10 +138,11 @@ class CommandUndo:
         for number, of_root in entries.items():
             records.append(TreeRecord(names.show(self._tracker.trees[number].root.real), of_root))
         with self._store.transaction() as connection:
-            self._journal.complete(connection, window.id, records)
+            self._journal.complete(connection, window.id, BACKGROUND if window.is_over else COMMAND, records)
         self._changes.sync_soon()
         undo_id = window.renew_id()
-        return _outcome(undo_id, records, window.window.beside, self._unfollowed())
+        beside = 0 if window.is_over else window.window.beside  # in the background there is always somebody
+        return _outcome(undo_id, records, beside, self._unfollowed())
 
     def _add(self, window: "CommandWindow", images: list[PreImage]) -> None:
         if images:
@@ -181,6 +198,7 @@ class CommandWindow:
         self._undo, self.who, self.about, self.window = undo, who, about, window
         self.id = new_id()
         self.announced = self.read_only = False
+        self.since = 0  # the number of the newest change when it was last looked at
         self.is_over: Callable[[], bool] | None = None  # of a command in the background, whether it has ended
         self._failure = ""
         self._earlier: list[CommandChanges] = []

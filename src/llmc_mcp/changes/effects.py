@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from .journal import Change
 from .records import TRASH, MakeRecord, MoveRecord, PutRecord, Record, RemoveRecord, SortRecord
-from .transaction import COMMAND
+from .transaction import BACKGROUND, COMMAND
 from .tree import TreeEntry, TreeRecord, entries_of
 
 _LISTED = 50  # entries of one command; the rest is counted
@@ -55,7 +55,7 @@ def _word(entry: TreeEntry) -> str:
 
 def _lost(change: Change) -> str:
     """Of a command that has no effects although it is over: nobody was there to see what it did."""
-    if change.action == COMMAND:
+    if change.action in (COMMAND, BACKGROUND):
         return "command (the server was killed: not undoable)"
     return change.action
 

@@ -244,11 +244,11 @@ class Journal:
         if not self._insert_images(connection, seq, images):
             raise FeatureUnavailable("the journal was cleared meanwhile", hint="Try again.")
 
-    def complete(self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record]) -> None:
+    def complete(self, connection: sqlite3.Connection, change_id: str, action: str, effects: Sequence[Record]) -> None:
         """Mark a command as done, with what it did."""
         seq = self._renumber(connection, change_id)
-        update = "UPDATE changes SET state='done', effects=?, at=? WHERE seq=?"
-        connection.execute(update, (_json(effects), time.time(), seq))
+        update = "UPDATE changes SET state='done', action=?, effects=?, at=? WHERE seq=?"
+        connection.execute(update, (action, _json(effects), time.time(), seq))
         self._make_room(connection, seq)
 
     def _renumber(self, connection: sqlite3.Connection, change_id: str) -> int:
@@ -394,6 +394,14 @@ class Journal:
             whose = "(?2 IS NULL OR +principal=?2) AND (?3 IS NULL OR +session_id=?3)"
         wanted = f"state<>'pending' AND {whose} ORDER BY seq DESC LIMIT ?4"
         return self._visible(wanted, principal, session_id, limit)
+
+    def newest_number(self) -> int:
+        """The number of the newest change; later ones have higher numbers."""
+        return cast(int, self._store.query("SELECT coalesce(max(seq), 0) FROM changes")[0][0])
+
+    def made_by_others(self, since: int) -> list[Change]:
+        """What other processes have done since the change of that number."""
+        return self._select("seq>? AND process<>? AND state='done'", (since, own_process()))
 
     def pending(self) -> list[Change]:
         """Changes that are journaled but not done, newest first."""

@@ -39,6 +39,7 @@ from .steps import Step, StepContext, from_record, looks_of, was_published
 
 _under_way: set[str] = set()  # the changes that this process is making
 COMMAND = "command"  # the action of what a command did
+BACKGROUND = "background"  # of what happened while one ran in the background: somebody else may have done it
 _UNKNOWN_COMMAND_S = 86_400  # after which a command of a process that can't be seen counts as over
 _SYNCS = 4  # files of one change that are synced in parallel
 _SETTLING_S = 1.0  # how long settling a change waits for other writers: the next change settles it as well

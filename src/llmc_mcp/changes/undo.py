@@ -22,11 +22,12 @@ from .operations import Operations
 from .records import TRASH, MakeRecord, MoveRecord, PutRecord, Record, RemoveRecord, SortRecord, left_behind, written_by
 from .steps import Branches, Location, Make, Remove, Sort
 from .targets import Target
-from .transaction import Changes, Draft
+from .transaction import BACKGROUND, Changes, Draft
 from .tree import TreeEntry, TreeRecord, entries_of
 from .undo_tree import Force, TreeUndo, is_forced, refuse_lost
 
 _NAMED_MOST = 8
+_ABOUT_MOST = 60
 _SHOWN_BYTES = 2 << 20  # files larger than this are named in a diff, not shown
 
 
@@ -69,6 +70,13 @@ class Undoer:
 
         return Undone(change, self._changes.make(who, "undo", plan, check).id, left=tuple(left))
 
+    def undo_newest(self, who: Session, force: Force, check: Callable[[], None]) -> Undone:
+        """Undo the newest change of a session."""
+        change = self._journal.newest(who)
+        if force is False:
+            refuse_uncertain(change)
+        return self.undo(who, change, force, check)
+
     def undo_session(self, who: Session, force: Force, check: Callable[[], None]) -> list[Undone]:
         """Undo all changes of a session, newest first; a failure is reported and does not stop the rest."""
         done: list[Undone] = []
@@ -77,6 +85,8 @@ class Undoer:
             self.refuse_committed(standing)
         for change in standing:
             try:
+                if force is False:
+                    refuse_uncertain(change)
                 done.append(self.undo(who, change, force, check))
             except LlmcError as exc:
                 if exc.code in ("CANCELLED", "TIMEOUT"):
@@ -353,6 +363,17 @@ def _made_by(record: Record) -> list[str]:
     if not isinstance(record, TreeRecord):
         return []
     return [f"{record.path}/{one.path}" for one in record.entries if one.after is not None and one.after.kind == "dir"]
+
+
+def refuse_uncertain(change: Change) -> None:
+    """Raise for a change that nobody named and may be a person's: it came while a command ran in the background."""
+    if change.action == BACKGROUND:
+        paths = [path for record in change.effects for path in written_by(record)] or [change.about]
+        raise Conflict(
+            f"{change.id}: made while {change.about[:_ABOUT_MOST]!r} ran in the background, by it or by somebody else:"
+            f" {', '.join(paths[:_NAMED_MOST])}; nothing of it was undone",
+            hint=f"If it is to be undone: undo_id={change.id}.",
+        )
 
 
 def _changed(path: str) -> Stale:

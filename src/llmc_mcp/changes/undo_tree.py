@@ -157,4 +157,5 @@ def _has_other_time(seen: SeenEntry | None, state: TreeState | None) -> bool:
 def refuse_lost(left: list[str], planned: int, change_id: str) -> None:
     """Raise where nothing of a command can be brought back."""
     if left and not planned:
-        raise Stale(f"{change_id}: can't be undone: {left[0]}")
+        hint = "Older changes are undone by their id: linux_fs_changes lists them."
+        raise Stale(f"{change_id}: can't be undone: {left[0]}", hint=hint)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from ..app import App
 from ..changes.effects import effects_of, line_of, paths_shown
 from ..changes.journal import Change, Journal, limits_from
+from ..changes.undo import refuse_uncertain
 from ..command_line import JSON, Arguments, Command, Flag, Positional, UsageError, declare
 from ..config.load import load
 from ..config.schema import data_directory
-from ..errors import NotFound
+from ..errors import LlmcError, NotFound
 from ..policy import is_below
 from ..printing import print_json, print_line
 from ..store.sqlite import Store
@@ -127,8 +128,12 @@ def undo(given: Arguments) -> int:
     """Take changes back."""
     if given.first() and "--session" in given:
         raise UsageError("name a change or a session, not both")
-    whole = bool(given.value("--session"))
-    return _undo(_chosen(given.first(), given.value("--session")), force="--force" in given, whole=whole)
+    chosen, force = _chosen(given.first(), given.value("--session")), "--force" in given
+    if given.value("--session"):
+        return _undo_session(chosen, force)
+    if not given.first() and not force:
+        refuse_uncertain(chosen[0])
+    return _undo_one(chosen[0], force)
 
 
 def _chosen(change_id: str | None, session_id: str) -> list[Change]:
@@ -145,20 +150,38 @@ def _chosen(change_id: str | None, session_id: str) -> list[Change]:
     return standing if session_id else standing[:1]
 
 
-def _undo(chosen: Sequence[Change], *, force: bool, whole: bool = False) -> int:
+def _undo_session(chosen: Sequence[Change], force: bool) -> int:
+    """Take back all that can be; returns 1 if something could not."""
     app = _app(chosen)
-    who = session()
-    if whole and not force:
+    failed = 0
+    if not force:
         app.undoing.refuse_committed(chosen)
     for change in chosen:
-        undone = app.undoing.undo(who, change, force, never)
-        for effect in effects_of(change):
-            print_line(f"undone: {effect.action} {effect.path}")
-        for what in undone.left:
-            print(f"not brought back: {what}", file=sys.stderr)
-        print(f"to redo: llmc undo {undone.redo_id}", file=sys.stderr)
+        try:
+            if not force:
+                refuse_uncertain(change)
+            _undo(app, change, force)
+        except LlmcError as exc:
+            failed = 1
+            print(f"not undone: {visible(exc.message)}", file=sys.stderr)
+    app.close()
+    return failed
+
+
+def _undo_one(change: Change, force: bool) -> int:
+    app = _app([change])
+    _undo(app, change, force)
     app.close()
     return 0
+
+
+def _undo(app: App, change: Change, force: bool) -> None:
+    undone = app.undoing.undo(session(), change, force, never)
+    for effect in effects_of(change):
+        print_line(f"undone: {effect.action} {effect.path}")
+    for what in undone.left:
+        print(f"not brought back: {what}", file=sys.stderr)
+    print(f"to redo: llmc undo {undone.redo_id}", file=sys.stderr)
 
 
 # --- trash -----------------------------------------------------------------------------------------
@@ -184,7 +207,7 @@ def _list_trash(given: Arguments) -> int:
 
 @trash.verb("restore", "put it back where it was", positionals=(_TRASHED,))
 def _restore(given: Arguments) -> int:
-    return _undo([_journal().find(given.positionals[0], None)], force=False)
+    return _undo_one(_journal().find(given.positionals[0], None), force=False)
 
 
 @trash.verb("empty", "remove it, or everything, for good", positionals=(_TRASHED._replace(required=False),))

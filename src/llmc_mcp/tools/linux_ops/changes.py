@@ -185,9 +185,10 @@ def linux_fs_undo(
         failures = [one.failure for one in undone if one.failure is not None]
         if failures and len(failures) == len(undone):
             raise failures[0]
+    elif undo_id:
+        undone = [undoing.undo(ctx.session, journal.find(undo_id, ctx.session.principal), force, ctx.check)]
     else:
-        change = journal.find(undo_id, ctx.session.principal) if undo_id else journal.newest(ctx.session)
-        undone = [undoing.undo(ctx.session, change, force, ctx.check)]
+        undone = [undoing.undo_newest(ctx.session, force, ctx.check)]
     return Undo([row for one in undone for row in _undone_rows(one)])
 
 
