@@ -34,6 +34,9 @@ def command_lines(page: Path) -> Iterator[str]:
                     yield line
 
 
+ABOUT_THIS_REPOSITORY = ("llmc search", "llmc where-used", "llmc map")
+
+
 class Newcomer:
     """Somebody with a clone, an empty home, and a project on which an agent works."""
 
@@ -44,8 +47,6 @@ class Newcomer:
         for folder in (self.project, self._home):
             folder.mkdir()
         (self.project / "cart.py").write_text("def total(prices):\n    return sum(prices)\n")
-        (self.project / "undo.py").write_text('def take_back(change):\n    """A change is taken back."""\n')
-        (self.project / "main.py").write_text("from undo import take_back\n\ntake_back(1)\n")
         self._environment = {name: value for name, value in os.environ.items() if _KEPT.match(name)}
         self._environment |= {"HOME": str(self._home), "PATH": f"{self.clone}/.venv/bin:/usr/local/bin:/usr/bin:/bin"}
         if user is not None:
@@ -116,7 +117,7 @@ def follow(person: Newcomer) -> Iterator[tuple[str, float]]:
             person.run(line, person.clone)
             person.agent(linux_fs_write={"path": "new.py", "content": "pass\n"}, linux_fs_delete={"path": "cart.py"})
         else:
-            person.run(line, person.project)
+            person.run(line, person.clone if line.startswith(ABOUT_THIS_REPOSITORY) else person.project)
         yield line.partition("#")[0].strip(), time.monotonic() - began
     if not (person.project / "cart.py").exists():
         raise SystemExit("llmc undo did not take the newest change back")

@@ -10,6 +10,7 @@ import pytest
 
 from llmc_mcp.cli import main
 from llmc_mcp.cli.completion import words_after
+from llmc_mcp.cli.person import for_people
 from llmc_mcp.command_line import JSON, Arguments, Command, Flag, Positional, declare, server_flags
 from llmc_mcp.config.load import parse_flags
 
@@ -125,3 +126,8 @@ def test_the_graph_commands_go_through_the_gate(tmp_path: Path) -> None:
     assert "def price" in llmc("inspect", "price")
     assert "shop.py" in llmc("map")
     assert [call["tool"] for call in json.loads(llmc("calls", "--json"))] == ["map", "inspect", "rag_where_used"]
+
+
+def test_hints_for_agents_name_the_commands_of_people() -> None:
+    hint = "Read it; force=true overrides, or force=[paths]. List changes with linux_fs_changes; else undo_id=U_1a."
+    assert for_people(hint) == "Read it; --force overrides. List changes with llmc changes; else llmc undo U_1a."

@@ -40,7 +40,7 @@ _READ, _WRITE = "sandbox.extra_read", "sandbox.extra_write"
     "allow",
     _ABOUT,
     positionals=(
-        Positional("WHAT", "what to allow", ("program", "network", "dir"), required=False),
+        Positional("KIND", "what to allow", ("program", "network", "dir"), required=False),
         Positional("NAME", "the program, the host or preset, or the folder", required=False),
     ),
     flags=(Flag("--write", "a folder that commands may change"), Flag("--revoke", "take it back")),
@@ -62,7 +62,7 @@ def command(given: Arguments) -> int:
         edits = _network(name, revoke=revoke)
     else:
         edits = _folder(name, write="--write" in given, revoke=revoke)
-    _report(edits, f"{what} {name}".strip(), revoke=revoke)
+    _report(edits, f"{what} {name}" if name else "the whole network", revoke=revoke)
     return 0
 
 

@@ -11,7 +11,7 @@ from ..config.load import load
 from ..errors import ResourceBusy
 from ..printing import print_json
 from ..visible import visible
-from .person import indexed_folder, never, session
+from .person import for_people, indexed_folder, never, session
 
 if TYPE_CHECKING:
     from ..rag.build.messages import News
@@ -190,7 +190,7 @@ def _print(answer: "SearchResult", question: str, folder: str, coloured: bool) -
             text = _marked(visible(next(rows), keep="\t"), wanted, coloured)
             print(f"{_paint(f'{line:>6}', '2', coloured)}  {text}")
     if answer.hint:
-        print(f"hint: {answer.hint}", file=sys.stderr)
+        print(f"hint: {for_people(answer.hint)}", file=sys.stderr)
 
 
 def _heading(hit: "RankedSnippet", folder: str, here: str, coloured: bool) -> str:

@@ -105,7 +105,9 @@ def _run(name: str, arguments: list[str]) -> int:
         for line in exc.message.splitlines():
             print(f"llmc: {visible(line)}", file=sys.stderr)
         if exc.hint:
-            print("hint:", visible(exc.hint, keep="\n"), file=sys.stderr)
+            from .person import for_people
+
+            print("hint:", visible(for_people(exc.hint), keep="\n"), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output is gone; there is nothing left to flush to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

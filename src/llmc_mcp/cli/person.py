@@ -1,6 +1,7 @@
 """What commands need to act for a person: a session, a gate without an agent's limits, the folder that is meant."""
 
 import os
+import re
 
 from ..app import App
 from ..config.load import load
@@ -60,3 +61,22 @@ def indexed_folder(folder: str, *, named: bool = False) -> str:
             hint="Go to the folder of a project first, or name this one: llmc index PATH.",
         )
     return project
+
+
+# What tools tell an agent, as a person does it.
+_IN_OTHER_WORDS = (
+    (re.compile(r"linux_fs_changes\(session='all'\)"), "llmc changes --all"),
+    (re.compile(r"linux_fs_changes"), "llmc changes"),
+    (re.compile(r"undo_id=(U_\w+)"), r"llmc undo \1"),
+    (re.compile(r", or force=\[paths\]"), ""),
+    (re.compile(r"force=true"), "--force"),
+    (re.compile(r"rag_search"), "llmc search"),
+    (re.compile(r"linux_search_content"), "rg"),
+)
+
+
+def for_people(hint: str) -> str:
+    """A hint that was written for an agent, with the commands that a person has."""
+    for pattern, words in _IN_OTHER_WORDS:
+        hint = pattern.sub(words, hint)
+    return hint

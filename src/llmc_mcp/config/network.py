@@ -76,6 +76,8 @@ def parse_entry(text: str) -> list[Destination]:
 
     ValueError with the reason for one that means nothing.
     """
+    if "/" in text:
+        raise ValueError("an address of a page, not a host")
     if text in PRESETS:
         return [one for entry in PRESETS[text] for one in parse_entry(entry)]
     bare = address_bytes(text)
