@@ -9,6 +9,7 @@ import pytest
 
 from llmc_mcp.config.schema import Config, Limits, Server
 from llmc_mcp.errors import InvalidArgument, LlmcError
+from llmc_mcp.files.revisions import revision_of
 from llmc_mcp.files.ripgrep import Query
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.kernel import syscalls
@@ -47,7 +48,8 @@ def places(workspace: Workspace, reply: dict[str, Any]) -> list[tuple[str, int]]
 def test_a_hit_has_path_line_and_text(workspace: Workspace, search: Search) -> None:
     path = workspace.file("sub/a.txt", "one\ntwo needle\nthree\n")
     reply = search("needle")
-    assert reply["hits"] == [{"path": str(path), "line": 2, "snippet": "two needle"}]
+    rev = revision_of(path.read_bytes())
+    assert reply["hits"] == [{"path": str(path), "line": 2, "snippet": "two needle", "rev": rev}]
     assert (reply["total_hits"], reply["truncated"]) == (1, False)
 
 
@@ -157,7 +159,7 @@ def test_the_users_ripgrep_settings_do_not_count(workspace: Workspace) -> None:
     settings = workspace.outside / "ripgreprc"
     settings.write_text("--invert-match\n")
     with Client("--root", str(workspace.root), env={"RIPGREP_CONFIG_PATH": str(settings)}) as server:
-        assert server.call("linux_search_content", root=".", pattern="needle").body == "a.txt\n1:needle"
+        assert server.call("linux_search_content", root=".", pattern="needle").body.split("\n")[1:] == ["1:needle"]
 
 
 # --- what is shown around --------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def test_the_users_ripgrep_settings_do_not_count(workspace: Workspace) -> None:
 def test_context_shows_the_lines_around_a_hit(workspace: Workspace, search: Search) -> None:
     workspace.file("a.txt", "".join(f"{number}\n" for number in range(1, 21)))
     (hit,) = search("^10$", context_lines=2)["hits"]
-    assert hit == {"path": hit["path"], "line": 10, "snippet": "8\n9\n10\n11\n12", "start": 8}
+    assert hit == {"path": hit["path"], "line": 10, "snippet": "8\n9\n10\n11\n12", "start": 8, "rev": hit["rev"]}
     (first,) = search("^1$", context_lines=2)["hits"]
     assert (first["snippet"], first.get("start", 1)) == ("1\n2\n3", 1)
     (last,) = search("^20$", context_lines=3)["hits"]
@@ -196,7 +198,9 @@ def test_lean_text_marks_the_matching_line(workspace: Workspace, server: Client)
     workspace.file("sub/a.txt", "one\nneedle\nthree\n")
     workspace.file("sub/b.txt", "needle\n")
     reply = server.call("linux_search_content", root=".", pattern="needle", context_lines=1)
-    assert reply.body == "sub/a.txt\n1-one\n2:needle\n3-three\nsub/b.txt\n1:needle"
+    revs = revision_of(b"one\nneedle\nthree\n"), revision_of(b"needle\n")
+    first, second = (f"sub/{name}.txt rev={rev}" for name, rev in zip("ab", revs, strict=True))
+    assert reply.body == f"{first}\n1-one\n2:needle\n3-three\n{second}\n1:needle"
     assert reply.meta["total_hits"] == 2
 
 

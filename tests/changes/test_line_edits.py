@@ -1,5 +1,7 @@
 """Edits by line number, several edits at once, and the guard of a revision."""
 
+import codecs
+
 import pytest
 
 from llmc_mcp.changes.edit import Edit, LineEdit, TextEdit, apply
@@ -41,6 +43,9 @@ def test_lines_are_replaced_inserted_and_deleted(edit: LineEdit, after: bytes) -
         (b"a\nb", LineEdit(2, 2, "x\n"), b"a\nx"),  # no final newline before, none after
         (b"a\nb", LineEdit(3, 2, "c\n"), b"a\nb\nc"),
         (b"a\r\nb", LineEdit(3, 2, "c"), b"a\r\nb\r\nc"),
+        (b"a\nb\nc", LineEdit(3, 3, ""), b"a\nb"),
+        (b"a\nb\nc", LineEdit(1, 3, ""), b""),
+        (codecs.BOM_UTF8 + b"a\nb\n", LineEdit(1, 1, "\ufeffx"), codecs.BOM_UTF8 + b"x\nb\n"),
         (b"", LineEdit(1, 0, "first"), b"first\n"),
         ("\ufeffä\nb\n".encode(), LineEdit(1, 1, "ö"), "\ufefföb\n".encode().replace(b"b\n", b"\nb\n")),
         ("ä\nb\n".encode("utf-16"), LineEdit(2, 2, "ö"), "ä\nö\n".encode("utf-16")),
@@ -56,6 +61,10 @@ def test_numbers_of_several_edits_count_in_the_file_as_it_was() -> None:
     assert apply(FIVE, both).count == 3
 
 
+def test_what_is_added_behind_a_last_line_that_goes_stands_in_its_place() -> None:
+    assert edited(b"a\nb\nc", LineEdit(4, 3, "I"), LineEdit(3, 3, "")) == b"a\nb\nI"
+
+
 def test_texts_are_replaced_in_order_after_the_lines() -> None:
     assert edited(b"a\n", TextEdit("a", "b"), TextEdit("b", "c")) == b"c\n"
 
@@ -63,9 +72,9 @@ def test_texts_are_replaced_in_order_after_the_lines() -> None:
 @pytest.mark.parametrize(
     ("edits", "words"),
     [
-        ((LineEdit(6, 6, "x"),), "the file has 5 lines"),
-        ((LineEdit(0, 1, "x"),), "the file has 5 lines"),
-        ((LineEdit(4, 2, "x"),), "the file has 5 lines"),
+        ((LineEdit(6, 6, "x"),), "which has 5 lines"),
+        ((LineEdit(0, 1, "x"),), "which has 5 lines"),
+        ((LineEdit(4, 2, "x"),), "which has 5 lines"),
         ((LineEdit(1, 3, "x"), LineEdit(3, 4, "y")), "overlap"),
         ((LineEdit(2, 1, "x"), LineEdit(2, 2, "y")), "overlap"),
         ((LineEdit(2, 2, "two"),), "nothing to change"),
@@ -107,7 +116,7 @@ def test_line_numbers_without_a_revision_are_refused(server: Client, workspace: 
     assert (refused.code, "expected" in refused.meta["message"]) == ("BAD_ARGS", True)
 
 
-@pytest.mark.parametrize("lines", ["", "a", "1-", "-1", "1-2-3", "1,2", "\u0661"])
+@pytest.mark.parametrize("lines", ["", "a", "1-", "-1", "1-2-3", "1,2", "\u0661", "9" * 5_000])
 def test_a_range_is_one_or_two_numbers(server: Client, workspace: Workspace, lines: str) -> None:
     workspace.file("a.txt", FIVE)
     arguments = {"path": "a.txt", "lines": lines, "new_text": "x", "expected": revision_of(FIVE)}

@@ -72,7 +72,8 @@ def test_a_place_that_is_not_certain_is_refused(server: Client, workspace: Works
 @pytest.mark.parametrize(
     ("lines", "after"),
     [
-        (("@@ one", "+next"), b"one\nnext\ntwo\none\n"),
+        (("@@ two", "+next"), b"one\ntwo\nnext\none\n"),
+        (("@@ one", "+next"), b""),  # the anchor fits twice
         (("+last",), b"one\ntwo\none\nlast\n"),
         ((" one", "+last", "*** End of File"), b"one\ntwo\none\nlast\n"),
         ((" two", " one", "+last"), b"one\ntwo\none\nlast\n"),
@@ -86,6 +87,40 @@ def test_hunks_follow_one_another_down_the_file(
     workspace.file("a.txt", b"one\ntwo\none\n")
     reply = server.call("linux_fs_apply_diff", diff_text=patch("*** Update File: a.txt", *lines))
     assert (reply.code, workspace.read("a.txt")) == (("", after) if after else ("PATCH_FAILED", b"one\ntwo\none\n"))
+
+
+@pytest.mark.parametrize(
+    ("before", "lines", "after"),
+    [
+        (b"a\nb\nc", ("-c", "+d"), b"a\nb\nd"),
+        (b"a\nb\nc", ("-b", " c"), b"a\nc"),
+        (b"a\nb\nc", (" b", "-c"), b"a\nb"),
+        (b"a\nb\nc", (" c", "+d", "*** End of File"), b"a\nb\nc\nd"),
+        (b"a\r\nb\r\n", ("@@", "+d"), b"a\r\nb\r\nd\r\n"),
+        (b"a\nb\n", ("-a", "+x", ""), b"x\nb\n"),  # an empty line before the next part
+    ],
+)
+def test_the_end_of_a_file_is_as_it_was(
+    server: Client, workspace: Workspace, before: bytes, lines: tuple[str, ...], after: bytes
+) -> None:
+    workspace.file("a.txt", before)
+    reply = server.call("linux_fs_apply_diff", diff_text=patch("*** Update File: a.txt", *lines))
+    assert (reply.code, workspace.read("a.txt")) == ("", after), reply.text
+
+
+def test_a_hunk_belongs_into_the_block_below_its_anchor(server: Client, workspace: Workspace) -> None:
+    content = b"def g():\n  w\ndef f():\n  x\n"
+    workspace.file("a.py", content)
+    refused = server.call(
+        "linux_fs_apply_diff", diff_text=patch("*** Update File: a.py", "@@ def g():", "-  x", "+  y")
+    )
+    assert (refused.code, workspace.read("a.py")) == ("PATCH_FAILED", content)
+
+
+def test_a_binary_file_can_be_deleted(server: Client, workspace: Workspace) -> None:
+    workspace.file("a.bin", b"\0\1\2\xff")
+    assert server.call("linux_fs_apply_diff", diff_text=patch("*** Delete File: a.bin")).code == ""
+    assert not (workspace.root / "a.bin").exists()
 
 
 def test_line_ends_of_the_file_are_kept(server: Client, workspace: Workspace) -> None:
@@ -111,6 +146,7 @@ def test_line_ends_of_the_file_are_kept(server: Client, workspace: Workspace) ->
         (patch("*** Update File: a.txt", "@@ nowhere", "-two", "+2"), "does not fit"),
         (patch("*** Update File: ../out.txt", "-a", "+b"), ""),
         (patch("+one"), "does not begin a file"),
+        (patch("*** Update File: a.txt", "-one", "+1") + patch("*** Delete File: a.txt"), "something follows"),
     ],
 )
 def test_a_patch_that_can_not_be_applied_changes_nothing(

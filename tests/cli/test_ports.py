@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ..security.arena import USERS, Arena
+from ..support.signals import obey_interrupts
 from ..support.talk import eventually
 from ..support.workspace import NOBODY, require
 
@@ -56,6 +57,7 @@ class Ports:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=obey_interrupts,  # noqa: PLW1509 - no other thread runs
             **identity,
         )
 

@@ -26,7 +26,9 @@ NAMES_ELSEWHERE: Mapping[str, set[str]] = {
     "cli/graph.py": {"inspect", "rag_where_used"},
     "cli/main.py": {"inspect"},
     "cli/onboard.py": {"linux_mcp_run_onboarding"},
+    "cli/person.py": {"linux_fs_changes", "linux_search_content", "rag_search"},  # as patterns of hints
     "cli/smoke.py": {"health", "list_dir", "read_file"},
+    "commands/read_only.py": {"stat"},  # the program
     "config/schema.py": {"linux_fs_edit", "linux_fs_write", "run_cmd", "stat"},
     "web/app.py": {"rag_bootload", "rag_search"},
 }

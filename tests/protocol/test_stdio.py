@@ -19,6 +19,7 @@ from mcp_types import TextContent
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from llmc_mcp.config.schema import Limits
+from llmc_mcp.files.revisions import revision_of
 
 from ..support.client import PATIENCE, Client, Reply
 from ..support.processes import children_of
@@ -330,7 +331,8 @@ def test_searches_overlap_on_one_engine(server: Client, workspace: Workspace) ->
         for number in range(20)
     }
     for request, number in requests.items():
-        assert Reply(server.wait(request)["result"]).body == f"{number}.txt\n1:needle-{number}-end"
+        rev = revision_of(f"needle-{number}-end\n".encode())
+        assert Reply(server.wait(request)["result"]).body == f"{number}.txt rev={rev}\n1:needle-{number}-end"
 
 
 def test_an_id_under_way_cannot_be_used_twice(server: Client, endless: dict[str, Any]) -> None:

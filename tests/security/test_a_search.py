@@ -9,6 +9,7 @@ import pytest
 
 from llmc_mcp.errors import Cancelled
 from llmc_mcp.files.filesystem import Filesystem
+from llmc_mcp.files.revisions import revision_of
 from llmc_mcp.files.ripgrep import Query, Search
 from llmc_mcp.kernel.launcher import Launcher
 
@@ -111,7 +112,8 @@ def test_a33_settings_for_ripgrep_in_the_servers_environment_and_the_root_are_ig
     }
     with Client("--root", str(workspace.root), env=env) as client:
         found = client.call("linux_search_content", root=".", pattern="needle")
-        assert found.body == "seen.txt\n1:needle"
+        rev = revision_of(b"needle\n")
+        assert found.body == f"seen.txt rev={rev}\n1:needle"
         assert SECRET not in client.call("linux_search_content", root=".", pattern=".", include_ignored=True).text
     assert not trap.exists()
 

@@ -2,12 +2,13 @@
 
 Nearly every test starts a server, and most of what a start takes is Python importing modules: 0.1 s of CPU over stdio,
 1 s over HTTP. A template process imports them once; a server is a fork of it with its own arguments, environment,
-folder and descriptors, and a child of the test like any other. Tests of the start itself run the command instead.
+folder and descriptors. The template is its parent and tells how it ended. Tests of the start itself run the command
+instead.
 """
 
 import atexit
-import ctypes
 import os
+import select
 import signal
 import socket
 import struct
@@ -17,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -26,10 +27,9 @@ MODULES = {
     STDIO: ("llmc_mcp.server", "llmc_mcp.protocol.stdio"),
     HTTP: ("llmc_mcp.server", "llmc_mcp.web.serve"),
 }
-_LENGTH = struct.Struct("!I")
+_NUMBER = struct.Struct("!i")
 _READ_BY_PYTHON = ("PYTHON", "LD_")  # variables that count when a process starts, and not later
 
-_PR_SET_CHILD_SUBREAPER = 36
 _lock = threading.Lock()
 _templates: dict[str, "_Template"] = {}
 
@@ -50,6 +50,8 @@ class ForkedServer(subprocess.Popen[Any]):
         self, kind: str, arguments: list[str], *, env: dict[str, str], cwd: Path | None, **options: Any
     ) -> None:
         self._kind = kind
+        self._template: _Template | None = None
+        self._asking = threading.Lock()
         command = [sys.executable, "-m", "llmc_mcp.server", *arguments]
         super().__init__(command, env=env, cwd=cwd or Path.cwd(), **options)
 
@@ -61,9 +63,37 @@ class ForkedServer(subprocess.Popen[Any]):
             return
         stdin, _, _, stdout, _, stderr = pipes
         fds = [own if own >= 0 else standard for standard, own in enumerate((stdin, stdout, stderr))]
-        self.pid = _template(self._kind).start(StartRequest(args[3:], env, str(cwd), _ignored()), fds)
+        self._template = _template(self._kind)
+        self.pid = self._template.start(StartRequest(args[3:], env, str(cwd), _ignored()), fds)
+        self._end = os.pidfd_open(self.pid)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+    def _internal_poll(self, *others: Any, **options: Any) -> int | None:
+        if self._template is None:
+            return super()._internal_poll(*others, **options)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        return self.returncode if self.returncode is not None or not self._has_ended(0) else self._ended()
+
+    def _wait(self, timeout: float | None) -> int:
+        if self._template is None:
+            return super()._wait(timeout)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        if self.returncode is None:
+            if not self._has_ended(timeout):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self._ended()
+        return cast(int, self.returncode)
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        return self.returncode is not None or bool(select.select([self._end], [], [], timeout)[0])
+
+    def _ended(self) -> int:
+        """The exit code of a server that has ended, from its parent."""
+        with self._asking:
+            if self.returncode is None:
+                assert self._template is not None
+                self.returncode = self._template.exit_code(self.pid)
+                os.close(self._end)
+        return self.returncode
 
 
 def _ignored() -> list[int]:
@@ -103,24 +133,22 @@ class _Template:
         self._lock = threading.Lock()
 
     def start(self, request: StartRequest, fds: list[int]) -> int:
-        data = msgspec.json.encode(request)
+        """Have a server started; returns its pid."""
+        return self._ask(request, fds)
+
+    def exit_code(self, pid: int) -> int:
+        """How a server ended that has."""
+        return self._ask(pid, [])
+
+    def _ask(self, question: StartRequest | int, fds: list[int]) -> int:
+        data = msgspec.json.encode(question)
         with self._lock:
-            # While the fork's own parent ends, orphans come to us: so the server becomes a child of this process.
-            _adopt_orphans(True)
-            try:
-                socket.send_fds(self._channel, [_LENGTH.pack(len(data))], fds)
-                self._channel.sendall(data)
-                answer = self._channel.recv(_LENGTH.size, socket.MSG_WAITALL)
-            finally:
-                _adopt_orphans(False)
-        if len(answer) < _LENGTH.size:
+            socket.send_fds(self._channel, [_NUMBER.pack(len(data))], fds)
+            self._channel.sendall(data)
+            answer = self._channel.recv(_NUMBER.size, socket.MSG_WAITALL)
+        if len(answer) < _NUMBER.size:
             raise RuntimeError("the template of servers has ended")
-        return _LENGTH.unpack(answer)[0]
-
-
-def _adopt_orphans(value: bool) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(value), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl")
+        return _NUMBER.unpack(answer)[0]
 
 
 # --- the template ----------------------------------------------------------------------------------------------------
@@ -133,36 +161,19 @@ def _serve_forks(kind: str, channel: socket.socket) -> None:
         raise RuntimeError("a process with threads is no template")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C in a terminal is for the tests
     while True:
-        header, fds, _, _ = socket.recv_fds(channel, _LENGTH.size, 3, socket.MSG_WAITALL)
-        if len(header) < _LENGTH.size:
+        header, fds, _, _ = socket.recv_fds(channel, _NUMBER.size, 3, socket.MSG_WAITALL)
+        if len(header) < _NUMBER.size:
             return
-        data = channel.recv(_LENGTH.unpack(header)[0], socket.MSG_WAITALL)
-        channel.sendall(_LENGTH.pack(_fork_twice(msgspec.json.decode(data, type=StartRequest), fds, channel)))
+        data = channel.recv(_NUMBER.unpack(header)[0], socket.MSG_WAITALL)
+        question = msgspec.json.decode(data, type=StartRequest | int)
+        if isinstance(question, int):
+            answer = os.waitstatus_to_exitcode(os.waitpid(question, 0)[1])
+        elif (answer := os.fork()) == 0:
+            channel.close()
+            _become_server(question, fds)
+        channel.sendall(_NUMBER.pack(answer))
         for fd in fds:
             os.close(fd)
-
-
-def _fork_twice(request: StartRequest, fds: list[int], channel: socket.socket) -> int:
-    """Start a server whose parent is gone; returns its pid."""
-    told, telling = os.pipe()
-    waiting, held = os.pipe()
-    parent = os.fork()
-    if parent == 0:
-        server = os.fork()
-        if server == 0:
-            for fd in (told, telling, held, channel.detach()):
-                os.close(fd)
-            os.read(waiting, 1)  # returns when nobody holds the other end: the parent is gone
-            os.close(waiting)
-            _become_server(request, fds)
-        os.write(telling, _LENGTH.pack(server))
-        os._exit(0)
-    for fd in (telling, held, waiting):
-        os.close(fd)
-    pid: int = _LENGTH.unpack(os.read(told, _LENGTH.size))[0]
-    os.close(told)
-    os.waitpid(parent, 0)
-    return pid
 
 
 def _become_server(request: StartRequest, fds: list[int]) -> NoReturn:

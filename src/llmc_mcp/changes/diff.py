@@ -35,11 +35,14 @@ def parse(text: str) -> list[FilePatch]:
 def apply(patch: FilePatch, data: bytes | None) -> bytes | None:
     """The content of the file after the patch. None stands for no file, before (`data`) and after."""
     _check_existence(patch, data)
-    document = codec.decode(data) if data else codec.Document("", b"", "utf-8")
     if not patch.quotes_content:
         return None
+    document = codec.decode(data) if data else codec.Document("", b"", "utf-8")
     before = _MARK * bool(document.mark) + document.text
-    after = _patched(patch, before)
+    if patch.hunks and patch.hunks[0].anchors is not None:
+        after = _patched_by_context(patch, before)
+    else:
+        after = _patched(patch, before)
     if patch.kind == "delete":
         if after:
             raise errors.PatchFailed(
@@ -70,8 +73,17 @@ def _applied(already: bool) -> str:
     return "Read the file again and create the diff from its current content; nothing changed."
 
 
+def _patched_by_context(patch: FilePatch, before: str) -> str:
+    """The same for hunks without line numbers, which can't say that a file has no newline at its end."""
+    if not before or before.endswith("\n"):
+        return _patched(patch, before)
+    after = _patched(patch, before + ("\r\n" if "\r\n" in before else "\n"))
+    return after.removesuffix("\n").removesuffix("\r")
+
+
 def _patched(patch: FilePatch, before: str) -> str:
-    exact = _Target(_lines(before), tolerant=False)
+    by_context = bool(patch.hunks) and patch.hunks[0].anchors is not None
+    exact = _Target(_lines(before), tolerant=by_context and "\r\n" in before)
     try:
         return exact.patched(patch)
     except _Ambiguous as ambiguous:
@@ -157,24 +169,35 @@ class _Target:
         raise _Misfit(hunk, guess, reversed_fits=False)
 
     def _seek(self, hunk: Hunk, anchors: tuple[str, ...]) -> int:
-        """The line at which a hunk without a line number matches: the only one, or the first one below its anchors."""
-        low = self.done
+        """The line at which a hunk without a line number matches: the only one, in the block below its anchors."""
+        regions = [(self.done, len(self.lines))]
         for anchor in anchors:
-            found = (at for at in range(low, len(self.lines)) if self.lines[at].strip() == anchor.strip())
-            if (at := next(found, None)) is None:
-                raise _Misfit(hunk, low + 1, reversed_fits=False)
-            low = at + 1
+            regions = [inner for region in regions for inner in self._blocks_below(anchor, *region)]
         if not hunk.old:
-            return low + 1 if anchors else len(self.lines) + 1
-        wanted = [_key(line) for line in hunk.old] if self.tolerant else hunk.old
-        high = len(self.lines) - len(wanted) + 1
-        span = _Span(max(low + 1, high) if hunk.ends_file else low + 1, high, 0, 0)
-        places = sorted(at for at in self._candidates(wanted, low + 1, span) if self._fits(wanted, at, span))
+            places = [low + 1 for low, _ in regions] if anchors else [len(self.lines) + 1]
+        else:
+            wanted = [_key(line) for line in hunk.old] if self.tolerant else hunk.old
+            places = sorted({at for region in regions for at in self._matches(wanted, hunk, *region)})
         if not places:
-            raise _Misfit(hunk, low + 1, reversed_fits=not self.done and self.holds(hunk.new))
-        if len(set(places)) > 1 and not anchors:
-            raise _Ambiguous(hunk, sorted(set(places)))
+            raise _Misfit(hunk, self.done + 1, reversed_fits=not self.done and bool(hunk.old) and self.holds(hunk.new))
+        if len(places) > 1:
+            raise _Ambiguous(hunk, places)
         return places[0]
+
+    def _matches(self, wanted: list[str], hunk: Hunk, low: int, high: int) -> Iterator[int]:
+        """The lines of a region at which a hunk may begin; its context may reach beyond."""
+        last = len(self.lines) - len(wanted) + 1
+        span = _Span(max(low + 1, last) if hunk.ends_file else low + 1, min(last, max(high, low + 1)), 0, 0)
+        return (at for at in self._candidates(wanted, low + 1, span) if self._fits(wanted, at, span))
+
+    def _blocks_below(self, anchor: str, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """What stands below each line that is the anchor, until one that is indented no more than it."""
+        for at in range(low, high):
+            if self.lines[at].strip() == anchor.strip():
+                indent = _indent(self.lines[at])
+                below = range(at + 1, high)
+                ends = (end for end in below if self.lines[end].strip() and _indent(self.lines[end]) <= indent)
+                yield at + 1, next(ends, high)
 
     def _find(self, hunk: Hunk, wanted: list[str], guess: int, first: int, fuzz: int) -> int | None:
         if not wanted:  # nothing to compare: use the line in the header, if it exists
@@ -264,6 +287,10 @@ def _key(line: str) -> str:
     """A line without CR and byte order mark, which agents often don't see."""
     line = line.removeprefix(_MARK)
     return f"{line[:-2]}\n" if line.endswith("\r\n") else line
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
 
 
 # Error messages

@@ -68,7 +68,7 @@ def apply(data: bytes, edits: Sequence[Edit]) -> EditedText:
     """Make all edits, or raise for the first that can't be made."""
     document = codec.decode(data)
     numbered = {at: edit for at, edit in enumerate(edits) if isinstance(edit, LineEdit)}
-    text, made = _replace_lines(document.text, numbered)
+    text, made = _replace_lines(document.text, numbered, marked=bool(document.mark))
     for at, edit in enumerate(edits):
         if isinstance(edit, TextEdit):
             try:
@@ -84,13 +84,13 @@ def apply(data: bytes, edits: Sequence[Edit]) -> EditedText:
 # --- numbered lines --------------------------------------------------------------------------------------------------
 
 
-def _replace_lines(text: str, edits: dict[int, LineEdit]) -> tuple[str, dict[int, EditedText]]:
+def _replace_lines(text: str, edits: dict[int, LineEdit], *, marked: bool) -> tuple[str, dict[int, EditedText]]:
     """The changed text, and what to show of each edit."""
     if not edits:
         return text, {}
-    lines = [f"{line}\n" for line in text.split("\n")]
-    last = lines.pop()[:-1]
-    lines += [last] * bool(last)
+    unended = bool(text) and not text.endswith("\n")  # and stays so: nobody counts with an end that comes or goes
+    text += ("\r\n" if text.rpartition("\n")[0].endswith("\r") else "\n") * unended
+    lines = [f"{line}\n" for line in text.split("\n")[:-1]]
     _check_lines(list(edits.values()), len(lines))
     starts = [0, *accumulate(map(len, lines))]
     pieces: list[str] = []
@@ -98,7 +98,7 @@ def _replace_lines(text: str, edits: dict[int, LineEdit]) -> tuple[str, dict[int
     position = length = 0
     for at, edit in sorted(edits.items(), key=lambda item: item[1].first):
         start, end = starts[edit.first - 1], starts[edit.last]
-        inserted = _lines_to_insert(lines, edit)
+        inserted = _lines_to_insert(lines, edit if not marked else edit._replace(new=edit.new.removeprefix("\ufeff")))
         if inserted == text[start:end]:
             raise errors.InvalidArgument(f"lines {edit.range} hold that text already: there is nothing to change")
         pieces += [text[position:start], inserted]
@@ -106,6 +106,8 @@ def _replace_lines(text: str, edits: dict[int, LineEdit]) -> tuple[str, dict[int
         places[at] = length - len(inserted), length
         position = end
     changed = "".join([*pieces, text[position:]])
+    if unended:
+        changed = changed.removesuffix("\n").removesuffix("\r")
     return changed, {
         at: EditedText(
             b"",
@@ -122,22 +124,22 @@ def _check_lines(edits: list[LineEdit], total: int) -> None:
     for edit in edits:
         codec.refuse_surrogates("new_text", edit.new)
         if not 1 <= edit.first <= edit.last + 1 <= total + 1:
-            raise errors.InvalidArgument(f"lines {edit.range}: the file has {total:,} lines")
+            raise errors.InvalidArgument(
+                f"lines {edit.range}: not a range of the file, which has {total:,} lines",
+                hint="Lines count from 1; to insert before line 12, pass 12-11.",
+            )
     for one, other in pairwise(sorted(edits, key=lambda edit: (edit.first, edit.last))):
         if other.first <= one.last or other.first == one.first:
             raise errors.BadArgs(f"lines {one.range} and {other.range} overlap", hint="Make them one edit.")
 
 
 def _lines_to_insert(lines: list[str], edit: LineEdit) -> str:
-    """The new lines, with the line ends of those they replace; the file keeps its final newline, or its lack of one."""
+    """The new lines, with the line ends of those they replace."""
     if not edit.new:
         return ""
-    around = (lines[at] for at in range(edit.first - 1, max(edit.first - 4, -1), -1) if at < len(lines))
-    end = "\r\n" if next((line for line in around if line.endswith("\n")), "").endswith("\r\n") else "\n"
-    body = end.join(_with_lf(edit.new).removesuffix("\n").split("\n"))
-    if not lines or edit.last < len(lines) or lines[-1].endswith("\n"):
-        return body + end
-    return end + body if edit.first > len(lines) else body
+    around = (lines[at] for at in (edit.first - 1, edit.first - 2) if 0 <= at < len(lines))
+    end = "\r\n" if next(around, "").endswith("\r\n") else "\n"
+    return end.join(_with_lf(edit.new).removesuffix("\n").split("\n")) + end
 
 
 # --- exact text ------------------------------------------------------------------------------------------------------

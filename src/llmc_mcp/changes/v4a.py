@@ -45,6 +45,7 @@ def _files(reader: DiffReader) -> Iterator[FilePatch]:
     while not reader.ended:
         line = reader.take().rstrip()
         if line == _END:
+            _refuse_more(reader)
             return
         if line.startswith(_ADD):
             yield _added(reader, _name(reader, line, _ADD))
@@ -55,6 +56,13 @@ def _files(reader: DiffReader) -> Iterator[FilePatch]:
         elif line:
             reader.fail(f"{line[:60]!r} does not begin a file", _SHAPE, reader.at)
     reader.fail(f"`{_END}` is missing: the patch may have been cut", "Send all of it.")
+
+
+def _refuse_more(reader: DiffReader) -> None:
+    while not reader.ended and not reader.peek().strip():
+        reader.take()
+    if not reader.ended:
+        reader.fail(f"something follows `{_END}`", "Put all files into one patch.")
 
 
 def _name(reader: DiffReader, line: str, mark: str) -> str:
@@ -101,6 +109,8 @@ def _hunk(reader: DiffReader, number: int) -> Hunk:
         if line[0] not in " +-":
             reader.fail("a line of a hunk begins with a space, - or +", line=reader.at)
         lines.append((line[0], f"{line[1:]}\n"))
+    if reader.lines[reader.at - 1] == "" and reader.peek().startswith("*** "):
+        lines.pop()  # an empty line before the next part is no context
     ends_file = reader.peek().rstrip() == _END_OF_FILE
     if ends_file:
         reader.take()

@@ -146,7 +146,7 @@ def _render(text: NumberedText, blocks: list[Block], shown: set[int], starts: re
     return lines
 
 
-class Gap(NamedTuple):
+class LeftOutLines(NamedTuple):
     """Lines that are left out, and the names that nothing else in the reply has."""
 
     first: int
@@ -154,9 +154,9 @@ class Gap(NamedTuple):
     names: list[bytes]
 
 
-def _gaps(blocks: list[Block], shown: set[int], listed: set[bytes]) -> dict[int, Gap]:
+def _gaps(blocks: list[Block], shown: set[int], listed: set[bytes]) -> dict[int, LeftOutLines]:
     """The gaps between shown blocks, by the first block in them."""
-    gaps: dict[int, Gap] = {}
+    gaps: dict[int, LeftOutLines] = {}
     begin = -1
     for at, block in enumerate(blocks):
         if at in shown:
@@ -166,13 +166,13 @@ def _gaps(blocks: list[Block], shown: set[int], listed: set[bytes]) -> dict[int,
         listed.update(new)
         if begin < 0:
             begin = at
-            gaps[begin] = Gap(block.first, block.end, new)
+            gaps[begin] = LeftOutLines(block.first, block.end, new)
         else:
-            gaps[begin] = Gap(gaps[begin].first, block.end, gaps[begin].names + new)
+            gaps[begin] = LeftOutLines(gaps[begin].first, block.end, gaps[begin].names + new)
     return gaps
 
 
-def _mark(text: NumberedText, gap: Gap, starts: re.Pattern[bytes]) -> bytes:
+def _mark(text: NumberedText, gap: LeftOutLines, starts: re.Pattern[bytes]) -> bytes:
     """What stands for lines that are left out."""
     first, last = text.start + gap.first, text.start + gap.end - 1
     where = f"line {first}" if first == last else f"lines {first}-{last}"
@@ -182,7 +182,7 @@ def _mark(text: NumberedText, gap: Gap, starts: re.Pattern[bytes]) -> bytes:
     return f"\u2026 {where}{text.of} left out".encode() + (b": " + b" ".join(listed) if listed else b"")
 
 
-def _definitions(text: NumberedText, gap: Gap, starts: re.Pattern[bytes]) -> dict[bytes, int]:
+def _definitions(text: NumberedText, gap: LeftOutLines, starts: re.Pattern[bytes]) -> dict[bytes, int]:
     """Names that are defined in a gap and shown nowhere else, and where."""
     found: dict[bytes, int] = {}
     new = set(gap.names)

@@ -20,16 +20,17 @@ _RUNS_ON = frozenset(("dev", "start", "serve", "watch", "preview", "--watch", "-
 _AFTER_ERROR = 6  # lines that tell more
 
 _FRAME = re.compile(rb'\s+File "(.+)", line \d+')
-_TRACEBACK = re.compile(rb"\s*Traceback \(most recent call last\)|Caused by:|.*thread '.*' panicked at")
+_TRACEBACK = re.compile(rb"\s*Traceback \(most recent call last\)|Caused by:|.{0,40}?thread '[^']{0,100}' panicked at")
 _EXCEPTION = re.compile(rb"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)(?::|$)")
 _ERROR = re.compile(
     rb"(?i)(?:.*[\s:\[(])?(?:error|fatal|failed|failure|panic|undefined reference|cannot find|not found|no such file"
     rb"|denied|assertion|exception)\b"
 )
-_WARNING = re.compile(rb"(?i)(?:.*[\s:\[(])?(?:warning|deprecat\w+)\b|.*\w+Warning\b")
+_WARNING = re.compile(rb"(?i).{0,200}?(?:\b|[a-z])(?:warning|deprecat\w{0,12})\b")
 _VERDICT = re.compile(
-    rb"Ran \d+ tests? in |OK\b.{0,60}$|FAILED \(|(?:FAIL|ERROR): \w+|=+ .*\b\d+ (?:passed|failed|errors?)\b.*=+$"
-    rb"|\s*Finished .*target|error: could not compile|make(?:\[\d+\])?: \*\*\*|BUILD (?:SUCCESS|FAIL)"
+    rb"Ran \d+ tests? in |OK\b.{0,60}$|FAILED \(|(?:FAIL|ERROR): \w+"
+    rb"|={1,80} [^=]{0,200}?\b\d{1,9} (?:passed|failed|errors?)\b"
+    rb"|\s{0,40}Finished .{0,80}?target|error: could not compile|make(?:\[\d+\])?: \*\*\*|BUILD (?:SUCCESS|FAIL)"
     rb"|Successfully (?:installed|built|tagged)|added \d+ packages|found \d+ vulnerab|npm (?:ERR!|error) code"
     rb"|(?:build|compilation) (?:succeeded|failed|finished)|test result: "
 )
@@ -38,7 +39,7 @@ _PROGRESS = re.compile(
     rb"|Preparing metadata|Building wheel|Created wheel|Stored in directory|Installing build|Getting requirements"
     rb"|\[ *\d+%\]|\[\d+/\d+\]|#\d+ (?:DONE|CACHED|sha256|extracting)|(?:CC|CXX|LD|AR|GEN|LINK) +|gcc |g\+\+ |cc |clang"
     rb"|reading sources\.\.\.|copying |writing output\.\.\.|npm (?:warn|WARN)|[0-9a-f]{12}: [PWVDE])"
-    rb"|.*\.\.\. (?:ok|OK|skipped.*|DONE)$"
+    rb"|.{0,300}?\.\.\. (?:ok|OK|skipped|DONE)\b"
 )
 
 

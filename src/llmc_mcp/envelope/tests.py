@@ -17,7 +17,7 @@ _SECTION = re.compile(rb"={3,} (.+?) ={3,}$")
 _TITLE = re.compile(rb"_{3,} (.+?) _{3,}$")
 _REASON = re.compile(rb"E  |\S+:\d+: \S|INTERNALERROR>|\S.*(?:Error|Exception)\b")
 _PROGRESS = re.compile(
-    rb"\S+ [.sxXpFE]+ *(?:\[ *\d+%\])?$|[.sxXpFE]+ *(?:\[ *\d+%\])$|\S+::\S+.* (?:PASSED|SKIPPED|XFAIL)"
+    rb"\S+ [.sxXpFE]+ *(?:\[ *\d+%\])?$|[.sxXpFE]+ *(?:\[ *\d+%\])$|[^\s:]{1,400}::.{1,600}? (?:PASSED|SKIPPED|XFAIL)"
 )
 _COUNTED = re.compile(rb"(?<!\d)(\d{1,9}) (passed|failed|errors?|skipped|xfailed|xpassed|warnings?|deselected)")
 

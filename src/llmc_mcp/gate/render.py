@@ -261,8 +261,8 @@ def _lean_row(row: object, first_root: str, *, heading: bool) -> str:
 
 
 def _listed(value: object) -> object:
-    """A list as a line shows it."""
-    return ", ".join(map(str, cast(list[object], value))) if isinstance(value, list) else value
+    """A list as a line shows it; a type of list that is formatted in its own way is left to that."""
+    return ", ".join(map(str, cast(list[object], value))) if type(value) is list else value
 
 
 def _numbered(row: Row, fields: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ _QUERY = """
 _DEEPEST = 4  # macros inside macros
 _MOST = 1_000  # macros of a file
 _ITEM = re.compile(
-    rb"\{\s*(?:(?://[^\n]*\n|/\*.*?\*/|#!?\[[^\]]*\])\s*)*"
+    rb"\{\s*+(?:(?>//[^\n]{0,500}\n|/\*.{0,500}?\*/|#!?\[[^\]]{0,500}\])\s*+){0,20}+"
     rb"(?:pub\b|fn\b|use\b|mod\b|impl\b|struct\b|enum\b|trait\b|type\b|const\b|static\b|async\b|unsafe\b|extern\b"
     rb"|macro_rules\b|\w+!\s*\{)",
     re.S,

@@ -92,10 +92,10 @@ def question(text: str) -> Question:
     text = text.strip()[:LONGEST]
     if "\n" in text or len(text) > _LONGEST_QUESTION:
         return _task(text)
-    return _titled(text, _Rest())
+    return _titled(text, _TaskParts())
 
 
-class _Rest(msgspec.Struct):
+class _TaskParts(msgspec.Struct):
     """What follows the title of a task."""
 
     prose: str = ""
@@ -109,10 +109,10 @@ def _task(text: str) -> Question:
     frames = _frames(rest)
     prose, code = _split(rest)
     title, prose = _VERSION.sub(" ", title), _VERSION.sub(" ", prose)
-    return _titled(title, _Rest(prose, _VERSION.sub(" ", code), frames), is_task=True)
+    return _titled(title, _TaskParts(prose, _VERSION.sub(" ", code), frames), is_task=True)
 
 
-def _titled(title: str, rest: _Rest, *, is_task: bool = False) -> Question:
+def _titled(title: str, rest: _TaskParts, *, is_task: bool = False) -> Question:
     found: list[str] = _NAME.findall(title)
     is_path = not is_task and bool(_PATH.fullmatch(title)) and bool(_ENDING.search(title)) and "/" in title
     alone = not is_path and len(found) == 1 and found[0] == title.strip("`'\"()?.") and len(title) <= 64

@@ -1,5 +1,6 @@
 """Files: exact edits and diffs."""
 
+import re
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -12,6 +13,7 @@ from ...tool import FILES, Result, tool
 from .syntax import syntax_after
 
 _MOST_EDITS = 100
+_NUMBER = re.compile("[0-9]{1,9}")
 _HEX, _SHA256 = frozenset("0123456789abcdef"), 64
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -102,7 +104,7 @@ def _wanted(part: EditPart, guard: str | None) -> TextEdit | LineEdit:
     if part.old_text is not None:
         return TextEdit(part.old_text, part.new_text, part.expected_replacements)
     numbers = (part.lines or "").split("-")
-    if not all(number.strip().isascii() and number.strip().isdigit() for number in numbers) or len(numbers) > 2:
+    if len(numbers) > 2 or not all(_NUMBER.fullmatch(number.strip()) for number in numbers):
         raise BadArgs(
             f"lines is {part.lines!r}; it must be a number or a range",
             hint='lines="12-15", lines="12", or lines="12-11" to insert before line 12.',
