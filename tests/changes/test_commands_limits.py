@@ -334,3 +334,68 @@ def test_what_is_mounted_below_a_root_is_not_looked_at_and_named(root: Path, tmp
         mount.end()
         assert changes.files == 1
         assert f"mounted below the roots: {root}/hung" in changes.none
+
+
+def test_a_folder_made_anew_during_an_overflow_is_watched_again(root: Path, tmp_path: Path) -> None:
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    require(most <= 100_000, "a queue of inotify that can be filled")
+
+    def overflow() -> None:
+        shutil.rmtree(root / "made")
+        (root / "made").mkdir()
+        (root / "made" / "one").write_text("second")
+        for _ in range(most // 2 + 1):  # two names in turn: what is named twice in a row counts once
+            (root / "0.txt").touch()
+            (root / "1.txt").touch()
+
+    (root / "made").mkdir()
+    (root / "made" / "one").write_text("first")
+    with engines(root, tmp_path / "data") as app:
+        command(app, lambda: None)
+        assert command(app, overflow).undo_id is not None
+        assert command(app, lambda: (root / "made" / "one").write_text("third")).files == 1
+
+
+def test_one_root_that_grows_too_large_costs_no_other_root_its_undo(root: Path, tmp_path: Path) -> None:
+    config, other = Config(), tmp_path / "other"
+    other.mkdir()
+    config.limits.command_undo_files = 50
+
+    def act() -> None:
+        (other / "new").write_text("new")
+        for number in range(100):
+            (root / f"many{number}").touch()
+
+    app = App(config, [str(root), str(other)], str(tmp_path / "data"))
+    try:
+        changes = command(app, act)
+        assert (changes.files, "more than 50 files" in changes.none) == (1, True)
+        undo(app, changes)
+        assert not (other / "new").exists()
+    finally:
+        app.close()
+
+
+def test_the_only_copy_of_what_was_not_kept_stays_where_it_was_moved(root: Path, tmp_path: Path) -> None:
+    config = Config()
+    config.limits.journal_max_bytes = 1 << 20
+    (root / "data").mkdir()
+    (root / "data" / "large").write_bytes(b"x" * (2 << 20))
+    with engines(root, tmp_path / "data", config) as app:
+        changes = command(app, lambda: (root / "data").rename(root / "moved") and (root / "1.txt").write_text("other"))
+        left = undo(app, changes)
+        assert "moved/large: stays, because it may hold what was not kept" in left
+        assert (root / "moved" / "large").stat().st_size == 2 << 20
+        assert (root / "1.txt").read_text() == "1\n" * 10
+
+
+def test_force_for_one_path_is_for_no_other_of_that_name(root: Path, tmp_path: Path) -> None:
+    (root / "sub").mkdir()
+    both = (root / "a.txt", root / "sub" / "a.txt")
+    with engines(root, tmp_path / "data") as app:
+        changes = command(app, lambda: [path.write_text("command") for path in both])
+        for path in both:
+            path.write_text("later")
+        assert changes.undo_id is not None
+        with pytest.raises(LlmcError, match=r"sub/a\.txt"):
+            app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), ["a.txt"], never)

@@ -423,6 +423,8 @@ class TreeStep:
     def _take_out(self, number: int, entry: TreeEntry) -> None:
         """Take new content out again; what it replaced gets its name back."""
         new, old = _new(number), _old(number)
+        if self._is_somebody_elses(entry):
+            return  # written since the process died: it stays
         replaced = targets.exists_in(self._staging, old)
         if not _is_leaf(entry.before):
             if not targets.exists_in(self._staging, new) and (info := self.folders_below.stat(entry.path)):
@@ -438,6 +440,12 @@ class TreeStep:
             syscalls.rename_no_replace(self._staging, back, folder, name)
         elif not syscalls.exchange_between(self._staging, back, folder, name):
             os.rename(back, name, src_dir_fd=self._staging, dst_dir_fd=folder)
+
+    def _is_somebody_elses(self, entry: TreeEntry) -> bool:
+        """Whether an entry has neither the content that this step gives it nor the one that it had before."""
+        states = [state for state in (entry.before, entry.after) if state is not None]
+        seen = self.folders_below.see(entry.path, max((state.size for state in states), default=0))
+        return seen is not None and not any(state.has_content_of(seen.state) for state in states)
 
     def _was_swapped(self, new: bytes, entry: TreeEntry) -> bool:
         """Whether the process died right after it swapped: what has the new content's name is what was replaced."""

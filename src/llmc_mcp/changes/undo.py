@@ -55,6 +55,7 @@ class Undoer:
             raise Stale(f"{change.id}: undone already by {change.undone_by}", hint="Undo that one to redo it.")
 
         left: list[str] = []
+        force = self._named(force)
 
         def plan(draft: Draft) -> None:
             draft.undoes = change.id
@@ -69,6 +70,10 @@ class Undoer:
                 raise Stale(f"{change.id}: nothing of it is left to undo")
 
         return Undone(change, self._changes.make(who, "undo", plan, check).id, left=tuple(left))
+
+    def _named(self, force: Force) -> Force:
+        """The paths as the journal has them."""
+        return force if isinstance(force, bool) else {self._files.locate(path).real for path in force}
 
     def undo_newest(self, who: Session, force: Force, check: Callable[[], None]) -> Undone:
         """Undo the newest change of a session."""

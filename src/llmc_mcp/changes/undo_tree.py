@@ -21,7 +21,7 @@ Force = bool | Collection[str]  # everything, nothing, or the paths whose later 
 
 def is_forced(path: str, force: Force) -> bool:
     """Whether a later change of a path may be lost."""
-    return force if isinstance(force, bool) else any(path == one or path.endswith(f"/{one}") for one in force)
+    return force if isinstance(force, bool) else path in force
 
 
 class TreeUndo:
@@ -85,12 +85,20 @@ class _Plan:
         self._undo, self._draft, self._record, self._folders = undo, draft, record, folders
         self.left: list[str] = []
         self._conflicts: list[str] = []
+        # A file that was not kept may have been moved: then its new name has the only copy.
+        gone = [entry.before for entry in record.entries if entry.before is not None and entry.after is None]
+        self._lost = {(state.size, state.mtime_ns) for state in gone if state.missing and state.kind == "file"}
+        self._stays: set[str] = set()
         self._entries: list[TreeEntry] = []
         self._planned: list[os.stat_result | None] = []
         self._new_folders: list[tuple[TreeEntry, SeenEntry]] = []
 
     def take(self, entry: TreeEntry, force: Force) -> None:
         """Plan one entry."""
+        if entry.before is None and entry.after is not None and (entry.after.size, entry.after.mtime_ns) in self._lost:
+            self.left.append(f"{entry.path}: stays, because it may hold what was not kept")
+            self._stays.add(entry.path)
+            return
         if entry.before is not None and entry.before.missing:
             self.left.append(f"{entry.path}: {entry.before.missing}")
             return
@@ -100,7 +108,7 @@ class _Plan:
         if not is_as(entry.path, seen, entry.after, self._undo.image):
             if is_as(entry.path, seen, entry.before, self._undo.image):
                 return  # somebody has brought it back already
-            if not is_forced(entry.path, force):
+            if not is_forced(f"{self._record.path}/{entry.path}", force):
                 self._conflicts.append(entry.path)
                 return
         if seen is not None and seen.state.kind == "dir" and (entry.before is None or entry.before.kind != "dir"):
@@ -129,7 +137,13 @@ class _Plan:
         for entry, seen in sorted(self._new_folders, key=lambda one: -one[0].path.count("/")):
             inside = [name for name in self._folders.list(entry.path) if name not in CACHES]
             staying = [f"{entry.path}/{name}" for name in inside if f"{entry.path}/{name}" not in leaving]
-            if staying and not is_forced(entry.path, force):
+            if self._stays.intersection(staying):
+                self._stays.add(entry.path)
+                leaving.discard(entry.path)
+                staying = [path for path in staying if path not in self._stays]
+                self._conflicts += staying if not is_forced(f"{self._record.path}/{entry.path}", force) else []
+                continue
+            if staying and not is_forced(f"{self._record.path}/{entry.path}", force):
                 self._conflicts += staying
             elif staying:
                 leaving.discard(entry.path)  # it stays with what is in it

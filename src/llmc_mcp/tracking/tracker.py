@@ -64,6 +64,7 @@ class Tracker:
         self.reasons = dict(unfollowed)  # why a root is not followed
         self._spool: ContentSpool | None = None
         self._windows: list[Window] = []
+        self._given_up: set[int] = set()  # numbers of trees
         self._followed = roots
         self._begun, self._crowded_at = False, 0
         self._readers = 0  # who are reading contents
@@ -125,13 +126,13 @@ class Tracker:
         owner = asking or (self._windows[0] if self._windows else None)
         silent = self._files.silent_roots.find()
         for number, tree in enumerate(self.trees):
-            if tree.root.real in silent:
+            if tree.root.real in silent or number in self._given_up:
                 continue  # commands run without it
             try:
                 found = tree.look()
             except (TooManyEntries, OSError) as exc:
-                self._give_up(tree, self._reason(exc))
-                return
+                self._give_up(number, self._reason(exc))
+                continue
             if owner is not None and found:
                 owner.add(number, found)
         if not (self._windows or self._readers) and self._spool is not None and self._spool.size > self._crowded_at:
@@ -160,13 +161,15 @@ class Tracker:
                 continue
             self.trees.append(tree)
 
-    def _give_up(self, tree: RootTree, reason: str) -> None:
-        """Forget everything; the root that grew too large is not followed again until the server was idle."""
+    def _give_up(self, number: int, reason: str) -> None:
+        """A root that grew too large is not followed again until the server was idle."""
+        tree = self.trees[number]
         self.reasons[tree.root.shown] = reason
         for window in self._windows:
-            window.differences.clear()
+            window.differences = {key: one for key, one in window.differences.items() if key[0] != number}
         self._followed = [root for root in self._followed if root is not tree.root]
-        self._forget()
+        self._given_up.add(number)
+        tree.watch.stop("given up")
 
     def _reason(self, exc: TooManyEntries | OSError) -> str:
         if isinstance(exc, OSError):
@@ -189,6 +192,7 @@ class Tracker:
         for tree in self.trees:
             tree.close()
         self.trees, self._begun = [], False
+        self._given_up.clear()
         if self._spool is not None:
             self._spool.close()
             self._spool = None

@@ -74,6 +74,7 @@ class RootTree:
                 return []
             named, self._replaced = self.watch.take(), self.watch.lost
             self.watch.lost = set()
+            walked = named is None
             if named is None:
                 with self._open("") as fd:
                     self._walk("", fd, found)
@@ -84,7 +85,7 @@ class RootTree:
                     named.setdefault(folder, set()).add(name)
             for folder in sorted(named):
                 self._compare(folder, named[folder], racy, found)
-            if racy and self.watch.reason:
+            if racy and walked:
                 self._recheck(racy, found)
         finally:
             if self._copies >= _ASK_GIT_FROM:
@@ -129,7 +130,11 @@ class RootTree:
             return  # the folder is gone or was replaced: its parent is named as well
 
     def _walk(self, folder: str, fd: int, found: list[Difference]) -> None:
-        """Compare all entries of a folder, and of the folders in it."""
+        """Compare all entries of a folder, and of the folders in it.
+
+        After an overflow nobody knows which folders were made anew, even under their old inode: all are watched again.
+        """
+        self.watch.add(folder, fd)
         entries = self._folders[folder]
         changed: list[tuple[str, os.stat_result]] = []
         below: list[str] = []
