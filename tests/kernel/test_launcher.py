@@ -90,9 +90,19 @@ def gone(watch: int) -> bool:
 # --- what a child gets -----------------------------------------------------------------------------------
 
 
+_earlier: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def children_of_other_tests() -> None:
+    """Children that were there before: what other tests' servers are forked from, and what other tests left."""
+    _earlier.clear()
+    _earlier.update(children_of(os.getpid()))
+
+
 def own_children() -> list[int]:
-    """The children of this process but for those that other tests' servers are forked from."""
-    return [pid for pid in children_of(os.getpid()) if pid not in templates()]
+    """The children that this process has got during the test."""
+    return [pid for pid in children_of(os.getpid()) if pid not in _earlier and pid not in templates()]
 
 
 def test_a_child_has_three_descriptors_and_no_more(launcher: Launcher) -> None:
@@ -329,7 +339,7 @@ def sockets_of(pid: int) -> list[str]:
 def test_a_process_that_was_killed_while_it_waited_to_become_a_command_costs_none(launcher: Launcher) -> None:
     plan = ChildPlan(supervised=True)
     assert launcher.wait(start(launcher, SH, b"-c", b"exit 3", plan=plan), PATIENCE) == 3
-    (process,) = [pid for pid in children_of(os.getpid()) if b"launcher_process" in command_line(pid)]
+    (process,) = own_children()
     assert eventually(lambda: bool(waiting_processes(process)))
     for pid in waiting_processes(process):
         watch = os.pidfd_open(pid)
