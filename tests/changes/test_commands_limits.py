@@ -29,6 +29,14 @@ def undo_and_redo(app: App, changes: CommandChanges, root: Path, before: object,
     assert snapshot(root) == after
 
 
+def stop_watching(app: App) -> None:
+    """As on a machine without inotify."""
+    undoing = app.command_undo
+    assert undoing is not None
+    for tree in undoing.trees:
+        tree.watch.stop("the test")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     made = tmp_path / "root"
@@ -141,15 +149,14 @@ def test_what_root_brings_back_belongs_to_the_owner_of_its_folder(root: Path, tm
     assert {path.lstat().st_uid for path in root.rglob("*")} == {12345}
 
 
-def test_a_root_that_is_deleted_says_why_nothing_can_be_undone(root: Path, tmp_path: Path) -> None:
+def test_what_went_with_a_root_is_listed_and_undo_says_that_the_root_is_gone(root: Path, tmp_path: Path) -> None:
     with engines(root, tmp_path / "data") as app:
         command(app, lambda: None)
-        undoing = app.command_undo
-        assert undoing is not None
-        for tree in undoing.trees:
-            tree.watch.stop("the test")
+        stop_watching(app)
         changes = command(app, lambda: shutil.rmtree(root))
-        assert changes.undo_id is None or changes.files == 5
+        assert (changes.files, changes.undo_id is not None) == (5, True)
+        with pytest.raises(LlmcError, match="was deleted while the server ran"):
+            undo(app, changes)
 
 
 def test_copies_that_nobody_needs_any_more_make_room(root: Path, tmp_path: Path) -> None:
@@ -167,10 +174,7 @@ def test_copies_that_nobody_needs_any_more_make_room(root: Path, tmp_path: Path)
 def test_without_inotify_the_files_are_walked(root: Path, tmp_path: Path) -> None:
     with engines(root, tmp_path / "data") as app:
         command(app, lambda: None)
-        undoing = app.command_undo
-        assert undoing is not None
-        for tree in undoing.trees:
-            tree.watch.stop("the test")
+        stop_watching(app)
         (root / "3.txt").write_text("somebody else's")
         before = snapshot(root)
 

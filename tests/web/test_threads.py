@@ -27,12 +27,12 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 def test_a_call_returns_or_raises_in_its_own_words() -> None:
     async def body() -> None:
         threads = CallThreads(1)
-        assert await threads.run("a", threading.get_ident, RunningCall()) != threading.get_ident()
+        assert await threads.start("a", threading.get_ident, RunningCall()).outcome() != threading.get_ident()
         with pytest.raises(ZeroDivisionError):
-            await threads.run("a", lambda: 1 // 0, RunningCall())
+            await threads.start("a", lambda: 1 // 0, RunningCall()).outcome()
         with pytest.raises(SystemExit):  # ends neither the thread nor the server
-            await threads.run("a", lambda: exec("raise SystemExit"), RunningCall())
-        assert await threads.run("a", lambda: "still here", RunningCall()) == "still here"
+            await threads.start("a", lambda: exec("raise SystemExit"), RunningCall()).outcome()
+        assert await threads.start("a", lambda: "still here", RunningCall()).outcome() == "still here"
 
     run(body)
 
@@ -41,7 +41,7 @@ def test_one_principal_waits_for_its_own_calls_and_for_nobody_elses() -> None:
     async def body() -> None:
         threads, go = CallThreads(1), threading.Event()
         held = [threads.start("a", lambda: go.wait(PATIENCE), RunningCall()) for _ in range(20)]
-        assert await threads.run("b", lambda: "served", RunningCall()) == "served"
+        assert await threads.start("b", lambda: "served", RunningCall()).outcome() == "served"
         late = threads.start("a", lambda: "late", RunningCall())
         assert not await late.finishes_within(0.01)
         go.set()
@@ -54,7 +54,7 @@ def test_one_principal_waits_for_its_own_calls_and_for_nobody_elses() -> None:
 def test_a_thread_serves_one_call_after_another() -> None:
     async def body() -> None:
         threads = CallThreads(4)
-        idents = {await threads.run("a", threading.get_ident, RunningCall()) for _ in range(50)}
+        idents = {await threads.start("a", threading.get_ident, RunningCall()).outcome() for _ in range(50)}
         assert len(idents) == 1
 
     run(body)
@@ -75,7 +75,7 @@ def test_quick_calls_that_come_together_share_a_thread_and_one_that_is_slow_keep
         go.set()
         assert [await job.outcome() for job in slow] == [True, True]
         with pytest.raises(ZeroDivisionError):
-            await threads.run("a", lambda: 1 // 0, RunningCall(), is_quick=True)
+            await threads.start("a", lambda: 1 // 0, RunningCall(), is_quick=True).outcome()
 
     run(body)
 
@@ -90,7 +90,7 @@ def test_a_task_that_is_cancelled_cancels_its_call_and_waits_for_the_thread() ->
                 pass
             ended.set()
 
-        task = asyncio.ensure_future(threads.run("a", call, running))
+        task = asyncio.ensure_future(threads.start("a", call, running).outcome())
         await asyncio.to_thread(begun.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -141,7 +141,7 @@ def test_calls_that_hang_are_given_up_and_their_principal_has_threads_until_too_
                 codes.append(caught.value.code)
         assert set(codes) == {"TIMEOUT", "RESOURCE_BUSY"}
         assert codes.count("TIMEOUT") > GIVEN_UP_AT_MOST
-        assert await threads.run("b", lambda: "served", RunningCall()) == "served"
+        assert await threads.start("b", lambda: "served", RunningCall()).outcome() == "served"
         go.set()
         while (again := threads.start("a", lambda: "served again", RunningCall())).finished:
             await asyncio.sleep(0)  # let those that come back be noticed

@@ -74,20 +74,29 @@ def serve(channel_fd: int) -> None:
         if wake in ready:
             os.read(wake, 4096)
         if channel_fd in ready:
-            message, fds, flags = _receive_order(channel)
-            if not message:
+            order = _receive_order(channel)
+            if not order.message:
                 break
-            _obey(channel, running, message, fds, complete=not flags & socket.MSG_CTRUNC)
+            _obey(channel, running, order)
         _reap(channel, running)
     _sweep()
 
 
-def _receive_order(channel: socket.socket) -> tuple[bytes, list[int], int]:
-    """An order, its descriptors and flags; empty at the end, which the kernel calls a reset if news was left unread."""
+class _Order(NamedTuple):
+    """What the server wants done, with the descriptors for it; `complete` if there was room for all of them."""
+
+    message: bytes
+    fds: list[int]
+    complete: bool
+
+
+def _receive_order(channel: socket.socket) -> _Order:
+    """The next order; empty at the end, which the kernel calls a reset if news was left unread."""
     try:
-        return socket.recv_fds(channel, MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)[:3]
+        message, fds, flags, _ = socket.recv_fds(channel, MAX_MESSAGE, _FDS, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
-        return b"", [], 0
+        return _Order(b"", [], True)
+    return _Order(message, fds, not flags & socket.MSG_CTRUNC)
 
 
 class _LaunchedChild(NamedTuple):
@@ -167,46 +176,33 @@ def _wake(*_: object) -> None:
     """SIGCHLD needs a handler for its byte to reach the wake-up pipe; the loop does the work."""
 
 
-def _obey(
-    channel: socket.socket,
-    running: dict[int, _LaunchedChild],
-    message: bytes,
-    fds: list[int],
-    *,
-    complete: bool,
-) -> None:
-    order: tuple[Any, ...] = marshal.loads(message)
-    verb, number = order[0], order[1]
+def _obey(channel: socket.socket, running: dict[int, _LaunchedChild], order: _Order) -> None:
+    words: tuple[Any, ...] = marshal.loads(order.message)
+    verb, number = words[0], words[1]
     if verb == "start":
-        _obey_start(channel, running, message, fds, complete=complete)
+        _start_child(channel, running, order, number, words[4])
     elif verb == "join":
-        _write(order[2], b"0")
+        _write(words[2], b"0")
     elif verb == "machine":
         from . import namespaces  # most servers never need it
 
-        namespaces.fork_maker(order[2], fds)
-        for fd in fds:
+        namespaces.fork_maker(words[2], order.fds)
+        for fd in order.fds:
             os.close(fd)
     elif verb == "signal":
         for pid, child in running.items():
             if child.number != number:
                 continue
             if child.channel is not None:
-                _send_if_alive(child.channel, bytes([order[2], child.wrapped]))
+                _send_if_alive(child.channel, bytes([words[2], child.wrapped]))
             else:  # not reaped yet, so the pid still belongs to our child
-                _signal_tree(pid, order[2])
+                _signal_tree(pid, words[2])
 
 
-def _obey_start(
-    channel: socket.socket,
-    running: dict[int, _LaunchedChild],
-    message: bytes,
-    fds: list[int],
-    *,
-    complete: bool,
+def _start_child(
+    channel: socket.socket, running: dict[int, _LaunchedChild], order: _Order, number: int, plan: ChildPlan
 ) -> None:
-    order: tuple[Any, ...] = marshal.loads(message)
-    number, plan = order[1], order[4]
+    message, fds, complete = order
     try:
         if not complete:
             raise OSError(errno.EMFILE, "no room for the child's descriptors")
@@ -464,10 +460,10 @@ def _awaited_order(waiting: socket.socket) -> tuple[bytes, list[int]]:
         _rehearse()
     except OSError:
         pass  # what is not possible here is reported when it is needed
-    message, fds, flags = _receive_order(waiting)
+    message, fds, complete = _receive_order(waiting)
     if not message:
         os._exit(0)  # there will be none
-    if flags & socket.MSG_CTRUNC:
+    if not complete:
         raise OSError(errno.EMFILE, "no room for the command's descriptors")
     return message, fds
 

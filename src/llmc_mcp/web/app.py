@@ -216,7 +216,7 @@ class _Rest:
 
         tool = self._gate.catalog.known(name)
         is_quick = tool is None or not tool.takes_long
-        return await self._workers.run(session.principal, run, caller.running, fail, is_quick=is_quick)
+        return await self._workers.start(session.principal, run, caller.running, fail, is_quick=is_quick).outcome()
 
 
 def _json(body: bytes) -> Response:

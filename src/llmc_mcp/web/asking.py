@@ -60,12 +60,12 @@ class AskingCalls:
 
         request = self._request(incoming, running, emit)
         calling = asyncio.ensure_future(
-            self._workers.run(
+            self._workers.start(
                 request.session.principal,
                 lambda: self._outcome(request, lambda: self._methods.answer(request)),
                 running,
                 lambda error: self._outcome(request, lambda: self._methods.give_up(request, running.context, error)),
-            )
+            ).outcome()
         )
         calling.add_done_callback(lambda _: messages.put_nowait(None))
         try:

@@ -153,18 +153,6 @@ class CallThreads:
         self._idle: list[_Thread] = []  # the last one worked last, and is the quickest to wake
         self._looking: asyncio.TimerHandle | None = None
 
-    async def run(
-        self,
-        principal: str,
-        call: Callable[[], Outcome],
-        running: RunningCall,
-        fail: Callable[[LlmcError], Outcome] = _raise,
-        *,
-        is_quick: bool = False,
-    ) -> Outcome:
-        """Run a call in a thread."""
-        return await self.start(principal, call, running, fail, is_quick=is_quick).outcome()
-
     def start(
         self,
         principal: str,

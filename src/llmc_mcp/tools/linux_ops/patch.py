@@ -115,7 +115,7 @@ def _wanted(part: EditPart, guard: str | None) -> TextEdit | LineEdit:
 
 
 @tool(
-    "Apply a unified or git diff to many files: all of it or nothing",
+    "Apply a unified, git or V4A diff to many files: all of it or nothing",
     aliases=("repo_write_patch",),
     needs=FILES,
     destructive=True,
