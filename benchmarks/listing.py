@@ -33,9 +33,9 @@ def _tree(folder: Path, files: int, per_folder: int) -> Path:
 
 
 def _page_ms(work: Path) -> float:
-    from llmc_mcp.store.sqlite import Store
+    from llmc_mcp.store.sqlite import SqliteStore
 
-    handles = Handles(Store(str(work / "data")), HandleRetention(1 << 30, 64 << 20, 3600.0), RootSet([str(work)]))
+    handles = Handles(SqliteStore(str(work / "data")), HandleRetention(1 << 30, 64 << 20, 3600.0), RootSet([str(work)]))
     spool = handles.spool("me", "command_output", {})
     line = b"a line of a log that is about eighty bytes long, as they tend to be everywhere\n"
     for _ in range(60 << 20 >> 18):

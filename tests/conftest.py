@@ -9,11 +9,13 @@ import pytest
 
 from .support.client import Client
 from .support.hung_mount import HangingMount, can_mount, hanging_mount
+from .support.postgres import NEEDED, Cluster, cluster, programs
 from .support.workspace import Workspace, require
 
 # Words of a skipped test's reason → what would let it run.
 REMEDIES = (
     (("bwrap", "bubblewrap"), "apt-get install bubblewrap"),
+    (("PostgreSQL",), "apt-get install postgresql"),
     (("make peers",), "make peers (needs npm)"),
     (("make clients",), "make clients (needs npm)"),
     (("root", "user", "mount"), "run it as root"),
@@ -37,6 +39,31 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def data_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what servers store during the tests out of the user's data directory."""
     os.environ["LLMC_DATA_DIR"] = str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL of the tests' own."""
+    require(programs() != "", NEEDED)
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The address of an empty store, of each kind in turn."""
+    if request.param == "sqlite":
+        return "sqlite"
+    running: Cluster = request.getfixturevalue("postgres")
+    return running.fresh()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tested_store(request: pytest.FixtureRequest) -> None:
+    """With LLMC_TEST_STORE=postgres, every server that a test starts has its state in PostgreSQL."""
+    if os.environ.get("LLMC_TEST_STORE") == "postgres":
+        running: Cluster = request.getfixturevalue("postgres")
+        os.environ["LLMC_MCP_STORE_URL"] = running.fresh()
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import pytest
 
 from llmc_mcp.gate.usage import Recorder, Usage
 from llmc_mcp.store.calls import by_tool, newest
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from .support.client import Client
 from .support.workspace import Workspace
 
 
-def fill(folder: Path, *rows: tuple[str, str, float]) -> Store:
-    store = Store(str(folder))
+def fill(folder: Path, *rows: tuple[str, str, float]) -> SqliteStore:
+    store = SqliteStore(str(folder))
     recorder = Recorder(lambda: store)
     for tool, status, ms in rows:
         recorder.record(Usage(time.time(), "mcp", tool, status, ms, "path=a", 6, 9, "p", "s", "a", "m", "c", 1, 2, 3))

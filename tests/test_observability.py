@@ -20,7 +20,7 @@ from llmc_mcp.gate.audit import Audit, TokenAudit, digest
 from llmc_mcp.gate.usage import Recorder, Usage, weighed
 from llmc_mcp.session import Session
 from llmc_mcp.store.schema import insert_into
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.tokens import estimate, sample
 from llmc_mcp.web import otel
 
@@ -163,7 +163,7 @@ def test_agent_and_model_are_the_configured_ones(workspace: Workspace, tmp_path:
     settings = ("--set", "session.default_agent_id=otto", "--set", "session.default_model=m1")
     with HttpServer(workspace.root, *settings, env={"LLMC_DATA_DIR": str(tmp_path)}) as server:
         server.tool("stat", path="a.txt")
-    rows = Store(str(tmp_path)).query("SELECT agent_id, model, principal, session_id FROM calls")
+    rows = SqliteStore(str(tmp_path)).query("SELECT agent_id, model, principal, session_id FROM calls")
     assert rows == [("otto", "m1", "owner", "S")]
 
 
@@ -272,7 +272,7 @@ def usage(at: float, tool: str = "stat") -> Usage:
 
 
 def test_old_rows_leave_the_token_audit_and_the_store(tmp_path: Path) -> None:
-    audit, store = TokenAudit("tokens.csv", str(tmp_path)), Store(str(tmp_path))
+    audit, store = TokenAudit("tokens.csv", str(tmp_path)), SqliteStore(str(tmp_path))
     recorder = Recorder(lambda: store, (audit,), retention_days=2)
     recorder.record(usage(time.time()))
     recorder.flush()
@@ -352,7 +352,7 @@ def test_what_went_behind_a_handle_or_into_code_counts_as_saved(workspace: Works
 
 def test_recording_waits_for_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "llmc.db")  # no store will ever open here
-    recorder = Recorder(lambda: Store(str(tmp_path / "llmc.db" / "below")))
+    recorder = Recorder(lambda: SqliteStore(str(tmp_path / "llmc.db" / "below")))
     for _ in range(20_000):
         recorder.record(usage(0.0))
     recorder.close()
@@ -362,7 +362,7 @@ def test_recording_waits_for_nothing(tmp_path: Path) -> None:
 def test_records_are_kept_for_ninety_days_and_forgotten_in_short_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, now = Store(str(tmp_path)), time.time()
+    store, now = SqliteStore(str(tmp_path)), time.time()
     rows = [usage(now - 91 * 86_400) for _ in range(2_500)] + [usage(now - 89 * 86_400) for _ in range(10)]
     with store.transaction() as connection:
         connection.executemany(insert_into("calls", Usage._fields), rows)
@@ -378,7 +378,9 @@ def test_records_are_kept_for_ninety_days_and_forgotten_in_short_transactions(
     assert max(sizes) <= 1_000
 
 
-def watched_transactions(store: Store, sizes: list[int]) -> Callable[..., AbstractContextManager[sqlite3.Connection]]:
+def watched_transactions(
+    store: SqliteStore, sizes: list[int]
+) -> Callable[..., AbstractContextManager[sqlite3.Connection]]:
     """The store's transactions; notes how many rows each changed."""
     real = store.transaction
 

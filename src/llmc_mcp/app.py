@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .rag.query.search import CodeSearch
     from .sandbox.profile import SandboxSettings
     from .sandbox.sandbox import Sandbox
-    from .store.sqlite import Store
+    from .store.base import Store
 
 Made = TypeVar("Made")
 
@@ -380,9 +380,9 @@ class App:
 
     @engine()
     def store(self) -> "Store":
-        from .store.sqlite import Store
+        from .store.base import open_store
 
-        return Store(self.data_dir)
+        return open_store(self.config.store.url, self.data_dir, self.root_set.paths)
 
     @engine(closes_before=("store",))
     def changes(self) -> "Changes":

@@ -12,7 +12,7 @@ import pytest
 from llmc_mcp.errors import FeatureUnavailable, HandleNotFound
 from llmc_mcp.files.handles import HandleRetention, Handles, is_handle
 from llmc_mcp.store.root_sets import RootSet
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from ..support.client import Client
 from ..support.workspace import Workspace
@@ -21,7 +21,7 @@ ME, OTHER = "uid:1", "uid:2"
 
 
 def make(folder: Path, *, total: int = 1 << 30, spool: int = 4 << 20, ttl: float = 3600.0) -> Handles:
-    return Handles(Store(str(folder)), HandleRetention(total, spool, ttl), RootSet(["/work"]))
+    return Handles(SqliteStore(str(folder)), HandleRetention(total, spool, ttl), RootSet(["/work"]))
 
 
 def test_ids_tell_kind_and_time_and_cannot_be_guessed(tmp_path: Path) -> None:

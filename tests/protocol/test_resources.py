@@ -15,7 +15,7 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Forbidden, LlmcError, RateLimited
 from llmc_mcp.protocol.prompts import Prompts
 from llmc_mcp.protocol.resources import SHIPPED, ResourceReader
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from ..support.client import Client
 from ..support.gates import context, gate_on
@@ -236,7 +236,7 @@ def test_reading_a_resource_is_recorded_and_logged_like_a_call(workspace: Worksp
     with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(tmp_path)}) as client:
         read(client, AGENTS)
         read(client, "file:///etc/passwd")
-    rows = Store(str(tmp_path)).query("SELECT tool, status, args, tokens_out > 100 FROM calls ORDER BY at")
+    rows = SqliteStore(str(tmp_path)).query("SELECT tool, status, args, tokens_out > 100 FROM calls ORDER BY at")
     assert rows == [
         ("resources/read", "ok", f"uri={AGENTS}", 1),
         ("resources/read", "NOT_FOUND", "uri=file:///etc/passwd", 0),

@@ -9,7 +9,7 @@ import pytest
 from llmc_mcp.config.schema import Config
 from llmc_mcp.protocol.methods import client_name, introduced
 from llmc_mcp.session import Session
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.web.mcp import SessionIds
 
 from ..support.client import Client, Reply
@@ -33,7 +33,9 @@ CONFIGURED = (
 
 
 def callers(data: Path) -> list[tuple[object, ...]]:
-    return Store(str(data)).query("SELECT agent_id, model, budget_profile FROM calls WHERE source='mcp' ORDER BY at")
+    return SqliteStore(str(data)).query(
+        "SELECT agent_id, model, budget_profile FROM calls WHERE source='mcp' ORDER BY at"
+    )
 
 
 def stat(client: Client, meta: dict[str, Any] | None = None) -> Reply:
@@ -68,7 +70,7 @@ def test_a_call_may_name_its_own_session(workspace: Workspace, data: Path) -> No
     with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(data)}) as client:
         stat(client)
         stat(client, {"llmc/sessionId": "task-1"})
-    sessions = [row[0] for row in Store(str(data)).query("SELECT session_id FROM calls ORDER BY at")]
+    sessions = [row[0] for row in SqliteStore(str(data)).query("SELECT session_id FROM calls ORDER BY at")]
     assert sessions[0] != "task-1"
     assert sessions[1] == "task-1"
 
@@ -155,7 +157,7 @@ def test_over_http_a_conversation_keeps_its_clients_name_without_the_server_keep
         with served.client() as client:
             page = client.get("/metrics").text
     assert [row[0] for row in callers(data)] == ["claude-desktop", "otto", "worker-7", "otto"]
-    by_session = Store(str(data)).query("SELECT session_id FROM calls WHERE agent_id='claude-desktop'")
+    by_session = SqliteStore(str(data)).query("SELECT session_id FROM calls WHERE agent_id='claude-desktop'")
     assert by_session == [(session_id.partition(".")[0],)]
     assert 'llmc_agent_calls_total{agent="otto"} 2.0' in page
     assert 'llmc_agent_calls_total{agent="other"} 2.0' in page  # a label is the operator's word, not a client's

@@ -18,7 +18,7 @@ from llmc_mcp.gate.usage import Recorder, Usage
 from llmc_mcp.session import Session
 from llmc_mcp.store.leases import CRIT_CODE, LeaseKey, Leases
 from llmc_mcp.store.root_sets import RootSet
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.te import folder, queries
 
 from ..support.client import Client
@@ -75,13 +75,13 @@ def test_e22_a_tool_name_with_line_ends_is_one_line_of_a_servers_log(workspace: 
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteStore:
     """A store in which every text is hostile."""
     monkeypatch.setenv("LLMC_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("TE_AGENT_ID", "")
     monkeypatch.chdir(tmp_path)
     hostile, here = HOSTILE.replace("\ud800", ""), folder.root_set()
-    store = Store(str(tmp_path / "data"))
+    store = SqliteStore(str(tmp_path / "data"))
     recorder = Recorder(lambda: store)
     for source in ("mcp", "te"):
         row = Usage(time.time(), source, hostile, hostile, 1.0, hostile, 1, 1, hostile, hostile, hostile, hostile)
@@ -124,7 +124,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_e23_stored_text_does_not_steer_the_terminal(
-    store: Store, name: str, flags: list[str], capsys: pytest.CaptureFixture[str]
+    store: SqliteStore, name: str, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, words = COMMANDS[name]
     assert command([*words, *flags]) == 0
@@ -134,7 +134,9 @@ def test_e23_stored_text_does_not_steer_the_terminal(
     assert not [line for line in printed.split("\n") if line.startswith("2026-01-01T00:00:00Z")]
 
 
-def test_e23_a_payload_is_shown_on_a_terminal_and_given_as_it_is_to_a_program(store: Store, tmp_path: Path) -> None:
+def test_e23_a_payload_is_shown_on_a_terminal_and_given_as_it_is_to_a_program(
+    store: SqliteStore, tmp_path: Path
+) -> None:
     mine = f"uid:{os.getuid()}"
     handles = Handles(store, HandleRetention(1 << 30, 4 << 20, 3600.0), RootSet([str(tmp_path)]))
     handle = handles.create(mine, "fs_list", {}, b"one\x1b[2J\ntwo\n")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llmc_mcp.errors import Cancelled, ResourceBusy
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from ..support.client import Client, Reply, exit_code
 from ..support.workspace import Workspace, require
@@ -76,7 +76,7 @@ def test_a_signal_ends_a_server_whose_calls_wait_for_the_store(server: Client, l
 
 
 def test_a_waiting_transaction_asks_whether_it_was_cancelled(tmp_path: Path) -> None:
-    store, other = Store(str(tmp_path)), Store(str(tmp_path))
+    store, other = SqliteStore(str(tmp_path)), SqliteStore(str(tmp_path))
     asked: list[int] = []
 
     def cancelled_at_the_third() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import ResourceBusy
 from llmc_mcp.session import Session
 from llmc_mcp.store import leases as maasl
+from llmc_mcp.store.base import Store, open_store
 from llmc_mcp.store.leases import CRIT_CODE, CRIT_DB, Lease, LeaseKey, Leases
-from llmc_mcp.store.sqlite import Store
 
 from ..support.changes import never
 from ..support.client import Client
@@ -26,8 +27,8 @@ OTHER = Session("uid:0", "session-2", agent_id="bob")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    it = Store(str(tmp_path / "data"))
+def store(tmp_path: Path, store_url: str) -> Iterator[Store]:
+    it = open_store(store_url, str(tmp_path / "data"))
     yield it
     it.close()
 
@@ -59,7 +60,7 @@ def test_a_held_key_stands_in_the_way_and_tells_its_holder(store: Store, leases:
     tokens(take(store, leases, "code:/a"))
     lease = in_the_way(take(store, leases, "code:/a", who=OTHER))
     assert (lease.kind, lease.key, lease.agent_id, lease.session_id) == (CRIT_CODE, "code:/a", "alice", "session-1")
-    assert not lease.over
+    assert not lease.over(time.time())
 
 
 def test_all_keys_are_taken_or_none(store: Store, leases: Leases) -> None:
@@ -113,16 +114,16 @@ def test_a_lease_whose_time_is_up_is_not_held_even_if_nobody_took_it(store: Stor
         assert not short.holds(connection, old)
 
 
-def test_the_lease_of_a_dead_process_is_over_at_once(store: Store, leases: Leases) -> None:
+def test_the_lease_of_a_dead_process_is_over_at_once(store: Store, store_url: str, leases: Leases) -> None:
     code = (
         "import os, sys\nfrom llmc_mcp.store.leases import LeaseKey, Leases\nfrom llmc_mcp.session import Session\n"
-        "from llmc_mcp.store.sqlite import Store\nstore = Store(sys.argv[1])\n"
+        "from llmc_mcp.store.base import open_store\nstore = open_store(*sys.argv[1:])\n"
         "with store.transaction() as c:\n"
         "    Leases(store, 3600).take(c, 'CRIT_CODE', [LeaseKey('code:/a')], Session('p', 's'))\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    subprocess.run([sys.executable, "-c", code, store.data_dir], check=False)
-    assert [lease.over for lease in leases.all()] == [True]
+    subprocess.run([sys.executable, "-c", code, store_url, store.data_dir], check=False)
+    assert [lease.over(time.time()) for lease in leases.all()] == [True]
     tokens(take(store, leases, "code:/a"))
 
 

@@ -14,17 +14,17 @@ from llmc_mcp.errors import FeatureUnavailable
 from llmc_mcp.store import sqlite
 from llmc_mcp.store.calls import newest
 from llmc_mcp.store.schema import STEPS
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from ..support.client import Client
 from ..support.workspace import Workspace
 
 _WRITER = """
 import sys, time
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.gate.usage import Recorder, Usage
 folder, name = sys.argv[1:]
-recorder = Recorder(lambda: Store(folder))
+recorder = Recorder(lambda: SqliteStore(folder))
 for number in range(5):
     recorder.record(Usage(time.time(), "te", name, "ok", 1.0, str(number), 0, 0, "uid:0", "s", "a", "m"))
 recorder.close()
@@ -41,14 +41,14 @@ def test_two_hundred_writers_at_once_lose_no_row(tmp_path: Path) -> None:
             failed += [process.wait() for process in running]
             running.clear()
     failed += [process.wait() for process in running]
-    rows = Store(str(tmp_path)).query("SELECT tool, count(*) FROM calls GROUP BY tool")
+    rows = SqliteStore(str(tmp_path)).query("SELECT tool, count(*) FROM calls GROUP BY tool")
     assert not any(failed)
     assert len(rows) == 200
     assert {count for _, count in rows} == {5}
 
 
 def test_the_database_and_its_folder_belong_to_their_owner_alone(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "state"))
+    store = SqliteStore(str(tmp_path / "state"))
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     assert Path(store.path).stat().st_mode & 0o777 == 0o600
 
@@ -97,7 +97,7 @@ def _insert_any_row(connection: sqlite3.Connection, table: str, columns: Collect
 @pytest.mark.parametrize("version", range(len(STEPS) + 1))
 def test_whatever_an_earlier_version_kept_survives_the_upgrade(tmp_path: Path, version: int) -> None:
     before = _made_by_version(tmp_path, version)
-    store = Store(str(tmp_path))
+    store = SqliteStore(str(tmp_path))
     assert store.query("PRAGMA user_version") == [(len(STEPS),)]
     assert store.query("PRAGMA integrity_check") == [("ok",)]
     assert store.query("PRAGMA foreign_key_check") == []
@@ -112,7 +112,7 @@ def test_an_upgraded_store_is_read_and_written_like_a_new_one(tmp_path: Path, ve
     _made_by_version(tmp_path, version)
     old, new = tmp_path / "llmc.db", tmp_path / "new"
     schemas: list[list[tuple[object, ...]]] = []
-    for store in (Store(str(old.parent)), Store(str(new))):
+    for store in (SqliteStore(str(old.parent)), SqliteStore(str(new))):
         made = store.query("SELECT type, name, tbl_name FROM sqlite_master ORDER BY type, name")
         columns = [store.query(f"PRAGMA table_info({name})") for kind, name, _ in made if kind == "table"]
         schemas.append([*made, *(column for table in columns for column in table)])
@@ -123,7 +123,7 @@ def test_an_upgraded_store_is_read_and_written_like_a_new_one(tmp_path: Path, ve
 def test_a_server_of_an_older_version_keeps_writing_to_an_upgraded_store(tmp_path: Path, version: int) -> None:
     (tmp_path / "then").mkdir()
     columns = {table: list(rows[0]) for table, rows in _made_by_version(tmp_path / "then", version).items()}
-    Store(str(tmp_path / "now")).close()
+    SqliteStore(str(tmp_path / "now")).close()
     connection = sqlite3.connect(tmp_path / "now" / "llmc.db")
     connection.row_factory = sqlite3.Row
     for table, known in columns.items():
@@ -147,7 +147,7 @@ def test_calls_that_the_first_version_recorded_are_a_persons_to_see(workspace: W
         shown = client.call("linux_mcp_recent_calls").text
         assert "linux_fs_write" in shown
         assert "calls's tool" not in shown  # nobody knows under which roots it was made
-    assert "calls's tool" in [call.tool for call in newest(Store(str(tmp_path / "state")), None, 10)]
+    assert "calls's tool" in [call.tool for call in newest(SqliteStore(str(tmp_path / "state")), None, 10)]
 
 
 def test_an_upgrade_that_fails_half_way_leaves_the_old_database(
@@ -157,9 +157,9 @@ def test_an_upgrade_that_fails_half_way_leaves_the_old_database(
     broken = (*STEPS[:2], "CREATE TABLE half (x TEXT) STRICT;\nINSERT INTO nowhere VALUES (1);\n")
     monkeypatch.setattr(sqlite, "STEPS", broken)
     with pytest.raises(FeatureUnavailable, match="nowhere"):
-        Store(str(tmp_path))
+        SqliteStore(str(tmp_path))
     monkeypatch.setattr(sqlite, "STEPS", STEPS)
-    store = Store(str(tmp_path))
+    store = SqliteStore(str(tmp_path))
     assert store.query("SELECT name FROM sqlite_master WHERE name = 'half'") == []
     assert store.query("SELECT id FROM changes") == [(before["changes"][0]["id"],)]
 
@@ -168,7 +168,7 @@ def test_forty_processes_upgrade_a_store_at_once_and_one_does_it(tmp_path: Path)
     _made_by_version(tmp_path, 1)
     running = [subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), f"w{number}"]) for number in range(40)]
     assert [process.wait() for process in running] == [0] * 40
-    assert Store(str(tmp_path)).query("SELECT count(*) FROM calls") == [(201,)]
+    assert SqliteStore(str(tmp_path)).query("SELECT count(*) FROM calls") == [(201,)]
 
 
 def test_a_database_from_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_database_from_a_newer_version_is_refused_and_left_alone(tmp_path: Pat
     connection.execute("PRAGMA user_version=999")
     connection.close()
     with pytest.raises(FeatureUnavailable, match="newer version") as refused:
-        Store(str(tmp_path))
+        SqliteStore(str(tmp_path))
     assert "Upgrade llmc-mcp" in str(refused.value.hint)
     connection = sqlite3.connect(tmp_path / "llmc.db")
     assert connection.execute("PRAGMA user_version").fetchone() == (999,)
@@ -184,13 +184,13 @@ def test_a_database_from_a_newer_version_is_refused_and_left_alone(tmp_path: Pat
 
 
 def test_a_failed_transaction_leaves_nothing_behind(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = SqliteStore(str(tmp_path))
     with pytest.raises(FeatureUnavailable):
         _insert_twice(store)
     assert store.query("SELECT count(*) FROM handles") == [(0,)]
 
 
-def _insert_twice(store: Store) -> None:
+def _insert_twice(store: SqliteStore) -> None:
     with store.transaction() as connection:
         for _ in range(2):  # the second breaks the primary key
             connection.execute(
@@ -241,7 +241,7 @@ def test_every_call_leaves_a_row_without_contents_or_secrets(workspace: Workspac
         client.call("list_dir", path=".")
         client.call("read_file", path="missing token=abcdef123456")
         client.call("no_such_tool", content="private words")
-    rows = Store(str(folder)).query("SELECT tool, status, args, session_id FROM calls ORDER BY id")
+    rows = SqliteStore(str(folder)).query("SELECT tool, status, args, session_id FROM calls ORDER BY id")
     assert [(tool, status) for tool, status, *_ in rows] == [
         ("list_dir", "ok"),
         ("read_file", "NOT_FOUND"),

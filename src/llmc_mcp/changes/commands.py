@@ -15,8 +15,8 @@ from ..errors import LlmcError
 from ..files import names
 from ..redaction import clip, redact
 from ..session import Session
+from ..store.base import Store
 from ..store.root_sets import RootSet
-from ..store.sqlite import Store
 from ..tracking.entries import EMPTY, GIT, LINK, REASONS, SPOOL, Difference, EntryLook, digest_of
 from ..tracking.tracker import Tracker, Window
 from ..tracking.tree import RootTree, is_git_index

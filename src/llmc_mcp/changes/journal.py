@@ -7,7 +7,6 @@ the oldest changes lose their pre-images, and undoing them says so.
 
 import hashlib
 import os
-import sqlite3
 import time
 import zlib
 from collections.abc import Sequence
@@ -18,12 +17,13 @@ import msgspec
 from ..config.schema import Config
 from ..errors import FeatureUnavailable, NotFound, Stale
 from ..session import Session
+from ..store.base import Connection, Store
 from ..store.leases import own_process
 from ..store.root_sets import VISIBLE, RootSet, visible_to
-from ..store.schema import insert_into
-from ..store.sqlite import Store
+from ..store.schema import insert_into, insert_missing, insert_or_replace
 from .records import TRASH, MoveRecord, PutRecord, Record
 
+_FOLDER = "journal"  # in the data directory
 _INLINE_BYTES = 128 << 10  # compressed; a larger image is cheaper as a file than through the WAL
 _LEVEL = 1
 _LEFTOVER_S = 3600
@@ -69,19 +69,23 @@ class Change(NamedTuple):
 
 _FIELDS = ", ".join(Change._fields)
 _ROOTS = Change._fields.index("roots")
-_INSERT_CHANGE = insert_into(
-    "changes",
-    (
-        *("id", "principal", "session_id", "agent_id", "at", "action", "state", "process"),
-        *("roots", "effects", "undoes", "about"),
-    ),
-)
-_INSERT_IMAGE = insert_into("images", ("sha256", "stored", "data"), verb="INSERT OR IGNORE")
-_INSERT_CHANGE_IMAGE = insert_into("change_images", ("seq", "sha256"), verb="INSERT OR IGNORE")
-_INSERT_TRASH = insert_into("trash", ("entry", "change_id", "path", "kind", "bytes", "at"), verb="INSERT OR REPLACE")
+_INSERT_CHANGE = f"""{
+    insert_into(
+        "changes",
+        (
+            *("id", "principal", "session_id", "agent_id", "at", "action", "state", "process"),
+            *("roots", "effects", "undoes", "about"),
+        ),
+    )
+} RETURNING seq"""
+_MOVED = ", ".join(name for name in Change._fields if name not in ("seq", "id"))
+_RENUMBER = f"INSERT INTO changes (id, {_MOVED}) SELECT ?, {_MOVED} FROM changes WHERE seq=? RETURNING seq"  # noqa: S608 - own names
+_INSERT_IMAGE = insert_missing("images", ("sha256", "stored", "data"))
+_INSERT_CHANGE_IMAGE = insert_missing("change_images", ("seq", "sha256"))
+_INSERT_TRASH = insert_or_replace("trash", ("entry", "change_id", "path", "kind", "bytes", "at"))
 
 
-_INSERT_LEFTOVER = insert_into("leftovers", ("path", "roots", "process"), verb="INSERT OR REPLACE")
+_INSERT_LEFTOVER = insert_or_replace("leftovers", ("path", "roots", "process"))
 
 
 class Leftover(NamedTuple):
@@ -110,7 +114,7 @@ class Journal:
 
     def __init__(self, store: Store, limits: JournalLimits, roots: RootSet | None) -> None:
         self._store, self.limits, self._roots = store, limits, roots
-        self._folder = os.path.join(store.data_dir, "journal")
+        self._folder = os.path.join(store.data_dir, _FOLDER)
         self.trash = os.path.join(store.data_dir, "trash")
         self._released: set[str] = set()  # pre-images whose rows are deleted but whose files are not
         self.make_folders()
@@ -159,6 +163,8 @@ class Journal:
         packed = cast(bytes | None, rows[0][0])
         try:
             if packed is None:
+                if not os.path.exists(self._path(sha256)):
+                    self._store.fetch(_file_of(sha256))
                 with open(self._path(sha256), "rb") as file:
                     packed = file.read()
             return zlib.decompress(packed)
@@ -189,7 +195,7 @@ class Journal:
                 released, self._released = self._released, set()
                 self._unlink_unnamed(connection, [f"{sha256}.z" for sha256 in released])
 
-    def _unlink_unnamed(self, connection: sqlite3.Connection, files: Sequence[str]) -> None:
+    def _unlink_unnamed(self, connection: Connection, files: Sequence[str]) -> None:
         """In a transaction: while it holds the write lock, no change can begin to refer to one of these files."""
         for name in files:
             row = connection.execute("SELECT 1 FROM images WHERE sha256=?", (name.removesuffix(".z"),)).fetchone()
@@ -197,13 +203,13 @@ class Journal:
                 _unlink(os.path.join(self._folder, name))
 
     def _path(self, sha256: str) -> str:
-        return os.path.join(self._folder, f"{sha256}.z")
+        return os.path.join(self._store.data_dir, _file_of(sha256))
 
     # --- writing ---------------------------------------------------------------------------------
 
     def intend(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         change_id: str,
         who: Session,
         *,
@@ -215,16 +221,18 @@ class Journal:
     ) -> bool:
         """Journal a change before it happens; False when a pre-image's file has vanished and must be kept again."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
-        seq = connection.execute(_INSERT_CHANGE, (*row, roots, _json(effects), undoes, "")).lastrowid
-        if not self._insert_images(connection, cast(int, seq), images):
+        ((seq,),) = connection.execute(_INSERT_CHANGE, (*row, roots, _json(effects), undoes, "")).fetchall()
+        if not self._insert_images(connection, seq, images):
             return False
-        self._make_room(connection, cast(int, seq))
+        self._make_room(connection, seq)
         return True
 
-    def _insert_images(self, connection: sqlite3.Connection, seq: int, images: Sequence[PreImage]) -> bool:
+    def _insert_images(self, connection: Connection, seq: int, images: Sequence[PreImage]) -> bool:
         for image in {one.sha256: one for one in images}.values():
-            if image.packed is None and not os.path.exists(self._path(image.sha256)):
-                return False
+            if image.packed is None:
+                if not os.path.exists(self._path(image.sha256)):
+                    return False
+                self._store.share(connection, _file_of(image.sha256))
             connection.execute(_INSERT_IMAGE, (image.sha256, image.stored, image.packed))
             connection.execute(_INSERT_CHANGE_IMAGE, (seq, image.sha256))
         return True
@@ -232,45 +240,44 @@ class Journal:
     # A command changes files first and is journaled then: a row from before says that it ran, should the server die.
 
     def announce(
-        self, connection: sqlite3.Connection, change_id: str, who: Session, action: str, roots: str, about: str
+        self, connection: Connection, change_id: str, who: Session, action: str, roots: str, about: str
     ) -> None:
         """Journal that a command is about to run."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
         connection.execute(_INSERT_CHANGE, (*row, roots, "[]", None, about))
 
-    def add_images(self, connection: sqlite3.Connection, change_id: str, images: Sequence[PreImage]) -> None:
+    def add_images(self, connection: Connection, change_id: str, images: Sequence[PreImage]) -> None:
         """Journal what files held before a command that is still pending."""
         ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
         if not self._insert_images(connection, seq, images):
             raise FeatureUnavailable("the journal was cleared meanwhile", hint="Try again.")
 
-    def complete(self, connection: sqlite3.Connection, change_id: str, action: str, effects: Sequence[Record]) -> None:
+    def complete(self, connection: Connection, change_id: str, action: str, effects: Sequence[Record]) -> None:
         """Mark a command as done, with what it did."""
         seq = self._renumber(connection, change_id)
         update = "UPDATE changes SET state='done', action=?, effects=?, at=? WHERE seq=?"
         connection.execute(update, (action, _json(effects), time.time(), seq))
         self._make_room(connection, seq)
 
-    def _renumber(self, connection: sqlite3.Connection, change_id: str) -> int:
+    def _renumber(self, connection: Connection, change_id: str) -> int:
         """Make a change the newest: others were made since it was announced, and are undone after it."""
         ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
         ((newest,),) = connection.execute("SELECT max(seq) FROM changes").fetchall()
         if seq == newest:
             return seq
-        connection.execute("PRAGMA defer_foreign_keys=ON")  # until the commit: both tables change
-        connection.execute("UPDATE changes SET seq=? WHERE seq=?", (newest + 1, seq))
-        connection.execute("UPDATE change_images SET seq=? WHERE seq=?", (newest + 1, seq))
-        return newest + 1
+        connection.execute("UPDATE changes SET id=? WHERE seq=?", (f"{change_id}~", seq))  # the id is the new row's
+        ((number,),) = connection.execute(_RENUMBER, (change_id, seq)).fetchall()
+        connection.execute("UPDATE change_images SET seq=? WHERE seq=?", (number, seq))
+        connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
+        return number
 
-    def lose(self, connection: sqlite3.Connection, change_id: str) -> None:
+    def lose(self, connection: Connection, change_id: str) -> None:
         """Mark a command whose server died before it knew what the command did: that can't be undone."""
         update = "UPDATE changes SET state='failed', dropped=1 WHERE id=? RETURNING seq"
         for (seq,) in connection.execute(update, (change_id,)).fetchall():
             self._release_images(connection, seq)
 
-    def done(
-        self, connection: sqlite3.Connection, change_id: str, effects: Sequence[Record], left: Sequence[str]
-    ) -> list[str]:
+    def done(self, connection: Connection, change_id: str, effects: Sequence[Record], left: Sequence[str]) -> list[str]:
         """Mark a change as done. Returns what is to be removed then: what it left, and trash that makes room."""
         update = "UPDATE changes SET state='done' WHERE id=? RETURNING undoes, roots"
         ((undoes, roots),) = connection.execute(update, (change_id,)).fetchall()
@@ -287,15 +294,15 @@ class Journal:
         connection.executemany(_INSERT_LEFTOVER, [(path, roots, own_process()) for path in left])
         return left
 
-    def knows(self, connection: sqlite3.Connection, change_id: str) -> bool:
+    def knows(self, connection: Connection, change_id: str) -> bool:
         """Whether a change is still there; whoever takes one back deletes its row."""
         return connection.execute("SELECT 1 FROM changes WHERE id=?", (change_id,)).fetchone() is not None
 
-    def failed(self, connection: sqlite3.Connection, change_id: str) -> None:
+    def failed(self, connection: Connection, change_id: str) -> None:
         """Mark a change that could not be settled: a person must look at it."""
         connection.execute("UPDATE changes SET state='failed' WHERE id=?", (change_id,))
 
-    def forget(self, connection: sqlite3.Connection, change_id: str, state: str) -> None:
+    def forget(self, connection: Connection, change_id: str, state: str) -> None:
         """Delete a change that was taken back, unless somebody else has settled it: then its state is another one."""
         for (seq,) in connection.execute(
             "SELECT seq FROM changes WHERE id=? AND state=?", (change_id, state)
@@ -305,7 +312,7 @@ class Journal:
 
     # --- limits ----------------------------------------------------------------------------------
 
-    def _make_room(self, connection: sqlite3.Connection, newest: int) -> None:
+    def _make_room(self, connection: Connection, newest: int) -> None:
         if newest % _FORGET_EVERY == 0:
             too_old = "SELECT seq FROM changes WHERE seq<=? AND state<>'pending'"
             for (seq,) in connection.execute(too_old, (newest - _MOST_ROWS,)).fetchall():
@@ -322,21 +329,22 @@ class Journal:
             connection.execute("UPDATE changes SET dropped=1 WHERE seq=?", (oldest,))
             self._release_images(connection, oldest)
 
-    def _release_images(self, connection: sqlite3.Connection, seq: int) -> None:
+    def _release_images(self, connection: Connection, seq: int) -> None:
         """Drop a change's pre-images: unreferenced rows at once, their files in `remove_released`."""
         delete = "DELETE FROM change_images WHERE seq=? RETURNING sha256"
         for (sha256,) in connection.execute(delete, (seq,)).fetchall():
             used = connection.execute("SELECT 1 FROM change_images WHERE sha256=? LIMIT 1", (sha256,)).fetchone()
             if used is None:
                 connection.execute("DELETE FROM images WHERE sha256=?", (sha256,))
+                self._store.unshare(connection, _file_of(sha256))
                 if os.path.exists(self._path(sha256)):
                     self._released.add(sha256)
 
-    def _trim_trash(self, connection: sqlite3.Connection) -> list[str]:
+    def _trim_trash(self, connection: Connection) -> list[str]:
         gone: list[str] = []
         while _total(connection, "trash") > self.limits.trash_bytes:
             row = connection.execute(  # an entry larger than the whole limit goes first, or it would evict all others
-                "DELETE FROM trash WHERE entry=(SELECT entry FROM trash ORDER BY bytes<=?, at, rowid LIMIT 1)"
+                "DELETE FROM trash WHERE entry=(SELECT entry FROM trash ORDER BY bytes<=?, at, entry LIMIT 1)"
                 " RETURNING entry, change_id",
                 (self.limits.trash_bytes,),
             ).fetchall()
@@ -346,7 +354,7 @@ class Journal:
             gone.append(f"{TRASH}{row[0][0]}")
         return gone
 
-    def empty_trash(self, connection: sqlite3.Connection, entry: str) -> str:
+    def empty_trash(self, connection: Connection, entry: str) -> str:
         """Forget a trash entry, which is then to be removed; the change that trashed it can no longer be undone."""
         for (change_id,) in connection.execute(
             "DELETE FROM trash WHERE entry=? RETURNING change_id", (entry,)
@@ -355,7 +363,7 @@ class Journal:
         connection.execute(_INSERT_LEFTOVER, (f"{TRASH}{entry}", "[]", own_process()))
         return f"{TRASH}{entry}"
 
-    def removed(self, connection: sqlite3.Connection, path: str) -> None:
+    def removed(self, connection: Connection, path: str) -> None:
         """Forget a leftover that is gone."""
         connection.execute("DELETE FROM leftovers WHERE path=?", (path,))
 
@@ -364,8 +372,8 @@ class Journal:
     def find(self, change_id: str, principal: str | None) -> Change:
         """A change by its id, of one principal or, for None, of any."""
         rows = self._store.query(
-            f"SELECT {_FIELDS} FROM changes WHERE id=? AND (? IS NULL OR principal=?)",  # noqa: S608 - own names
-            (change_id, principal, principal),
+            f"SELECT {_FIELDS} FROM changes WHERE id=?1 AND (?2 IS NULL OR principal=?2)",  # noqa: S608 - own names
+            (change_id, principal),
         )
         if not rows or (self._roots is not None and not self._roots.covers(cast(str, rows[0][_ROOTS]))):
             raise NotFound(f"there is no change {change_id[:64]}", hint="List changes with linux_fs_changes.")
@@ -385,13 +393,13 @@ class Journal:
     def history(self, principal: str | None, session_id: str | None, limit: int) -> list[Change]:
         """Completed changes, newest first.
 
-        One session's are found by their index; those of many are read from the newest back (`+`: without the index)
+        One session's are found by their index; those of many are read from the newest back (`||''`: without the index)
         until there are enough. Neither depends on how many there are.
         """
         if principal is not None and session_id is not None:
             whose = "principal=?2 AND session_id=?3"
         else:
-            whose = "(?2 IS NULL OR +principal=?2) AND (?3 IS NULL OR +session_id=?3)"
+            whose = "(?2 IS NULL OR principal||''=?2) AND (?3 IS NULL OR session_id||''=?3)"
         wanted = f"state<>'pending' AND {whose} ORDER BY seq DESC LIMIT ?4"
         return self._visible(wanted, principal, session_id, limit)
 
@@ -420,7 +428,7 @@ class Journal:
     def trashed(self) -> list[tuple[str, str, str, str, int, float]]:
         """The entries of the trash, newest first: entry, change, path, kind, bytes, time."""
         rows = self._store.query(
-            "SELECT entry, change_id, path, kind, bytes, at FROM trash ORDER BY at DESC, rowid DESC"
+            "SELECT entry, change_id, path, kind, bytes, at FROM trash ORDER BY at DESC, entry DESC"
         )
         return cast(list[tuple[str, str, str, str, int, float]], rows)
 
@@ -433,6 +441,11 @@ class Journal:
         return [_change(row) for row in rows]
 
 
+def _file_of(sha256: str) -> str:
+    """The file of a large pre-image in the data directory."""
+    return f"{_FOLDER}/{sha256}.z"
+
+
 _STANDING = "state='done' AND undoes IS NULL AND undone_by IS NULL"
 
 
@@ -440,7 +453,7 @@ def _whose(who: Session) -> tuple[str, str]:
     return who.principal, who.session_id
 
 
-def _undone(connection: sqlite3.Connection, change_id: str, by: str) -> None:
+def _undone(connection: Connection, change_id: str, by: str) -> None:
     """Mark a change as undone. If it was an undo itself, the change it had undone stands again, and so on."""
     connection.execute("UPDATE changes SET undone_by=? WHERE id=?", (by, change_id))
     earlier = connection.execute("SELECT undoes FROM changes WHERE id=?", (change_id,)).fetchone()
@@ -452,7 +465,7 @@ def _undone(connection: sqlite3.Connection, change_id: str, by: str) -> None:
         _undone(connection, before[0], earlier[0])
 
 
-def _total(connection: sqlite3.Connection, name: str) -> int:
+def _total(connection: Connection, name: str) -> int:
     return connection.execute("SELECT bytes FROM totals WHERE name=?", (name,)).fetchone()[0]
 
 

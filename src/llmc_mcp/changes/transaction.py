@@ -18,7 +18,6 @@ another boot, with the replaced file untouched, forgets it.
 """
 
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,9 +28,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..errors import LlmcError, NotADirectory, NotFound, ResourceBusy, Stale
 from ..files.filesystem import Filesystem
 from ..session import Session
+from ..store import BUSY_S
+from ..store.base import Connection, Store
 from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
-from ..store.sqlite import BUSY_S, Store
 from . import targets
 from .journal import Change, Journal, Leftover, PreImage, new_id
 from .records import TRASH, PutRecord, Record, leftovers_of, locks_all_below, paths_of
@@ -133,7 +133,7 @@ class Changes:
                 races += 1
                 if races > _RACES:
                     raise Stale(f"{plan.steps[0].label}: keeps changing while we look", hint="Try again.")
-            elif verdict.over:
+            elif self.leases.is_over(verdict):
                 self.settle(verdict.purpose)
             else:
                 queue.wait(verdict, self._name_of(verdict, plan.steps[0].label))
@@ -267,14 +267,14 @@ class Changes:
         with self._store.transaction() as connection:
             self.journal.removed(connection, path)
 
-    def _refuse_lost_lease(self, connection: sqlite3.Connection, tokens: Sequence[int], label: str) -> None:
+    def _refuse_lost_lease(self, connection: Connection, tokens: Sequence[int], label: str) -> None:
         if not self.leases.holds(connection, tokens):
             raise ResourceBusy(
                 f"{label}: another agent took over while this change was under way; nothing was changed",
                 hint="Read it again and retry.",
             )
 
-    def _refuse_taken_back(self, connection: sqlite3.Connection, plan: Draft) -> None:
+    def _refuse_taken_back(self, connection: Connection, plan: Draft) -> None:
         """A change whose syncs outlast its leases may be settled by another process, and taken back if files differ."""
         if not self.journal.knows(connection, plan.id):
             for step in plan.steps:
@@ -350,7 +350,7 @@ class Changes:
             return not alive(change.process)
         if change.action == COMMAND:  # it has no lease
             return time.time() - change.at > _UNKNOWN_COMMAND_S
-        return all(lease.over for lease in self.leases.of_purpose(change.id))
+        return all(self.leases.is_over(lease) for lease in self.leases.of_purpose(change.id))
 
     def settle(self, change_id: str, *, finish: bool = True) -> bool:
         """Finish or take back a change that is abandoned or whose leases are over; False for any other.
@@ -360,7 +360,7 @@ class Changes:
         left: list[str] = []
         with self._store.transaction(durable=True, wait_s=_SETTLING_S) as connection:
             pending = [change for change in self.journal.pending() if change.id == change_id]
-            over = all(lease.over for lease in self.leases.of_purpose(change_id))
+            over = all(self.leases.is_over(lease) for lease in self.leases.of_purpose(change_id))
             if pending and finish and not over and not self._is_abandoned(pending[0]):
                 return False
             if pending:
@@ -369,7 +369,7 @@ class Changes:
         self._clear_up(left)
         return bool(pending)
 
-    def _settle(self, connection: sqlite3.Connection, change: Change, finish: bool) -> list[str]:
+    def _settle(self, connection: Connection, change: Change, finish: bool) -> list[str]:
         """Finish a change that is wholly visible, else withdraw it from the last step back.
 
         Returns what is to be removed then.

@@ -11,11 +11,10 @@ from ..changes.journal import Change, Journal, limits_from
 from ..changes.undo import refuse_uncertain
 from ..command_line import JSON, Arguments, Command, Flag, Positional, UsageError, declare
 from ..config.load import load
-from ..config.schema import data_directory
 from ..errors import LlmcError, NotFound
 from ..policy import is_below
 from ..printing import print_json, print_line
-from ..store.sqlite import Store
+from ..store.base import open_store
 from ..visible import visible
 from .person import never, session
 
@@ -25,7 +24,7 @@ _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 def _journal() -> Journal:
     loaded = load()
-    return Journal(Store(loaded.data_dir), limits_from(loaded.config), None)
+    return Journal(open_store(loaded.config.store.url, loaded.data_dir), limits_from(loaded.config), None)
 
 
 def _app(changes: Sequence[Change]) -> App:
@@ -234,13 +233,15 @@ def locks(given: Arguments) -> int:
     """List leases."""
     from ..store.leases import Leases
 
-    found = Leases(Store(data_directory()), 0).all()
+    loaded = load()
+    leases = Leases(open_store(loaded.config.store.url, loaded.data_dir), 0)
+    found = leases.all()
     if "--json" in given:
-        rows = [{**lease._asdict(), "over": lease.over} for lease in found]
+        rows = [{**lease._asdict(), "over": leases.is_over(lease)} for lease in found]
         print_json(rows)
         return 0
     for lease in found:
-        left = "over" if lease.over else f"{lease.expires_at - time.time():.0f} s left"
+        left = "over" if leases.is_over(lease) else f"{lease.expires_at - time.time():.0f} s left"
         holder = f"agent {lease.agent_id}, session {lease.session_id}, {left}"
         print_line(f"{lease.kind}  {lease.key}  {holder}  {lease.purpose}")
     if not found:

@@ -4,11 +4,11 @@ import sys
 import time
 
 from ..command_line import JSON, Arguments, Flag, declare
-from ..config.schema import data_directory
+from ..config.load import load
 from ..printing import print_json, print_line
+from ..store.base import open_store
 from ..store.calls import ToolTotals, by_tool, newest
 from ..store.root_sets import folder_of, paths_of
-from ..store.sqlite import Store
 from ..visible import visible
 
 
@@ -21,7 +21,9 @@ from ..visible import visible
 def command(given: Arguments) -> int:
     """Print totals per tool."""
     days = given.number("--days", least=0)
-    totals = by_tool(Store(data_directory()), None, since=time.time() - days * 86_400 if days else 0.0)
+    loaded = load()
+    store = open_store(loaded.config.store.url, loaded.data_dir)
+    totals = by_tool(store, None, since=time.time() - days * 86_400 if days else 0.0)
     if "--json" in given:
         print_json([one._asdict() for one in totals])
     elif totals:
@@ -38,7 +40,9 @@ def command(given: Arguments) -> int:
 )
 def calls(given: Arguments) -> int:
     """Print the latest calls."""
-    found = newest(Store(data_directory()), None, given.number("-n", least=0), tool=given.value("--tool") or None)
+    loaded = load()
+    store = open_store(loaded.config.store.url, loaded.data_dir)
+    found = newest(store, None, given.number("-n", least=0), tool=given.value("--tool") or None)
     if "--json" in given:
         print_json([{**one._asdict(), "roots": paths_of(one.roots)} for one in found])
         return 0

@@ -333,7 +333,9 @@ class ResourcesSection(Section):
 class StoreSettings(Section):
     """[mcp.store]"""
 
-    url: Annotated[str, key("where state is stored; sqlite: in the data directory", "operator", secret=True)] = "sqlite"
+    url: Annotated[
+        str, key("sqlite: in the data directory; or the address of a PostgreSQL database", "operator", secret=True)
+    ] = "sqlite"
 
 
 class Docker(Section):
@@ -466,7 +468,6 @@ class Config(Section):
 # --- accepted, not in force in this version ------------------------------------------------------------------------
 # Sections and keys that have no effect, and why. Remove an entry when code starts to read the key.
 NOT_IN_FORCE = {
-    "store.url": "state is stored in SQLite in the data directory; there is no other store yet",
     "te.script_path": "te is part of this package; remove the key",
     "docker.data_volume": "the environment variable LLMC_DATA_DIR names the data directory; remove the key",
     "docker": "all state is stored in the data directory, which is the volume to mount",

@@ -123,9 +123,9 @@ def connect(data_dir: str) -> sqlite3.Connection:
 
 
 def _create_or_migrate(data_dir: str) -> None:
-    from ..store.sqlite import Store
+    from ..store.sqlite import SqliteStore
 
-    Store(data_dir)
+    SqliteStore(data_dir)
 
 
 def tokens_used(who: Identity, data_dir: str | None = None) -> int:

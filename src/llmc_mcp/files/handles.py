@@ -10,7 +10,6 @@ import base64
 import hashlib
 import os
 import re
-import sqlite3
 import time
 from array import array
 from bisect import bisect_right
@@ -22,10 +21,11 @@ import msgspec
 
 from ..config.schema import Config
 from ..errors import FeatureUnavailable, HandleNotFound, LlmcError, shortage
+from ..store.base import Connection, Store
 from ..store.root_sets import VISIBLE, RootSet, visible_to
 from ..store.schema import insert_into
-from ..store.sqlite import Store
 
+_FOLDER = "handles"  # in the data directory
 _BLOCK = 1 << 16  # bytes between two entries of a payload's line index
 _SPOOL_TAIL = 1 << 20  # bytes kept from the end of an output that exceeds the limit
 _WAIT_S = 2.0  # for other writers
@@ -118,7 +118,7 @@ class Handles:
     def __init__(self, store: Store, policy: HandleRetention, roots: RootSet | None) -> None:
         self._store, self._policy, self._roots = store, policy, roots
         self._key = "" if roots is None else roots.key
-        self.folder = os.path.join(store.data_dir, "handles")
+        self.folder = os.path.join(store.data_dir, _FOLDER)
         with self._writable():
             self._clear_leftovers()
 
@@ -136,6 +136,7 @@ class Handles:
         with self._writable(), self._file(name, payload) as (fresh, path), self._transaction() as connection:
             if not os.path.exists(path):  # while this transaction lasts, no eviction deletes it
                 os.rename(fresh, path)
+            self._store.share(connection, f"{_FOLDER}/{name}")
             return self._insert(connection, principal, kind, encoded, name, index)
 
     def refer(self, principal: str, kind: str, meta: Meta, size: int) -> str:
@@ -155,15 +156,16 @@ class Handles:
         name = base64.b32encode(os.urandom(20)).decode().lower()
         with self._writable(), self._transaction() as connection:
             os.rename(spooled, self._path(name))
+            self._store.share(connection, f"{_FOLDER}/{name}")
             return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), name, index)
 
-    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+    def _transaction(self) -> AbstractContextManager[Connection]:
         """A write transaction; a reply that waits long for its handle is worse than one without."""
         return self._store.transaction(wait_s=_WAIT_S)
 
     def _insert(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         principal: str,
         kind: str,
         meta: str,
@@ -179,7 +181,7 @@ class Handles:
         self._evict(connection, keep=handle_id)
         return handle_id
 
-    def _evict(self, connection: sqlite3.Connection, *, keep: str) -> None:
+    def _evict(self, connection: Connection, *, keep: str) -> None:
         """Drop expired handles, then the oldest until the rest fits; a file goes with its last handle."""
         dropped = connection.execute(
             "DELETE FROM handles WHERE created_at<? RETURNING payload", (time.time() - self._policy.ttl_seconds,)
@@ -187,7 +189,7 @@ class Handles:
         while self._stored_bytes(connection) > self._policy.total_bytes:
             oldest = connection.execute(
                 "DELETE FROM handles WHERE id=(SELECT id FROM handles WHERE payload IS NOT NULL AND id<>?"
-                " ORDER BY created_at, rowid LIMIT 1) RETURNING payload",
+                " ORDER BY created_at, id LIMIT 1) RETURNING payload",
                 (keep,),
             ).fetchall()
             if not oldest:
@@ -196,11 +198,12 @@ class Handles:
         for (payload,) in dropped:
             used = connection.execute("SELECT 1 FROM handles WHERE payload=? LIMIT 1", (payload,)).fetchone()
             if payload and not used:
+                self._store.unshare(connection, f"{_FOLDER}/{payload}")
                 _unlink(self._path(payload))
 
-    def _stored_bytes(self, connection: sqlite3.Connection) -> int:
+    def _stored_bytes(self, connection: Connection) -> int:
         shared = "SELECT max(bytes) AS size FROM handles WHERE payload IS NOT NULL GROUP BY payload"
-        return connection.execute(f"SELECT coalesce(sum(size),0) FROM ({shared})").fetchone()[0]  # noqa: S608 - own names
+        return connection.execute(f"SELECT coalesce(sum(size),0) FROM ({shared}) AS payloads").fetchone()[0]  # noqa: S608 - own names
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -222,8 +225,11 @@ class Handles:
 
     def open(self, handle: Handle) -> int:
         """Open the payload of a snapshot for reading."""
+        path = self._path(cast(str, handle.payload))
         try:
-            return os.open(self._path(cast(str, handle.payload)), os.O_RDONLY | os.O_CLOEXEC)
+            if not os.path.exists(path):
+                self._store.fetch(f"{_FOLDER}/{handle.payload}")
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             raise HandleNotFound(f"the content of {handle.id} is gone", hint="Repeat the call that made it.") from None
 

@@ -16,7 +16,7 @@ from ..redaction import MASK, clip, is_secret_name, redact, redact_word
 from ..tokens import Sample, weigh
 
 if TYPE_CHECKING:
-    from ..store.sqlite import Store
+    from ..store.base import Store
 
 _WAITING_ROWS = 10_000
 _BATCH = 500

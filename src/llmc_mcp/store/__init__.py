@@ -1,7 +1,14 @@
-"""The store: one SQLite database under the data directory, shared by all servers and `te` of a user.
+"""The store: what all servers and shells of a user, or all servers of a team, share.
 
-`data_dir` says where it lies, `schema` holds the migrations, `sqlite` the connections and their transactions, `calls`
-the queries over past calls, `leases` the locks between servers (MAASL: anti-stomp leases with fencing tokens).
+`base` says what a store does. `sqlite` is one database under the data directory, `postgres` one for several machines;
+`schema` holds the migrations of both, `data_dir` says where state lies, `calls` are the queries over past calls,
+`leases` the locks between servers (MAASL: anti-stomp leases with fencing tokens).
 
 Engines and the gate call in. The store knows nothing of what its rows mean to them.
 """
+
+BUSY_S = 5.0  # how long a transaction waits for other writers
+
+
+def never_cancelled() -> None:
+    """The check of a caller that can't be cancelled."""

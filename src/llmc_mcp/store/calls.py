@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from .base import Store
 from .root_sets import VISIBLE, RootSet, visible_to
-from .sqlite import Store
+from .schema import count_of
 
 # Percentiles consider the newest calls only: last year's latency is irrelevant, and sorting a year of rows is slow.
 _NEWEST = 50_000
@@ -18,7 +19,7 @@ _BY_TOOL = f"""
                count(*) OVER (PARTITION BY tool) AS total
         FROM newest
     )
-    SELECT tool, count(*), sum(status <> 'ok'),
+    SELECT tool, count(*), {count_of("status <> 'ok'")},
            max(CASE WHEN rank = (total + 1) / 2 THEN duration_ms END),
            max(CASE WHEN rank = (total * 95 + 99) / 100 THEN duration_ms END),
            max(CASE WHEN rank = (total * 99 + 99) / 100 THEN duration_ms END),

@@ -7,7 +7,6 @@ the same transaction that makes the work visible.
 """
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ from typing import NamedTuple, cast
 
 from ..errors import ResourceBusy
 from ..session import Session
+from .base import Connection, Store
 from .schema import insert_into
-from .sqlite import Store
 
 CRIT_CODE = "CRIT_CODE"
 CRIT_DB = "CRIT_DB"
@@ -44,10 +43,9 @@ class Lease(NamedTuple):
     taken_at: float
     expires_at: float
 
-    @property
-    def over(self) -> bool:
-        """Whether it may be taken over: it has expired, or its process is dead."""
-        return time.time() >= self.expires_at or not alive(self.process)
+    def over(self, now: float) -> bool:
+        """Whether it may be taken over: it has expired by the store's clock, or its process is dead."""
+        return now >= self.expires_at or not alive(self.process)
 
 
 class LeaseKey(NamedTuple):
@@ -64,49 +62,52 @@ class Leases:
         self._store, self.ttl_s = store, ttl_s
 
     def take(
-        self, connection: sqlite3.Connection, kind: str, keys: Iterable[LeaseKey], who: Session, purpose: str = ""
+        self, connection: Connection, kind: str, keys: Iterable[LeaseKey], who: Session, purpose: str = ""
     ) -> list[int] | Lease:
         """Tokens for all keys, or the first conflicting lease; then nothing was taken.
 
         A lease that is over but has a purpose conflicts, too: the change it was taken for must be settled first.
         """
-        wanted = sorted(set(keys))
+        wanted, now = sorted(set(keys)), self._store.now()
         for key in wanted:
             for lease in _conflicting(connection, key):
-                if not lease.over or lease.purpose:
+                if not lease.over(now) or lease.purpose:
                     return lease
                 self.release(connection, [lease.token])
-        now = time.time()
         rows = [
-            (kind, key.name, key.tree, who.agent_id, who.session_id, own_process(), purpose, now, now + self.ttl_s)
+            (kind, key.name, int(key.tree), who.agent_id, who.session_id, own_process(), purpose, now, now + self.ttl_s)
             for key in wanted
         ]
         return [connection.execute(_INSERT, row).fetchone()[0] for row in rows]
 
-    def holds(self, connection: sqlite3.Connection, tokens: Sequence[int]) -> bool:
+    def holds(self, connection: Connection, tokens: Sequence[int]) -> bool:
         """Whether all of these leases are in the store and unexpired; within the transaction that depends on it."""
         marks = ",".join("?" * len(tokens))
         found = connection.execute(
             f"SELECT count(*) FROM leases WHERE token IN ({marks}) AND expires_at>?",  # noqa: S608 - own names
-            (*tokens, time.time()),
+            (*tokens, self._store.now()),
         ).fetchone()
         return found[0] == len(tokens)
 
-    def release(self, connection: sqlite3.Connection, tokens: Sequence[int]) -> None:
+    def release(self, connection: Connection, tokens: Sequence[int]) -> None:
         """Release leases; those that were taken over have other tokens and are not affected."""
         connection.executemany("DELETE FROM leases WHERE token=?", [(token,) for token in tokens])
 
-    def release_purpose(self, connection: sqlite3.Connection, purpose: str) -> None:
+    def release_purpose(self, connection: Connection, purpose: str) -> None:
         """Release all leases of a change that is settled."""
         connection.execute("DELETE FROM leases WHERE purpose=?", (purpose,))
 
     def renew(self, tokens: Sequence[int]) -> bool:
         """Extend leases during long work; False if one was taken over: that one stays lost."""
-        until = time.time() + self.ttl_s
+        until = self._store.now() + self.ttl_s
         rows = [(until, token) for token in tokens]
         with self._store.transaction() as connection:
             done = connection.executemany("UPDATE leases SET expires_at=? WHERE token=?", rows)
             return done.rowcount == len(rows)
+
+    def is_over(self, lease: Lease) -> bool:
+        """Whether a lease may be taken over."""
+        return lease.over(self._store.now())
 
     def of_purpose(self, purpose: str) -> list[Lease]:
         """The leases that were taken for a change."""
@@ -159,11 +160,12 @@ class Queue:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
 
 
-def _conflicting(connection: sqlite3.Connection, key: LeaseKey) -> list[Lease]:
+def _conflicting(connection: Connection, key: LeaseKey) -> list[Lease]:
     """Leases on the key, on a tree that holds it and, for a tree, on anything below it."""
     above = _folders_above(key.name)
-    marks = ",".join("?" * len(above))
-    terms, values = [f"key=? OR (tree AND key IN ({marks}))"], [key.name, *above]
+    terms, values = ["key=?"], [key.name, *above]
+    if above:
+        terms.append(f"(tree=1 AND key IN ({','.join('?' * len(above))}))")
     if key.tree:
         terms.append("(key>=? AND key<?)")
         values += [f"{key.name}/", f"{key.name}{_AFTER_SLASH}"]

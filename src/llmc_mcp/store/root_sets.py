@@ -18,7 +18,7 @@ from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
-    from .sqlite import Store
+    from .base import Store
 
 # A condition of a query on rows with roots; its parameter comes from `visible_to`.
 VISIBLE = "({parameter} IS NULL OR roots IN (SELECT value FROM json_each({parameter})))"

@@ -147,7 +147,24 @@ STEPS: tuple[str, ...] = (
 )
 
 
-def insert_into(table: str, columns: tuple[str, ...], *, verb: str = "INSERT") -> str:
-    """The statement that inserts one row, naming its columns; the verb may be INSERT OR IGNORE or INSERT OR REPLACE."""
+def insert_into(table: str, columns: tuple[str, ...]) -> str:
+    """The statement that inserts one row, naming its columns."""
     marks = ", ".join("?" * len(columns))
-    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - own names
+
+
+def count_of(condition: str) -> str:
+    """How many rows of a group a condition holds for, as a column of a query."""
+    return f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END)"
+
+
+def insert_missing(table: str, columns: tuple[str, ...]) -> str:
+    """The same for a row that may be there already: then it stays as it is."""
+    return f"{insert_into(table, columns)} ON CONFLICT DO NOTHING"
+
+
+def insert_or_replace(table: str, columns: tuple[str, ...]) -> str:
+    """The same for a row that may be there already, by the first column: then it gets the new values."""
+    key, *others = columns
+    new = ", ".join(f"{column}=excluded.{column}" for column in others)
+    return f"{insert_into(table, columns)} ON CONFLICT ({key}) DO UPDATE SET {new}"

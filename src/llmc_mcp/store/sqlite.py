@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import FeatureUnavailable, LlmcError, ResourceBusy, shortage, shortage_now
+from . import BUSY_S, never_cancelled
 from .data_dir import database_of
 from .schema import STEPS
 
@@ -24,9 +25,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
     from typing import TypeVar
 
+    from .base import Connection
+
     Outcome = TypeVar("Outcome")
 
-BUSY_S = 5.0  # how long a transaction waits for other writers
 _LEAVING_S = 1.0  # the same, once the process is about to end
 _PROBE_S = 0.5
 _SLICE_S = 0.05
@@ -34,10 +36,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.01
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _TOO_NEW = "it was made by a newer version of llmc-mcp"
 _NEVER_MADE = (0, 0)
-
-
-def _never_cancelled() -> None:
-    """The check of a caller that can't be cancelled."""
 
 
 class _Database:
@@ -67,23 +65,24 @@ class _Database:
             self.connection.close()
 
 
-class Store:
+class SqliteStore:
     """The database; safe from any thread. Opened on construction, and again when its file was deleted or replaced."""
 
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
         self.path = database_of(data_dir)
+        self.name = self.path  # what messages call it
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writing_thread = 0  # the thread that is in a transaction: its queries must see what it wrote
         self._leave_by = math.inf
-        self._writer: _Database | None = self._open_writer(_Wait(self, BUSY_S, _never_cancelled))
+        self._writer: _Database | None = self._open_writer(_Wait(self, BUSY_S, never_cancelled))
         self._reader: _Database | None = None
 
     # --- writing ---------------------------------------------------------------------------------
 
     @contextmanager
     def transaction(
-        self, *, durable: bool = False, wait_s: float = BUSY_S, check: Callable[[], None] = _never_cancelled
+        self, *, durable: bool = False, wait_s: float = BUSY_S, check: Callable[[], None] = never_cancelled
     ) -> Generator[sqlite3.Connection]:
         """A write transaction, committed or rolled back as a whole; `durable` ones are on disk when the block ends.
 
@@ -137,7 +136,7 @@ class Store:
             if self._writing_thread == threading.get_ident() and self._writer is not None:
                 return self._writer.connection.execute(sql, parameters).fetchall()
             with self._reading:
-                wait = _Wait(self, BUSY_S, _never_cancelled)
+                wait = _Wait(self, BUSY_S, never_cancelled)
                 connection = self._current_reader(wait).connection
                 return wait.until_free(lambda: connection.execute(sql, parameters).fetchall())
 
@@ -150,6 +149,22 @@ class Store:
         if self._reader is None:
             self._reader = self._open_reader(wait)
         return self._reader
+
+    # Whoever uses this database has its data directory, too: there is nothing to do for files.
+
+    def share(self, connection: "Connection", name: str) -> None:
+        """Everybody has it."""
+
+    def fetch(self, name: str) -> bool:  # noqa: ARG002 - as in Store
+        """Nobody else can have it."""
+        return False
+
+    def unshare(self, connection: "Connection", name: str) -> None:
+        """It goes when its file goes."""
+
+    def now(self) -> float:
+        """This machine's clock: nobody else uses the store."""
+        return time.time()
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -247,7 +262,7 @@ class Store:
 class _Wait:
     """One caller's wait for the write lock: short pauses with a limit, and a look at cancellation in between."""
 
-    def __init__(self, store: Store, wait_s: float, check: Callable[[], None]) -> None:
+    def __init__(self, store: SqliteStore, wait_s: float, check: Callable[[], None]) -> None:
         self._store, self._check, self._pause = store, check, _FIRST_PAUSE_S
         self._started = time.monotonic()
         self._until = self._started + wait_s

@@ -16,7 +16,7 @@ from ..envelope.records import CommandRecord, identity, tokens_used
 from ..errors import LlmcError
 from ..files.handles import Handle, Handles, policy_from
 from ..printing import print_line, print_lines
-from ..store.sqlite import Store
+from ..store.sqlite import SqliteStore
 from ..tokens import estimate
 from . import child as wrapped
 from .folder import reader, root_set
@@ -144,7 +144,7 @@ def _guarded(action: Callable[[], int]) -> int:
 def open_handles() -> tuple[Handles, str]:
     """The user's handles as far as they may be seen from this folder, and the name that they are kept under."""
     loaded = load()
-    return Handles(Store(loaded.data_dir), policy_from(loaded.config), reader()), f"uid:{os.getuid()}"
+    return Handles(SqliteStore(loaded.data_dir), policy_from(loaded.config), reader()), f"uid:{os.getuid()}"
 
 
 def _list_handles(as_json: bool) -> int:

@@ -104,13 +104,13 @@ class _Run:
     def _open_sink(self) -> "Sink":
         from ..files.handles import HandleRetention, Handles, SafeSink
         from ..store.data_dir import data_directory
-        from ..store.sqlite import Store
+        from ..store.sqlite import SqliteStore
 
         limits = _of(self._config).limits
         policy = HandleRetention(limits.handles_max_total_bytes, limits.spool_max_bytes, limits.handle_ttl_hours * 3600)
 
         def spool() -> "Sink":
-            handles = Handles(Store(data_directory()), policy, self._noted.roots)
+            handles = Handles(SqliteStore(data_directory()), policy, self._noted.roots)
             return handles.spool(self._noted.who.principal, "command_output", {"command": self._noted.name})
 
         return SafeSink(spool, lambda _reason: None)

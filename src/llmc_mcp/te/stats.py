@@ -1,11 +1,14 @@
 """`te --stats`: commands run by te, by agent, with durations, tokens saved, and what to condense next."""
 
 import json
+import time
 from typing import cast
 
+from ..store.base import Store
 from ..store.data_dir import data_directory
 from ..store.root_sets import VISIBLE, RootSet, visible_to
-from ..store.sqlite import Store
+from ..store.schema import count_of
+from ..store.sqlite import SqliteStore
 from ..visible import visible
 from .folder import reader
 
@@ -13,12 +16,13 @@ _SHOWN = 15
 
 # Title, the columns' names, and where they come from; te_run's commands have rows of their own.
 _FROM = f"FROM calls WHERE source IN ('te', 'te_run') AND {VISIBLE.format(parameter='?1')}"
+_FAILED, _FALLBACKS = count_of("status<>'ok'"), count_of("mode='fallback'")
 _TABLES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "commands",
         ("command", "runs", "failed", "mean ms", "tokens shown", "tokens saved", "fallbacks"),
-        "SELECT substr(tool, 4), count(*), sum(status<>'ok'), round(avg(duration_ms)), sum(tokens_out),"
-        f" sum(tokens_saved), sum(mode='fallback') {_FROM} GROUP BY tool ORDER BY 2 DESC, 1 LIMIT ?2",
+        f"SELECT substr(tool, 4), count(*), {_FAILED}, round(avg(duration_ms)), sum(tokens_out),"
+        f" sum(tokens_saved), {_FALLBACKS} {_FROM} GROUP BY tool ORDER BY 2 DESC, 1 LIMIT ?2",
     ),
     (
         "agents",
@@ -29,8 +33,7 @@ _TABLES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "slow",
         ("command", "when", "ms", "status", "agent"),
-        "SELECT substr(tool, 4), strftime('%Y-%m-%dT%H:%M:%SZ', at, 'unixepoch'), round(duration_ms), status,"
-        f" agent_id {_FROM} ORDER BY duration_ms DESC LIMIT ?2",
+        f"SELECT substr(tool, 4), at, round(duration_ms), status, agent_id {_FROM} ORDER BY duration_ms DESC LIMIT ?2",
     ),
     (
         "enrich next",
@@ -44,12 +47,19 @@ _TABLES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 def tables(store: Store, reader: RootSet | None) -> dict[str, tuple[tuple[str, ...], list[tuple[object, ...]]]]:
     """Every table by its title: the names of its columns, and its rows."""
     visible = visible_to(store, reader)
-    return {title: (names, store.query(sql, (visible, _SHOWN))) for title, names, sql in _TABLES}
+    found = {title: (names, store.query(sql, (visible, _SHOWN))) for title, names, sql in _TABLES}
+    names, rows = found["slow"]
+    found["slow"] = names, [(name, _moment(cast(float, at)), *others) for name, at, *others in rows]
+    return found
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def show(as_json: bool) -> int:
     """Print the tables."""
-    found = tables(Store(data_directory()), reader())
+    found = tables(SqliteStore(data_directory()), reader())
     if as_json:
         rows = {
             title.replace(" ", "_"): [dict(zip((n.replace(" ", "_") for n in names), row, strict=True)) for row in rows]

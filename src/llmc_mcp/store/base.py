@@ -1,0 +1,109 @@
+"""What the rest asks of a store, whichever database holds it.
+
+Queries are written once, in the SQL that both databases speak: parameters are `?` or `?1`, a row that may be there is
+inserted with ON CONFLICT, a number that the database gives out comes back by RETURNING, truth is 0 or 1. What differs
+in spite of that (the types of columns, triggers, the list behind `json_each`) is translated in one place, postgres.py.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from ..errors import FeatureUnavailable, InvalidArgument
+from . import BUSY_S, never_cancelled
+
+SQLITE = "sqlite"
+
+
+class Rows(Protocol):
+    """What a statement gives back."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """A connection within a transaction."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows: ...
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Rows: ...
+
+
+class Store(Protocol):
+    """Rows shared by several processes; safe from any thread."""
+
+    data_dir: str
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    def transaction(
+        self, *, durable: bool = False, wait_s: float = BUSY_S, check: Callable[[], None] = never_cancelled
+    ) -> AbstractContextManager[Connection]:
+        """A write transaction, committed or rolled back as a whole; `durable` ones are on disk when the block ends.
+
+        While others write, it waits for `wait_s` at most, then raises RESOURCE_BUSY; `check` may end the wait sooner.
+        """
+        ...
+
+    def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+        """All rows of a SELECT; it waits for no writer."""
+        ...
+
+    # Files in the data directory that rows speak of, by their names below it: shared where the data directory is not.
+
+    def share(self, connection: Connection, name: str) -> None:
+        """Let other servers have a file, from the commit of this transaction on."""
+        ...
+
+    def fetch(self, name: str) -> bool:
+        """Bring a file that another server shares to the data directory; whether there is one."""
+        ...
+
+    def unshare(self, connection: Connection, name: str) -> None:
+        """Take a file back, which no row speaks of any more."""
+        ...
+
+    def now(self) -> float:
+        """The time by the clock that leases expire by."""
+        ...
+
+    def probe(self) -> None:
+        """Raise if nothing can be written now."""
+        ...
+
+    def sync(self) -> None:
+        """Wait until all that is committed is on disk."""
+        ...
+
+    def hurry(self) -> None:
+        """The process is about to end: from now on, nobody waits longer than a moment."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+def open_store(url: str, data_dir: str, roots: Iterable[str] = ()) -> Store:
+    """The store that the configuration names: `sqlite`, or the address of a PostgreSQL database."""
+    if url == SQLITE:
+        from .sqlite import SqliteStore
+
+        return SqliteStore(data_dir)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise InvalidArgument("mcp.store.url is neither `sqlite` nor an address that begins with postgresql://")
+    try:
+        from .postgres import PostgresStore
+    except ImportError as exc:
+        raise FeatureUnavailable(
+            f"mcp.store.url names PostgreSQL, and {exc.name} is not installed", hint="pip install 'llmc-mcp[postgres]'"
+        ) from None
+    return PostgresStore(url, data_dir, roots)
