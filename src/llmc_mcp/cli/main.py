@@ -48,6 +48,7 @@ GROUPS = {
         "ports": ("cli.ports", "the ports on which commands listen; llmc ports PORT passes one on to your browser"),
         "config": ("cli.config", "show the configuration in force, set a key, trust this folder's llmc.toml"),
         "repo": ("cli.validate", "repo validate: check the configuration and the tools, with a hint per finding"),
+        "store": ("cli.store", "the database of a server's state: check, migrate, copy to PostgreSQL and back"),
         "token": ("cli.token", "list, add or remove tokens of HTTP clients, with scopes"),
         "completion": (
             "cli.completion",

@@ -71,6 +71,10 @@ class Store(Protocol):
         """Take a file back, which no row speaks of any more."""
         ...
 
+    def follow_numbers(self, connection: Connection) -> None:
+        """Rows came with their numbers: give out higher ones from now on."""
+        ...
+
     def now(self) -> float:
         """The time by the clock that leases expire by."""
         ...

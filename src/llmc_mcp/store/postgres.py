@@ -132,8 +132,12 @@ class PostgresStore:
             open=True,
             name="store",
         )
-        with self._explained():
-            self._migrate()
+        try:
+            with self._explained():
+                self._migrate()
+        except BaseException:
+            self._pool.close(_LEAVING_S)
+            raise
 
     @property
     def name(self) -> str:
@@ -249,6 +253,17 @@ class PostgresStore:
     def unshare(self, connection: Connection, name: str) -> None:
         """Remove a file from the database."""
         connection.execute("DELETE FROM blobs WHERE name=?", (name,))
+
+    def follow_numbers(self, connection: Connection) -> None:
+        """Rows came with their numbers: give out higher ones from now on."""
+        numbered = "SELECT table_name, column_name FROM information_schema.columns"
+        for table, column in connection.execute(
+            f"{numbered} WHERE table_schema=current_schema() AND is_identity='YES'"
+        ).fetchall():
+            connection.execute(
+                f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'),"  # noqa: S608 - own names
+                f" (SELECT coalesce(max({column}), 0) + 1 FROM {table}), false)"
+            )
 
     # --- opening and closing -------------------------------------------------------------------
 

@@ -162,6 +162,9 @@ class SqliteStore:
     def unshare(self, connection: "Connection", name: str) -> None:
         """It goes when its file goes."""
 
+    def follow_numbers(self, connection: "Connection") -> None:
+        """SQLite always does."""
+
     def now(self) -> float:
         """This machine's clock: nobody else uses the store."""
         return time.time()
