@@ -380,7 +380,7 @@ class App:
 
     @engine()
     def store(self) -> "Store":
-        from .store.base import open_store
+        from .store.opening import open_store
 
         return open_store(self.config.store.url, self.data_dir, self.root_set.paths)
 

@@ -15,8 +15,9 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import ResourceBusy
 from llmc_mcp.session import Session
 from llmc_mcp.store import leases as maasl
-from llmc_mcp.store.base import Store, open_store
+from llmc_mcp.store.base import Store
 from llmc_mcp.store.leases import CRIT_CODE, CRIT_DB, Lease, LeaseKey, Leases
+from llmc_mcp.store.opening import open_store
 
 from ..support.changes import never
 from ..support.client import Client
@@ -117,7 +118,7 @@ def test_a_lease_whose_time_is_up_is_not_held_even_if_nobody_took_it(store: Stor
 def test_the_lease_of_a_dead_process_is_over_at_once(store: Store, store_url: str, leases: Leases) -> None:
     code = (
         "import os, sys\nfrom llmc_mcp.store.leases import LeaseKey, Leases\nfrom llmc_mcp.session import Session\n"
-        "from llmc_mcp.store.base import open_store\nstore = open_store(*sys.argv[1:])\n"
+        "from llmc_mcp.store.opening import open_store\nstore = open_store(*sys.argv[1:])\n"
         "with store.transaction() as c:\n"
         "    Leases(store, 3600).take(c, 'CRIT_CODE', [LeaseKey('code:/a')], Session('p', 's'))\n"
         "os.kill(os.getpid(), 9)\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.errors import Conflict, FeatureUnavailable, InvalidArgument
-from llmc_mcp.store.base import open_store
+from llmc_mcp.store.opening import open_store
 from llmc_mcp.store.postgres import PostgresStore, migration
 from llmc_mcp.store.schema import STEPS
 from llmc_mcp.store.transfer import copy, findings, rows_of
@@ -101,7 +101,7 @@ def test_servers_on_nested_roots_wait_for_each_other_and_others_do_not(address: 
 
 
 def test_of_many_servers_that_start_at_once_one_makes_the_tables(address: str, tmp_path: Path) -> None:
-    code = "import sys; from llmc_mcp.store.base import open_store; open_store(*sys.argv[1:]).probe()"
+    code = "import sys; from llmc_mcp.store.opening import open_store; open_store(*sys.argv[1:]).probe()"
     running = [subprocess.Popen([sys.executable, "-c", code, address, str(tmp_path)]) for _ in range(6)]
     assert [process.wait() for process in running] == [0] * 6
 

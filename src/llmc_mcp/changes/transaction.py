@@ -28,10 +28,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from ..errors import LlmcError, NotADirectory, NotFound, ResourceBusy, Stale
 from ..files.filesystem import Filesystem
 from ..session import Session
-from ..store import BUSY_S
 from ..store.base import Connection, Store
 from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
+from ..store.waiting import BUSY_S
 from . import targets
 from .journal import Change, Journal, Leftover, PreImage, new_id
 from .records import TRASH, PutRecord, Record, leftovers_of, locks_all_below, paths_of

@@ -14,7 +14,7 @@ from ..config.load import load
 from ..errors import LlmcError, NotFound
 from ..policy import is_below
 from ..printing import print_json, print_line
-from ..store.base import open_store
+from ..store.opening import open_store
 from ..visible import visible
 from .person import never, session
 

@@ -8,7 +8,7 @@ from ..command_line import JSON, Arguments, Positional, UsageError, declare
 from ..config.load import load
 from ..files.handles import Handle, Handles, policy_from
 from ..printing import print_bytes, print_json, print_line
-from ..store.base import open_store
+from ..store.opening import open_store
 from ..store.root_sets import folder_of, paths_of
 
 

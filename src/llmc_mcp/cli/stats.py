@@ -6,8 +6,8 @@ import time
 from ..command_line import JSON, Arguments, Flag, declare
 from ..config.load import load
 from ..printing import print_json, print_line
-from ..store.base import open_store
 from ..store.calls import ToolTotals, by_tool, newest
+from ..store.opening import open_store
 from ..store.root_sets import folder_of, paths_of
 from ..visible import visible
 

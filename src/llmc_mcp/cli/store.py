@@ -4,7 +4,8 @@ import sys
 
 from ..command_line import Arguments, Command, Positional
 from ..config.load import load
-from ..store.base import Store, open_store
+from ..store.base import Store
+from ..store.opening import open_store
 from ..store.schema import STEPS
 from ..store.transfer import copy, findings, rows_of
 

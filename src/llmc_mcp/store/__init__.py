@@ -1,14 +1,9 @@
 """The store: what all servers and shells of a user, or all servers of a team, share.
 
 `base` says what a store does. `sqlite` is one database under the data directory, `postgres` one for several machines;
-`schema` holds the migrations of both, `data_dir` says where state lies, `calls` are the queries over past calls,
+`opening` chooses between them, `transfer` copies one into the other, `schema`
+holds the migrations of both, `data_dir` says where state lies, `calls` are the queries over past calls,
 `leases` the locks between servers (MAASL: anti-stomp leases with fencing tokens).
 
 Engines and the gate call in. The store knows nothing of what its rows mean to them.
 """
-
-BUSY_S = 5.0  # how long a transaction waits for other writers
-
-
-def never_cancelled() -> None:
-    """The check of a caller that can't be cancelled."""

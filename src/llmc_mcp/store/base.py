@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from ..errors import FeatureUnavailable, InvalidArgument
-from . import BUSY_S, never_cancelled
-
-SQLITE = "sqlite"
+from .waiting import BUSY_S, never_cancelled
 
 
 class Rows(Protocol):
@@ -94,20 +91,3 @@ class Store(Protocol):
     def close(self) -> None:
         """Close the connections."""
         ...
-
-
-def open_store(url: str, data_dir: str, roots: Iterable[str] = ()) -> Store:
-    """The store that the configuration names: `sqlite`, or the address of a PostgreSQL database."""
-    if url == SQLITE:
-        from .sqlite import SqliteStore
-
-        return SqliteStore(data_dir)
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise InvalidArgument("mcp.store.url is neither `sqlite` nor an address that begins with postgresql://")
-    try:
-        from .postgres import PostgresStore
-    except ImportError as exc:
-        raise FeatureUnavailable(
-            f"mcp.store.url names PostgreSQL, and {exc.name} is not installed", hint="pip install 'llmc-mcp[postgres]'"
-        ) from None
-    return PostgresStore(url, data_dir, roots)

@@ -24,9 +24,9 @@ from psycopg.types.numeric import FloatLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..errors import FeatureUnavailable, ResourceBusy
-from . import BUSY_S, never_cancelled
 from .base import Connection, Rows
 from .schema import STEPS, insert_missing
+from .waiting import BUSY_S, never_cancelled
 
 Opened = psycopg.Connection[tuple[Any, ...]]
 

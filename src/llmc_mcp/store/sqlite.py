@@ -17,9 +17,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import FeatureUnavailable, LlmcError, ResourceBusy, shortage, shortage_now
-from . import BUSY_S, never_cancelled
 from .data_dir import database_of
 from .schema import STEPS
+from .waiting import BUSY_S, never_cancelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing

@@ -1,0 +1,25 @@
+"""Opens the store that the configuration names."""
+
+from collections.abc import Iterable
+
+from ..errors import FeatureUnavailable, InvalidArgument
+from .base import Store
+
+SQLITE = "sqlite"
+
+
+def open_store(url: str, data_dir: str, roots: Iterable[str] = ()) -> Store:
+    """The store that the configuration names: `sqlite`, or the address of a PostgreSQL database."""
+    if url == SQLITE:
+        from .sqlite import SqliteStore
+
+        return SqliteStore(data_dir)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise InvalidArgument("mcp.store.url is neither `sqlite` nor an address that begins with postgresql://")
+    try:
+        from .postgres import PostgresStore
+    except ImportError as exc:
+        raise FeatureUnavailable(
+            f"mcp.store.url names PostgreSQL, and {exc.name} is not installed", hint="pip install 'llmc-mcp[postgres]'"
+        ) from None
+    return PostgresStore(url, data_dir, roots)
