@@ -48,6 +48,7 @@ class LogLines:
         *(b"error", b"fatal", b"critical", b"panic", b"severe", b"emerg", b"alert", b"traceback", b"segfault"),
         b"exception",
     )
+    any_case = True
 
     def __init__(self) -> None:
         self._bad = 0
@@ -66,6 +67,7 @@ class TableLines:
     """A table with a line of headings."""
 
     words = ()
+    any_case = True
 
     def __init__(self) -> None:
         self._rows = self._trouble = 0

@@ -81,9 +81,10 @@ class ScriptLines:
 
     words = (
         *(b"error", b"fatal", b"fail", b"panic", b"undefined reference", b"cannot find", b"not found", b"no such file"),
-        *(b"denied", b"assertion", b"exception", b"exit", b"interrupt", b"warn", b"deprecat", b"traceback", b'file "'),
-        *(b"ran ", b"passed", b"finished", b"could not", b"***", b"success", b"caused by", b"test result"),
+        *(b"denied", b"assertion", b"exception", b"warn", b"deprecat", b"traceback", b'file "', b"caused by"),
+        *(b"tests in ", b"passed", b"finished", b"***", b"success", b"test result"),
     )
+    any_case = True
 
     def __init__(self) -> None:
         self._near = 0
