@@ -43,11 +43,24 @@ class Total(NamedTuple):
     before: int
     saved: float
     cut: int
+    unmarked: int
     facts: int
-    kept: float
+    lost: int
     code_facts: int
-    code_kept: float
-    ends_kept: float
+    code_lost: int
+    ends_lost: int
+
+    @property
+    def kept(self) -> float:
+        return 1 - self.lost / max(self.facts, 1)
+
+    @property
+    def code_kept(self) -> float:
+        return 1 - self.code_lost / max(self.code_facts, 1)
+
+    @property
+    def ends_kept(self) -> float:
+        return 1 - self.ends_lost / max(self.facts, 1)
 
 
 def replay_runs(folder: Path) -> list[Row]:
@@ -101,16 +114,17 @@ def summed(rows: list[Row], family: str) -> Total:
     """The total of one family, or of `all`."""
     chosen = [row for row in rows if family in (row.family, "all")]
     before = sum(row.before for row in chosen)
-    facts = sum(len(row.facts) for row in chosen)
-    lost, ends = sum(len(row.lost) for row in chosen), sum(len(row.lost_by_ends) for row in chosen)
-    code = sum(_code_names(row.facts) for row in chosen)
-    code_lost = sum(_code_names(row.lost) for row in chosen)
     return Total(
         len(chosen),
         before,
         1 - sum(row.after for row in chosen) / max(before, 1),
         sum(row.cut for row in chosen),
-        *(facts, 1 - lost / max(facts, 1), code, 1 - code_lost / max(code, 1), 1 - ends / max(facts, 1)),
+        sum(row.cut and not row.marked for row in chosen),
+        facts=sum(len(row.facts) for row in chosen),
+        lost=sum(len(row.lost) for row in chosen),
+        code_facts=sum(_code_names(row.facts) for row in chosen),
+        code_lost=sum(_code_names(row.lost) for row in chosen),
+        ends_lost=sum(len(row.lost_by_ends) for row in chosen),
     )
 
 
