@@ -1,5 +1,6 @@
 """A client's own file: read with what identifies it, replaced as a whole, with a backup."""
 
+import glob
 import os
 import stat
 import time
@@ -83,6 +84,20 @@ def replace(file: ClientFile, text: str, *, keep: bool = True) -> str | None:
     except OSError as exc:
         raise from_oserror(exc, file.shown) from None
     return backup
+
+
+def is_own(file: ClientFile) -> bool:
+    """Whether llmc made the file: it keeps a backup of one that was there before."""
+    return not os.path.islink(file.shown) and not glob.glob(f"{glob.escape(file.shown)}.llmc-*.bak")
+
+
+def remove(file: ClientFile) -> None:
+    """Remove a file."""
+    demand_unmoved(file)
+    try:
+        os.unlink(file.path)
+    except OSError as exc:
+        raise from_oserror(exc, file.shown) from None
 
 
 def demand_unmoved(file: ClientFile) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from ...errors import InvalidArgument
 from . import jsonc
-from .client_file import ClientFile, change, replace
+from .client_file import ClientFile, change, is_own, remove, replace
 from .clients import Client
 from .jsonc import Unreadable
 
@@ -55,11 +55,19 @@ def _change(client: Client, file: ClientFile, request: HookRequest) -> None:
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), file.shown, file.shown, lineterm="")
         print("\n".join(lines))
         return
+    if request.uninstall and _is_empty(after) and is_own(file):
+        remove(file)
+        print(f"{client.title}: hook removed, and {file.shown}, which had nothing else")
+        return
     backup = replace(file, after)
     print(f"{client.title}: hook {'removed from' if request.uninstall else 'installed in'} {file.shown}")
     print(f"  as it was: {backup}" if backup else "  the file is new", file=sys.stderr)
     if not request.uninstall:
         print("  it approves nothing; rules such as Bash(pytest:*) see `te -c 'pytest …'`", file=sys.stderr)
+
+
+def _is_empty(text: str) -> bool:
+    return jsonc.parse(text, comments=False).value == {}
 
 
 def _hooks_in(text: str) -> list[Any]:
