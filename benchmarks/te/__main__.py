@@ -25,6 +25,7 @@ def main() -> None:
         raise SystemExit(_compare_processes(given.runs, given.processes, given.journal))
     rows = replay_runs(given.runs)
     print(_table(rows))
+    print(_beside_rtk(rows))
     print(_summary(rows))
     for row in rows:
         if (row.cut and row.before < FAR) or row.after > row.before:
@@ -62,7 +63,26 @@ def _table(rows: list[Row]) -> str:
                 *(f"{total.ends_kept:.2%}", f"{total.lost:,}", f"{total.ends_lost:,}"),
             ]
         )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(map(_line, lines))
+
+
+def _beside_rtk(rows: list[Row]) -> str:
+    """The outputs that a rule of rtk applies to, by its rule and by te."""
+    head = ["rtk's rule", "outputs", "tokens", "rtk saves", "te saves", "facts", "rtk keeps", "te keeps"]
+    lines = ["", _line(head), _line(["---", *["---:"] * (len(head) - 1)])]
+    compared = [(row, row.rtk) for row in rows if row.rtk is not None]
+    for rule in [*sorted({rtk.rule for _, rtk in compared}), "all of these"]:
+        chosen = [(row, rtk) for row, rtk in compared if rule in (rtk.rule, "all of these")]
+        before, facts = sum(row.before for row, _ in chosen), sum(len(row.facts) for row, _ in chosen)
+        saved = [1 - sum(pair[of].after for pair in chosen) / max(before, 1) for of in (1, 0)]
+        kept = [1 - sum(len(pair[of].lost) for pair in chosen) / max(facts, 1) for of in (1, 0)]
+        shares = [*(f"{share:.1%}" for share in saved), f"{facts:,}", *(f"{share:.1%}" for share in kept)]
+        lines.append(_line([rule, f"{len(chosen):,}", f"{before:,}", *shares]))
+    return "\n".join(lines)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _judge(rows: list[Row]) -> int:

@@ -12,11 +12,20 @@ from llmc_mcp.envelope.facts import RecordedStep, StepFacts, facts_of, names_in
 from llmc_mcp.envelope.replay import replay
 
 from .. import tokens
+from .rtk import rtk_output
 
 LEAST = 300  # tokens of an output whose facts count
 FAR = 1_200  # tokens below which nothing may be cut
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _MARK = re.compile(r"^# TE: all of it: te --handle \S+ [^\n]*\n\Z", re.M)
+
+
+class ByRtk(NamedTuple):
+    """What rtk's rule makes of an output."""
+
+    rule: str
+    after: int
+    lost: frozenset[str]
 
 
 class Row(NamedTuple):
@@ -34,6 +43,7 @@ class Row(NamedTuple):
     facts: frozenset[str]
     lost: frozenset[str]
     lost_by_ends: frozenset[str]
+    rtk: ByRtk | None = None
 
 
 class Total(NamedTuple):
@@ -92,7 +102,16 @@ def _row(name: str, number: int, judged: StepFacts) -> Row:
     lost = frozenset[str]() if same else facts - names_in(text)
     ends = facts - names_in(head_and_tail(step.output, after)) if facts and after < before else frozenset[str]()
     marked = not done.cut or _MARK.search(text) is not None
-    return Row(name, number, step.command, done.family, before, after, done.cut, marked, done.failed, facts, lost, ends)
+    result = (done.cut, marked, done.failed, facts, lost, ends)
+    return Row(name, number, step.command, done.family, before, after, *result, _by_rtk(step, facts))
+
+
+def _by_rtk(step: RecordedStep, facts: frozenset[str]) -> ByRtk | None:
+    printed = rtk_output(step.command, step.output)
+    if printed is None:
+        return None
+    rule, text = printed
+    return ByRtk(rule, tokens.count(text), facts - names_in(text))
 
 
 def head_and_tail(text: str, most: int) -> str:
