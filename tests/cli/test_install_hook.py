@@ -101,7 +101,8 @@ def test_a_file_that_was_there_before_stays(settings: Path, before: str) -> None
     settings.write_text(before)
     assert install() == 0
     assert install("--uninstall") == 0
-    assert json.loads(settings.read_text()) == json.loads(before)
+    assert settings.read_text() == before
+    assert list(settings.parent.iterdir()) == [settings]
 
 
 def test_a_link_to_the_file_stays_whole(settings: Path, tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ def replace(file: ClientFile, text: str, *, keep: bool = True) -> str | None:
     return backup
 
 
-def is_own(file: ClientFile) -> bool:
-    """Whether llmc made the file: it keeps a backup of one that was there before."""
-    return not os.path.islink(file.shown) and not glob.glob(f"{glob.escape(file.shown)}.llmc-*.bak")
+def backups(file: ClientFile) -> list[str]:
+    """The backups of a file, the latest first. A file without any was made by llmc, or has never been changed by it."""
+    return sorted(glob.glob(f"{glob.escape(file.shown)}.llmc-*.bak"), reverse=True)
 
 
 def remove(file: ClientFile) -> None:
