@@ -1,0 +1,108 @@
+"""grep -A, -B and -C in the form that the given flags print: groups of lines with `--` between them."""
+
+import re
+
+from .family import Budget, Room, ShownOutput, clip, fits, lines_of
+from .grep import Grep, InFile, OwnForm, SearchedTexts
+
+_NUMBER = re.compile(rb"(\d+)([:-])")
+_HIT = re.compile(rb"(.+?):\d+:")
+_LONGEST_GROUP = 5_000  # lines
+_LINE = 240  # bytes shown of a line
+_HEAD_SHARE = 0.7
+_MARK_TOKENS = 20
+
+
+class PlainContext(Grep):
+    """Numbered groups. A group is of one file, so its hits tell the name that its other lines begin with."""
+
+    def __init__(self, wanted: SearchedTexts | None, own: OwnForm) -> None:
+        super().__init__(wanted, with_context=True)
+        self._path = own.only_path()
+        self._group: list[bytes] = []
+        self._own, self._undecided = own, own.wildcard() is not None
+
+    def take(self, lines: list[bytes]) -> None:
+        if self._undecided and lines:
+            self._undecided = False
+            self._path = None if self._own.names_file(lines[0]) else self._path
+        for line in lines:
+            if line == b"--" or len(self._group) >= _LONGEST_GROUP:
+                self._end_group()
+            if line != b"--":
+                self._group.append(line)
+
+    def skip(self, lines: int) -> None:
+        self._end_group()
+        super().skip(lines)
+
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
+        self._end_group()
+        return super().show(held, budget)
+
+    def _end_group(self) -> None:
+        group, self._group = self._group, []
+        path = self._path if self._path is not None else _name_of(group)
+        if path is None:
+            for line in group:
+                self._take_other(line)
+            return
+        start = 0 if self._path is not None else len(path) + 1
+        file = self._files.get(path) or InFile(path)
+        for line in group:
+            number = _NUMBER.match(line, start)
+            if number is None:
+                self._take_other(line)
+                continue
+            self._files[path] = file
+            self._take_hit(file, number[1], number[2], line, number.end())
+
+
+def _name_of(group: list[bytes]) -> bytes | None:
+    """The file name that every line of a group begins with; None for what is no group, such as a remark."""
+    for line in group:
+        if (hit := _HIT.match(line)) is None:
+            continue
+        path = hit[1]
+        if all(other.startswith((path + b":", path + b"-")) and _NUMBER.match(other, len(path) + 1) for other in group):
+            return path
+    return None
+
+
+class ContextGroups:
+    """Groups without numbers: which of their lines are hits can't be told, so groups and lines are counted."""
+
+    def __init__(self) -> None:
+        self._lines = self._groups = 0
+        self._open = False
+
+    def take(self, lines: list[bytes]) -> None:
+        for line in lines:
+            if line == b"--":
+                self._open = False
+                continue
+            self._lines += 1
+            self._groups += not self._open
+            self._open = True
+
+    def skip(self, lines: int) -> None:
+        self._lines += lines
+
+    def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
+        counts = {"groups": self._groups, "lines": self._lines}
+        if held is not None and fits(held, budget):
+            return ShownOutput(lines_of(held), counts)
+        if held is None or budget.counts_only:
+            return ShownOutput([], counts, "counts", True)
+        groups = [[clip(line, _LINE) for line in lines_of(group)] for group in held.split(b"\n--\n")]
+        first = _fitting(groups, Room(budget, _HEAD_SHARE))
+        last = _fitting(groups[:first:-1], Room(budget, 1 - _HEAD_SHARE))
+        left = groups[first : len(groups) - last]
+        mark = f"… {len(left):,} groups of {sum(map(len, left)):,} lines left out".encode()
+        shown = [*groups[:first], [mark], *groups[len(groups) - last :]]
+        return ShownOutput(b"\n--\n".join(map(b"\n".join, shown)).split(b"\n"), counts, "grouped", True)
+
+
+def _fitting(groups: list[list[bytes]], room: Room) -> int:
+    room.take(b"x" * _MARK_TOKENS)
+    return len(room.fill(b"\n".join([*group, b"--"]) for group in groups))
