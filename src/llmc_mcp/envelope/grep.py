@@ -115,41 +115,39 @@ class Hit(NamedTuple):
     text: bytes
 
 
-def plan(argv: list[str]) -> FamilyPlan | None:
-    """A plan; None if a flag selects another kind of output."""
+class Search(NamedTuple):
+    """What the words of a search mean."""
+
+    is_rg: bool
+    flags: list[GivenFlag]
+    wanted: "SearchedTexts | None"
+    with_context: bool
+
+
+def read_search(argv: list[str]) -> Search | None:
+    """The meaning of a search; None if a flag selects another kind of output."""
     program = os.path.basename(argv[0])
     is_rg = program == "rg"
     syntax, known = (_RG, _RG_KNOWN) if is_rg else (_GREP, _GREP_KNOWN)
     flags = list(syntax.parse(argv[1:]))
     if any(flag.name and not _understood(flag.name, flag.value, syntax, known) for flag in flags):
         return None
-    form = ["-nH", "--null", *(["--no-heading", "--color=never"] if is_rg else [])]
     names = {flag.name for flag in flags}
     basic = program == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
-    family = Grep(
-        _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
-    )
-    own = OwnForm(flags, is_rg=is_rg)
+    wanted = _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic)
+    return Search(is_rg, flags, wanted, bool(names & _CONTEXT))
+
+
+def plan(argv: list[str]) -> FamilyPlan | None:
+    """A plan; None if a flag selects another kind of output."""
+    search = read_search(argv)
+    if search is None:
+        return None
+    form = ["-nH", "--null", *(["--no-heading", "--color=never"] if search.is_rg else [])]
+    family = Grep(search.wanted, with_context=search.with_context)
+    own = OwnForm(search.flags, is_rg=search.is_rg)
     words = [argv[0], *form, *argv[1:]]
     return FamilyPlan(words, family, _without_nul, own.restore, any_bytes=True, only_files=own.only_files())
-
-
-def plain_plan(argv: list[str]) -> FamilyPlan | None:
-    """A plan for a search whose form can't be changed; None if its hits can't be told from its flags."""
-    is_rg = os.path.basename(argv[0]) == "rg"
-    syntax, known = (_RG, _RG_KNOWN) if is_rg else (_GREP, _GREP_KNOWN)
-    flags = list(syntax.parse(argv[1:]))
-    names = {flag.name for flag in flags}
-    if any(f.name and not _understood(f.name, f.value, syntax, known) for f in flags):
-        return None
-    basic = os.path.basename(argv[0]) == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
-    wanted = _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic)
-    own = OwnForm(flags, is_rg=is_rg)
-    if not names & _CONTEXT:
-        return FamilyPlan(list(argv), PlainGrep(wanted, own), kind="grep")
-    from .context import ContextGroups, PlainContext
-
-    return FamilyPlan(list(argv), PlainContext(wanted, own) if own.numbered else ContextGroups(), kind="grep")
 
 
 def _without_nul(piece: bytes) -> bytes:
@@ -165,12 +163,12 @@ def _understood(name: str, value: str, syntax: FlagSyntax, known: frozenset[str]
 class OwnForm:
     """What a command's own flags print: names of files or not, numbers of lines or not."""
 
-    def __init__(self, flags: list[GivenFlag], *, is_rg: bool) -> None:
+    def __init__(self, flags: list[GivenFlag], *, is_rg: bool, several: bool = False) -> None:
         names = {flag.name for flag in flags}
         given = [os.fsencode(flag.value) for flag in flags if not flag.name]
         self._paths = given if names & _GIVES_PATTERN else given[1:]
         self.numbered = bool(names & {"-n", "--line-number"})
-        self._named = bool(names & {"-H", "--with-filename"})
+        self._named = several or bool(names & {"-H", "--with-filename"})
         self._recursive = is_rg or bool(names & _RECURSIVE)
         self._is_rg = is_rg
         if is_rg:  # a configuration file may ask for another form
@@ -490,36 +488,6 @@ def _shown(line: tuple[bytes, bytes, bytes]) -> bytes:
 
 def _follows(line: tuple[bytes, bytes, bytes], after: tuple[bytes, bytes, bytes]) -> bool:
     return int(after[0]) == int(line[0]) + 1
-
-
-class PlainGrep(Grep):
-    """Hits in the form that the given flags print."""
-
-    def __init__(self, wanted: SearchedTexts | None, own: OwnForm) -> None:
-        super().__init__(wanted, with_context=False)
-        self._form = own.pattern()
-        self._path = own.only_path()
-        self._own, self._undecided = own, own.wildcard() is not None
-
-    def take(self, lines: list[bytes]) -> None:
-        if self._undecided and lines:
-            self._decide(lines[0])
-        for line in lines:
-            if (found := self._form.match(line)) is None:
-                self._take_other(line)
-                continue
-            path = found["path"] if self._path is None else self._path
-            file = self._files.get(path)
-            if file is None:
-                file = self._files[path] = InFile(path)
-            self._take_hit(file, found["number"] or b"", b":", line, found.end())
-
-    def _decide(self, line: bytes) -> None:
-        """Whether the shell found several files for a wildcard shows in the first line: it begins with one's name."""
-        self._undecided = False
-        if self._own.names_file(line):
-            self._path = None
-            self._form = self._own.pattern(named=True)
 
 
 def _most(found: dict[bytes, int], budget: Budget) -> str:

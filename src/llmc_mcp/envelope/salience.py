@@ -24,6 +24,7 @@ _MARK_TOKENS = 9
 _ALIKE = 3  # lines of one form before more of them are noise
 _FORMS = 5_000
 _LAST = 6  # lines that are shown if any are
+_LAST_SHARE = 5  # they get up to a fifth of the room
 _LINES_SHARE = 0.6  # of the room, at most, is for lines
 _INDEX_SHARE = 0.5  # of the room may go to names of what is left out
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
@@ -116,7 +117,7 @@ class SalientLines:
         if budget.counts_only:
             chosen = _fill([line for line in lines if line.weight == VERDICT], budget.tokens // 2, {})
             return ShownOutput(list(_rendered(chosen, self._count, {})), counts, "counts", True, "", notes)
-        chosen = self._choose(lines, int(budget.tokens * _LINES_SHARE))
+        chosen = self._choose(lines, last, int(budget.tokens * _LINES_SHARE))
         whole = _all_lines(held)
         chosen |= _shorter_than_their_marks(whole, chosen, self._count)
         room = min(budget.tokens - _cost(chosen), int(budget.tokens * _INDEX_SHARE))
@@ -134,11 +135,14 @@ class SalientLines:
                 known[line.number] = Line(line.number, self._weight(text), text)
         return [known[number] for number in sorted(known)]
 
-    def _choose(self, lines: list[Line], room: int) -> dict[int, Line]:
-        """By weight; of the plain lines more from the end than from the start."""
-        chosen: dict[int, Line] = {}
+    def _choose(self, lines: list[Line], last: list[Line], room: int) -> dict[int, Line]:
+        """The last lines, then by weight, of too many the first and the last; of the plain lines more from the end."""
+        chosen = _fill(reversed(last), room // _LAST_SHARE, {})
         for weight in (VERDICT, WRONG, TITLE, NEAR):
-            chosen = _fill([line for line in lines if line.weight == weight], room - _cost(chosen), chosen)
+            alike = [line for line in lines if line.weight == weight and line.number not in chosen]
+            chosen = _fill(alike, (room - _cost(chosen)) * 6 // 10, chosen)
+            rest = [line for line in alike if line.number not in chosen]
+            chosen = _fill(reversed(rest), room - _cost(chosen), chosen)
         plain = [line for line in lines if line.weight == PLAIN and line.number not in chosen]
         left = min(room - _cost(chosen), int(room * self._plain))
         chosen = _fill(reversed(plain), left * 6 // 10, chosen)

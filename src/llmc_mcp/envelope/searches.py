@@ -1,9 +1,12 @@
-"""grep -A, -B and -C in the form that the given flags print: groups of lines with `--` between them."""
+"""Searches in the form that the given flags print: bash runs them, so they can't get flags of ours.
+
+With -A, -B or -C their output is groups of lines with `--` between them.
+"""
 
 import re
 
-from .family import Budget, Room, ShownOutput, clip, fits, lines_of
-from .grep import Grep, InFile, OwnForm, SearchedTexts
+from .family import Budget, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
+from .grep import Grep, InFile, OwnForm, SearchedTexts, read_search
 
 _NUMBER = re.compile(rb"(\d+)([:-])")
 _HIT = re.compile(rb"(.+?):\d+:")
@@ -11,6 +14,51 @@ _LONGEST_GROUP = 5_000  # lines
 _LINE = 240  # bytes shown of a line
 _HEAD_SHARE = 0.7
 _MARK_TOKENS = 20
+
+
+def plain_plan(argv: list[str], *, several: bool = False) -> FamilyPlan | None:
+    """A plan; None if a flag selects another kind of output.
+
+    `several`: another program gives it files, whose names are then before the hits.
+    """
+    search = read_search(argv)
+    if search is None:
+        return None
+    own = OwnForm(search.flags, is_rg=search.is_rg, several=several)
+    if not search.with_context:
+        return FamilyPlan(list(argv), PlainGrep(search.wanted, own), kind="grep")
+    family = PlainContext(search.wanted, own) if own.numbered else ContextGroups()
+    return FamilyPlan(list(argv), family, kind="grep")
+
+
+class PlainGrep(Grep):
+    """Hits in the form that the given flags print."""
+
+    def __init__(self, wanted: SearchedTexts | None, own: OwnForm) -> None:
+        super().__init__(wanted, with_context=False)
+        self._form = own.pattern()
+        self._path = own.only_path()
+        self._own, self._undecided = own, own.wildcard() is not None
+
+    def take(self, lines: list[bytes]) -> None:
+        if self._undecided and lines:
+            self._decide(lines[0])
+        for line in lines:
+            if (found := self._form.match(line)) is None:
+                self._take_other(line)
+                continue
+            path = found["path"] if self._path is None else self._path
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = InFile(path)
+            self._take_hit(file, found["number"] or b"", b":", line, found.end())
+
+    def _decide(self, line: bytes) -> None:
+        """Whether the shell found several files for a wildcard shows in the first line: it begins with one's name."""
+        self._undecided = False
+        if self._own.names_file(line):
+            self._path = None
+            self._form = self._own.pattern(named=True)
 
 
 class PlainContext(Grep):
