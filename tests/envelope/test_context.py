@@ -13,6 +13,7 @@ from llmc_mcp.files.ripgrep import find_ripgrep
 
 from .test_condensing import condensed
 
+RG = os.fsdecode(find_ripgrep())
 FILES, HITS, BETWEEN = 12, 30, 20  # hits in each file, and lines between them
 
 
@@ -40,7 +41,7 @@ def searched(folder: Path, line: str) -> CondensedOutput:
     [
         "grep -rn -A1 -B1 needle_ src",
         "grep -rnC1 needle_ src | cat",
-        f"{os.fsdecode(find_ripgrep())} -n -C 1 needle_ src",
+        f"{RG} -n -C 1 needle_ src",
         "cd src && grep -n --context=1 needle_ *.py",
     ],
 )
@@ -101,15 +102,31 @@ def test_a_wildcard_stands_for_as_many_files_as_the_shell_finds(folder: Path, fi
 
 def test_lines_that_are_no_hits_are_passed_on_or_told_and_never_dropped() -> None:
     remarks = b"".join(b"grep: file %d: Permission denied\n" % number for number in range(300))
-    hits = b"".join(b"a.py:%d:value of the needle %d\n" % (number, number) for number in range(1, 501))
+    hits = b"".join(b"src/a.py:%d:value of the needle %d\n" % (number, number) for number in range(1, 501))
     plan = recognise_line("grep -rn needle src")
-    done = condensed(plan, hits + remarks)
+    done = condensed(plan, b"grep: src/a: Permission denied\n" + hits + remarks)
     assert done.shown.cut
     assert done.shown.counts["matches"] == 500
-    assert "280 lines that are no matches left out" in done.shown.crumbs
+    assert "281 lines that are no matches left out" in done.shown.crumbs
     plan = recognise_line("grep -rn needle src")
     assert plan
     envelope = Envelope(plan, lambda: None, unchanged_tokens=400)
     envelope.feed(remarks)
     assert envelope.finish(Budget(2_500)) is None
     assert isinstance(envelope.failure, ValueError)
+
+
+@pytest.mark.parametrize(
+    "line", ["grep -r needle_ {}", "grep -rn needle_ {}", "grep -rn -C1 needle_ {}", f"{RG} needle_ {{}}"]
+)
+def test_a_recursive_search_of_one_file_has_no_names(folder: Path, line: str) -> None:
+    (folder / "one.py").write_text(
+        "".join(f"needle_{n} = {{'a': {n}}}\nlast: line {n} of it\n\n\n" for n in range(400))
+    )
+    assert searched(folder, line.format("one.py")).shown.counts == {"matches": 400, "files": 1}
+    for operand in ("src", "src/", "./src", "."):
+        done = searched(folder, line.format(operand))
+        assert done.shown.counts == {
+            "matches": FILES * HITS + 400 * (operand == "."),
+            "files": FILES + (operand == "."),
+        }

@@ -186,22 +186,23 @@ class OwnForm:
             return None
         return self._paths[0] if self._paths else b"-"
 
-    def wildcard(self) -> re.Pattern[bytes] | None:
-        """Names that the one operand of a shell line stands for, if it has wildcards: one file, or several."""
-        path = self.only_path()
-        if path is None or not _WILDCARDS.search(path):
+    def undecided_path(self) -> bytes | None:
+        """The one operand, if it may stand for a file or for several: a folder, or a name with wildcards."""
+        if self._named or len(self._paths) != 1 or not (self._recursive or _WILDCARDS.search(self._paths[0])):
             return None
-        return re.compile(fnmatch.translate(os.fsdecode(_BRACES.sub(b"*", path))).encode())
+        return self._paths[0]
 
     def names_file(self, line: bytes) -> bool:
-        """Whether a line of the output begins with the name of a file that the wildcard stands for."""
-        wildcard = self.wildcard()
+        """Whether a line of the output begins with the name of a file that the operand stands for."""
+        path = self.undecided_path() or b""
+        folder = b"/*" if self._recursive and not path.endswith(b"/") else b"*" if self._recursive else b""
+        names = re.compile(fnmatch.translate(os.fsdecode(_BRACES.sub(b"*", path) + folder)).encode())
         ends = re.finditer(rb"[:-]\d+[:-]" if self.numbered else rb":", line)
-        return wildcard is not None and any(wildcard.match(line[: end.start()]) for end in ends)
+        return any(names.match(line[: end.start()]) for end in ends)
 
-    def pattern(self, *, named: bool = False) -> re.Pattern[bytes]:
+    def pattern(self, *, named: bool) -> re.Pattern[bytes]:
         """What stands before the text of a hit."""
-        path = rb"(?P<path>[^:]+):" if named or self.only_path() is None else rb"(?P<path>)"
+        path = rb"(?P<path>[^:]+):" if named else rb"(?P<path>)"
         return re.compile(path + (rb"(?P<number>\d+):" if self.numbered else rb"(?P<number>)"))
 
     def restore(self, output: bytes) -> bytes | None:

@@ -11,6 +11,7 @@ from .grep import Grep, InFile, OwnForm, SearchedTexts, read_search
 _NUMBER = re.compile(rb"(\d+)([:-])")
 _HIT = re.compile(rb"(.+?):\d+:")
 _LONGEST_GROUP = 5_000  # lines
+_DECIDING = 200  # lines
 _LINE = 240  # bytes shown of a line
 _HEAD_SHARE = 0.7
 _MARK_TOKENS = 20
@@ -31,18 +32,23 @@ def plain_plan(argv: list[str], *, several: bool = False) -> FamilyPlan | None:
     return FamilyPlan(list(argv), family, kind="grep")
 
 
+def _name_files(own: OwnForm, lines: list[bytes]) -> bool:
+    """Whether hits have names before them shows in the first lines; some of them may be remarks."""
+    return any(map(own.names_file, lines[:_DECIDING]))
+
+
 class PlainGrep(Grep):
     """Hits in the form that the given flags print."""
 
     def __init__(self, wanted: SearchedTexts | None, own: OwnForm) -> None:
         super().__init__(wanted, with_context=False)
-        self._form = own.pattern()
         self._path = own.only_path()
-        self._own, self._undecided = own, own.wildcard() is not None
+        self._form = own.pattern(named=self._path is None)
+        self._own, self._undecided = own, own.undecided_path()
 
     def take(self, lines: list[bytes]) -> None:
-        if self._undecided and lines:
-            self._decide(lines[0])
+        if self._undecided is not None and lines:
+            self._decide(lines, self._undecided)
         for line in lines:
             if (found := self._form.match(line)) is None:
                 self._take_other(line)
@@ -53,12 +59,10 @@ class PlainGrep(Grep):
                 file = self._files[path] = InFile(path)
             self._take_hit(file, found["number"] or b"", b":", line, found.end())
 
-    def _decide(self, line: bytes) -> None:
-        """Whether the shell found several files for a wildcard shows in the first line: it begins with one's name."""
-        self._undecided = False
-        if self._own.names_file(line):
-            self._path = None
-            self._form = self._own.pattern(named=True)
+    def _decide(self, lines: list[bytes], operand: bytes) -> None:
+        self._undecided = None
+        self._path = None if _name_files(self._own, lines) else operand
+        self._form = self._own.pattern(named=self._path is None)
 
 
 class PlainContext(Grep):
@@ -68,12 +72,12 @@ class PlainContext(Grep):
         super().__init__(wanted, with_context=True)
         self._path = own.only_path()
         self._group: list[bytes] = []
-        self._own, self._undecided = own, own.wildcard() is not None
+        self._own, self._undecided = own, own.undecided_path()
 
     def take(self, lines: list[bytes]) -> None:
-        if self._undecided and lines:
-            self._undecided = False
-            self._path = None if self._own.names_file(lines[0]) else self._path
+        if self._undecided is not None and lines:
+            self._path = None if _name_files(self._own, lines) else self._undecided
+            self._undecided = None
         for line in lines:
             if line == b"--" or len(self._group) >= _LONGEST_GROUP:
                 self._end_group()
