@@ -115,7 +115,7 @@ class Hit(NamedTuple):
     text: bytes
 
 
-class Search(NamedTuple):
+class SearchCommand(NamedTuple):
     """What the words of a search mean."""
 
     is_rg: bool
@@ -124,7 +124,7 @@ class Search(NamedTuple):
     with_context: bool
 
 
-def read_search(argv: list[str]) -> Search | None:
+def read_search(argv: list[str]) -> SearchCommand | None:
     """The meaning of a search; None if a flag selects another kind of output."""
     program = os.path.basename(argv[0])
     is_rg = program == "rg"
@@ -135,7 +135,7 @@ def read_search(argv: list[str]) -> Search | None:
     names = {flag.name for flag in flags}
     basic = program == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
     wanted = _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic)
-    return Search(is_rg, flags, wanted, bool(names & _CONTEXT))
+    return SearchCommand(is_rg, flags, wanted, bool(names & _CONTEXT))
 
 
 def plan(argv: list[str]) -> FamilyPlan | None:
