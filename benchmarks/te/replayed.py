@@ -12,11 +12,20 @@ from llmc_mcp.envelope.facts import RecordedStep, StepFacts, facts_of, names_in
 from llmc_mcp.envelope.replay import replay
 
 from .. import tokens
+from .rtk import rtk_output
 
 LEAST = 300  # tokens of an output whose facts count
 FAR = 1_200  # tokens below which nothing may be cut
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _MARK = re.compile(r"^# TE: all of it: te --handle \S+ [^\n]*\n\Z", re.M)
+
+
+class ByRtk(NamedTuple):
+    """What rtk's rule makes of an output."""
+
+    rule: str
+    after: int
+    lost: frozenset[str]
 
 
 class Row(NamedTuple):
@@ -34,6 +43,7 @@ class Row(NamedTuple):
     facts: frozenset[str]
     lost: frozenset[str]
     lost_by_ends: frozenset[str]
+    rtk: ByRtk | None = None
 
 
 class Total(NamedTuple):
@@ -43,11 +53,24 @@ class Total(NamedTuple):
     before: int
     saved: float
     cut: int
+    unmarked: int
     facts: int
-    kept: float
+    lost: int
     code_facts: int
-    code_kept: float
-    ends_kept: float
+    code_lost: int
+    ends_lost: int
+
+    @property
+    def kept(self) -> float:
+        return 1 - self.lost / max(self.facts, 1)
+
+    @property
+    def code_kept(self) -> float:
+        return 1 - self.code_lost / max(self.code_facts, 1)
+
+    @property
+    def ends_kept(self) -> float:
+        return 1 - self.ends_lost / max(self.facts, 1)
 
 
 def replay_runs(folder: Path) -> list[Row]:
@@ -79,7 +102,16 @@ def _row(name: str, number: int, judged: StepFacts) -> Row:
     lost = frozenset[str]() if same else facts - names_in(text)
     ends = facts - names_in(head_and_tail(step.output, after)) if facts and after < before else frozenset[str]()
     marked = not done.cut or _MARK.search(text) is not None
-    return Row(name, number, step.command, done.family, before, after, done.cut, marked, done.failed, facts, lost, ends)
+    result = (done.cut, marked, done.failed, facts, lost, ends)
+    return Row(name, number, step.command, done.family, before, after, *result, _by_rtk(step, facts))
+
+
+def _by_rtk(step: RecordedStep, facts: frozenset[str]) -> ByRtk | None:
+    printed = rtk_output(step.command, step.output)
+    if printed is None:
+        return None
+    rule, text = printed
+    return ByRtk(rule, tokens.count(text), facts - names_in(text))
 
 
 def head_and_tail(text: str, most: int) -> str:
@@ -101,16 +133,17 @@ def summed(rows: list[Row], family: str) -> Total:
     """The total of one family, or of `all`."""
     chosen = [row for row in rows if family in (row.family, "all")]
     before = sum(row.before for row in chosen)
-    facts = sum(len(row.facts) for row in chosen)
-    lost, ends = sum(len(row.lost) for row in chosen), sum(len(row.lost_by_ends) for row in chosen)
-    code = sum(_code_names(row.facts) for row in chosen)
-    code_lost = sum(_code_names(row.lost) for row in chosen)
     return Total(
         len(chosen),
         before,
         1 - sum(row.after for row in chosen) / max(before, 1),
         sum(row.cut for row in chosen),
-        *(facts, 1 - lost / max(facts, 1), code, 1 - code_lost / max(code, 1), 1 - ends / max(facts, 1)),
+        sum(row.cut and not row.marked for row in chosen),
+        facts=sum(len(row.facts) for row in chosen),
+        lost=sum(len(row.lost) for row in chosen),
+        code_facts=sum(_code_names(row.facts) for row in chosen),
+        code_lost=sum(_code_names(row.lost) for row in chosen),
+        ends_lost=sum(len(row.lost_by_ends) for row in chosen),
     )
 
 

@@ -245,7 +245,7 @@ class Command:
             elif word in _HELP:
                 raise _HelpRequested
             elif word.startswith("--") or (word.startswith("-") and word != "-" and not self._dashed_words):
-                raise UsageError(f"unknown argument {word!r}")
+                raise unknown_argument(word, list(known))
             else:
                 given.positionals.append(word)
 
@@ -361,6 +361,14 @@ def server_flags() -> tuple[Flag, ...]:
         )
         for flag in SERVER_FLAGS
     )
+
+
+def unknown_argument(word: str, known: Sequence[str]) -> UsageError:
+    """The error for a word that means nothing, with the one that was probably meant."""
+    import difflib
+
+    near = difflib.get_close_matches(word.partition("=")[0], known, 1)
+    return UsageError(f"unknown argument {word!r}", hint=f"Did you mean {near[0]}?" if near else "")
 
 
 def _nearest(word: str, choices: Sequence[str]) -> str:

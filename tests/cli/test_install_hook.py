@@ -87,3 +87,35 @@ def test_clients_without_such_a_hook_say_why(settings: Path, capsys: pytest.Capt
     assert install(client="codex") == 2
     assert "only if the hook approves it" in capsys.readouterr().err
     assert not settings.exists()
+
+
+def test_a_file_that_was_made_for_the_hook_goes_with_it(settings: Path) -> None:
+    assert install() == 0
+    assert install("--uninstall") == 0
+    assert list(settings.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("before", ["{}\n", '{"model": "opus"}\n'])
+def test_a_file_that_was_there_before_stays(settings: Path, before: str) -> None:
+    settings.parent.mkdir()
+    settings.write_text(before)
+    assert install() == 0
+    assert install("--uninstall") == 0
+    assert settings.read_text() == before
+    assert list(settings.parent.iterdir()) == [settings]
+
+
+def test_a_link_to_the_file_stays_whole(settings: Path, tmp_path: Path) -> None:
+    settings.parent.mkdir()
+    settings.symlink_to(tmp_path / "shared.json")
+    assert install() == 0
+    assert install("--uninstall") == 0
+    assert json.loads(settings.read_text()) == {}
+
+
+def test_what_was_added_meanwhile_stays(settings: Path) -> None:
+    assert install() == 0
+    found = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**found, "model": "opus"}))
+    assert install("--uninstall") == 0
+    assert json.loads(settings.read_text()) == {"model": "opus"}

@@ -206,3 +206,32 @@ def test_reading_any_line_ends() -> None:
 
     check: Callable[[], None] = read
     check()
+
+
+def test_a_word_that_is_everywhere_in_a_flood_does_not_hide_a_rare_one() -> None:
+    lines = [b"step %d done, error_count=0" % number for number in range(40_000)]
+    lines[30_000] = b"PermissionError: /srv/data is not ours"
+    lines[35_000] = b"fatal: the disk is full"
+    done = condensed(recognise(["python3", "x.py"]), b"\n".join(lines) + b"\n")
+    assert b"fatal: the disk is full" in done.shown.lines
+    assert done.shown.counts["lines"] == len(lines)
+    (note,) = done.shown.crumbs
+    assert "'error' " in note
+    assert "not in the counts" in note
+
+
+@pytest.mark.parametrize("words", [["make"], ["cat", "x.log"], ["cat", "x.json"]])
+def test_what_went_wrong_in_the_middle_of_a_flood_is_found_with_its_line(words: list[str]) -> None:
+    lines = [b'{"row": %d, "name": "ordinary"},' % number for number in range(50_000)]
+    lines[25_000] = b"ERROR: row 25000 has no name"
+    done = condensed(recognise(words), b"\n".join(lines) + b"\n")
+    assert any(b"ERROR: row 25000 has no name" in line for line in done.shown.lines)
+    assert done.shown.counts["lines"] == len(lines)
+
+
+def test_the_verdict_of_a_long_test_run_is_found_behind_its_progress() -> None:
+    progress = b"".join(b"tests/test_a.py::test_%d PASSED [ 10%%]\n" % number for number in range(30_000))
+    closing = b"E       assert 1 == 2\n===== 1 failed, 29999 passed in 9.00s =====\n" + b"bye\n" * 500
+    done = condensed(recognise(["pytest", "-v"]), progress + closing)
+    assert done.shown.counts["failed"] == 1
+    assert done.shown.counts["passed"] == 29_999

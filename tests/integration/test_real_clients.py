@@ -16,6 +16,7 @@ import pytest
 from llmc_mcp.cli.install.clients import server_command
 
 from ..support.machine import Machine
+from ..support.model import ScriptedModel, served
 from ..support.workspace import require
 from .test_inspector import LAUNCHER, node
 
@@ -69,6 +70,48 @@ def test_claude_code_connects_to_the_server_that_was_installed(machine: Machine)
 def test_an_entry_that_claude_code_made_itself_is_found(machine: Machine) -> None:
     run(machine, "claude", "mcp", "add", "--scope", "user", "llmc", "--", *server_command())
     assert "already there" in machine.llmc("install", "claude-code").stdout
+
+
+def asked_for(machine: Machine, command: str, allowed: str = "Bash") -> ScriptedModel:
+    """Claude Code with a model that asks for this command."""
+    model = ScriptedModel(command)
+    with served(model) as address:
+        given = {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "none", "TE_SESSION_ID": "hooked"}
+        done = subprocess.run(
+            [native("claude"), "-p", "look", "--allowedTools", allowed],
+            cwd=machine.repo,
+            env={**environment(machine), **given, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.stdout.strip() == "done", done.stderr
+    return model
+
+
+def test_claude_code_runs_its_bash_commands_through_te_once_the_hook_is_installed(machine: Machine) -> None:
+    log = "".join(f"10:00 INFO request {number} is done\n" for number in range(3_000))
+    (machine.repo / "service.log").write_text(log + "10:01 ERROR the disk is full\n")
+    line = "cd . && cat service.log"
+    (plain,) = asked_for(machine, line).results
+    assert "# TE_BEGIN_META" not in plain
+    machine.llmc("install", "claude-code", "--hook")
+    (condensed,) = asked_for(machine, line).results
+    assert condensed.startswith("# TE_BEGIN_META\n")
+    assert "ERROR the disk is full" in condensed
+    assert '"lines":3001' in condensed
+    assert len(condensed) * 5 < len(log)
+    machine.llmc("install", "claude-code", "--hook", "--uninstall")
+    (again,) = asked_for(machine, line).results
+    assert "# TE_BEGIN_META" not in again
+
+
+def test_the_hook_approves_nothing_that_claude_code_would_not_run(machine: Machine) -> None:
+    machine.llmc("install", "claude-code", "--hook")
+    (refused,) = asked_for(machine, "python3 -c \"open('made.txt', 'w')\"; ls -R", allowed="Read").results
+    assert not (machine.repo / "made.txt").exists()
+    assert "here.txt" not in refused
 
 
 # --- Codex ------------------------------------------------------------------------------------------------------------

@@ -162,11 +162,31 @@ def test_a_file_that_is_no_program_is_126(te: Te) -> None:
     assert b"ermission denied" in done.err
 
 
-@pytest.mark.parametrize("words", [[], ["--json"], ["--"], ["--handle"], ["--chunk", "2"], ["--bogus"], ["init"]])
-def test_what_makes_no_sense_is_answered_with_how_to_use_it(te: Te, words: list[str]) -> None:
+@pytest.mark.parametrize("words", [[], ["--json"], ["--"]])
+def test_nothing_to_do_is_answered_with_how_to_use_it(te: Te, words: list[str]) -> None:
     done = te(*words)
     assert (done.code, done.out) == (2, b"")
     assert done.err.startswith(b"usage: te ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--statz"], "te: unknown argument '--statz'\nhint: Did you mean --stats?\n"),
+        (["--handle", "H_1", "--chnk=2"], "te: unknown argument '--chnk=2'\nhint: Did you mean --chunk?\n"),
+        (["--chunk", "2"], "te: unknown argument '--chunk'\n"),
+        (["--bogus"], "te: unknown argument '--bogus'\n"),
+        (["--handle"], "te: ID is missing\n"),
+        (["init"], "te: bash|zsh|fish is missing\n"),
+        (["--\x1b[31m"], "te: unknown argument"),
+    ],
+)
+def test_a_wrong_flag_is_named_with_the_one_that_was_meant(te: Te, words: list[str], told: str) -> None:
+    done = te(*words)
+    assert (done.code, done.out) == (2, b"")
+    assert done.err.decode().startswith(told)
+    assert done.err.count(b"\n") <= 4
+    assert b"\x1b" not in done.err
 
 
 def test_a_command_may_be_called_like_one_of_our_words(te: Te) -> None:

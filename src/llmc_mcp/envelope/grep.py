@@ -5,10 +5,10 @@ and a NUL behind each file name, so that no name or text can be mistaken for ano
 removed again, where what the given flags alone would have printed is certain.
 """
 
+import fnmatch
 import os
 import re
 from collections.abc import Iterator
-from operator import itemgetter
 from typing import NamedTuple
 
 from .family import Budget, FamilyPlan, Room, ShownOutput, clip, hot_zone, readable, zones
@@ -20,6 +20,7 @@ _KEPT_BYTES = 8 << 20
 _KEPT_LINE = 1_000  # bytes of a hit's line that are remembered
 _SHOWN_LINE = 240  # bytes of a hit's line that are shown
 _OTHER_LINES = 20
+_AROUND = 10  # lines of context, to each side, that are shown with a hit
 _USES_PER_FILE = 3  # before every file has shown its first
 _LONGEST_PATTERN = 4_000  # characters of a pattern that are looked at
 _LISTED = 0.2  # share of the room for what is only counted
@@ -70,6 +71,8 @@ _RECURSIVE = frozenset({"-r", "-R", "--recursive", "--dereference-recursive"})
 _CONTEXT = frozenset({"-A", "-B", "-C", "-NUM", "--after-context", "--before-context", "--context"})
 
 _NUMBER = re.compile(rb"(\d+)([:-])")
+_WILDCARDS = re.compile(rb"[*?[]|\{.*,.*\}")
+_BRACES = re.compile(rb"\{.*\}")
 _IN_TESTS = re.compile(
     rb"(?:^|/)(?:tests?|testing|specs?|__tests__|testdata|fixtures)/"
     rb"|(?:^|/)(?:test_[^/]*|conftest\.py|[^/]*[_.](?:test|spec|tests)\.\w+)$"
@@ -104,36 +107,47 @@ class InFile:
         self.lines: list[tuple[bytes, bytes, bytes]] = []  # number, ":" for a hit or "-" for context, text
 
 
-def plan(argv: list[str]) -> FamilyPlan | None:
-    """A plan; None if a flag selects another kind of output."""
+class Hit(NamedTuple):
+    """A match: its file, where it is among the file's kept lines, and its text."""
+
+    file: InFile
+    at: int
+    text: bytes
+
+
+class SearchCommand(NamedTuple):
+    """What the words of a search mean."""
+
+    is_rg: bool
+    flags: list[GivenFlag]
+    wanted: "SearchedTexts | None"
+    with_context: bool
+
+
+def read_search(argv: list[str]) -> SearchCommand | None:
+    """The meaning of a search; None if a flag selects another kind of output."""
     program = os.path.basename(argv[0])
     is_rg = program == "rg"
     syntax, known = (_RG, _RG_KNOWN) if is_rg else (_GREP, _GREP_KNOWN)
     flags = list(syntax.parse(argv[1:]))
     if any(flag.name and not _understood(flag.name, flag.value, syntax, known) for flag in flags):
         return None
-    form = ["-nH", "--null", *(["--no-heading", "--color=never"] if is_rg else [])]
     names = {flag.name for flag in flags}
     basic = program == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
-    family = Grep(
-        _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic), with_context=bool(names & _CONTEXT)
-    )
-    own = OwnForm(flags, is_rg=is_rg)
+    wanted = _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic)
+    return SearchCommand(is_rg, flags, wanted, bool(names & _CONTEXT))
+
+
+def plan(argv: list[str]) -> FamilyPlan | None:
+    """A plan; None if a flag selects another kind of output."""
+    search = read_search(argv)
+    if search is None:
+        return None
+    form = ["-nH", "--null", *(["--no-heading", "--color=never"] if search.is_rg else [])]
+    family = Grep(search.wanted, with_context=search.with_context)
+    own = OwnForm(search.flags, is_rg=search.is_rg)
     words = [argv[0], *form, *argv[1:]]
     return FamilyPlan(words, family, _without_nul, own.restore, any_bytes=True, only_files=own.only_files())
-
-
-def plain_plan(argv: list[str]) -> FamilyPlan | None:
-    """A plan for a search whose form can't be changed; None if its hits can't be told from its flags."""
-    is_rg = os.path.basename(argv[0]) == "rg"
-    syntax, known = (_RG, _RG_KNOWN) if is_rg else (_GREP, _GREP_KNOWN)
-    flags = list(syntax.parse(argv[1:]))
-    names = {flag.name for flag in flags}
-    if names & _CONTEXT or any(f.name and not _understood(f.name, f.value, syntax, known) for f in flags):
-        return None
-    basic = os.path.basename(argv[0]) == "grep" and not names & {"-E", "-P", "--extended-regexp", "--perl-regexp"}
-    wanted = _searched_texts([(flag.name, flag.value) for flag in flags], basic=basic)
-    return FamilyPlan(list(argv), PlainGrep(wanted, OwnForm(flags, is_rg=is_rg)), kind="grep")
 
 
 def _without_nul(piece: bytes) -> bytes:
@@ -149,12 +163,12 @@ def _understood(name: str, value: str, syntax: FlagSyntax, known: frozenset[str]
 class OwnForm:
     """What a command's own flags print: names of files or not, numbers of lines or not."""
 
-    def __init__(self, flags: list[GivenFlag], *, is_rg: bool) -> None:
+    def __init__(self, flags: list[GivenFlag], *, is_rg: bool, several: bool = False) -> None:
         names = {flag.name for flag in flags}
         given = [os.fsencode(flag.value) for flag in flags if not flag.name]
         self._paths = given if names & _GIVES_PATTERN else given[1:]
-        self._numbered = bool(names & {"-n", "--line-number"})
-        self._named = bool(names & {"-H", "--with-filename"})
+        self.numbered = bool(names & {"-n", "--line-number"})
+        self._named = several or bool(names & {"-H", "--with-filename"})
         self._recursive = is_rg or bool(names & _RECURSIVE)
         self._is_rg = is_rg
         if is_rg:  # a configuration file may ask for another form
@@ -172,10 +186,24 @@ class OwnForm:
             return None
         return self._paths[0] if self._paths else b"-"
 
-    def pattern(self) -> re.Pattern[bytes]:
+    def undecided_path(self) -> bytes | None:
+        """The one operand, if it may stand for a file or for several: a folder, or a name with wildcards."""
+        if self._named or len(self._paths) != 1 or not (self._recursive or _WILDCARDS.search(self._paths[0])):
+            return None
+        return self._paths[0]
+
+    def names_file(self, line: bytes) -> bool:
+        """Whether a line of the output begins with the name of a file that the operand stands for."""
+        path = self.undecided_path() or b""
+        folder = b"/*" if self._recursive and not path.endswith(b"/") else b"*" if self._recursive else b""
+        names = re.compile(fnmatch.translate(os.fsdecode(_BRACES.sub(b"*", path) + folder)).encode())
+        ends = re.finditer(rb"[:-]\d+[:-]" if self.numbered else rb":", line)
+        return any(names.match(line[: end.start()]) for end in ends)
+
+    def pattern(self, *, named: bool) -> re.Pattern[bytes]:
         """What stands before the text of a hit."""
-        path = rb"(?P<path>[^:]+):" if self.only_path() is None else rb"(?P<path>)"
-        return re.compile(path + (rb"(?P<number>\d+):" if self._numbered else rb"(?P<number>)"))
+        path = rb"(?P<path>[^:]+):" if named else rb"(?P<path>)"
+        return re.compile(path + (rb"(?P<number>\d+):" if self.numbered else rb"(?P<number>)"))
 
     def restore(self, output: bytes) -> bytes | None:
         """The output without what was added to it; None where that is not certain."""
@@ -208,7 +236,7 @@ class OwnForm:
         number = _NUMBER.match(rest)
         if number is None:
             return None
-        text = rest if self._numbered else rest[number.end() :]
+        text = rest if self.numbered else rest[number.end() :]
         return name + number[2] + text if named else text
 
 
@@ -286,6 +314,7 @@ class Grep:
         self._files: dict[bytes, InFile] = {}
         self._matches = self._kept = self._kept_bytes = self._definitions = 0
         self._others: list[bytes] = []
+        self._other_lines = 0
         self._complete = True
 
     def take(self, lines: list[bytes]) -> None:
@@ -334,8 +363,13 @@ class Grep:
 
     def _take_other(self, line: bytes) -> None:
         """What is no hit: the line between groups, and remarks such as "binary file matches"."""
-        if line != b"--" and len(self._others) < _OTHER_LINES:
+        if line == b"--":
+            return
+        self._other_lines += 1
+        if self._other_lines <= _OTHER_LINES:
             self._others.append(clip(line, _SHOWN_LINE))
+        else:
+            self._complete = False
 
     def skip(self, lines: int) -> None:
         del lines  # hits and context can't be distinguished
@@ -343,6 +377,8 @@ class Grep:
 
     def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         del held  # the same hits under their files' names are always shorter
+        if self._other_lines > max(self._matches, _OTHER_LINES):
+            raise ValueError("these are not the lines of a search")
         counts = {"matches": self._matches, "files": len(self._files)}
         found = {file.path: file.count for file in self._files.values()}
         if self._complete and not budget.counts_only:
@@ -366,14 +402,13 @@ class Grep:
                 yield (number + mark if number else b"") + clip(text, _SHOWN_LINE)
         yield from self._others
 
-    def _hits(self, file: InFile) -> Iterator[tuple[InFile, bytes, bytes]]:
-        return ((file, number, text) for number, mark, text in file.lines if mark == b":")
+    def _hits(self, file: InFile) -> Iterator[Hit]:
+        return (Hit(file, at, text) for at, (_, mark, text) in enumerate(file.lines) if mark == b":")
 
-    def _kind(self, hit: tuple[InFile, bytes, bytes]) -> int:
-        file, _, text = hit
-        if file.is_test:
+    def _kind(self, hit: Hit) -> int:
+        if hit.file.is_test:
             return TEST
-        return DEFINITION if self._defines(text) else USE
+        return DEFINITION if self._defines(hit.text) else USE
 
     def _defines(self, text: bytes) -> bool:
         """Whether the line defines what was searched for, rather than uses it."""
@@ -382,9 +417,9 @@ class Grep:
             return False
         return self._wanted is None or self._wanted.meets(text, *found.span(found.lastgroup or 0))
 
-    def _ranked(self) -> Iterator[tuple[InFile, bytes, bytes]]:
+    def _ranked(self) -> Iterator[Hit]:
         """Hits, best first; of each file some uses before more of any."""
-        keyed: list[tuple[tuple[int, int, int], tuple[InFile, bytes, bytes]]] = []
+        keyed: list[tuple[tuple[int, int, int], Hit]] = []
         for place, file in enumerate(self._files.values()):
             seen = 0
             for hit in self._hits(file):
@@ -396,29 +431,49 @@ class Grep:
 
     def _best(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> ShownOutput:
         """The best hits under their files, then where the others are."""
-        room = Room(budget, 1 - _LISTED)
-        chosen: dict[bytes, list[tuple[int, bytes]]] = {}
-        shown = 0
-        for file, number, text in self._ranked():
-            line = (
-                number + b":" * bool(number) + clip(text.strip() if len(text) > _SHOWN_LINE else text, _SHOWN_LINE // 2)
-            )
-            if not room.take(line if file.path in chosen else line + b"\n" + file.path):
-                break
-            chosen.setdefault(file.path, []).append((int(number or 0), line))
-            shown += 1
-        lines = [
-            row
-            for path, hits in chosen.items()
-            for row in (path, *(line for _, line in sorted(hits, key=itemgetter(0))))
-        ]
-        left = {path: count - len(chosen.get(path, ())) for path, count in found.items()}
+        chosen = self._chosen(Room(budget, 1 - _LISTED))
+        lines = [row for path, at in chosen.items() for row in (path, *self._rows(self._files[path], sorted(at)))]
+        shown = {path: sum(self._files[path].lines[at][1] == b":" for at in rows) for path, rows in chosen.items()}
+        left = {path: count - shown.get(path, 0) for path, count in found.items()}
         left = {path: count for path, count in left.items() if count > 0}
         untouched = {path: count for path, count in left.items() if path not in chosen}
-        crumbs = [f"{self._matches - shown:,} more in {zones(left)}"] if left else []
+        crumbs = [f"{self._matches - sum(shown.values()):,} more in {zones(left)}"] if left else []
         if untouched:
             crumbs.append(f"{len(untouched):,} files not shown; most in {_most(untouched, budget)}")
+        if self._other_lines > _OTHER_LINES:
+            crumbs.append(f"{self._other_lines - _OTHER_LINES:,} lines that are no matches left out")
         return ShownOutput([*lines, *self._others], counts, "grouped", True, hot_zone(found), tuple(crumbs))
+
+    def _chosen(self, room: Room) -> dict[bytes, set[int]]:
+        """The lines that are shown, by file: the best hits, each with its group where there is context."""
+        chosen: dict[bytes, set[int]] = {}
+        for hit in self._ranked():
+            path, lines = hit.file.path, hit.file.lines
+            if hit.at in chosen.get(path, ()):
+                continue
+            new = self._group_of(hit) - chosen.get(path, set())
+            text = b"\n".join([*(_shown(lines[at]) for at in new), *([] if path in chosen else [path])])
+            if not room.take(text):
+                break
+            chosen.setdefault(path, set()).update(new)
+        return chosen
+
+    def _group_of(self, hit: Hit) -> set[int]:
+        """The lines without a gap around a hit, of many the nearest."""
+        if not self._with_context:
+            return {hit.at}
+        lines, first, last = hit.file.lines, hit.at, hit.at
+        while first and hit.at - first < _AROUND and _follows(lines[first - 1], lines[first]):
+            first -= 1
+        while last + 1 < len(lines) and last - hit.at < _AROUND and _follows(lines[last], lines[last + 1]):
+            last += 1
+        return set(range(first, last + 1))
+
+    def _rows(self, file: InFile, chosen: list[int]) -> Iterator[bytes]:
+        for before, at in zip([-1, *chosen], chosen, strict=False):
+            if self._with_context and before >= 0 and not _follows(file.lines[before], file.lines[at]):
+                yield b"--"
+            yield _shown(file.lines[at])
 
     def _counts(self, found: dict[bytes, int], counts: dict[str, int], budget: Budget) -> ShownOutput:
         best = sorted(found.items(), key=lambda item: -item[1])
@@ -426,24 +481,14 @@ class Grep:
         return ShownOutput(lines, counts, "counts", True, hot_zone(found), (f"{self._matches:,} in {zones(found)}",))
 
 
-class PlainGrep(Grep):
-    """Hits in the form that the given flags print."""
+def _shown(line: tuple[bytes, bytes, bytes]) -> bytes:
+    number, mark, text = line
+    clipped = clip(text.strip() if len(text) > _SHOWN_LINE else text, _SHOWN_LINE // 2)
+    return number + mark * bool(number) + clipped
 
-    def __init__(self, wanted: SearchedTexts | None, own: OwnForm) -> None:
-        super().__init__(wanted, with_context=False)
-        self._form = own.pattern()
-        self._path = own.only_path()
 
-    def take(self, lines: list[bytes]) -> None:
-        for line in lines:
-            if (found := self._form.match(line)) is None:
-                self._take_other(line)
-                continue
-            path = found["path"] if self._path is None else self._path
-            file = self._files.get(path)
-            if file is None:
-                file = self._files[path] = InFile(path)
-            self._take_hit(file, found["number"] or b"", b":", line, found.end())
+def _follows(line: tuple[bytes, bytes, bytes], after: tuple[bytes, bytes, bytes]) -> bool:
+    return int(after[0]) == int(line[0]) + 1
 
 
 def _most(found: dict[bytes, int], budget: Budget) -> str:

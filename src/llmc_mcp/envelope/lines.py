@@ -22,7 +22,12 @@ _BRIEF = frozenset(
     )
 )
 _BRIEF_GIT = frozenset(("add", "checkout", "switch", "restore", "stash", "reset", "commit", "apply", "rm", "mv", "tag"))
-_PREFIXES = frozenset(("env", "nice", "nohup", "time", "stdbuf", "command", "sudo", "timeout", "xvfb-run"))
+_PREFIXES = frozenset(
+    ("env", "nice", "nohup", "time", "stdbuf", "command", "sudo", "timeout", "xvfb-run", "npx", "bunx", "uvx")
+)
+_RUNNING = frozenset(
+    (*(("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("hatch", "run"), ("pipenv", "run")), ("pnpm", "exec"))
+)
 
 
 class SimpleCommand(NamedTuple):
@@ -90,6 +95,8 @@ def without_prefixes(words: list[str]) -> list[str]:
             words = _after_flags(words[1:])
             if program == "timeout" and words:
                 words = words[1:]
+        elif len(words) > 2 and (program, words[1]) in _RUNNING:
+            words = _after_flags(words[2:])
         else:
             break
     return words

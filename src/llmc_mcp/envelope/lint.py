@@ -19,6 +19,7 @@ _PLACE = re.compile(
 )
 _ARROW = re.compile(rb"\s*--> (?P<path>[^:]+):(?P<line>\d+):(?P<col>\d+)$")  # ruff, rustc
 _HEADLINE = re.compile(rb"(?P<rule>[A-Z]+\d+|error(?:\[\w+\])?|warning)\b:? (?P<text>.+)$")
+_CONTINUED = re.compile(rb"\s+\S.*?(?:\((?P<rule>report\w+)\))?$")  # pyright, below a finding
 _SOURCE = re.compile(rb"\s*(?:\d+ )?\||\s*(?:help|= note|= help|note): |\s*\^+$|\s*\.\.\.$")
 _UNDER_FILE = re.compile(  # eslint
     rb"\s+(?P<line>\d+):(?P<col>\d+)\s+(?P<text>(?:error|warning|info)\s.*\S)\s{2,}(?P<rule>\S+)$"
@@ -52,12 +53,15 @@ class Findings:
         self._files: dict[bytes, list[Finding]] = {}
         self._rules = Counter[bytes]()
         self._others: list[bytes] = []
-        self._count = self._unplaced = 0
+        self._count = self._unplaced = self._notes = 0
+        self._last: list[Finding] | None = None  # the findings that the next line may go on with
         self._headline: re.Match[bytes] | None = None
         self._last_path = b""
 
     def take(self, lines: list[bytes]) -> None:
         for line in lines:
+            if self._continues(line):
+                continue
             if (arrow := _ARROW.match(line)) is not None and self._headline is not None:
                 self._add(arrow["path"], arrow["line"] + b":" + arrow["col"], self._headline[0])
                 self._headline = None
@@ -70,15 +74,32 @@ class Findings:
             elif not _SOURCE.match(line):
                 self._take_other(line)
 
+    def _continues(self, line: bytes) -> bool:
+        """Whether a line goes on with the finding before it; its rule may be at the end of that."""
+        findings, self._last = self._last, None
+        more = _CONTINUED.match(line) if findings and not _PLACE.match(line) and not _SOURCE.match(line) else None
+        if not findings or more is None or _UNDER_FILE.match(line) is not None:
+            return False
+        before = findings[-1]
+        if rule := more["rule"]:
+            self._rules[before.rule] -= 1
+            self._rules += Counter({rule: 1})
+        findings[-1] = Finding(before.place, rule or before.rule, before.text + b" " + line.strip())
+        self._last = None if rule else findings
+        return True
+
     def _add(self, path: bytes, place: bytes, text: bytes, rule: bytes = b"") -> None:
-        self._count += 1
+        is_note = text.startswith(b"note:")
+        self._notes += is_note
+        self._count += not is_note
         if not rule:
             found = _RULE.search(text)
             rule = next(filter(None, found.groups()), b"") if found else text.partition(b":")[0][:30]
         self._rules[rule] += 1
         findings = self._files.setdefault(path, [])
-        if self._count <= _KEPT:
+        if self._count + self._notes <= _KEPT:
             findings.append(Finding(place, rule, text))
+            self._last = findings
         else:
             self._unplaced += 1
 
@@ -95,6 +116,7 @@ class Findings:
 
     def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         counts = {"findings": self._count, "files": len(self._files)}
+        counts |= {"notes": self._notes} if self._notes else {}
         if held is not None and fits(held, budget):
             return ShownOutput(lines_of(held), counts)
         zone = hot_zone({path: len(found) for path, found in self._files.items()})
@@ -112,7 +134,7 @@ class Findings:
 
     def _rules_line(self) -> bytes:
         common = self._rules.most_common(15)
-        rest = self._count - sum(count for _, count in common)
+        rest = self._rules.total() - sum(count for _, count in common)
         return b"rules: " + _counted(dict(common)) + (f" and {rest:,} of others".encode() if rest else b"")
 
     def _listed(self, each: int) -> Iterator[bytes]:

@@ -21,6 +21,9 @@ _TROUBLE = re.compile(
 )
 
 
+_EVENT = re.compile(rb"\s+Warning\s|\s+(?:Reason|Message):\s+(?:\w*(?:Error|Failed|BackOff|Killed))")
+
+
 def plan(argv: list[str]) -> FamilyPlan | None:
     """A plan for logs and tables; None where the output goes on, or has another form."""
     program, words = os.path.basename(argv[0]), argv[1:]
@@ -31,6 +34,8 @@ def plan(argv: list[str]) -> FamilyPlan | None:
     verb = next((word for word in words if not word.startswith("-")), "")
     if verb in _LOGS:
         return FamilyPlan(list(argv), SalientLines(LogLines()), one_stream=True)
+    if (program, verb) == ("kubectl", "describe"):
+        return FamilyPlan(list(argv), SalientLines(DescribedLines()), one_stream=True)
     if verb in _TABLES:
         return FamilyPlan(list(argv), SalientLines(TableLines()))
     if program in ("docker", "podman"):
@@ -48,6 +53,7 @@ class LogLines:
         *(b"error", b"fatal", b"critical", b"panic", b"severe", b"emerg", b"alert", b"traceback", b"segfault"),
         b"exception",
     )
+    any_case = True
 
     def __init__(self) -> None:
         self._bad = 0
@@ -59,13 +65,26 @@ class LogLines:
         return PLAIN
 
     def counts(self) -> dict[str, int]:
-        return {"errors": self._bad}
+        return {"error_lines": self._bad}
+
+
+class DescribedLines(LogLines):
+    """`kubectl describe`: its events say what went wrong."""
+
+    words = (*LogLines.words, b"warning")
+
+    def weigh(self, line: bytes) -> int:
+        if _EVENT.match(line):
+            self._bad += 1
+            return WRONG
+        return super().weigh(line)
 
 
 class TableLines:
     """A table with a line of headings."""
 
     words = ()
+    any_case = True
 
     def __init__(self) -> None:
         self._rows = self._trouble = 0

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from ..tokens import estimate
 from .family import Budget, FamilyPlan, Room, ShownOutput, fits, hot_zone, lines_of, listed_names, readable
@@ -20,6 +21,7 @@ _NAMES = 400_000  # entries kept in memory
 _NAMED = 12  # files of a folder that are named before it is summarised
 _TOP_NAMED = 40
 _OPENED = 2_000
+_PER_TOKEN = 8  # names, or more, never fit into a token
 _OPENED_SHARE = 0.4  # of the room, at least, is for the tree; the rest lists names that stay closed
 _CLOSED_LISTED = 50  # entries of a folder of generated files that are listed
 _CLOSED = frozenset(
@@ -123,7 +125,8 @@ class Paths:
             return ShownOutput(lines_of(held), counts)
         found = {folder: len(names) for folder, names in self._by_folder.items()}
         zone = hot_zone(found)
-        if self._kept == self._count and not budget.counts_only and self.nothing_lost:
+        may_fit = self._kept == self._count <= _PER_TOKEN * budget.tokens
+        if may_fit and not budget.counts_only and self.nothing_lost:
             whole = list(self._folded())
             if Room(budget).fill(whole) == whole:
                 return ShownOutput(whole, counts, "grouped", False, zone)
@@ -145,7 +148,10 @@ class Paths:
         for path, names in self._by_folder.items():
             here = root
             for step in _steps(path):
-                here = here.folders.setdefault(step, Folder(here.path + step))
+                below = here.folders.get(step)
+                if below is None:
+                    below = here.folders[step] = Folder(here.path + step)
+                here = below
             here.names += [name for name in names if path + name + b"/" not in self._by_folder]
         _add_up(root)
         while len(root.folders) == 1 and not root.names:
@@ -174,7 +180,8 @@ def _add_up(root: Folder) -> None:
 def _kind(name: bytes) -> bytes:
     if name.endswith(b"/"):
         return b"folders"
-    return os.path.splitext(name)[1][:12] or b"no suffix"
+    stem, dot, suffix = name.rpartition(b".")
+    return (dot + suffix)[:12] if stem.strip(b".") else b"no suffix"
 
 
 def _quoted(name: bytes) -> bytes:
@@ -221,7 +228,8 @@ def _names_below(folder: Folder) -> Iterator[bytes]:
 
 def _condensed(root: Folder, budget: Budget, named: int) -> list[bytes]:
     """The tree as far as it can be opened, once every name that stays closed has its place in the list."""
-    everything = estimate(b" ".join(names_in(b"\n".join(_names_below(root)))))
+    some = islice(_names_below(root), _PER_TOKEN * budget.tokens)  # of more the tree gets its least share anyway
+    everything = estimate(b" ".join(names_in(b"\n".join(some))))
     share = max(_OPENED_SHARE, 0.9 - everything / max(budget.tokens, 1))
     return _opened(root, Room(budget, share), named).indexed(budget)
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 
-from . import grep
 from .families import recognise
 from .family import FamilyPlan
 from .lines import NotSimple, Pipeline, SimpleCommand, speaking
@@ -11,6 +10,7 @@ from .names import interest_of
 from .programs import FAMILY_OF
 from .salience import SalientLines
 from .scripts import ScriptLines
+from .searches import plain_plan
 from .text import Reading, Text, reading_of
 
 SHELL = "bash"
@@ -50,10 +50,20 @@ def _plan_of(pipeline: Pipeline) -> FamilyPlan | None:
     while len(stages) > 1 and _passes(stages[-1]):
         stages.pop()
     if len(stages) > 1 and os.path.basename(stages[-1].argv[0]) == "xargs":
-        return _plain(_after_xargs(stages[-1].argv[1:]))
+        return _plain(_after_xargs(stages[-1].argv[1:]), several=True)
     if len(stages) > 1 and _is_search(stages[-1].argv) and (plan := _plain(stages[0].argv)) is not None:
         return plan if plan.kind in ("grep", "paths") else None
+    if len(stages) == 1 and (searched := _searched_by_find(stages[0].argv)) is not None:
+        return plain_plan(searched, several=True)
     return _plain(stages[0].argv) if len(stages) == 1 else None
+
+
+def _searched_by_find(argv: list[str]) -> list[str] | None:
+    """The search that find runs for all its files at once."""
+    if os.path.basename(argv[0]) != "find" or argv[-2:] != ["{}", "+"] or "-exec" not in argv:
+        return None
+    command = argv[argv.index("-exec") + 1 : -2]
+    return command if command and _is_search(command) else None
 
 
 def _read(reading: Reading, filters: Pipeline) -> FamilyPlan | None:
@@ -90,12 +100,12 @@ def _after_xargs(words: list[str]) -> list[str]:
     return words
 
 
-def _plain(argv: list[str]) -> FamilyPlan | None:
-    """A plan for a command that can't get flags of ours: bash runs it."""
+def _plain(argv: list[str], *, several: bool = False) -> FamilyPlan | None:
+    """A plan for a command that can't get flags of ours: bash runs it. `several`: on files that another one names."""
     if not argv:
         return None
     if _is_search(argv):
-        return grep.plain_plan(argv)
+        return plain_plan(argv, several=several)
     return recognise(argv)
 
 

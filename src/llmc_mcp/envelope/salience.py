@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ..tokens import estimate
 from .family import Budget, Room, ShownOutput, clip, fits, lines_of, listed_names
+from .floods import WordSearch
 from .names import names_in
 
 NOISE, PLAIN, NEAR, TITLE, WRONG, VERDICT = range(6)
@@ -23,6 +24,7 @@ _MARK_TOKENS = 9
 _ALIKE = 3  # lines of one form before more of them are noise
 _FORMS = 5_000
 _LAST = 6  # lines that are shown if any are
+_LAST_SHARE = 5  # they get up to a fifth of the room
 _LINES_SHARE = 0.6  # of the room, at most, is for lines
 _INDEX_SHARE = 0.5  # of the room may go to names of what is left out
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
@@ -33,10 +35,12 @@ _VARIES = re.compile(rb"0x[0-9a-f]+|\b[0-9a-f]{7,}\b|\d+")
 class Weigher(Protocol):
     """Tells how much the next line matters.
 
-    In a flood only lines with one of its `words` (in small letters) are asked about, and the last ones; none: all are.
+    In a flood only lines with one of its `words` are asked about, and the last ones; without words all are.
+    `any_case`: the words are in small letters, and stand for any.
     """
 
     words: tuple[bytes, ...]
+    any_case: bool
 
     def weigh(self, line: bytes) -> int: ...
 
@@ -60,18 +64,15 @@ class SalientLines:
         self._kept: list[Line] = []
         self._last = deque[Line](maxlen=_KEPT_TAIL)
         self._forms = Counter[bytes]()
+        self._words = WordSearch(weigher.words, any_case=weigher.any_case)
 
     def take(self, lines: list[bytes]) -> None:
-        words = self._weigher.words
-        if not words or self._count + len(lines) <= _EACH:
+        if not self._weigher.words or self._count + len(lines) <= _EACH:
             for raw in lines:
                 self._take_line(raw)
             return
-        joined = b"\n".join(lines).lower()
-        present = [word for word in words if word in joined]
         start = self._count
-        if present:
-            self._take_some([(start + at, raw) for at, raw in enumerate(lines, 1) if _has(raw.lower(), present)])
+        self._take_some([(start + at + 1, lines[at]) for at in self._words.find(b"\n".join(lines))])
         self._count = start + len(lines)
         self._unweighed += len(lines)
         first = self._count - len(lines[-_KEPT_TAIL:]) + 1
@@ -110,20 +111,20 @@ class SalientLines:
         counts = {**self._weigher.counts(), "lines": self._count}
         if held is not None and fits(held, budget):
             return ShownOutput(lines_of(held), counts)
-        lines = self._lines()
+        lines, notes = self._lines(), self._words.notes()
         last = [line for line in lines if line.text.strip()][-_LAST:]  # whatever their form: how it ended
         lines = [line._replace(weight=NEAR) if line.weight < NEAR and line in last else line for line in lines]
         if budget.counts_only:
             chosen = _fill([line for line in lines if line.weight == VERDICT], budget.tokens // 2, {})
-            return ShownOutput(list(_rendered(chosen, self._count, {})), counts, "counts", True)
-        chosen = self._choose(lines, int(budget.tokens * _LINES_SHARE))
+            return ShownOutput(list(_rendered(chosen, self._count, {})), counts, "counts", True, "", notes)
+        chosen = self._choose(lines, last, int(budget.tokens * _LINES_SHARE))
         whole = _all_lines(held)
         chosen |= _shorter_than_their_marks(whole, chosen, self._count)
         room = min(budget.tokens - _cost(chosen), int(budget.tokens * _INDEX_SHARE))
         index = _index(whole, chosen, self._count, room)
         alike = _alike(whole, chosen, self._count)
         index = {first: alike.get(first, b"") + names for first, names in index.items()}
-        return ShownOutput(list(_rendered(chosen, self._count, index)), counts, "grouped", True)
+        return ShownOutput(list(_rendered(chosen, self._count, index)), counts, "grouped", True, "", notes)
 
     def _lines(self) -> list[Line]:
         """What is kept, in order; the last lines of a flood are weighed now."""
@@ -134,19 +135,18 @@ class SalientLines:
                 known[line.number] = Line(line.number, self._weight(text), text)
         return [known[number] for number in sorted(known)]
 
-    def _choose(self, lines: list[Line], room: int) -> dict[int, Line]:
-        """By weight; of the plain lines more from the end than from the start."""
-        chosen: dict[int, Line] = {}
+    def _choose(self, lines: list[Line], last: list[Line], room: int) -> dict[int, Line]:
+        """The last lines, then by weight, of too many the first and the last; of the plain lines more from the end."""
+        chosen = _fill(reversed(last), room // _LAST_SHARE, {})
         for weight in (VERDICT, WRONG, TITLE, NEAR):
-            chosen = _fill([line for line in lines if line.weight == weight], room - _cost(chosen), chosen)
+            alike = [line for line in lines if line.weight == weight and line.number not in chosen]
+            chosen = _fill(alike, (room - _cost(chosen)) * 6 // 10, chosen)
+            rest = [line for line in alike if line.number not in chosen]
+            chosen = _fill(reversed(rest), room - _cost(chosen), chosen)
         plain = [line for line in lines if line.weight == PLAIN and line.number not in chosen]
         left = min(room - _cost(chosen), int(room * self._plain))
         chosen = _fill(reversed(plain), left * 6 // 10, chosen)
         return _fill((line for line in plain if line.number not in chosen), left * 3 // 10, chosen)
-
-
-def _has(line: bytes, words: list[bytes]) -> bool:
-    return any(word in line for word in words)
 
 
 def _without_colours(line: bytes) -> bytes:

@@ -4,6 +4,7 @@ import os
 import re
 
 from .family import FamilyPlan
+from .programs import FAMILY_OF
 from .salience import NEAR, NOISE, PLAIN, TITLE, VERDICT, WRONG, SalientLines
 
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*$")
@@ -38,7 +39,7 @@ _PROGRESS = re.compile(
     rb"\s*(?:Compiling|Checking|Downloaded|Downloading|Updating|Fetching|Collecting|Requirement already|Using cached"
     rb"|Preparing metadata|Building wheel|Created wheel|Stored in directory|Installing build|Getting requirements"
     rb"|\[ *\d+%\]|\[\d+/\d+\]|#\d+ (?:DONE|CACHED|sha256|extracting)|(?:CC|CXX|LD|AR|GEN|LINK) +|gcc |g\+\+ |cc |clang"
-    rb"|reading sources\.\.\.|copying |writing output\.\.\.|npm (?:warn|WARN)|[0-9a-f]{12}: [PWVDE])"
+    rb"|reading sources\.\.\.|copying |writing output\.\.\.|[0-9a-f]{12}: [PWVDE])"
     rb"|.{0,300}?\.\.\. (?:ok|OK|skipped|DONE)\b"
 )
 
@@ -67,6 +68,11 @@ def _python(argv: list[str], words: list[str]) -> FamilyPlan | None:
 
         tests = plan_tests(["pytest", *words[2:]])
         return tests._replace(argv=list(argv), kind="tests") if tests is not None else None
+    if words[:1] == ["-m"] and FAMILY_OF.get(words[1] if len(words) > 1 else "") == "lint":
+        from .lint import plan as plan_lint
+
+        lint = plan_lint(words[1:])
+        return lint._replace(argv=list(argv), kind="lint") if lint is not None else None
     if not words or "-i" in flags or words in (["-V"], ["--version"], ["-"]):
         return None  # interactive, or nothing to condense
     return _script(argv)
@@ -81,9 +87,10 @@ class ScriptLines:
 
     words = (
         *(b"error", b"fatal", b"fail", b"panic", b"undefined reference", b"cannot find", b"not found", b"no such file"),
-        *(b"denied", b"assertion", b"exception", b"exit", b"interrupt", b"warn", b"deprecat", b"traceback", b'file "'),
-        *(b"ran ", b"passed", b"finished", b"could not", b"***", b"success", b"caused by", b"test result"),
+        *(b"denied", b"assertion", b"exception", b"warn", b"deprecat", b"traceback", b'file "', b"caused by"),
+        *(b"tests in ", b"passed", b"finished", b"***", b"success", b"test result"),
     )
+    any_case = True
 
     def __init__(self) -> None:
         self._near = 0
@@ -93,6 +100,7 @@ class ScriptLines:
     def weigh(self, line: bytes) -> int:
         self._near = max(self._near - 1, 0)
         if _VERDICT.match(line):
+            self._errors += _ERROR.match(line) is not None
             return VERDICT
         if _TRACEBACK.match(line):
             self._frames, self._near = 0, _AFTER_ERROR
@@ -100,6 +108,9 @@ class ScriptLines:
         if (frame := _FRAME.match(line)) is not None:
             self._near = 2
             return NEAR if b"site-packages" not in frame[1] and b"/lib/python" not in frame[1] else PLAIN
+        if line.startswith((b"npm warn", b"npm WARN")):
+            self._warnings += 1
+            return NOISE
         if _PROGRESS.match(line):
             return NOISE
         if _EXCEPTION.match(line):
@@ -120,4 +131,4 @@ class ScriptLines:
         return WRONG
 
     def counts(self) -> dict[str, int]:
-        return {"errors": self._errors, "warnings": self._warnings}
+        return {"error_lines": self._errors, "warning_lines": self._warnings}

@@ -67,7 +67,11 @@ def plan(argv: list[str]) -> FamilyPlan | None:
 class PytestLines:
     """Failures with their place and reason, the short summary, the closing line."""
 
-    words = (*(b"===", b"___", b"e  ", b">  ", b"error", b"exception", b"failed", b" passed"), b" in ")
+    words = (
+        *(b"=== ", b"___ ", b"E  ", b">  ", b"Error", b"Exception", b"FAILED", b"ERROR"),
+        *(b" passed", b" failed", b" error", b" skipped", b" deselected", b" warning"),
+    )
+    any_case = False
 
     def __init__(self) -> None:
         self._section = b""
@@ -119,6 +123,7 @@ class RunnerLines:
     """Output of other runners: failures and the closing summary."""
 
     words = ()  # what passed is counted
+    any_case = False
 
     def __init__(self, style: Style) -> None:
         self._style = style

@@ -6,13 +6,14 @@ Landmarks are definitions in code, headings in a document, errors in a log.
 import os
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..tokens import estimate
 from .blocks import NumberedText, condense, lines_of_interest
 from .family import Budget, Family, FamilyPlan, Room, ShownOutput, clip, fits, lines_of
 from .flags import FlagSyntax
+from .floods import WordSearch
 from .logs import LogLines
 from .salience import SalientLines
 from .structure import condense_json
@@ -52,6 +53,11 @@ _DOCUMENT = re.compile(rb"( *)(?:#{1,4} \S|\.\. \w+::|={4,}$|-{4,}$)")
 _LOG = re.compile(
     rb"().*(?:\b(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE|Traceback|panicked|segfault|Exception|WARNING)\b"
     rb"|\b[A-Z]\w+(?:Error|Exception)\b)"
+)
+# Every match of _LOG has one of these.
+_LOG_WORDS = (
+    *(b"ERROR", b"FATAL", b"CRITICAL", b"PANIC", b"SEVERE", b"Traceback", b"panicked", b"segfault", b"Exception"),
+    *(b"WARNING", b"Error"),
 )
 # Languages whose definitions _CODE recognises, and those whose headings _DOCUMENT does; rag.parse.detect knows endings.
 _CODE_LANGUAGES = frozenset(
@@ -198,17 +204,23 @@ class Text(Ends):
         self._landmark: re.Pattern[bytes] | None = None
         self._tail_share = 0.3 if ends == "tail" else 0.15
         self._marks: list[tuple[int, int, bytes]] = []  # indentation, line number, text
+        self._words = WordSearch(_LOG_WORDS, any_case=False)
 
     def take(self, lines: list[bytes]) -> None:
         if len(self._marks) < _LANDMARKS:
             if self._landmark is None:
                 self._landmark = _landmarks_of(self._files)
             match = self._landmark.match
-            for number, line in enumerate(lines, self.count + 1):
+            for at in self._candidates(lines):
+                line = lines[at]
                 if (found := match(line[:2_000])) is not None:
-                    self._marks.append((len(found[1]), number, line[: _LINE * 2]))
+                    self._marks.append((len(found[1]), self.count + at + 1, line[: _LINE * 2]))
             del self._marks[_LANDMARKS:]
         super().take(lines)
+
+    def _candidates(self, lines: list[bytes]) -> Sequence[int]:
+        """The lines that may be landmarks; definitions and headings are told by how a line begins, which is cheap."""
+        return self._words.find(b"\n".join(lines)) if self._landmark is _LOG else range(len(lines))
 
     def show(self, held: bytes | None, budget: Budget) -> ShownOutput:
         counts = {"lines": self.count}

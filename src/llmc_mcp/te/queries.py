@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from .. import __version__
-from ..command_line import JSON, Arguments, Flag, Positional, UsageError
+from ..command_line import JSON, Arguments, Flag, Positional, UsageError, unknown_argument
 from ..command_line import Command as CommandLine
 from ..config.load import load
 from ..envelope import kept
@@ -18,6 +18,7 @@ from ..files.handles import Handle, Handles, policy_from
 from ..printing import print_line, print_lines
 from ..store.sqlite import SqliteStore
 from ..tokens import estimate
+from ..visible import visible
 from . import child as wrapped
 from .folder import reader, root_set
 from .init import SHELLS, script
@@ -47,11 +48,16 @@ def answer(words: list[str]) -> int:
         if verb in ("-h", "--help") and not rest:
             print(te.help(), end="")
             return 0
+        if verb in ("", "--") and not rest:
+            print(te.help(), end="", file=sys.stderr)
+            return 2
         if verb not in te.verbs:
-            raise UsageError(f"unknown argument {verb!r}")
+            raise unknown_argument(verb, te.first_words())
         return te.dispatch([verb, *(as_json if JSON in te.verbs[verb].flags else ()), *rest])
-    except UsageError:
-        print(te.help(), end="", file=sys.stderr)
+    except UsageError as exc:
+        hint = f"hint: {visible(exc.hint)}\n" if exc.hint else ""
+        usage = te.verbs[verb].synopsis() if verb in te.verbs else "te --help lists what it knows.\n"
+        print(f"te: {visible(exc.message)}\n{hint}{usage}", end="", file=sys.stderr)
         return 2
 
 

@@ -1,5 +1,6 @@
 """A client's own file: read with what identifies it, replaced as a whole, with a backup."""
 
+import glob
 import os
 import stat
 import time
@@ -83,6 +84,20 @@ def replace(file: ClientFile, text: str, *, keep: bool = True) -> str | None:
     except OSError as exc:
         raise from_oserror(exc, file.shown) from None
     return backup
+
+
+def backups(file: ClientFile) -> list[str]:
+    """The backups of a file, the latest first. A file without any was made by llmc, or has never been changed by it."""
+    return sorted(glob.glob(f"{glob.escape(file.shown)}.llmc-*.bak"), reverse=True)
+
+
+def remove(file: ClientFile) -> None:
+    """Remove a file."""
+    demand_unmoved(file)
+    try:
+        os.unlink(file.path)
+    except OSError as exc:
+        raise from_oserror(exc, file.shown) from None
 
 
 def demand_unmoved(file: ClientFile) -> None:

@@ -1,7 +1,6 @@
 """`llmc install CLIENT…`: put this server into a client's own settings, or take it out again."""
 
 import difflib
-import glob
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from ...command_line import JSON, Arguments, Flag, Positional, declare
 from ...errors import InvalidArgument, LlmcError, NotFound
 from . import hook, jsonc, toml
-from .client_file import ClientFile, change, demand_unmoved, read, replace
+from .client_file import ClientFile, backups, change, read, remove, replace
 from .clients import BY_NAME, CLIENTS, Client, entry, roots_for, server_command
 from .jsonc import Unreadable
 
@@ -159,8 +158,7 @@ def _uninstall(client: Client, file: ClientFile, *, dry_run: bool) -> None:
         _print_diff(file.shown, file.text, after)
         return
     if made_by_us:
-        demand_unmoved(file)
-        os.unlink(file.path)
+        remove(file)
     else:
         replace(file, after, keep=original is None)
     if original:
@@ -176,7 +174,7 @@ def _uninstall(client: Client, file: ClientFile, *, dry_run: bool) -> None:
 
 def _original(client: Client, file: ClientFile, there: dict[str, Any]) -> tuple[str, str] | None:
     """The backup to which our entry was the only change, and its text."""
-    for path in sorted(glob.glob(glob.escape(file.shown) + ".llmc-*.bak"), reverse=True):
+    for path in backups(file):
         text = read(path).text
         if text is not None and _only_lacks(client, text, there, file.text or ""):
             return path, text

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from ...errors import InvalidArgument
 from . import jsonc
-from .client_file import ClientFile, change, replace
+from .client_file import ClientFile, backups, change, read, remove, replace
 from .clients import Client
 from .jsonc import Unreadable
 
@@ -55,11 +55,42 @@ def _change(client: Client, file: ClientFile, request: HookRequest) -> None:
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), file.shown, file.shown, lineterm="")
         print("\n".join(lines))
         return
+    if request.uninstall:
+        _uninstall(client, file, after)
+        return
     backup = replace(file, after)
-    print(f"{client.title}: hook {'removed from' if request.uninstall else 'installed in'} {file.shown}")
+    print(f"{client.title}: hook installed in {file.shown}")
     print(f"  as it was: {backup}" if backup else "  the file is new", file=sys.stderr)
-    if not request.uninstall:
-        print("  it approves nothing; rules such as Bash(pytest:*) see `te -c 'pytest …'`", file=sys.stderr)
+    print("  it approves nothing; rules such as Bash(pytest:*) see `te -c 'pytest …'`", file=sys.stderr)
+
+
+def _uninstall(client: Client, file: ClientFile, after: str) -> None:
+    """Leave what was there before the hook: the file, its backup where nothing else changed, or no file."""
+    kept = backups(file)
+    original = next((path for path in kept if _is_only_change(read(path).text or "", file.text or "")), None)
+    backup = None
+    if original is not None:
+        replace(file, read(original).text or "", keep=False)
+        os.unlink(original)
+    elif not kept and _is_empty(after) and not os.path.islink(file.shown):
+        remove(file)
+    else:
+        backup = replace(file, after)
+    print(f"{client.title}: hook removed from {file.shown}")
+    gone = "the file held nothing else and is gone"
+    print(f"  as it was: {backup}" if backup else f"  {'the file is as before' if original else gone}", file=sys.stderr)
+
+
+def _is_only_change(before: str, now: str) -> bool:
+    """Whether the hook is all that a text has more than its backup."""
+    try:
+        return _with_hooks(before, [*_hooks_in(before), _own_hook()]) == now
+    except Unreadable:
+        return False
+
+
+def _is_empty(text: str) -> bool:
+    return jsonc.parse(text, comments=False).value == {}
 
 
 def _hooks_in(text: str) -> list[Any]:
