@@ -189,7 +189,7 @@ def test_an_id_is_found_however_a_message_is_cut_into_pieces() -> None:
 @pytest.fixture
 def impatient(workspace: Workspace, mount: HangingMount) -> Iterator[Client]:
     """A server whose calls have little time, on a workspace with a mount that is about to hang."""
-    settings = ("--set", "tools.read_timeout=1", "--set", "limits.workers=2")
+    settings = ("--set", "tools.read_timeout=1", "--set", "limits.workers=8")
     with Client("--root", str(workspace.root), *settings) as client:
         workspace.file("a.txt", "at hand\n")
         try:

@@ -21,8 +21,8 @@ SOURCE = Path(str(llmc_mcp.__file__)).parent
 _FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 # Texts of annotations, which are cut short first.
 SHORT = {"rag/parse/bind_python.py": 1_000, "rag/parse/facts.py": 1_000}
-LENGTH = 60_000
-CPU_SECONDS = 2  # linear time needs a tenth of it, quadratic time hundreds of times as much
+LENGTH = 30_000
+CPU_SECONDS = 2  # linear time needs a twentieth of it, quadratic time several times as much
 PIECE = 200  # bytes by which a child says what it tries next
 _LONG = 16  # a loop that may go round as often as this can be made to
 _SAMPLES = 6  # of one alternative's ways

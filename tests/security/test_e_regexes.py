@@ -26,7 +26,7 @@ from ..support.workspace import Workspace
 from . import regexes
 from .attack import assert_alive
 
-LENGTH = 400_000
+LENGTH = 200_000
 CPU_SECONDS = 5  # linear time needs less than one of them; quadratic time hours
 
 # What expressions are put together from while the program runs. None of it is a pattern of a caller.
