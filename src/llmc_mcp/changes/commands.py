@@ -7,8 +7,8 @@ that it can't be undone.
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..errors import LlmcError
@@ -17,13 +17,15 @@ from ..redaction import clip, redact
 from ..session import Session
 from ..store.root_sets import RootSet
 from ..store.sqlite import Store
-from ..tracking.entries import EMPTY, GIT, LINK, REASONS, SPOOL, Difference, EntryLook, digest_of
+from ..tracking.entries import EMPTY, GIT, LINK, OBJECTS, REASONS, SPOOL, Difference, EntryLook, digest_of
+from ..tracking.git_dirs import is_index
 from ..tracking.tracker import Tracker, Window
-from ..tracking.tree import RootTree, is_git_index
+from ..tracking.tree import RootTree
 from .journal import PreImage, new_id
 from .records import PutRecord, Record, paths_of
 from .transaction import BACKGROUND, COMMAND, Changes, set_under_way
-from .tree import TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
+from .tree import WHOLE_FOLDER, TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
+from .whole_folders import with_moves
 
 _BATCH, _BATCH_BYTES = 200, 64 << 10  # images that are journaled at once, or one that is large
 _NAMED_MOST = 5
@@ -47,7 +49,7 @@ class CommandUndo:
         self._tracker, self._changes, self._store, self._roots = tracker, changes, store, roots
         self._journal = changes.journal
         self._open: list[CommandWindow] = []
-        self._journaling = threading.Lock()  # one after the other: entries are undone in the order they have
+        self._journaling = threading.RLock()  # one after the other: entries are undone in the order they have
         changes.around = self._around
 
     @property
@@ -75,14 +77,26 @@ class CommandUndo:
             if window.is_over is not None:
                 window.look()
 
-    def _around(self, records: Sequence[Record]) -> AbstractContextManager[None]:
+    @contextmanager
+    def _around(self, records: Sequence[Record]) -> Generator[None]:
         """While a change of our own is published: it is not the doing of a command that runs."""
+        paths = {path for record in records for path in _all_paths(record)}
 
         def is_own(tree: RootTree, path: str) -> bool:
-            paths = {path for record in records for path in _all_paths(record)}
             return _is_or_is_below(f"{names.show(tree.root.real)}/{_shown(path)}", paths)
 
-        return self._tracker.apart(is_own)
+        if not self._open:
+            yield
+            return
+        with self._journaling, self._tracker.apart(is_own, self._divide):
+            yield
+
+    def _divide(self, window: Window) -> None:
+        """Journal what a command has done so far: the server is about to change the same files."""
+        for one in self._open:
+            if one.window is window:
+                one.look(earlier=True)
+                one.announce()  # what comes now is older than the server's next change
 
     def start(self, window: "CommandWindow") -> None:
         """Write the row of a command that is about to run."""
@@ -90,12 +104,12 @@ class CommandUndo:
             self._journal.announce(connection, window.id, window.who, COMMAND, self._roots.key, window.about)
         set_under_way(window.id, True)
 
-    def finish(self, window: "CommandWindow", *, last: bool) -> CommandChanges:
-        """Journal what a command did since it was last looked at."""
+    def finish(self, window: "CommandWindow", *, last: bool, earlier: bool = False) -> CommandChanges:
+        """Journal what a command did since it was last looked at; `earlier`: before a change that is under way."""
         change_id = window.id
         try:
             with self._journaling, self._tracker.taking(window.window, last=last) as found:
-                return self._journaled(window, found)
+                return self._journaled(window, found, earlier=earlier)
         except (LlmcError, OSError) as exc:
             window.renew_id()  # the row that was announced says that it can't be undone
             return CommandChanges(none=exc.message if isinstance(exc, LlmcError) else str(exc))
@@ -119,30 +133,36 @@ class CommandUndo:
             if not _is_or_is_below(f"{names.show(self._tracker.trees[tree].root.real)}/{_shown(path)}", paths)
         }
 
-    def _journaled(self, window: "CommandWindow", found: dict[tuple[int, str], Difference]) -> CommandChanges:
+    def _journaled(
+        self, window: "CommandWindow", found: dict[tuple[int, str], Difference], *, earlier: bool
+    ) -> CommandChanges:
         found = self._without_others(window, found)
+        unseen, window.window.unseen = window.window.unseen, {}
+        unfollowed = [*self._unfollowed(), *(f"{path}: {reason}" for path, reason in sorted(unseen.items()))]
         if not found:
             window.withdraw()
-            return CommandChanges(none="" if window.read_only else "; ".join(self._unfollowed()))
+            return CommandChanges(none="" if window.read_only and not unseen else "; ".join(unfollowed[:_NAMED_MOST]))
         if not window.announced:
             window.announce()
+        found, moved = with_moves(found, self.trees)
         records: list[TreeRecord] = []
         entries: dict[int, list[TreeEntry]] = {}
         images: list[PreImage] = []
         for (number, _), difference in sorted(found.items()):
             tree = self._tracker.trees[number]
-            entries.setdefault(number, []).append(self._entry(tree, difference, images))
+            entries.setdefault(number, []).append(self._entry(tree, difference, moved, images))
             if len(images) >= _BATCH or (images and images[-1].stored > _BATCH_BYTES):
                 self._add(window, images)
         self._add(window, images)
         for number, of_root in entries.items():
             records.append(TreeRecord(names.show(self._tracker.trees[number].root.real), of_root))
         with self._store.transaction() as connection:
-            self._journal.complete(connection, window.id, BACKGROUND if window.is_over else COMMAND, records)
+            action = BACKGROUND if window.is_over else COMMAND
+            self._journal.complete(connection, window.id, action, records, newest=not earlier)
         self._changes.sync_soon()
         undo_id = window.renew_id()
         beside = 0 if window.is_over else window.window.beside  # in the background there is always somebody
-        return _outcome(undo_id, records, beside, self._unfollowed())
+        return _outcome(undo_id, records, beside, unfollowed)
 
     def _add(self, window: "CommandWindow", images: list[PreImage]) -> None:
         if images:
@@ -150,8 +170,11 @@ class CommandUndo:
                 self._journal.add_images(connection, window.id, images)
             images.clear()
 
-    def _entry(self, tree: RootTree, difference: Difference, images: list[PreImage]) -> TreeEntry:
+    def _entry(self, tree: RootTree, difference: Difference, moved: set[bytes], images: list[PreImage]) -> TreeEntry:
         path, before, after = difference
+        if before is not None and before.is_whole:
+            state = _state(before, _identity(before), "" if before.source in moved else OBJECTS)
+            return TreeEntry(_shown(path), state, None if after is None else _after(tree, path, after))
         return TreeEntry(
             _shown(path),
             None if before is None else self._before(tree, path, before, images),
@@ -172,6 +195,7 @@ class CommandUndo:
         mounts = [f"{tree.root.shown}/{point}" for tree in self._tracker.trees for point in sorted(tree.mounts)]
         return [
             *(f"{root}: {reason}" for root, reason in self._tracker.reasons.items()),
+            *(f"{tree.root.shown}/{path}: {why}" for tree in self.trees for path, why in tree.uncovered.items()),
             *([f"mounted below the roots: {', '.join(mounts[:_NAMED_MOST])}"] if mounts else []),
         ]
 
@@ -227,12 +251,12 @@ class CommandWindow:
         """The command outlives its call: from now on it is looked at from time to time."""
         self.is_over = is_over
 
-    def look(self) -> None:
+    def look(self, *, earlier: bool = False) -> None:
         """Journal what was done so far, for the next reply to tell; once the command has ended, for the last time."""
         if self._ended:
             return
-        self._ended = self.is_over is not None and self.is_over()
-        found = self._undo.finish(self, last=self._ended)
+        self._ended = not earlier and self.is_over is not None and self.is_over()
+        found = self._undo.finish(self, last=self._ended, earlier=earlier)
         if found.files or found.none:
             self._earlier.append(found)
 
@@ -262,19 +286,15 @@ def _together(found: Sequence[CommandChanges]) -> CommandChanges:
 
 def _outcome(undo_id: str, records: Sequence[TreeRecord], beside: int, unfollowed: Sequence[str]) -> CommandChanges:
     entries = [entry for record in records for entry in entries_of(record)]
-    lost = [entry for entry in entries if entry.before is not None and entry.before.missing]
+    lost = [entry for record in records for entry in record.entries if entry.before and entry.before.missing]
     warnings: list[str] = []
     if lost:
         named = ", ".join(f"{entry.path} ({entry.before.missing})" for entry in lost[:_NAMED_MOST] if entry.before)
         more = f" and {len(lost) - _NAMED_MOST} more" if len(lost) > _NAMED_MOST else ""
         warnings.append(f"Undo does not bring back {named}{more}.")
-    for record in records:
-        for entry in record.entries:
-            if entry.after is None and (f"/{entry.path}").endswith("/.git"):
-                warnings.append(f"Undo does not bring back the objects in {entry.path}.")
     if beside:
         warnings.append(f"{beside} other command{'s' * (beside > 1)} ran at the same time: {undo_id} may have theirs.")
-    if lost and len(lost) == len(entries):
+    if entries and all(entry.before and entry.before.missing for entry in entries):
         return CommandChanges(undo_id, len(entries), lost[0].before.missing if lost[0].before else "", tuple(warnings))
     return CommandChanges(undo_id, len(entries), "; ".join(unfollowed), tuple(warnings))
 
@@ -283,9 +303,11 @@ def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:
     kind = look.source[:1]
     if kind == LINK:
         return _state(look, _link_target(look))
+    if look.is_whole:
+        return _state(look, _identity(look))
     if not look.is_file:
         return _state(look, "")
-    if is_git_index(path) and (data := tree.sources.content(path, look)) is not None:
+    if is_index(path) and (data := tree.sources.content(path, look)) is not None:
         return _state(look, by_meaning(data))
     if kind == SPOOL:
         return _state(look, digest_of(look.source)[1:].hex())
@@ -295,10 +317,25 @@ def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:
 
 
 def _state(look: EntryLook, content: str, missing: str = "") -> TreeState:
-    kind = "dir" if look.is_folder else "file" if look.is_file else "symlink" if look.source[:1] == LINK else "other"
+    kind = (
+        WHOLE_FOLDER
+        if look.is_whole
+        else "dir"
+        if look.is_folder
+        else "file"
+        if look.is_file
+        else "symlink"
+        if look.source[:1] == LINK
+        else "other"
+    )
+    kind = WHOLE_FOLDER if look.is_whole else kind
     size = look.size if kind == "file" else 0
-    mtime_ns = 0 if kind == "dir" else look.mtime_ns
+    mtime_ns = 0 if look.is_folder else look.mtime_ns
     return TreeState(kind, look.mode & 0o7777, size, mtime_ns, content, missing)
+
+
+def _identity(look: EntryLook) -> str:
+    return look.source[1:].decode()
 
 
 def _link_target(look: EntryLook) -> str:

@@ -240,20 +240,25 @@ class Journal:
 
     def add_images(self, connection: sqlite3.Connection, change_id: str, images: Sequence[PreImage]) -> None:
         """Journal what files held before a command that is still pending."""
-        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
-        if not self._insert_images(connection, seq, images):
+        if not self._insert_images(connection, self._number(connection, change_id), images):
             raise FeatureUnavailable("the journal was cleared meanwhile", hint="Try again.")
 
-    def complete(self, connection: sqlite3.Connection, change_id: str, action: str, effects: Sequence[Record]) -> None:
-        """Mark a command as done, with what it did."""
-        seq = self._renumber(connection, change_id)
+    def complete(
+        self, connection: sqlite3.Connection, change_id: str, action: str, effects: Sequence[Record], *, newest: bool
+    ) -> None:
+        """Mark a command as done, with what it did; it keeps its number unless it is to be the newest."""
+        seq = self._number(connection, change_id) if not newest else self._renumber(connection, change_id)
         update = "UPDATE changes SET state='done', action=?, effects=?, at=? WHERE seq=?"
         connection.execute(update, (action, _json(effects), time.time(), seq))
         self._make_room(connection, seq)
 
+    def _number(self, connection: sqlite3.Connection, change_id: str) -> int:
+        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        return seq
+
     def _renumber(self, connection: sqlite3.Connection, change_id: str) -> int:
         """Make a change the newest: others were made since it was announced, and are undone after it."""
-        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        seq = self._number(connection, change_id)
         ((newest,),) = connection.execute("SELECT max(seq) FROM changes").fetchall()
         if seq == newest:
             return seq

@@ -26,8 +26,9 @@ from ..files import names
 from ..files.filesystem import kind_of
 from ..kernel import syscalls
 from ..tracking import git_index
+from ..tracking.entries import CACHES, whole
+from ..tracking.git_dirs import is_index
 from ..tracking.git_objects import blob_name
-from ..tracking.tree import CACHES, is_git_index
 from . import targets
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
@@ -37,6 +38,7 @@ _OPEN_FOLDERS = 64
 _SYNCED_ALONE = 16  # files; more are synced with all of their file system
 _READY = b"ready"
 _GIT, _INDEX, _LOOKS = "git:", "index:", "looks:"
+WHOLE_FOLDER = "folder"  # the kind of one whose content is not followed: it is only moved
 MANY = 64  # entries, above which a change locks its root as a whole
 
 
@@ -62,12 +64,25 @@ class TreeEntry(msgspec.Struct, array_like=True, frozen=True):
     before: TreeState | None
     after: TreeState | None
 
+    @property
+    def is_whole_folder(self) -> bool:
+        """Whether it is a folder that is only moved."""
+        return any(state is not None and state.kind == WHOLE_FOLDER for state in (self.before, self.after))
+
 
 class TreeRecord(msgspec.Struct, tag="tree"):
     """Entries below one root change."""
 
     path: str
     entries: list[TreeEntry]
+
+    def departures(self) -> dict[str, int]:
+        """The numbers of the entries from which folders are moved as a whole, by what tells these from others."""
+        return {
+            entry.before.content: number
+            for number, entry in enumerate(self.entries)
+            if entry.is_whole_folder and entry.before is not None and not entry.before.missing
+        }
 
     def paths(self) -> list[str]:
         """The paths to lock: the root where there are many."""
@@ -125,12 +140,16 @@ class TreeFolders:
         except OSError:  # a link is in the way
             return None
 
-    def see(self, path: str, most: int) -> SeenEntry | None:
+    def see(self, path: str, most: int, *, whole_folder: bool = False) -> SeenEntry | None:
         """An entry with its content, if that is not larger than `most`."""
         info = self.stat(path)
         if info is None:
             return None
         kind = kind_of(info.st_mode)
+        if kind == "dir" and whole_folder:
+            folder, name = self.at(path)
+            content = whole(info.st_ino, syscalls.birth_ns(folder, name))[1:].decode()
+            return SeenEntry(info, TreeState(WHOLE_FOLDER, info.st_mode & 0o7777, content=content), None)
         if kind == "symlink":
             folder, name = self.at(path)
             return SeenEntry(info, file_state(info, names.show(os.readlink(name, dir_fd=folder) or b".")), None)
@@ -192,7 +211,7 @@ def is_as(path: str, seen: SeenEntry | None, state: TreeState | None, image: Cal
         return True
     if state.content.startswith(_GIT):
         return by_git_name(blob_name(seen.data)) == state.content
-    if is_git_index(path):
+    if is_index(path):
         meant = state.content if state.content.startswith(_INDEX) else by_meaning(image(state.content))
         return by_meaning(seen.data) == meant
     return False
@@ -213,6 +232,7 @@ class TreeStep:
         self.visible = False
         self._image, self.folders_below = image, TreeFolders(top)
         self._planned = planned or []
+        self._departures = record.departures()
         self._staging = -1
 
     # --- phases ----------------------------------------------------------------------------------
@@ -227,7 +247,7 @@ class TreeStep:
         alone = sum(entry.after is not None for entry in self.record.entries) <= _SYNCED_ALONE
         for number, entry in enumerate(self.record.entries):
             after = entry.after
-            if after is not None and self._needs_new(entry):
+            if after is not None and after.kind != WHOLE_FOLDER and self._needs_new(entry):
                 self._write(staging, _new(number), after, sync=alone)
                 self._give(staging, _new(number), number, entry.path)
             tick()
@@ -278,10 +298,7 @@ class TreeStep:
     def published(self) -> bool:
         """Whether every entry is what it should become."""
         most = max((entry.after.size for entry in self.record.entries if entry.after), default=0)
-        return all(
-            is_as(entry.path, self.folders_below.see(entry.path, most), entry.after, self._image)
-            for entry in self.record.entries
-        )
+        return all(is_as(entry.path, self._see(entry, most), entry.after, self._image) for entry in self.record.entries)
 
     def withdraw(self) -> None:
         """Revert whatever was done."""
@@ -339,6 +356,9 @@ class TreeStep:
         if not _is_leaf(entry.after):
             return False
         return entry.before is None or entry.after is None or not entry.before.has_content_of(entry.after)
+
+    def _see(self, entry: TreeEntry, most: int) -> SeenEntry | None:
+        return self.folders_below.see(entry.path, most, whole_folder=entry.is_whole_folder)
 
     def _open_staging(self) -> int:
         if self._staging < 0:
@@ -410,7 +430,7 @@ class TreeStep:
 
     def _put(self, number: int, entry: TreeEntry) -> None:
         folder, name = self.folders_below.at(entry.path)
-        new, old = _new(number), _old(number)
+        new, old = self._staged(number, entry), _old(number)
         if not _is_leaf(entry.before):
             syscalls.rename_no_replace(self._staging, new, folder, name)
         elif syscalls.exchange_between(self._staging, new, folder, name):
@@ -420,9 +440,15 @@ class TreeStep:
             syscalls.rename_no_replace(folder, name, self._staging, old)
             syscalls.rename_no_replace(self._staging, new, folder, name)
 
+    def _staged(self, number: int, entry: TreeEntry) -> bytes:
+        """The name that an entry has in the folder of the step before it is put in place."""
+        if entry.after is not None and entry.after.kind == WHOLE_FOLDER:
+            return _old(self._departures[entry.after.content])
+        return _new(number)
+
     def _take_out(self, number: int, entry: TreeEntry) -> None:
         """Take new content out again; what it replaced gets its name back."""
-        new, old = _new(number), _old(number)
+        new, old = self._staged(number, entry), _old(number)
         if self._is_somebody_elses(entry):
             return  # written since the process died: it stays
         replaced = targets.exists_in(self._staging, old)
@@ -444,7 +470,7 @@ class TreeStep:
     def _is_somebody_elses(self, entry: TreeEntry) -> bool:
         """Whether an entry has neither the content that this step gives it nor the one that it had before."""
         states = [state for state in (entry.before, entry.after) if state is not None]
-        seen = self.folders_below.see(entry.path, max((state.size for state in states), default=0))
+        seen = self._see(entry, max((state.size for state in states), default=0))
         return seen is not None and not any(state.has_content_of(seen.state) for state in states)
 
     def _was_swapped(self, new: bytes, entry: TreeEntry) -> bool:
@@ -503,5 +529,6 @@ def _identity(info: os.stat_result) -> tuple[int, int, int]:
 
 def entries_of(record: TreeRecord) -> Iterator[TreeEntry]:
     """The entries that a person would count: folders only where nothing else changed."""
-    leaves = [entry for entry in record.entries if _is_leaf(entry.before) or _is_leaf(entry.after)]
+    found = [entry for entry in record.entries if _is_leaf(entry.before) or _is_leaf(entry.after)]
+    leaves = [entry for entry in found if not entry.is_whole_folder]
     yield from leaves or record.entries

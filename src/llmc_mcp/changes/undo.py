@@ -15,6 +15,7 @@ from ..files import names
 from ..files.filesystem import Filesystem
 from ..session import Session
 from ..tracking.commits import CommittedFiles
+from ..tracking.git_dirs import is_kept_whole
 from . import targets
 from .diff import unified
 from .journal import Change, refuse_dropped
@@ -60,9 +61,10 @@ class Undoer:
         def plan(draft: Draft) -> None:
             draft.undoes = change.id
             left.clear()
+            moved = {record.path for record in change.effects if isinstance(record, MoveRecord)}
             for record in reversed(change.effects):
                 if isinstance(record, TreeRecord):
-                    left.extend(self._trees.plan(draft, record, force, check))
+                    left.extend(self._trees.plan(draft, record, force, moved, check))
                 else:
                     self._take_back(draft, record, is_forced(record.path, force), check)
             refuse_lost(left, len(draft.steps), change.id)
@@ -106,7 +108,7 @@ class Undoer:
         try:
             for change in changes:
                 for path in (path for record in change.effects for path in written_by(record)):
-                    with suppress(LlmcError):
+                    with suppress(InvalidPath, NotFound):  # its root is gone
                         if (commit := looking.commit_of(path, change.at)) is not None:
                             committed.setdefault(commit, []).append(path)
         finally:
@@ -136,18 +138,21 @@ class Undoer:
 
     def _open(self, draft: Draft, path: str, force: bool) -> Target:
         """The target at a recorded path; STALE if its folder is gone, or with `force` the folder is made again."""
+        # Objects of git are protected from file tools; only the undo of a command has moved them.
+        of_git = is_kept_whole(os.fsdecode(self._files.locate(path).below))
+        refuse = self._files.refuse_ours if of_git else self._files.refuse_change
         try:
             target = draft.hold(targets.reopen(self._files, path))
         except NotADirectory:
             raise Stale(f"{path}: its folder is no folder any more") from None
         except NotFound:
-            target = draft.hold(targets.find_new(self._files, path))
+            target = draft.hold(targets.find_new(self._files, path, refuse))
             planned = len(draft.steps)
             coming = {entry for step in draft.steps for entry in _made_by(step.record)}
-            self._mutations.make_folders(draft, target)  # a redo has planned them already
+            self._mutations.make_folders(draft, target, refuse)  # a redo has planned them already
             if any(step.record.path not in coming for step in draft.steps[planned:]) and not force:
                 raise Stale(f"{path}: its folder is gone", hint="force=true makes it again.") from None
-        self._files.refuse_change(target.place)
+        refuse(target.place)
         return target
 
     def _take_back_put(self, draft: Draft, record: PutRecord, force: bool) -> None:

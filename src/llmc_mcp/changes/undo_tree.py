@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection
 
 from ..errors import NotADirectory, NotFound, Stale
 from ..files.filesystem import Filesystem, Place
-from ..tracking.tree import CACHES
+from ..tracking.entries import CACHES
 from . import targets
 from .operations import Operations
 from .transaction import Changes, Draft
-from .tree import SeenEntry, TreeEntry, TreeFolders, TreeRecord, TreeState, TreeStep, is_as
+from .tree import WHOLE_FOLDER, SeenEntry, TreeEntry, TreeFolders, TreeRecord, TreeState, TreeStep, is_as
+from .undo_git import NamedObjects
 
 _NAMED_MOST = 8
 _CHECK_EVERY = 64
@@ -31,14 +32,16 @@ class TreeUndo:
         self._files, self._changes, self._mutations = files, changes, mutations
         self._most = changes.journal.limits.change_bytes
 
-    def plan(self, draft: Draft, record: TreeRecord, force: Force, check: Callable[[], None]) -> list[str]:
-        """Plan the step; returns what can't be brought back."""
+    def plan(
+        self, draft: Draft, record: TreeRecord, force: Force, coming: Collection[str], check: Callable[[], None]
+    ) -> list[str]:
+        """Plan the step; returns what can't be brought back. Other steps bring what is `coming`."""
         place = self._files.locate(record.path)
         try:
             folders = draft.hold(TreeFolders(self._files.reopen_dir(place)))
         except (NotFound, NotADirectory):
             raise Stale(f"{record.path}: the folder is gone") from None
-        plan = _Plan(self, draft, record, folders)
+        plan = _Plan(self, draft, record, folders, coming, check)
         for number, entry in enumerate(record.entries):
             if not number % _CHECK_EVERY:
                 check()
@@ -55,7 +58,7 @@ class TreeUndo:
     def see(self, folders: TreeFolders, entry: TreeEntry) -> SeenEntry | None:
         """An entry as it is now."""
         try:
-            return folders.see(entry.path, self._most)
+            return folders.see(entry.path, self._most, whole_folder=entry.is_whole_folder)
         except OSError as exc:
             raise targets.failed(exc, entry.path) from None
 
@@ -73,16 +76,27 @@ class TreeUndo:
         if seen.data is not None:
             draft.images.append(self._changes.journal.keep(seen.data))
 
-    def trash(self, draft: Draft, path: str) -> None:
-        """Move a file that is too large for the journal to the trash."""
-        self._mutations.trash(draft, draft.hold(targets.reopen(self._files, path)))
+    def trash(self, draft: Draft, path: str, check: Callable[[], None]) -> None:
+        """Move what the journal can't keep to the trash: a large file, or a folder whose content is not followed."""
+        target = draft.hold(targets.reopen(self._files, path))
+        self._mutations.trash(draft, target, self._mutations.size(target, check))
 
 
 class _Plan:
     """The entries of one record, as far as they are planned."""
 
-    def __init__(self, undo: TreeUndo, draft: Draft, record: TreeRecord, folders: TreeFolders) -> None:
-        self._undo, self._draft, self._record, self._folders = undo, draft, record, folders
+    def __init__(
+        self,
+        undo: TreeUndo,
+        draft: Draft,
+        record: TreeRecord,
+        folders: TreeFolders,
+        coming: Collection[str],
+        check: Callable[[], None],
+    ) -> None:
+        self._undo, self._draft, self._record, self._folders, self._check = undo, draft, record, folders, check
+        self._objects = draft.hold(NamedObjects(folders.top, record, coming, undo.image))
+        self._returning = record.departures()  # folders that are moved back
         self.left: list[str] = []
         self._conflicts: list[str] = []
         # A file that was not kept may have been moved: then its new name has the only copy.
@@ -102,6 +116,9 @@ class _Plan:
         if entry.before is not None and entry.before.missing:
             self.left.append(f"{entry.path}: {entry.before.missing}")
             return
+        if self._objects.are_missing_for(entry):
+            self.left.append(f"{entry.path}: git has removed objects that it names")
+            return
         seen = self._undo.see(self._folders, entry)
         if is_as(entry.path, seen, entry.before, self._undo.image) and not _has_other_time(seen, entry.before):
             return
@@ -117,10 +134,12 @@ class _Plan:
         self._add(entry.path, seen, entry.before)
 
     def _add(self, path: str, seen: SeenEntry | None, becomes: TreeState | None) -> None:
-        if seen is not None and seen.state.kind == "file" and seen.data is None:
+        moves_back = seen is not None and seen.state.content in self._returning
+        unkept = seen is not None and seen.data is None and seen.state.kind in ("file", WHOLE_FOLDER)
+        if seen is not None and unkept and not moves_back:
             same = becomes is not None and becomes.content == seen.state.content
             if not same:
-                self._undo.trash(self._draft, f"{self._record.path}/{path}")
+                self._undo.trash(self._draft, f"{self._record.path}/{path}", self._check)
                 seen = None
                 if becomes is None:
                     return

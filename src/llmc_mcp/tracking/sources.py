@@ -10,8 +10,9 @@ import re
 import stat as stat_bits
 from contextlib import suppress
 
+from ..files.filesystem import Root
 from ..kernel import syscalls
-from . import git_index
+from . import git_dirs, git_index
 from .entries import (
     EMPTY,
     GIT,
@@ -35,6 +36,8 @@ _INDEX_BYTES = 256 << 20
 _CONFIG_BYTES = 1 << 20
 # What makes a file differ from its blob although git takes it for unchanged; line ends also change its size.
 _CONVERTS = re.compile(rb"(?:^|\s)(?:filter=|ident(?:\s|$)|working-tree-encoding=)", re.MULTILINE)
+# In a configuration: attributes, or more configuration, that is not looked at. Then files are read to compare them.
+_ELSEWHERE = re.compile(rb"attributesfile\s*=|^\s*\[(?:include|attr\b)", re.IGNORECASE | re.MULTILINE)
 _OTHER_NAMES = re.compile(rb"objectformat\s*=\s*sha256", re.IGNORECASE)
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -42,14 +45,22 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class ContentSources:
     """Finds or makes the sources of the files below one root."""
 
-    def __init__(self, root_fd: int, spool: ContentSpool, largest: int) -> None:
-        self._root_fd, self.spool, self._largest = root_fd, spool, largest
+    def __init__(self, root: Root, spool: ContentSpool, largest: int) -> None:
+        self._root, self.spool, self._largest = root, spool, largest
         self._repositories: dict[str, _WorkTree] = {}
 
     def found_repository(self, folder: str) -> None:
-        """Take note of a folder with a `.git` folder in it; the empty path is the root itself."""
+        """Take note of a folder with a `.git` in it; the empty path is the root itself."""
         if folder not in self._repositories:
-            self._repositories[folder] = _WorkTree(self._root_fd, folder)
+            with suppress(OSError, git_dirs.OutsideOfRoot):
+                self._repositories[folder] = _WorkTree(self._root.fd, folder, git_dirs.find(self._root, folder))
+
+    def found_attributes(self, folder: str) -> None:
+        """Take note of a folder whose .gitattributes hold for everything below it, before that is looked at."""
+        repository, inside = self._repository_of(f"{folder}/.gitattributes" if folder else ".gitattributes")
+        if repository is not None:
+            repository.attributes.add(inside)
+            repository.forget_index()
 
     def source(
         self, dir_fd: int, name: str, path: str, info: os.stat_result, before: EntryLook | None, *, ask_git: bool
@@ -128,12 +139,13 @@ class ContentSources:
 
 
 class _WorkTree:
-    """A work tree with its own `.git` folder."""
+    """A work tree and its repository."""
 
-    def __init__(self, root_fd: int, folder: str) -> None:
+    def __init__(self, root_fd: int, folder: str, dirs: git_dirs.GitDirs) -> None:
         self.prefix = f"{folder}/" if folder else ""
-        self._root_fd, self._git_dir = root_fd, f"{self.prefix}.git"
-        self.objects = GitObjects(root_fd, self._git_dir)
+        self._root_fd, self._dirs = root_fd, dirs
+        self.objects = GitObjects(root_fd, f"{dirs.common}/objects")
+        self.attributes: set[str] = set()  # files that git may not have in its index
         self._entries: dict[bytes, IndexEntry] | None = None
         self._written_ns = 0
         self._converts = False
@@ -156,18 +168,24 @@ class _WorkTree:
 
     def _read_index(self) -> None:
         self._entries, self._converts = {}, False
-        if _OTHER_NAMES.search(self._content(f"{self._git_dir}/config", _CONFIG_BYTES)):
+        config = self._content(f"{self._dirs.common}/config", _CONFIG_BYTES)
+        if _OTHER_NAMES.search(config):
             return
         try:
-            fd = self._open(f"{self._git_dir}/index")
+            fd = self._open(f"{self._dirs.own}/index")
         except OSError:
             return
         with open(fd, "rb") as file:
             self._written_ns = os.fstat(fd).st_mtime_ns
             self._entries = git_index.parse(file.read(_INDEX_BYTES))
-        attributes = [f"{self._git_dir}/info/attributes"]
-        attributes += [self.prefix + os.fsdecode(path) for path in self._entries if path.endswith(b".gitattributes")]
-        self._converts = any(_CONVERTS.search(self._content(path, _CONFIG_BYTES)) for path in attributes)
+        named = {os.fsdecode(path) for path in self._entries if path.endswith(b".gitattributes")} | self.attributes
+        files = [f"{self._dirs.common}/info/attributes", *(self.prefix + path for path in named)]
+        config += self._content(f"{self._dirs.own}/config.worktree", _CONFIG_BYTES)
+        self._converts = (
+            bool(_ELSEWHERE.search(config))
+            or any(_CONVERTS.search(self._content(path, _CONFIG_BYTES)) for path in files)
+            or _converts_everywhere()
+        )
 
     def forget_index(self) -> None:
         self._entries = None
@@ -179,6 +197,23 @@ class _WorkTree:
 
     def _open(self, path: str) -> int:
         return syscalls.openat2(self._root_fd, os.fsencode(path), _FLAGS, _BENEATH)
+
+
+def _converts_everywhere() -> bool:
+    """Whether the attributes of the machine or the user may make files differ from their blobs."""
+    home = os.path.expanduser("~")
+    own = os.path.join(os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git")
+    for path, pattern in (
+        ("/etc/gitattributes", _CONVERTS),
+        (f"{own}/attributes", _CONVERTS),
+        ("/etc/gitconfig", _ELSEWHERE),
+        (f"{own}/config", _ELSEWHERE),
+        (f"{home}/.gitconfig", _ELSEWHERE),
+    ):
+        with suppress(OSError), open(path, "rb") as file:
+            if pattern.search(file.read(_CONFIG_BYTES)):
+                return True
+    return False
 
 
 def _is_content(source: bytes, data: bytes) -> bool:
