@@ -116,4 +116,5 @@ def command(app: App, act: Callable[[], object]) -> CommandChanges:
 def undo(app: App, changes: CommandChanges) -> tuple[str, ...]:
     """Undo it; returns what was not brought back."""
     assert changes.undo_id is not None
-    return app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never).left
+    left = app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never).left
+    return tuple(str(one) for one in left)

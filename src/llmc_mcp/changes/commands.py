@@ -17,14 +17,14 @@ from ..redaction import clip, redact
 from ..session import Session
 from ..store.root_sets import RootSet
 from ..store.sqlite import Store
-from ..tracking.entries import EMPTY, GIT, LINK, OBJECTS, REASONS, SPOOL, Difference, EntryLook, digest_of
+from ..tracking.entries import EMPTY, GIT, LINK, OBJECTS, REASONS, SPECIAL, SPOOL, Difference, EntryLook, digest_of
 from ..tracking.git_dirs import is_index
 from ..tracking.tracker import Tracker, Window
 from ..tracking.tree import RootTree
 from .journal import PreImage, new_id
 from .records import PutRecord, Record, paths_of
 from .transaction import BACKGROUND, COMMAND, Changes, set_under_way
-from .tree import WHOLE_FOLDER, TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
+from .tree import WHOLE_FOLDER, TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of, special_state
 from .whole_folders import with_moves
 
 _BATCH, _BATCH_BYTES = 200, 64 << 10  # images that are journaled at once, or one that is large
@@ -317,6 +317,8 @@ def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:
 
 
 def _state(look: EntryLook, content: str, missing: str = "") -> TreeState:
+    if look.source == SPECIAL:
+        return special_state(look.mode)
     kind = (
         WHOLE_FOLDER
         if look.is_whole

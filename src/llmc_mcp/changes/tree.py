@@ -26,7 +26,8 @@ from ..files import names
 from ..files.filesystem import kind_of
 from ..kernel import syscalls
 from ..tracking import git_index
-from ..tracking.entries import CACHES, whole
+from ..tracking.entries import CACHES, REASONS, TOO_LARGE, UNREADABLE, whole
+from ..tracking.entries import SPECIAL as _SPECIAL
 from ..tracking.git_dirs import is_index
 from ..tracking.git_objects import blob_name
 from . import targets
@@ -38,6 +39,7 @@ _OPEN_FOLDERS = 64
 _SYNCED_ALONE = 16  # files; more are synced with all of their file system
 _READY = b"ready"
 _GIT, _INDEX, _LOOKS = "git:", "index:", "looks:"
+FIFO, SPECIAL = "fifo", REASONS[_SPECIAL]
 WHOLE_FOLDER = "folder"  # the kind of one whose content is not followed: it is only moved
 MANY = 64  # entries, above which a change locks its root as a whole
 
@@ -93,8 +95,19 @@ def file_state(info: os.stat_result, content: str, missing: str = "") -> TreeSta
     """The state of an entry by its stat."""
     kind = kind_of(info.st_mode)
     size = info.st_size if kind == "file" else 0
-    mtime_ns = 0 if kind == "dir" else info.st_mtime_ns
+    mtime_ns = info.st_mtime_ns if kind in ("file", "symlink") else 0
     return TreeState(kind, info.st_mode & 0o7777, size, mtime_ns, content, missing)
+
+
+def special_state(mode: int) -> TreeState:
+    """The state of a FIFO, or of a device or socket, which is not made again."""
+    is_fifo = stat_bits.S_ISFIFO(mode)
+    return TreeState("other", mode & 0o7777, content=FIFO if is_fifo else "", missing="" if is_fifo else SPECIAL)
+
+
+def mode_given_back(state: TreeState) -> int:
+    """The mode that an entry gets: root gives no set-user-id or set-group-id bit to a file."""
+    return state.mode & 0o1777 if state.kind == "file" and os.geteuid() == 0 else state.mode
 
 
 class SeenEntry(NamedTuple):
@@ -154,11 +167,15 @@ class TreeFolders:
             folder, name = self.at(path)
             return SeenEntry(info, file_state(info, names.show(os.readlink(name, dir_fd=folder) or b".")), None)
         if kind != "file":
-            return SeenEntry(info, file_state(info, ""), None)
+            return SeenEntry(info, file_state(info, "") if kind == "dir" else special_state(info.st_mode), None)
         if info.st_size > most:
-            return SeenEntry(info, file_state(info, looks(info), "larger than the journal keeps"), None)
+            return SeenEntry(info, file_state(info, looks(info), REASONS[TOO_LARGE]), None)
         folder, name = self.at(path)
-        with open(os.open(name, _FILE, dir_fd=folder), "rb") as file:
+        try:
+            fd = os.open(name, _FILE, dir_fd=folder)
+        except PermissionError:
+            return SeenEntry(info, file_state(info, looks(info), REASONS[UNREADABLE]), None)
+        with open(fd, "rb") as file:
             data = file.read(most + 1)
         return SeenEntry(info, file_state(info, hashlib.sha256(data).hexdigest()), data)
 
@@ -199,7 +216,7 @@ def is_as(path: str, seen: SeenEntry | None, state: TreeState | None, image: Cal
     if seen is None or state is None:
         return seen is None and state is None
     now = seen.state
-    if now.kind != state.kind or (now.mode != state.mode and now.kind != "symlink"):
+    if now.kind != state.kind or (now.mode not in (state.mode, mode_given_back(state)) and now.kind != "symlink"):
         return False
     if now.kind != "file":
         return now.content == state.content
@@ -218,7 +235,11 @@ def is_as(path: str, seen: SeenEntry | None, state: TreeState | None, image: Cal
 
 
 class TreeStep:
-    """Makes the entries of a record what it says. `planned` has the stat of each as it was when this was planned."""
+    """Makes the entries of a record what it says.
+
+    `planned` has the stat of each as it was when this was planned; an earlier step of the change moves away what has
+    one of the `vacated` paths.
+    """
 
     def __init__(
         self,
@@ -226,13 +247,14 @@ class TreeStep:
         top: int,
         record: TreeRecord,
         planned: list[os.stat_result | None] | None = None,
+        vacated: frozenset[str] = frozenset(),
     ) -> None:
         self.label, self.record = record.path, record
         self.temporary = b""
         self.visible = False
         self._image, self.folders_below = image, TreeFolders(top)
         self._planned = planned or []
-        self._departures = record.departures()
+        self._departures, self._vacated = record.departures(), vacated
         self._staging = -1
 
     # --- phases ----------------------------------------------------------------------------------
@@ -250,6 +272,7 @@ class TreeStep:
             if after is not None and after.kind != WHOLE_FOLDER and self._needs_new(entry):
                 self._write(staging, _new(number), after, sync=alone)
                 self._give(staging, _new(number), number, entry.path)
+                _set_mode(staging, _new(number), after)  # which a change of the owner would clear
             tick()
         os.close(os.open(_READY, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=staging))
         if alone:
@@ -261,6 +284,8 @@ class TreeStep:
         """STALE when an entry has changed since this was planned."""
         for entry, planned in zip(self.record.entries, self._planned, strict=True):
             now = self.folders_below.stat(entry.path)
+            if entry.path in self._vacated:
+                continue  # that step looks at it
             if planned is None and _is_dir(entry.after) and now is not None and stat_bits.S_ISDIR(now.st_mode):
                 continue  # an earlier step of the change has made it
             if (now is None) != (planned is None) or (
@@ -272,6 +297,7 @@ class TreeStep:
         """Make it visible."""
         self.visible = True  # a step that stops half-way is withdrawn as far as it got
         entries = list(enumerate(self.record.entries))
+        self._open_folders()
         for number, entry in entries:
             if _is_leaf(entry.before) and not _is_leaf(entry.after):
                 self._away(number, entry)
@@ -310,6 +336,7 @@ class TreeStep:
             return
         self.folders_below.forget()
         entries = list(enumerate(self.record.entries))
+        self._open_folders()
         for number, entry in entries:
             if _is_leaf(entry.after) and self._needs_new(entry):
                 self._take_out(number, entry)
@@ -351,6 +378,15 @@ class TreeStep:
 
     # --- entries ---------------------------------------------------------------------------------
 
+    def _open_folders(self) -> None:
+        """Let the owner change what is in folders whose mode changes; they get their own mode at the end."""
+        for _, entry in sorted(enumerate(self.record.entries), key=_outermost_first):
+            if entry.before is not None and entry.after is not None and _is_dir(entry.before) and _is_dir(entry.after):
+                now = self.folders_below.stat(entry.path)
+                if now is not None and stat_bits.S_ISDIR(now.st_mode) and now.st_mode & 0o700 != 0o700:
+                    opened = TreeState("dir", now.st_mode & 0o7777 | 0o700)
+                    self._set_attributes(entry.path, opened)
+
     def _needs_new(self, entry: TreeEntry) -> bool:
         """Whether an entry becomes another one, rather than getting another mode or time."""
         if not _is_leaf(entry.after):
@@ -370,13 +406,15 @@ class TreeStep:
             os.symlink(names.parse(state.content), name, dir_fd=staging)
             os.utime(name, ns=(state.mtime_ns, state.mtime_ns), dir_fd=staging, follow_symlinks=False)
             return
+        if state.kind == "other":
+            os.mkfifo(name, 0o600, dir_fd=staging)
+            return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o600, dir_fd=staging)
         try:
             view = memoryview(self._image(state.content))
             while view:
                 view = view[os.write(fd, view) :]
-            os.fchmod(fd, state.mode & 0o777)  # never set-user-id
             os.utime(fd, ns=(state.mtime_ns, state.mtime_ns))
             if sync:
                 os.fsync(fd)
@@ -487,14 +525,21 @@ class TreeStep:
         if state.kind == "symlink":
             os.utime(name, ns=(state.mtime_ns, state.mtime_ns), dir_fd=folder, follow_symlinks=False)
             return
-        pin = os.open(name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            here = f"/proc/self/fd/{pin}"
-            os.chmod(here, state.mode & 0o1777 if state.kind == "dir" else state.mode & 0o777)
-            if state.kind == "file":
-                os.utime(here, ns=(state.mtime_ns, state.mtime_ns))
-        finally:
-            os.close(pin)
+        _set_mode(folder, name, state)
+
+
+def _set_mode(folder: int, name: bytes, state: TreeState) -> None:
+    """Set the mode of an entry, and the time of a file; of a link there is nothing to set."""
+    if state.kind == "symlink":
+        return
+    pin = os.open(name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        here = f"/proc/self/fd/{pin}"
+        os.chmod(here, mode_given_back(state))
+        if state.kind == "file":
+            os.utime(here, ns=(state.mtime_ns, state.mtime_ns))
+    finally:
+        os.close(pin)
 
 
 def _new(number: int) -> bytes:

@@ -25,7 +25,7 @@ from .steps import Branches, Location, Make, Remove, Sort
 from .targets import Target
 from .transaction import BACKGROUND, Changes, Draft
 from .tree import TreeEntry, TreeRecord, entries_of
-from .undo_tree import Force, TreeUndo, is_forced, refuse_lost
+from .undo_tree import Force, TreeUndo, Unrestored, is_forced, refuse_lost
 
 _NAMED_MOST = 8
 _ABOUT_MOST = 60
@@ -38,7 +38,7 @@ class Undone(NamedTuple):
     change: Change
     redo_id: str = ""
     failure: LlmcError | None = None
-    left: tuple[str, ...] = ()  # what could not be brought back, and why
+    left: tuple[Unrestored, ...] = ()
 
 
 class Undoer:
@@ -55,7 +55,7 @@ class Undoer:
         if change.undone_by is not None:
             raise Stale(f"{change.id}: undone already by {change.undone_by}", hint="Undo that one to redo it.")
 
-        left: list[str] = []
+        left: list[Unrestored] = []
         force = self._named(force)
 
         def plan(draft: Draft) -> None:
@@ -179,7 +179,8 @@ class Undoer:
         if source.stat() is None or (record.looks and source.fingerprint() != record.looks and not force):
             raise _changed(record.target)
         target = draft.hold(self._location(draft, record.path, force))
-        vacated = any(isinstance(s.record, MoveRecord) and s.record.path == record.path for s in draft.steps)
+        leaving = [step.record for step in draft.steps if isinstance(step.record, MoveRecord | TreeRecord)]
+        vacated = any(record.path in left_behind(one) for one in leaving)
         if target.target is not None and target.target.info is not None and not vacated:
             if not force:
                 raise Stale(f"{record.path}: something else is there by now", hint="force=true moves it to the trash.")

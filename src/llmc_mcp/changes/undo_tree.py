@@ -5,6 +5,7 @@ Each entry must be as the command left it, or it was changed since: then nothing
 
 import os
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from ..errors import NotADirectory, NotFound, Stale
 from ..files.filesystem import Filesystem, Place
@@ -12,7 +13,17 @@ from ..tracking.entries import CACHES
 from . import targets
 from .operations import Operations
 from .transaction import Changes, Draft
-from .tree import WHOLE_FOLDER, SeenEntry, TreeEntry, TreeFolders, TreeRecord, TreeState, TreeStep, is_as
+from .tree import (
+    WHOLE_FOLDER,
+    SeenEntry,
+    TreeEntry,
+    TreeFolders,
+    TreeRecord,
+    TreeState,
+    TreeStep,
+    is_as,
+    mode_given_back,
+)
 from .undo_git import NamedObjects
 
 _NAMED_MOST = 8
@@ -25,6 +36,17 @@ def is_forced(path: str, force: Force) -> bool:
     return force if isinstance(force, bool) else path in force
 
 
+class Unrestored(NamedTuple):
+    """An entry that an undo does not bring back, or not all of it, and why."""
+
+    root: str
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
 class TreeUndo:
     """Plans the step that takes entries back."""
 
@@ -34,7 +56,7 @@ class TreeUndo:
 
     def plan(
         self, draft: Draft, record: TreeRecord, force: Force, coming: Collection[str], check: Callable[[], None]
-    ) -> list[str]:
+    ) -> "list[Unrestored]":
         """Plan the step; returns what can't be brought back. Other steps bring what is `coming`."""
         place = self._files.locate(record.path)
         try:
@@ -66,10 +88,12 @@ class TreeUndo:
         """A pre-image."""
         return self._changes.journal.image(sha256)
 
-    def step(self, draft: Draft, record: TreeRecord, planned: list[os.stat_result | None]) -> TreeStep:
+    def step(
+        self, draft: Draft, record: TreeRecord, planned: list[os.stat_result | None], vacated: set[str]
+    ) -> TreeStep:
         """The step for the entries of a record."""
         top = self._files.reopen_dir(self._files.locate(record.path))
-        return draft.hold(TreeStep(self.image, top, record, planned))
+        return draft.hold(TreeStep(self.image, top, record, planned, frozenset(vacated)))
 
     def keep(self, draft: Draft, seen: SeenEntry) -> None:
         """Journal what is about to be replaced, for the redo."""
@@ -97,12 +121,13 @@ class _Plan:
         self._undo, self._draft, self._record, self._folders, self._check = undo, draft, record, folders, check
         self._objects = draft.hold(NamedObjects(folders.top, record, coming, undo.image))
         self._returning = record.departures()  # folders that are moved back
-        self.left: list[str] = []
+        self.left: list[Unrestored] = []
         self._conflicts: list[str] = []
         # A file that was not kept may have been moved: then its new name has the only copy.
         gone = [entry.before for entry in record.entries if entry.before is not None and entry.after is None]
         self._lost = {(state.size, state.mtime_ns) for state in gone if state.missing and state.kind == "file"}
         self._stays: set[str] = set()
+        self._vacated: set[str] = set()
         self._entries: list[TreeEntry] = []
         self._planned: list[os.stat_result | None] = []
         self._new_folders: list[tuple[TreeEntry, SeenEntry]] = []
@@ -110,15 +135,17 @@ class _Plan:
     def take(self, entry: TreeEntry, force: Force) -> None:
         """Plan one entry."""
         if entry.before is None and entry.after is not None and (entry.after.size, entry.after.mtime_ns) in self._lost:
-            self.left.append(f"{entry.path}: stays, because it may hold what was not kept")
+            self._leave(entry, "stays, because it may hold what was not kept")
             self._stays.add(entry.path)
             return
         if entry.before is not None and entry.before.missing:
-            self.left.append(f"{entry.path}: {entry.before.missing}")
+            self._leave(entry, entry.before.missing)
             return
         if self._objects.are_missing_for(entry):
-            self.left.append(f"{entry.path}: git has removed objects that it names")
+            self._leave(entry, "git has removed objects that it names")
             return
+        if entry.before is not None and mode_given_back(entry.before) != entry.before.mode:
+            self._leave(entry, "root gives no set-user-id or set-group-id bit back")
         seen = self._undo.see(self._folders, entry)
         if is_as(entry.path, seen, entry.before, self._undo.image) and not _has_other_time(seen, entry.before):
             return
@@ -133,6 +160,9 @@ class _Plan:
             return
         self._add(entry.path, seen, entry.before)
 
+    def _leave(self, entry: TreeEntry, reason: str) -> None:
+        self.left.append(Unrestored(self._record.path, entry.path, reason))
+
     def _add(self, path: str, seen: SeenEntry | None, becomes: TreeState | None) -> None:
         moves_back = seen is not None and seen.state.content in self._returning
         unkept = seen is not None and seen.data is None and seen.state.kind in ("file", WHOLE_FOLDER)
@@ -143,6 +173,7 @@ class _Plan:
                 seen = None
                 if becomes is None:
                     return
+                self._vacated.add(path)
         elif seen is not None and (becomes is None or not becomes.has_content_of(seen.state)):
             self._undo.keep(self._draft, seen)
         self._entries.append(TreeEntry(path, None if seen is None else seen.state, becomes))
@@ -180,14 +211,14 @@ class _Plan:
         """Add the step."""
         if self._entries:
             record = TreeRecord(self._record.path, self._entries)
-            self._draft.steps.append(self._undo.step(self._draft, record, self._planned))
+            self._draft.steps.append(self._undo.step(self._draft, record, self._planned, self._vacated))
 
 
 def _has_other_time(seen: SeenEntry | None, state: TreeState | None) -> bool:
     return seen is not None and state is not None and seen.state.mtime_ns != state.mtime_ns
 
 
-def refuse_lost(left: list[str], planned: int, change_id: str) -> None:
+def refuse_lost(left: list[Unrestored], planned: int, change_id: str) -> None:
     """Raise where nothing of a command can be brought back."""
     if left and not planned:
         hint = "Older changes are undone by their id: linux_fs_changes lists them."

@@ -20,7 +20,7 @@ REASONS = {
     TOO_LARGE: "larger than the journal keeps",
     NO_ROOM: "past the budget for copies (mcp.limits.command_undo_bytes)",
     UNREADABLE: "not readable",
-    SPECIAL: "a device, FIFO or socket",
+    SPECIAL: "a device or socket",
     b"": "its earlier content is gone",
 }
 
