@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import msgspec
+
 from ..errors import LlmcError
 from ..files import names
 from ..redaction import clip, redact
@@ -21,6 +23,7 @@ from ..tracking.entries import EMPTY, GIT, LINK, OBJECTS, REASONS, SPECIAL, SPOO
 from ..tracking.git_dirs import is_index
 from ..tracking.tracker import Tracker, Window
 from ..tracking.tree import RootTree
+from .image_packs import PACKED_FROM, ImagePacker
 from .journal import PreImage, new_id
 from .records import PutRecord, Record, paths_of
 from .transaction import BACKGROUND, COMMAND, Changes, set_under_way
@@ -138,22 +141,26 @@ class CommandUndo:
     ) -> CommandChanges:
         found = self._without_others(window, found)
         unseen, window.window.unseen = window.window.unseen, {}
+        if not found and window.read_only and not unseen:
+            window.withdraw()
+            return CommandChanges()
         unfollowed = [*self._unfollowed(), *(f"{path}: {reason}" for path, reason in sorted(unseen.items()))]
         if not found:
             window.withdraw()
-            return CommandChanges(none="" if window.read_only and not unseen else "; ".join(unfollowed[:_NAMED_MOST]))
+            return CommandChanges(none="; ".join(unfollowed[:_NAMED_MOST]))
         if not window.announced:
             window.announce()
         found, moved = with_moves(found, self.trees)
         records: list[TreeRecord] = []
         entries: dict[int, list[TreeEntry]] = {}
-        images: list[PreImage] = []
+        packer = ImagePacker(self._journal, packs=len(found) >= PACKED_FROM)
         for (number, _), difference in sorted(found.items()):
             tree = self._tracker.trees[number]
-            entries.setdefault(number, []).append(self._entry(tree, difference, moved, images))
-            if len(images) >= _BATCH or (images and images[-1].stored > _BATCH_BYTES):
-                self._add(window, images)
-        self._add(window, images)
+            entries.setdefault(number, []).append(self._entry(tree, difference, moved, packer))
+            if len(packer.images) >= _BATCH or (packer.images and packer.images[-1].stored > _BATCH_BYTES):
+                self._add(window, packer.images)
+        packer.flush()
+        self._add(window, packer.images)
         for number, of_root in entries.items():
             records.append(TreeRecord(names.show(self._tracker.trees[number].root.real), of_root))
         with self._store.transaction() as connection:
@@ -170,26 +177,25 @@ class CommandUndo:
                 self._journal.add_images(connection, window.id, images)
             images.clear()
 
-    def _entry(self, tree: RootTree, difference: Difference, moved: set[bytes], images: list[PreImage]) -> TreeEntry:
+    def _entry(self, tree: RootTree, difference: Difference, moved: set[bytes], packer: ImagePacker) -> TreeEntry:
         path, before, after = difference
         if before is not None and before.is_whole:
             state = _state(before, _identity(before), "" if before.source in moved else OBJECTS)
             return TreeEntry(_shown(path), state, None if after is None else _after(tree, path, after))
         return TreeEntry(
             _shown(path),
-            None if before is None else self._before(tree, path, before, images),
+            None if before is None else self._before(tree, path, before, packer),
             None if after is None else _after(tree, path, after),
         )
 
-    def _before(self, tree: RootTree, path: str, look: EntryLook, images: list[PreImage]) -> TreeState:
+    def _before(self, tree: RootTree, path: str, look: EntryLook, packer: ImagePacker) -> TreeState:
         if not look.is_file or look.source[:1] == LINK:
             return _state(look, _link_target(look), "" if look.has_content() else REASONS[look.source])
         data = tree.sources.content(path, look)
         if data is None:
             return _state(look, "", REASONS.get(look.source, REASONS[b""]))
-        image = self._journal.keep(data)
-        images.append(image)
-        return _state(look, image.sha256)
+        digest, place = packer.add(data)
+        return msgspec.structs.replace(_state(look, digest), packed=place)
 
     def _unfollowed(self) -> list[str]:
         mounts = [f"{tree.root.shown}/{point}" for tree in self._tracker.trees for point in sorted(tree.mounts)]

@@ -180,7 +180,7 @@ class Operations:
         else:
             kept = self._journal.keep(before)
             draft.images.append(kept)
-            record.before.sha256 = kept.sha256
+            record.before.sha256 = kept.name
             record.added, record.removed = _count(b"" if append else before, data)
         draft.steps.append(draft.hold(Put(self._changes.context, target, record, pieces)))
 

@@ -53,6 +53,12 @@ class TreeState(msgspec.Struct, array_like=True, frozen=True):
     mtime_ns: int = 0
     content: str = ""
     missing: str = ""  # why the journal does not have the content
+    packed: str = ""  # where the content is in a pack of images
+
+    @property
+    def image(self) -> str:
+        """By what the journal finds the content."""
+        return self.packed or self.content
 
     def has_content_of(self, other: "TreeState") -> bool:
         """Whether only mode and time differ."""
@@ -229,7 +235,7 @@ def is_as(path: str, seen: SeenEntry | None, state: TreeState | None, image: Cal
     if state.content.startswith(_GIT):
         return by_git_name(blob_name(seen.data)) == state.content
     if is_index(path):
-        meant = state.content if state.content.startswith(_INDEX) else by_meaning(image(state.content))
+        meant = state.content if state.content.startswith(_INDEX) else by_meaning(image(state.image))
         return by_meaning(seen.data) == meant
     return False
 
@@ -412,7 +418,7 @@ class TreeStep:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o600, dir_fd=staging)
         try:
-            view = memoryview(self._image(state.content))
+            view = memoryview(self._image(state.image))
             while view:
                 view = view[os.write(fd, view) :]
             os.utime(fd, ns=(state.mtime_ns, state.mtime_ns))

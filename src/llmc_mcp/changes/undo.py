@@ -272,7 +272,7 @@ class Undoer:
             raise NotFound(entry.before.missing)
         if entry.before.kind == "symlink":
             return entry.before.content.encode()
-        return self._journal.image(entry.before.content)
+        return self._journal.image(entry.before.image)
 
     def diff(
         self, changes: Sequence[Change], check: Callable[[], None] = lambda: None, most: float = float("inf")

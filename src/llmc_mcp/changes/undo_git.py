@@ -45,7 +45,7 @@ class NamedObjects:
         inside = entry.path[len(git_dir) + 1 :]
         if not (inside.endswith("HEAD") or inside.startswith(("refs/", "logs/")) or inside in ("packed-refs", "index")):
             return False
-        content = self._image(entry.before.content)
+        content = self._image(entry.before.image)
         if content.startswith(_SYMBOLIC):
             return self._is_gone(git_dir, names.show(content[len(_SYMBOLIC) :].strip()))
         store = self._store(_LINKED.sub("", git_dir))

@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+import msgspec
+
 from ..errors import NotADirectory, NotFound, Stale
 from ..files.filesystem import Filesystem, Place
 from ..tracking.entries import CACHES
 from . import targets
+from .image_packs import PACKED_FROM, ImagePacker
 from .operations import Operations
 from .transaction import Changes, Draft
 from .tree import (
@@ -95,10 +98,9 @@ class TreeUndo:
         top = self._files.reopen_dir(self._files.locate(record.path))
         return draft.hold(TreeStep(self.image, top, record, planned, frozenset(vacated)))
 
-    def keep(self, draft: Draft, seen: SeenEntry) -> None:
-        """Journal what is about to be replaced, for the redo."""
-        if seen.data is not None:
-            draft.images.append(self._changes.journal.keep(seen.data))
+    def packer(self, record: TreeRecord) -> ImagePacker:
+        """Keeps what is about to be replaced, for the redo."""
+        return ImagePacker(self._changes.journal, packs=len(record.entries) >= PACKED_FROM)
 
     def trash(self, draft: Draft, path: str, check: Callable[[], None]) -> None:
         """Move what the journal can't keep to the trash: a large file, or a folder whose content is not followed."""
@@ -120,6 +122,7 @@ class _Plan:
     ) -> None:
         self._undo, self._draft, self._record, self._folders, self._check = undo, draft, record, folders, check
         self._objects = draft.hold(NamedObjects(folders.top, record, coming, undo.image))
+        self._packer = undo.packer(record)
         self._returning = record.departures()  # folders that are moved back
         self.left: list[Unrestored] = []
         self._conflicts: list[str] = []
@@ -175,9 +178,14 @@ class _Plan:
                     return
                 self._vacated.add(path)
         elif seen is not None and (becomes is None or not becomes.has_content_of(seen.state)):
-            self._undo.keep(self._draft, seen)
+            seen = self._kept(seen)
         self._entries.append(TreeEntry(path, None if seen is None else seen.state, becomes))
         self._planned.append(None if seen is None else seen.info)
+
+    def _kept(self, seen: SeenEntry) -> SeenEntry:
+        if seen.data is None:
+            return seen
+        return seen._replace(state=msgspec.structs.replace(seen.state, packed=self._packer.add(seen.data)[1]))
 
     def refuse_conflicts(self, force: Force) -> None:
         """Raise for files that were changed since, and for folders that others have put something into."""
@@ -209,6 +217,8 @@ class _Plan:
 
     def finish(self) -> None:
         """Add the step."""
+        self._packer.flush()
+        self._draft.images += self._packer.images
         if self._entries:
             record = TreeRecord(self._record.path, self._entries)
             self._draft.steps.append(self._undo.step(self._draft, record, self._planned, self._vacated))

@@ -145,13 +145,14 @@ class RootTree:
         A folder is listed only if its change time says that names came or went. The paths are looked up below the root
         just to compare; what differs is opened without following links. Folders come before what is in them.
         """
-        root, lstat, mounts, skipped = self.root.fd, os.lstat, self.mounts, set[str]()
+        root, lstat, mounts = self.root.fd, os.lstat, self.mounts
+        skipped = set(mounts)  # not looked into
         top = os.fstat(root)
         changed = {""} if _differs(self._top, top) or top.st_ctime_ns >= self._since_ns or "" in racy else set[str]()
         self._top = top
         for folder, entries in self._folders.items():
-            above, differ = f"{folder}/" if folder else "", set[str]()
-            if folder in skipped or folder in mounts:
+            above = f"{folder}/" if folder else ""
+            if folder in skipped:
                 skipped.update(above + name for name, old in entries.items() if old.is_folder)
                 continue
             for name, old in entries.items():
@@ -159,22 +160,17 @@ class RootTree:
                     continue
                 try:
                     info = lstat(above + name, dir_fd=root)
+                    if old.ctime_ns == info.st_ctime_ns and old.ino == info.st_ino:
+                        continue
                 except PermissionError:
                     if folder not in changed:  # else what is in it may be another one
                         skipped.add(above + name)
                         continue
                 except OSError:
-                    pass
+                    skipped.add(above + name)
                 else:
-                    if old.ctime_ns == info.st_ctime_ns and old.ino == info.st_ino:
-                        continue
-                    if old.is_folder and old.ino == info.st_ino:
-                        changed.add(above + name)
-                    else:
-                        skipped.add(above + name)
-                differ.add(name)
-            if differ:
-                named[folder] = named.get(folder, set()) | differ
+                    (changed if old.is_folder and old.ino == info.st_ino else skipped).add(above + name)
+                named.setdefault(folder, set()).add(name)
         for folder in changed | racy:
             if folder in self._folders:
                 named.setdefault(folder, set()).update(self._new_names(folder))
