@@ -343,3 +343,23 @@ def test_a_budget_for_copies_is_not_spent_on_what_a_linked_repository_holds(repo
         assert changes.warnings == ()
         undo(app, changes)
     assert snapshot(top / "linked") == before
+
+
+# --- commands at the same time ----------------------------------------------------------------------
+
+
+def test_a_file_that_two_commands_saw_is_undone_whichever_ends_first(root: Path, tmp_path: Path) -> None:
+    before = snapshot(root)
+    with engines(root, tmp_path / "data") as app:
+        command(app, lambda: None)
+        undoing = app.command_undo
+        assert undoing is not None
+        first, second = undoing.begin(WHO, "first"), undoing.begin(WHO, "second")
+        (root / "new").write_text("")
+        third = undoing.begin(WHO, "third")  # it looks, and what it finds is the first one's
+        (root / "new").write_text("more\n")
+        changes = [window.end() for window in (third, second, first)]
+        assert sum(one.files for one in changes) == 1
+        for change in app.changes.journal.of_session(WHO):
+            app.undoing.undo(WHO, change, False, never)
+    assert snapshot(root) == before

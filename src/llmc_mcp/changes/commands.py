@@ -312,7 +312,7 @@ def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:
     if look.is_whole:
         return _state(look, _identity(look))
     if not look.is_file:
-        return _state(look, "")
+        return _state(look, "", tree.uncovered[path] if path in tree.left_out else "")
     if is_index(path) and (data := tree.sources.content(path, look)) is not None:
         return _state(look, by_meaning(data))
     if kind == SPOOL:

@@ -141,6 +141,10 @@ class _Plan:
             self._leave(entry, "stays, because it may hold what was not kept")
             self._stays.add(entry.path)
             return
+        if entry.before is None and entry.after is not None and entry.after.kind == "dir" and entry.after.missing:
+            self._leave(entry, f"stays: {entry.after.missing}")
+            self._stays.add(entry.path)
+            return
         if entry.before is not None and entry.before.missing:
             self._leave(entry, entry.before.missing)
             return

@@ -146,10 +146,18 @@ class Tracker:
                 self._give_up(number, self._reason(exc))
                 continue
             if owner is not None:
+                self._hand_over(number, found, owner)
                 owner.add(number, found)
                 owner.unseen |= {f"{tree.root.shown}/{path}": reason for path, reason in tree.unseen.items()}
         if not (self._windows or self._readers) and self._spool is not None and self._spool.size > self._crowded_at:
             self._compact()
+
+    def _hand_over(self, number: int, found: Sequence[Difference], owner: Window) -> None:
+        """What other windows know of the same entries goes with it: entries of the journal are made in any order."""
+        for other in self._windows:
+            if other is not owner and other.differences:
+                known = [other.differences.pop((number, one.path), None) for one in found]
+                owner.add(number, [one for one in known if one is not None])
 
     def _begin(self) -> None:
         self._begun, self._crowded_at = True, self._limits.room // 2

@@ -18,6 +18,7 @@ from ..files.off_limits import MountTable, mount_rows
 from ..kernel import syscalls
 from . import git_dirs, git_index
 from .entries import CACHES, Difference, EntryLook, digest_of, look_from, whole
+from .generated import NAMES
 from .sources import ContentSources
 from .watch import TreeWatch
 
@@ -56,6 +57,9 @@ class RootTree:
         self._several: set[int] = set()  # inodes with several names that were looked at
         self.unseen: dict[str, str] = {}  # folders in which something may have changed unseen, and why
         self.uncovered: dict[str, str] = {}  # what is not followed, and why
+        self._generated: set[str] = set()  # folders that tools fill
+        self._later: list[str] = []  # those of them that are still to be looked at
+        self.left_out: set[str] = set()  # those that hold too much
         self._top = os.fstat(root.fd)
         self._since_ns = 0
         self._copies = 0  # files whose content was looked for in this look
@@ -75,9 +79,11 @@ class RootTree:
                 self._top = os.fstat(self.root.fd)
                 with self._open("") as fd:
                     self._add_folder("", fd, found)
+                self._enter_later(found)
                 self.unseen = {}
                 return []
             self._compare_all(racy, found)
+            self._enter_later(found)
         finally:
             if self._copies >= _ASK_GIT_FROM:
                 self.sources.forget_indexes()
@@ -214,7 +220,8 @@ class RootTree:
             self._note(path, info)
             if now.mode != old.mode:
                 found.append(Difference(path, old, now))
-            if path not in self._folders and now.ctime_ns != old.ctime_ns and self._is_entered(path, info, now):
+            is_new = path not in self._folders and now.ctime_ns != old.ctime_ns
+            if is_new and path not in self.left_out and self._is_entered(path, info, now):
                 self._enter(path, fd, name, [])
                 self.unseen.setdefault(path, "was not readable before")
             return
@@ -227,13 +234,18 @@ class RootTree:
         if stat_bits.S_ISDIR(info.st_mode) and git_dirs.is_kept_whole(path):
             source = whole(info.st_ino, syscalls.birth_ns(fd, os.fsencode(name)))
         else:
-            source = self.sources.source(fd, name, path, info, old, ask_git=self._copies >= _ASK_GIT_FROM)
+            ask_git, generated = self._copies >= _ASK_GIT_FROM, self._is_in_generated(path)
+            source = self.sources.source(fd, name, path, info, old, ask_git=ask_git, generated=generated)
             self._copies += 1
         entries[name] = now = look_from(info, source)
         self._note(path, info)
         if old is None or not (old.same_as(now) or self._same_index(path, old, now)):
             found.append(Difference(path, old, now))
-        if self._is_entered(path, info, now):
+        if not self._is_entered(path, info, now):
+            return
+        if name in NAMES or self.sources.is_ignored(path):
+            self._later.append(path)
+        else:
             self._enter(path, fd, name, found)
 
     def _same_index(self, path: str, old: EntryLook, now: EntryLook) -> bool:
@@ -258,8 +270,11 @@ class RootTree:
         path = _join(folder, name)
         self._count -= 1
         self._linked.discard(path)
-        self.uncovered.pop(path, None)
+        if (reason := self.uncovered.pop(path, None)) is not None:
+            self.unseen[path] = reason
         if old.is_folder:
+            self._generated.discard(path)
+            self.left_out.discard(path)
             self._drop(path, found)
         found.append(Difference(path, old, None))
 
@@ -280,6 +295,31 @@ class RootTree:
             self.uncovered[path] = "too deep"
             return False
         return True
+
+    def _enter_later(self, found: list[Difference]) -> None:
+        """Look at folders that tools fill, after all others; one that holds too much is left out and named."""
+        while self._later:
+            path = self._later.pop(0)
+            folder, _, name = path.rpartition("/")
+            count, known = self._count, len(found)
+            self._generated.add(path)
+            try:
+                with suppress(FileNotFoundError), self._open(folder) as fd:
+                    self._enter(path, fd, name, found)
+            except TooManyEntries:
+                self._later = [one for one in self._later if not one.startswith(f"{path}/")]
+                self._drop(path, [])
+                self._count = count
+                del found[known:]
+                self.uncovered[path] = f"more than {self._most:,} files with it (mcp.limits.command_undo_files)"
+                self.left_out.add(path)
+
+    def _is_in_generated(self, path: str) -> bool:
+        while self._generated and path:
+            if path in self._generated:
+                return True
+            path = path.rpartition("/")[0]
+        return False
 
     def _enter(self, path: str, fd: int, name: str, found: list[Difference]) -> None:
         self.uncovered.pop(path, None)
