@@ -57,7 +57,7 @@ def snapshot(root: Path, *, without: tuple[str, ...] = ()) -> dict[str, tuple[ob
             info = path.lstat()
             if path.is_symlink():
                 seen: tuple[object, ...] = (os.readlink(path),)
-            elif path.is_dir():
+            elif not path.is_file():
                 seen = ()
             else:
                 seen = (path.read_bytes(), info.st_mtime_ns)
