@@ -54,7 +54,7 @@ def _act(root: Path) -> None:
 def _first_look(app: App, _: Path) -> None:
     undoing = app.command_undo
     assert undoing is not None
-    undoing.prepare()
+    undoing.begin(WHO, "one that changes nothing").end()
 
 
 def _command(app: App, root: Path) -> None:
