@@ -144,10 +144,10 @@ class CommandUndo:
         if not found and window.read_only and not unseen:
             window.withdraw()
             return CommandChanges()
-        unfollowed = [*self._unfollowed(), *(f"{path}: {reason}" for path, reason in sorted(unseen.items()))]
+        unfollowed = _some([*(f"{path}: {reason}" for path, reason in sorted(unseen.items())), *self._unfollowed()])
         if not found:
             window.withdraw()
-            return CommandChanges(none="; ".join(unfollowed[:_NAMED_MOST]))
+            return CommandChanges(none=unfollowed)
         if not window.announced:
             window.announce()
         found, moved = with_moves(found, self.trees)
@@ -290,7 +290,12 @@ def _together(found: Sequence[CommandChanges]) -> CommandChanges:
     return CommandChanges(ids[-1] if ids else None, sum(one.files for one in found), none, tuple(warnings))
 
 
-def _outcome(undo_id: str, records: Sequence[TreeRecord], beside: int, unfollowed: Sequence[str]) -> CommandChanges:
+def _some(reasons: Sequence[str]) -> str:
+    more = f"; and {len(reasons) - _NAMED_MOST} more" if len(reasons) > _NAMED_MOST else ""
+    return "; ".join(reasons[:_NAMED_MOST]) + more
+
+
+def _outcome(undo_id: str, records: Sequence[TreeRecord], beside: int, unfollowed: str) -> CommandChanges:
     entries = [entry for record in records for entry in entries_of(record)]
     lost = [entry for record in records for entry in record.entries if entry.before and entry.before.missing]
     warnings: list[str] = []
@@ -302,7 +307,7 @@ def _outcome(undo_id: str, records: Sequence[TreeRecord], beside: int, unfollowe
         warnings.append(f"{beside} other command{'s' * (beside > 1)} ran at the same time: {undo_id} may have theirs.")
     if entries and all(entry.before and entry.before.missing for entry in entries):
         return CommandChanges(undo_id, len(entries), lost[0].before.missing if lost[0].before else "", tuple(warnings))
-    return CommandChanges(undo_id, len(entries), "; ".join(unfollowed), tuple(warnings))
+    return CommandChanges(undo_id, len(entries), unfollowed, tuple(warnings))
 
 
 def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:

@@ -37,8 +37,8 @@ class NamedObjects:
         }
         self._stores: dict[str, GitObjects | None] = {}
 
-    def are_missing_for(self, entry: TreeEntry) -> bool:
-        """Whether bringing an entry back would name objects that are gone."""
+    def are_missing_for(self, entry: TreeEntry, now: bytes | None) -> bool:
+        """Whether bringing an entry back would name objects that are gone; what it holds now is not made worse."""
         git_dir = git_dir_of(entry.path)
         if git_dir is None or entry.before is None or entry.before.kind != "file" or entry.before.missing:
             return False
@@ -49,14 +49,15 @@ class NamedObjects:
         if content.startswith(_SYMBOLIC):
             return self._is_gone(git_dir, names.show(content[len(_SYMBOLIC) :].strip()))
         store = self._store(_LINKED.sub("", git_dir))
-        return store is not None and any(store.size(oid) is None for oid in _objects(entry.path, content))
+        known = _objects(entry.path, now or b"")
+        return store is not None and any(store.size(oid) is None for oid in _objects(entry.path, content) - known)
 
     def _is_gone(self, git_dir: str, ref: str) -> bool:
         """Whether the ref that a symbolic one leads to can't be brought back."""
         common = _LINKED.sub("", git_dir)
         found = (self._entries.get(f"{common}/{name}") for name in (ref, "packed-refs"))
         first = next((entry for entry in found if entry is not None), None)
-        return first is not None and first.path != f"{git_dir}/HEAD" and self.are_missing_for(first)
+        return first is not None and first.path != f"{git_dir}/HEAD" and self.are_missing_for(first, None)
 
     def _store(self, git_dir: str) -> GitObjects | None:
         """The objects of a repository; None where some come back with it or may lie elsewhere."""

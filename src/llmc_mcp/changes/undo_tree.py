@@ -148,12 +148,12 @@ class _Plan:
         if entry.before is not None and entry.before.missing:
             self._leave(entry, entry.before.missing)
             return
-        if self._objects.are_missing_for(entry):
-            self._leave(entry, "git has removed objects that it names")
-            return
         if entry.before is not None and mode_given_back(entry.before) != entry.before.mode:
             self._leave(entry, "root gives no set-user-id or set-group-id bit back")
         seen = self._undo.see(self._folders, entry)
+        if self._objects.are_missing_for(entry, seen.data if seen else None):
+            self._leave(entry, "git has removed objects that it names")
+            return
         if is_as(entry.path, seen, entry.before, self._undo.image) and not _has_other_time(seen, entry.before):
             return
         if not is_as(entry.path, seen, entry.after, self._undo.image):

@@ -29,6 +29,7 @@ _TICK_NS = 20_000_000
 _DEEPEST = 200
 _LONGEST = 4_096 - 257  # bytes of a folder's path, so that every name in it can be used
 _LINKED_MOST = 20_000  # files with several names, which may be written through one that nobody watches
+_MANY_LINKS = f"one of more than {_LINKED_MOST:,} files with hard links"
 _ASK_GIT_FROM = 50  # files that are copied before git is asked: reading its index costs as much
 _MEANINGS_MOST = 16
 
@@ -363,8 +364,8 @@ class RootTree:
             self._several.add(info.st_ino)
             if len(self._linked) < _LINKED_MOST:
                 self._linked.add(path)
-            else:
-                self.uncovered.setdefault(path, "too many hard links")
+            elif _MANY_LINKS not in self.uncovered.values():
+                self.uncovered[path] = _MANY_LINKS
 
     def _count_one(self) -> None:
         self._count += 1
