@@ -4,6 +4,7 @@ from pathlib import Path
 
 from benchmarks.shell.recorded import Run
 from benchmarks.undo.__main__ import report
+from benchmarks.undo.many import many
 from benchmarks.undo.replay import Replayed, replay
 
 from .support.commands import git
@@ -38,3 +39,9 @@ def test_a_silent_loss_is_counted_and_named() -> None:
     text = report(found, [])
     assert "| 3 | 1 | 33.33% | 1 | 1 | 1 |" in text
     assert "- a#2: differs: ['y']" in text
+
+
+def test_many_changed_files_are_undone_and_the_journal_is_measured(tmp_path: Path) -> None:
+    rows, journal = many(tmp_path, 40, 1_000)
+    assert [row[0] for row in rows] == ["first look", "comparing and journaling", "undo"]
+    assert "All files are as before" in journal

@@ -2,7 +2,8 @@
 
 Recorded runs on their checkouts. Every command that changed files is undone, the folder compared byte for byte with
 what it was (modes, links, times and git's refs and index included; caches and git's objects are not followed), and the
-command redone. `--cost FOLDER` measures instead what following the files adds to a command there.
+command redone. `--cost FOLDER` measures instead what following the files adds to a command there, `--many N` what it
+takes to undo a command that changed so many files.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 from ..report import provenance, table
 from ..shell.recorded import read_runs
 from .cost import cost
+from .many import many
 from .replay import Replayed, safely
 
 
@@ -48,6 +50,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--cost", type=Path, metavar="FOLDER", help="measure what a command costs more in this folder")
     parser.add_argument("--times", type=int, default=200, help="of --cost (default: %(default)s)")
+    parser.add_argument("--many", type=int, metavar="N", help="undo a command that changed so many files")
+    parser.add_argument("--size", type=int, default=1024, metavar="BYTES", help="of --many (default: %(default)s)")
     asked = parser.parse_args()
     print(provenance())
     if asked.cost:
@@ -55,8 +59,13 @@ def main() -> None:
             rows = cost(asked.cost.resolve(), Path(data), asked.times)
         print(table(["command", "times", "added ms, median", "95 %", "CPU ms, median"], rows))
         return
+    if asked.many:
+        with tempfile.TemporaryDirectory() as folder:
+            rows, journal = many(Path(folder), asked.many, asked.size)
+        print(table(["phase", "s", "CPU s", "peak memory"], rows), journal, sep="\n\n")
+        return
     if not (asked.runs and asked.commits and asked.checkouts):
-        parser.error("--runs, --commits and --checkouts, or --cost")
+        parser.error("--runs, --commits and --checkouts, or --cost, or --many")
     runs = read_runs(asked.runs, asked.commits)
     runs = random.Random(asked.seed).sample(runs, min(asked.most_runs, len(runs)))
     one = partial(

@@ -27,6 +27,9 @@ def cost(folder: Path, data: Path, times: int) -> list[list[str]]:
         rows.append(_row("read-only, watched", [_measured(undo, lambda: None, read_only=True) for _ in range(times)]))
         rows.append(_row("changes nothing, watched", [_measured(undo, lambda: None) for _ in range(times)]))
         rows.append(_row("edits a file, watched", [_measured(undo, _edit(path)) for path in some]))
+        new = [folder / f"benchmark{number}" for number in range(20)]
+        rows.append(_row("makes a folder, watched", [_measured(undo, path.mkdir) for path in new]))
+        rows.append(_row("removes a folder, watched", [_measured(undo, path.rmdir) for path in new]))
         for tree in undo.trees:
             tree.watch.stop("the benchmark")
         rows.append(_row("edits a file, walked", [_measured(undo, _edit(path)) for path in some[:20]]))

@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from llmc_mcp.tracking.entries import CACHES
 from llmc_mcp.tracking.git_index import meaning_of
-from llmc_mcp.tracking.tree import CACHES
 
 _SKIPPED = frozenset(("objects", "lfs"))  # in .git: objects are left as they are
 

@@ -32,6 +32,9 @@ def _fresh(root: Path) -> None:
     for name, text in {"one": "one\n", "two": "two\n" * 9, "dir/three": "3", "dir/in/four": "4\n" * 99}.items():
         (root / name).write_text(text)
     (root / "link").symlink_to("one")
+    (root / "repository" / ".git" / "objects" / "ab").mkdir(parents=True)  # which is moved as a whole
+    (root / "repository" / ".git" / "objects" / "ab" / "cd").write_text("an object")
+    (root / "repository" / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
 
 
 def _act(root: Path) -> None:
@@ -41,8 +44,17 @@ def _act(root: Path) -> None:
     (root / "new").mkdir()
     (root / "new" / "five").write_text("5\n")
     (root / "folder" / "three").chmod(0o700)
+    (root / "folder" / "in").chmod(0o500)
+    (root / "repository").rename(root / "moved")
+    os.mkfifo(root / "fifo")
     (root / "link").unlink()
     (root / "link").write_text("a file now")
+
+
+def _first_look(app: App, _: Path) -> None:
+    undoing = app.command_undo
+    assert undoing is not None
+    undoing.begin(WHO, "one that changes nothing").end()
 
 
 def _command(app: App, root: Path) -> None:
@@ -63,7 +75,7 @@ def _redo(app: App, _: Path) -> None:
 
 
 SCENARIOS: dict[str, tuple[Callable[[App, Path], None], ...]] = {
-    "command": (_command,),
+    "command": (_first_look, _command),
     "undo": (_command, _undo),
     "redo": (_command, _undo, _redo),
 }

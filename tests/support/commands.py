@@ -57,7 +57,7 @@ def snapshot(root: Path, *, without: tuple[str, ...] = ()) -> dict[str, tuple[ob
             info = path.lstat()
             if path.is_symlink():
                 seen: tuple[object, ...] = (os.readlink(path),)
-            elif path.is_dir():
+            elif not path.is_file():
                 seen = ()
             else:
                 seen = (path.read_bytes(), info.st_mtime_ns)
@@ -116,4 +116,5 @@ def command(app: App, act: Callable[[], object]) -> CommandChanges:
 def undo(app: App, changes: CommandChanges) -> tuple[str, ...]:
     """Undo it; returns what was not brought back."""
     assert changes.undo_id is not None
-    return app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never).left
+    left = app.undoing.undo(WHO, app.changes.journal.find(changes.undo_id, None), False, never).left
+    return tuple(str(one) for one in left)

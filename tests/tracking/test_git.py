@@ -65,7 +65,7 @@ def test_objects_have_the_content_that_git_shows(repository: Path, packed: bool)
         git(repository, "gc", "-q")
     names = git(repository, "cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)").splitlines()
     root = os.open(repository, os.O_RDONLY | os.O_DIRECTORY)
-    objects = GitObjects(root, ".git")
+    objects = GitObjects(root, ".git/objects")
     blobs = [name for kind, name in (line.split() for line in names) if kind == "blob"]
     assert len(blobs) == 24
     for name in blobs:
@@ -80,7 +80,7 @@ def test_objects_have_the_content_that_git_shows(repository: Path, packed: bool)
 
 def test_an_object_is_found_after_git_packed_it_and_in_a_pack_that_is_gone(repository: Path) -> None:
     root = os.open(repository, os.O_RDONLY | os.O_DIRECTORY)
-    objects = GitObjects(root, ".git")
+    objects = GitObjects(root, ".git/objects")
     data = (repository / "a.txt").read_bytes()
     git(repository, "gc", "-q")
     assert objects.read(blob_name(data), b"blob", len(data)) == data
@@ -98,6 +98,6 @@ def test_an_object_whose_content_has_another_name_is_refused(repository: Path) -
     loose = folder / wanted.hex()[:2] / wanted.hex()[2:]
     loose.unlink()
     loose.write_bytes((folder / other.hex()[:2] / other.hex()[2:]).read_bytes())
-    objects = GitObjects(root, ".git")
+    objects = GitObjects(root, ".git/objects")
     assert objects.read(wanted, b"blob", 1 << 20) is None
     os.close(root)

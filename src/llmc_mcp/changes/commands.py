@@ -7,9 +7,11 @@ that it can't be undone.
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
+
+import msgspec
 
 from ..errors import LlmcError
 from ..files import names
@@ -17,13 +19,16 @@ from ..redaction import clip, redact
 from ..session import Session
 from ..store.base import Store
 from ..store.root_sets import RootSet
-from ..tracking.entries import EMPTY, GIT, LINK, REASONS, SPOOL, Difference, EntryLook, digest_of
+from ..tracking.entries import EMPTY, GIT, LINK, OBJECTS, REASONS, SPECIAL, SPOOL, Difference, EntryLook, digest_of
+from ..tracking.git_dirs import is_index
 from ..tracking.tracker import Tracker, Window
-from ..tracking.tree import RootTree, is_git_index
+from ..tracking.tree import RootTree
+from .image_packs import PACKED_FROM, ImagePacker
 from .journal import PreImage, new_id
 from .records import PutRecord, Record, paths_of
 from .transaction import BACKGROUND, COMMAND, Changes, set_under_way
-from .tree import TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of
+from .tree import WHOLE_FOLDER, TreeEntry, TreeRecord, TreeState, by_git_name, by_meaning, entries_of, special_state
+from .whole_folders import with_moves
 
 _BATCH, _BATCH_BYTES = 200, 64 << 10  # images that are journaled at once, or one that is large
 _NAMED_MOST = 5
@@ -47,7 +52,7 @@ class CommandUndo:
         self._tracker, self._changes, self._store, self._roots = tracker, changes, store, roots
         self._journal = changes.journal
         self._open: list[CommandWindow] = []
-        self._journaling = threading.Lock()  # one after the other: entries are undone in the order they have
+        self._journaling = threading.RLock()  # one after the other: entries are undone in the order they have
         changes.around = self._around
 
     @property
@@ -75,14 +80,26 @@ class CommandUndo:
             if window.is_over is not None:
                 window.look()
 
-    def _around(self, records: Sequence[Record]) -> AbstractContextManager[None]:
+    @contextmanager
+    def _around(self, records: Sequence[Record]) -> Generator[None]:
         """While a change of our own is published: it is not the doing of a command that runs."""
+        paths = {path for record in records for path in _all_paths(record)}
 
         def is_own(tree: RootTree, path: str) -> bool:
-            paths = {path for record in records for path in _all_paths(record)}
             return _is_or_is_below(f"{names.show(tree.root.real)}/{_shown(path)}", paths)
 
-        return self._tracker.apart(is_own)
+        if not self._open:
+            yield
+            return
+        with self._journaling, self._tracker.apart(is_own, self._divide):
+            yield
+
+    def _divide(self, window: Window) -> None:
+        """Journal what a command has done so far: the server is about to change the same files."""
+        for one in self._open:
+            if one.window is window:
+                one.look(earlier=True)
+                one.announce()  # what comes now is older than the server's next change
 
     def start(self, window: "CommandWindow") -> None:
         """Write the row of a command that is about to run."""
@@ -90,12 +107,12 @@ class CommandUndo:
             self._journal.announce(connection, window.id, window.who, COMMAND, self._roots.key, window.about)
         set_under_way(window.id, True)
 
-    def finish(self, window: "CommandWindow", *, last: bool) -> CommandChanges:
-        """Journal what a command did since it was last looked at."""
+    def finish(self, window: "CommandWindow", *, last: bool, earlier: bool = False) -> CommandChanges:
+        """Journal what a command did since it was last looked at; `earlier`: before a change that is under way."""
         change_id = window.id
         try:
             with self._journaling, self._tracker.taking(window.window, last=last) as found:
-                return self._journaled(window, found)
+                return self._journaled(window, found, earlier=earlier)
         except (LlmcError, OSError) as exc:
             window.renew_id()  # the row that was announced says that it can't be undone
             return CommandChanges(none=exc.message if isinstance(exc, LlmcError) else str(exc))
@@ -119,30 +136,40 @@ class CommandUndo:
             if not _is_or_is_below(f"{names.show(self._tracker.trees[tree].root.real)}/{_shown(path)}", paths)
         }
 
-    def _journaled(self, window: "CommandWindow", found: dict[tuple[int, str], Difference]) -> CommandChanges:
+    def _journaled(
+        self, window: "CommandWindow", found: dict[tuple[int, str], Difference], *, earlier: bool
+    ) -> CommandChanges:
         found = self._without_others(window, found)
+        unseen, window.window.unseen = window.window.unseen, {}
+        if not found and window.read_only and not unseen:
+            window.withdraw()
+            return CommandChanges()
+        unfollowed = _some([*(f"{path}: {reason}" for path, reason in sorted(unseen.items())), *self._unfollowed()])
         if not found:
             window.withdraw()
-            return CommandChanges(none="" if window.read_only else "; ".join(self._unfollowed()))
+            return CommandChanges(none=unfollowed)
         if not window.announced:
             window.announce()
+        found, moved = with_moves(found, self.trees)
         records: list[TreeRecord] = []
         entries: dict[int, list[TreeEntry]] = {}
-        images: list[PreImage] = []
+        packer = ImagePacker(self._journal, packs=len(found) >= PACKED_FROM)
         for (number, _), difference in sorted(found.items()):
             tree = self._tracker.trees[number]
-            entries.setdefault(number, []).append(self._entry(tree, difference, images))
-            if len(images) >= _BATCH or (images and images[-1].stored > _BATCH_BYTES):
-                self._add(window, images)
-        self._add(window, images)
+            entries.setdefault(number, []).append(self._entry(tree, difference, moved, packer))
+            if len(packer.images) >= _BATCH or (packer.images and packer.images[-1].stored > _BATCH_BYTES):
+                self._add(window, packer.images)
+        packer.flush()
+        self._add(window, packer.images)
         for number, of_root in entries.items():
             records.append(TreeRecord(names.show(self._tracker.trees[number].root.real), of_root))
         with self._store.transaction() as connection:
-            self._journal.complete(connection, window.id, BACKGROUND if window.is_over else COMMAND, records)
+            action = BACKGROUND if window.is_over else COMMAND
+            self._journal.complete(connection, window.id, action, records, newest=not earlier)
         self._changes.sync_soon()
         undo_id = window.renew_id()
         beside = 0 if window.is_over else window.window.beside  # in the background there is always somebody
-        return _outcome(undo_id, records, beside, self._unfollowed())
+        return _outcome(undo_id, records, beside, unfollowed)
 
     def _add(self, window: "CommandWindow", images: list[PreImage]) -> None:
         if images:
@@ -150,28 +177,31 @@ class CommandUndo:
                 self._journal.add_images(connection, window.id, images)
             images.clear()
 
-    def _entry(self, tree: RootTree, difference: Difference, images: list[PreImage]) -> TreeEntry:
+    def _entry(self, tree: RootTree, difference: Difference, moved: set[bytes], packer: ImagePacker) -> TreeEntry:
         path, before, after = difference
+        if before is not None and before.is_whole:
+            state = _state(before, _identity(before), "" if before.source in moved else OBJECTS)
+            return TreeEntry(_shown(path), state, None if after is None else _after(tree, path, after))
         return TreeEntry(
             _shown(path),
-            None if before is None else self._before(tree, path, before, images),
+            None if before is None else self._before(tree, path, before, packer),
             None if after is None else _after(tree, path, after),
         )
 
-    def _before(self, tree: RootTree, path: str, look: EntryLook, images: list[PreImage]) -> TreeState:
+    def _before(self, tree: RootTree, path: str, look: EntryLook, packer: ImagePacker) -> TreeState:
         if not look.is_file or look.source[:1] == LINK:
             return _state(look, _link_target(look), "" if look.has_content() else REASONS[look.source])
         data = tree.sources.content(path, look)
         if data is None:
             return _state(look, "", REASONS.get(look.source, REASONS[b""]))
-        image = self._journal.keep(data)
-        images.append(image)
-        return _state(look, image.sha256)
+        digest, place = packer.add(data)
+        return msgspec.structs.replace(_state(look, digest), packed=place)
 
     def _unfollowed(self) -> list[str]:
         mounts = [f"{tree.root.shown}/{point}" for tree in self._tracker.trees for point in sorted(tree.mounts)]
         return [
             *(f"{root}: {reason}" for root, reason in self._tracker.reasons.items()),
+            *(f"{tree.root.shown}/{path}: {why}" for tree in self.trees for path, why in tree.uncovered.items()),
             *([f"mounted below the roots: {', '.join(mounts[:_NAMED_MOST])}"] if mounts else []),
         ]
 
@@ -227,12 +257,12 @@ class CommandWindow:
         """The command outlives its call: from now on it is looked at from time to time."""
         self.is_over = is_over
 
-    def look(self) -> None:
+    def look(self, *, earlier: bool = False) -> None:
         """Journal what was done so far, for the next reply to tell; once the command has ended, for the last time."""
         if self._ended:
             return
-        self._ended = self.is_over is not None and self.is_over()
-        found = self._undo.finish(self, last=self._ended)
+        self._ended = not earlier and self.is_over is not None and self.is_over()
+        found = self._undo.finish(self, last=self._ended, earlier=earlier)
         if found.files or found.none:
             self._earlier.append(found)
 
@@ -260,32 +290,35 @@ def _together(found: Sequence[CommandChanges]) -> CommandChanges:
     return CommandChanges(ids[-1] if ids else None, sum(one.files for one in found), none, tuple(warnings))
 
 
-def _outcome(undo_id: str, records: Sequence[TreeRecord], beside: int, unfollowed: Sequence[str]) -> CommandChanges:
+def _some(reasons: Sequence[str]) -> str:
+    more = f"; and {len(reasons) - _NAMED_MOST} more" if len(reasons) > _NAMED_MOST else ""
+    return "; ".join(reasons[:_NAMED_MOST]) + more
+
+
+def _outcome(undo_id: str, records: Sequence[TreeRecord], beside: int, unfollowed: str) -> CommandChanges:
     entries = [entry for record in records for entry in entries_of(record)]
-    lost = [entry for entry in entries if entry.before is not None and entry.before.missing]
+    lost = [entry for record in records for entry in record.entries if entry.before and entry.before.missing]
     warnings: list[str] = []
     if lost:
         named = ", ".join(f"{entry.path} ({entry.before.missing})" for entry in lost[:_NAMED_MOST] if entry.before)
         more = f" and {len(lost) - _NAMED_MOST} more" if len(lost) > _NAMED_MOST else ""
         warnings.append(f"Undo does not bring back {named}{more}.")
-    for record in records:
-        for entry in record.entries:
-            if entry.after is None and (f"/{entry.path}").endswith("/.git"):
-                warnings.append(f"Undo does not bring back the objects in {entry.path}.")
     if beside:
         warnings.append(f"{beside} other command{'s' * (beside > 1)} ran at the same time: {undo_id} may have theirs.")
-    if lost and len(lost) == len(entries):
+    if entries and all(entry.before and entry.before.missing for entry in entries):
         return CommandChanges(undo_id, len(entries), lost[0].before.missing if lost[0].before else "", tuple(warnings))
-    return CommandChanges(undo_id, len(entries), "; ".join(unfollowed), tuple(warnings))
+    return CommandChanges(undo_id, len(entries), unfollowed, tuple(warnings))
 
 
 def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:
     kind = look.source[:1]
     if kind == LINK:
         return _state(look, _link_target(look))
+    if look.is_whole:
+        return _state(look, _identity(look))
     if not look.is_file:
-        return _state(look, "")
-    if is_git_index(path) and (data := tree.sources.content(path, look)) is not None:
+        return _state(look, "", tree.uncovered[path] if path in tree.left_out else "")
+    if is_index(path) and (data := tree.sources.content(path, look)) is not None:
         return _state(look, by_meaning(data))
     if kind == SPOOL:
         return _state(look, digest_of(look.source)[1:].hex())
@@ -295,10 +328,27 @@ def _after(tree: RootTree, path: str, look: EntryLook) -> TreeState:
 
 
 def _state(look: EntryLook, content: str, missing: str = "") -> TreeState:
-    kind = "dir" if look.is_folder else "file" if look.is_file else "symlink" if look.source[:1] == LINK else "other"
+    if look.source == SPECIAL:
+        return special_state(look.mode)
+    kind = (
+        WHOLE_FOLDER
+        if look.is_whole
+        else "dir"
+        if look.is_folder
+        else "file"
+        if look.is_file
+        else "symlink"
+        if look.source[:1] == LINK
+        else "other"
+    )
+    kind = WHOLE_FOLDER if look.is_whole else kind
     size = look.size if kind == "file" else 0
-    mtime_ns = 0 if kind == "dir" else look.mtime_ns
+    mtime_ns = 0 if look.is_folder else look.mtime_ns
     return TreeState(kind, look.mode & 0o7777, size, mtime_ns, content, missing)
+
+
+def _identity(look: EntryLook) -> str:
+    return look.source[1:].decode()
 
 
 def _link_target(look: EntryLook) -> str:

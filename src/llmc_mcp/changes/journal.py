@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 import zlib
+from base64 import b85decode, b85encode
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -26,6 +27,8 @@ from .records import TRASH, MoveRecord, PutRecord, Record
 _FOLDER = "journal"  # in the data directory
 _INLINE_BYTES = 128 << 10  # compressed; a larger image is cheaper as a file than through the WAL
 _LEVEL = 1
+_PLAIN_BYTES = 16 << 10  # of effects that are stored as they are
+_COMPRESSED = "z"
 _LEFTOVER_S = 3600
 _MOST_ROWS = 20_000  # older changes are forgotten altogether
 _FORGET_EVERY = 100
@@ -97,9 +100,12 @@ class Leftover(NamedTuple):
 
 
 class PreImage(NamedTuple):
-    """A file's content before a change, ready to be journaled; `packed` is None when it is in a file already."""
+    """Content from before a change, ready to be journaled; `packed` is None when it is in a file already.
 
-    sha256: str
+    Its name is its SHA-256, or that of a pack.
+    """
+
+    name: str
     stored: int
     packed: bytes | None
 
@@ -116,6 +122,7 @@ class Journal:
         self._store, self.limits, self._roots = store, limits, roots
         self._folder = os.path.join(store.data_dir, _FOLDER)
         self.trash = os.path.join(store.data_dir, "trash")
+        self._pack = "", b""  # the one that was read last
         self._released: set[str] = set()  # pre-images whose rows are deleted but whose files are not
         self.make_folders()
 
@@ -132,9 +139,9 @@ class Journal:
 
     # --- pre-images ------------------------------------------------------------------------------
 
-    def keep(self, data: bytes) -> PreImage:
-        """Prepare a file's content for the journal; a large one is on disk when this returns."""
-        name, packed = hashlib.sha256(data).hexdigest(), zlib.compress(data, _LEVEL)
+    def keep(self, data: bytes, name: str = "") -> PreImage:
+        """Prepare content for the journal, by its SHA-256 or another name; a large one is on disk when this returns."""
+        name, packed = name or hashlib.sha256(data).hexdigest(), zlib.compress(data, _LEVEL)
         if len(packed) <= _INLINE_BYTES:
             return PreImage(name, len(packed), packed)
         path = self._path(name)
@@ -155,8 +162,19 @@ class Journal:
             _sync_folder(self._folder)
         return PreImage(name, len(packed), None)
 
-    def image(self, sha256: str) -> bytes:
-        """A pre-image; STALE when the journal no longer has it."""
+    def image(self, name: str) -> bytes:
+        """A pre-image, by its name or by a place in a pack; STALE when the journal no longer has it."""
+        pack, _, place = name.partition(".")
+        if not place:
+            return self._image(name)
+        known, data = self._pack
+        if known != pack:
+            data = self._image(pack)
+            self._pack = pack, data
+        offset, size = map(int, place.split("."))
+        return data[offset : offset + size]
+
+    def _image(self, sha256: str) -> bytes:
         rows = self._store.query("SELECT data FROM images WHERE sha256=?", (sha256,))
         if not rows:
             raise Stale("the journal no longer holds the earlier content: it made room for newer changes")
@@ -221,20 +239,20 @@ class Journal:
     ) -> bool:
         """Journal a change before it happens; False when a pre-image's file has vanished and must be kept again."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
-        ((seq,),) = connection.execute(_INSERT_CHANGE, (*row, roots, _json(effects), undoes, "")).fetchall()
+        ((seq,),) = connection.execute(_INSERT_CHANGE, (*row, roots, _encoded(effects), undoes, "")).fetchall()
         if not self._insert_images(connection, seq, images):
             return False
         self._make_room(connection, seq)
         return True
 
     def _insert_images(self, connection: Connection, seq: int, images: Sequence[PreImage]) -> bool:
-        for image in {one.sha256: one for one in images}.values():
+        for image in {one.name: one for one in images}.values():
             if image.packed is None:
-                if not os.path.exists(self._path(image.sha256)):
+                if not os.path.exists(self._path(image.name)):
                     return False
-                self._store.share(connection, _file_of(image.sha256))
-            connection.execute(_INSERT_IMAGE, (image.sha256, image.stored, image.packed))
-            connection.execute(_INSERT_CHANGE_IMAGE, (seq, image.sha256))
+                self._store.share(connection, _file_of(image.name))
+            connection.execute(_INSERT_IMAGE, (image.name, image.stored, image.packed))
+            connection.execute(_INSERT_CHANGE_IMAGE, (seq, image.name))
         return True
 
     # A command changes files first and is journaled then: a row from before says that it ran, should the server die.
@@ -248,20 +266,25 @@ class Journal:
 
     def add_images(self, connection: Connection, change_id: str, images: Sequence[PreImage]) -> None:
         """Journal what files held before a command that is still pending."""
-        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
-        if not self._insert_images(connection, seq, images):
+        if not self._insert_images(connection, self._number(connection, change_id), images):
             raise FeatureUnavailable("the journal was cleared meanwhile", hint="Try again.")
 
-    def complete(self, connection: Connection, change_id: str, action: str, effects: Sequence[Record]) -> None:
-        """Mark a command as done, with what it did."""
-        seq = self._renumber(connection, change_id)
+    def complete(
+        self, connection: Connection, change_id: str, action: str, effects: Sequence[Record], *, newest: bool
+    ) -> None:
+        """Mark a command as done, with what it did; it keeps its number unless it is to be the newest."""
+        seq = self._number(connection, change_id) if not newest else self._renumber(connection, change_id)
         update = "UPDATE changes SET state='done', action=?, effects=?, at=? WHERE seq=?"
-        connection.execute(update, (action, _json(effects), time.time(), seq))
+        connection.execute(update, (action, _encoded(effects), time.time(), seq))
         self._make_room(connection, seq)
+
+    def _number(self, connection: Connection, change_id: str) -> int:
+        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        return seq
 
     def _renumber(self, connection: Connection, change_id: str) -> int:
         """Make a change the newest: others were made since it was announced, and are undone after it."""
-        ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
+        seq = self._number(connection, change_id)
         ((newest,),) = connection.execute("SELECT max(seq) FROM changes").fetchall()
         if seq == newest:
             return seq
@@ -469,13 +492,21 @@ def _total(connection: Connection, name: str) -> int:
     return connection.execute("SELECT bytes FROM totals WHERE name=?", (name,)).fetchone()[0]
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+def _encoded(effects: Sequence[Record]) -> str:
+    """Effects as JSON; those of many files compressed, which no JSON begins like."""
+    text = msgspec.json.encode(effects)
+    return text.decode() if len(text) <= _PLAIN_BYTES else _COMPRESSED + b85encode(zlib.compress(text)).decode()
+
+
+def _decoded(text: str) -> list[Record]:
+    if text.startswith(_COMPRESSED):
+        return _decode(zlib.decompress(b85decode(text[len(_COMPRESSED) :])))
+    return _decode(text)
 
 
 def _change(row: tuple[object, ...]) -> Change:
     fields = list(row)
-    fields[9], fields[10] = msgspec.json.decode(cast(str, row[9])), _decode(cast(str, row[10]))
+    fields[9], fields[10] = msgspec.json.decode(cast(str, row[9])), _decoded(cast(str, row[10]))
     fields[13] = bool(row[13])
     return Change(
         *cast(

@@ -22,7 +22,7 @@ from ..errors import (
     Stale,
 )
 from ..files import slices
-from ..files.filesystem import Entry, Filesystem, kind_of
+from ..files.filesystem import Entry, Filesystem, Place, kind_of
 from ..files.revisions import Revisions, revision_of
 from ..policy import refuse_protected, refuse_secret
 from ..session import Session
@@ -180,7 +180,7 @@ class Operations:
         else:
             kept = self._journal.keep(before)
             draft.images.append(kept)
-            record.before.sha256 = kept.sha256
+            record.before.sha256 = kept.name
             record.added, record.removed = _count(b"" if append else before, data)
         draft.steps.append(draft.hold(Put(self._changes.context, target, record, pieces)))
 
@@ -191,12 +191,12 @@ class Operations:
             hint="linux_fs_write with allow_unjournaled=true gives up undo; setting: mcp.limits.journal_max_bytes.",
         )
 
-    def make_folders(self, draft: Draft, target: Target) -> None:
-        """Plan the missing directories above a target."""
+    def make_folders(self, draft: Draft, target: Target, refuse: Callable[[Place], None] | None = None) -> None:
+        """Plan the missing directories above a target; `refuse` raises for what must stay."""
         for depth, name in enumerate(target.missing):
             folder = Target(self._files, os.dup(target.dir_fd), target.missing[:depth], name, target.label)
             draft.hold(folder)
-            self._files.refuse_change(folder.place)
+            (refuse or self._files.refuse_change)(folder.place)
             if not any(step.record.path == folder.path for step in draft.steps):
                 draft.steps.append(Make(folder, MakeRecord(folder.path)))
 
@@ -271,6 +271,12 @@ class Operations:
             self.trash(draft, target, size, partial(self.weigh, target))
 
         return self._changes.make(who, "delete", plan, check)
+
+    def size(self, target: Target, check: Callable[[], None]) -> int:
+        """The size of a file, or of all files in a folder."""
+        if target.kind == "dir":
+            return sum(entry.size for entry in self._inside(target, check) if entry.kind == "file")
+        return target.existing().st_size if target.kind == "file" else 0
 
     def weigh(self, target: Target, check: Callable[[], None]) -> int:
         """The size of a tree; refuses one that contains something protected."""

@@ -75,14 +75,21 @@ class Location:
         return "" if info is None else f"{info.st_dev}.{info.st_ino}"
 
     def fingerprint(self) -> str:
-        """A string that changes with the entry: a file's hash (size and time if it is huge), else only the kind."""
+        """A string that changes with the entry: a file's hash (its size and time if it can't be read), or a kind."""
         fd = os.open(self.name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dir_fd)
         try:
             info = os.fstat(fd)
             kind = kind_of(info.st_mode)
-            if kind != "file" or info.st_size > _HASHED_BYTES:
-                return f"{kind} {info.st_size} {info.st_mtime_ns}" if kind == "file" else kind
-            with open(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
+            if kind != "file":
+                return kind
+            looks = f"{kind} {info.st_size} {info.st_mtime_ns}"
+            if info.st_size > _HASHED_BYTES:
+                return looks
+            try:
+                readable = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+            except PermissionError:
+                return looks
+            with open(readable, "rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
         finally:
             os.close(fd)

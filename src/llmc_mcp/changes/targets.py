@@ -154,11 +154,11 @@ def find_entry(files: Filesystem, path: str, *, tree: bool = True) -> Target:
     return target
 
 
-def find_new(files: Filesystem, path: str) -> Target:
-    """A name, and the directories above it that must be made first."""
+def find_new(files: Filesystem, path: str, refuse: Callable[[Place], None] | None = None) -> Target:
+    """A name, and the directories above it that must be made first; `refuse` raises for what must stay."""
     target = _find(files, files.locate(path), follow=False, parents=True)
     try:
-        files.refuse_change(target.place)
+        (refuse or files.refuse_change)(target.place)
     except BaseException:
         target.close()
         raise

@@ -26,8 +26,10 @@ from ..files import names
 from ..files.filesystem import kind_of
 from ..kernel import syscalls
 from ..tracking import git_index
+from ..tracking.entries import CACHES, REASONS, TOO_LARGE, UNREADABLE, whole
+from ..tracking.entries import SPECIAL as _SPECIAL
+from ..tracking.git_dirs import is_index
 from ..tracking.git_objects import blob_name
-from ..tracking.tree import CACHES, is_git_index
 from . import targets
 
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
@@ -37,6 +39,8 @@ _OPEN_FOLDERS = 64
 _SYNCED_ALONE = 16  # files; more are synced with all of their file system
 _READY = b"ready"
 _GIT, _INDEX, _LOOKS = "git:", "index:", "looks:"
+FIFO, SPECIAL = "fifo", REASONS[_SPECIAL]
+WHOLE_FOLDER = "folder"  # the kind of one whose content is not followed: it is only moved
 MANY = 64  # entries, above which a change locks its root as a whole
 
 
@@ -49,6 +53,12 @@ class TreeState(msgspec.Struct, array_like=True, frozen=True):
     mtime_ns: int = 0
     content: str = ""
     missing: str = ""  # why the journal does not have the content
+    packed: str = ""  # where the content is in a pack of images
+
+    @property
+    def image(self) -> str:
+        """By what the journal finds the content."""
+        return self.packed or self.content
 
     def has_content_of(self, other: "TreeState") -> bool:
         """Whether only mode and time differ."""
@@ -62,12 +72,25 @@ class TreeEntry(msgspec.Struct, array_like=True, frozen=True):
     before: TreeState | None
     after: TreeState | None
 
+    @property
+    def is_whole_folder(self) -> bool:
+        """Whether it is a folder that is only moved."""
+        return any(state is not None and state.kind == WHOLE_FOLDER for state in (self.before, self.after))
+
 
 class TreeRecord(msgspec.Struct, tag="tree"):
     """Entries below one root change."""
 
     path: str
     entries: list[TreeEntry]
+
+    def departures(self) -> dict[str, int]:
+        """The numbers of the entries from which folders are moved as a whole, by what tells these from others."""
+        return {
+            entry.before.content: number
+            for number, entry in enumerate(self.entries)
+            if entry.is_whole_folder and entry.before is not None and not entry.before.missing
+        }
 
     def paths(self) -> list[str]:
         """The paths to lock: the root where there are many."""
@@ -78,8 +101,19 @@ def file_state(info: os.stat_result, content: str, missing: str = "") -> TreeSta
     """The state of an entry by its stat."""
     kind = kind_of(info.st_mode)
     size = info.st_size if kind == "file" else 0
-    mtime_ns = 0 if kind == "dir" else info.st_mtime_ns
+    mtime_ns = info.st_mtime_ns if kind in ("file", "symlink") else 0
     return TreeState(kind, info.st_mode & 0o7777, size, mtime_ns, content, missing)
+
+
+def special_state(mode: int) -> TreeState:
+    """The state of a FIFO, or of a device or socket, which is not made again."""
+    is_fifo = stat_bits.S_ISFIFO(mode)
+    return TreeState("other", mode & 0o7777, content=FIFO if is_fifo else "", missing="" if is_fifo else SPECIAL)
+
+
+def mode_given_back(state: TreeState) -> int:
+    """The mode that an entry gets: root gives no set-user-id or set-group-id bit to a file."""
+    return state.mode & 0o1777 if state.kind == "file" and os.geteuid() == 0 else state.mode
 
 
 class SeenEntry(NamedTuple):
@@ -125,21 +159,29 @@ class TreeFolders:
         except OSError:  # a link is in the way
             return None
 
-    def see(self, path: str, most: int) -> SeenEntry | None:
+    def see(self, path: str, most: int, *, whole_folder: bool = False) -> SeenEntry | None:
         """An entry with its content, if that is not larger than `most`."""
         info = self.stat(path)
         if info is None:
             return None
         kind = kind_of(info.st_mode)
+        if kind == "dir" and whole_folder:
+            folder, name = self.at(path)
+            content = whole(info.st_ino, syscalls.birth_ns(folder, name))[1:].decode()
+            return SeenEntry(info, TreeState(WHOLE_FOLDER, info.st_mode & 0o7777, content=content), None)
         if kind == "symlink":
             folder, name = self.at(path)
             return SeenEntry(info, file_state(info, names.show(os.readlink(name, dir_fd=folder) or b".")), None)
         if kind != "file":
-            return SeenEntry(info, file_state(info, ""), None)
+            return SeenEntry(info, file_state(info, "") if kind == "dir" else special_state(info.st_mode), None)
         if info.st_size > most:
-            return SeenEntry(info, file_state(info, looks(info), "larger than the journal keeps"), None)
+            return SeenEntry(info, file_state(info, looks(info), REASONS[TOO_LARGE]), None)
         folder, name = self.at(path)
-        with open(os.open(name, _FILE, dir_fd=folder), "rb") as file:
+        try:
+            fd = os.open(name, _FILE, dir_fd=folder)
+        except PermissionError:
+            return SeenEntry(info, file_state(info, looks(info), REASONS[UNREADABLE]), None)
+        with open(fd, "rb") as file:
             data = file.read(most + 1)
         return SeenEntry(info, file_state(info, hashlib.sha256(data).hexdigest()), data)
 
@@ -180,7 +222,7 @@ def is_as(path: str, seen: SeenEntry | None, state: TreeState | None, image: Cal
     if seen is None or state is None:
         return seen is None and state is None
     now = seen.state
-    if now.kind != state.kind or (now.mode != state.mode and now.kind != "symlink"):
+    if now.kind != state.kind or (now.mode not in (state.mode, mode_given_back(state)) and now.kind != "symlink"):
         return False
     if now.kind != "file":
         return now.content == state.content
@@ -192,14 +234,18 @@ def is_as(path: str, seen: SeenEntry | None, state: TreeState | None, image: Cal
         return True
     if state.content.startswith(_GIT):
         return by_git_name(blob_name(seen.data)) == state.content
-    if is_git_index(path):
-        meant = state.content if state.content.startswith(_INDEX) else by_meaning(image(state.content))
+    if is_index(path):
+        meant = state.content if state.content.startswith(_INDEX) else by_meaning(image(state.image))
         return by_meaning(seen.data) == meant
     return False
 
 
 class TreeStep:
-    """Makes the entries of a record what it says. `planned` has the stat of each as it was when this was planned."""
+    """Makes the entries of a record what it says.
+
+    `planned` has the stat of each as it was when this was planned; an earlier step of the change moves away what has
+    one of the `vacated` paths.
+    """
 
     def __init__(
         self,
@@ -207,12 +253,14 @@ class TreeStep:
         top: int,
         record: TreeRecord,
         planned: list[os.stat_result | None] | None = None,
+        vacated: frozenset[str] = frozenset(),
     ) -> None:
         self.label, self.record = record.path, record
         self.temporary = b""
         self.visible = False
         self._image, self.folders_below = image, TreeFolders(top)
         self._planned = planned or []
+        self._departures, self._vacated = record.departures(), vacated
         self._staging = -1
 
     # --- phases ----------------------------------------------------------------------------------
@@ -227,9 +275,10 @@ class TreeStep:
         alone = sum(entry.after is not None for entry in self.record.entries) <= _SYNCED_ALONE
         for number, entry in enumerate(self.record.entries):
             after = entry.after
-            if after is not None and self._needs_new(entry):
+            if after is not None and after.kind != WHOLE_FOLDER and self._needs_new(entry):
                 self._write(staging, _new(number), after, sync=alone)
                 self._give(staging, _new(number), number, entry.path)
+                _set_mode(staging, _new(number), after)  # which a change of the owner would clear
             tick()
         os.close(os.open(_READY, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=staging))
         if alone:
@@ -241,6 +290,8 @@ class TreeStep:
         """STALE when an entry has changed since this was planned."""
         for entry, planned in zip(self.record.entries, self._planned, strict=True):
             now = self.folders_below.stat(entry.path)
+            if entry.path in self._vacated:
+                continue  # that step looks at it
             if planned is None and _is_dir(entry.after) and now is not None and stat_bits.S_ISDIR(now.st_mode):
                 continue  # an earlier step of the change has made it
             if (now is None) != (planned is None) or (
@@ -252,6 +303,7 @@ class TreeStep:
         """Make it visible."""
         self.visible = True  # a step that stops half-way is withdrawn as far as it got
         entries = list(enumerate(self.record.entries))
+        self._open_folders()
         for number, entry in entries:
             if _is_leaf(entry.before) and not _is_leaf(entry.after):
                 self._away(number, entry)
@@ -278,10 +330,7 @@ class TreeStep:
     def published(self) -> bool:
         """Whether every entry is what it should become."""
         most = max((entry.after.size for entry in self.record.entries if entry.after), default=0)
-        return all(
-            is_as(entry.path, self.folders_below.see(entry.path, most), entry.after, self._image)
-            for entry in self.record.entries
-        )
+        return all(is_as(entry.path, self._see(entry, most), entry.after, self._image) for entry in self.record.entries)
 
     def withdraw(self) -> None:
         """Revert whatever was done."""
@@ -293,6 +342,7 @@ class TreeStep:
             return
         self.folders_below.forget()
         entries = list(enumerate(self.record.entries))
+        self._open_folders()
         for number, entry in entries:
             if _is_leaf(entry.after) and self._needs_new(entry):
                 self._take_out(number, entry)
@@ -334,11 +384,23 @@ class TreeStep:
 
     # --- entries ---------------------------------------------------------------------------------
 
+    def _open_folders(self) -> None:
+        """Let the owner change what is in folders whose mode changes; they get their own mode at the end."""
+        for _, entry in sorted(enumerate(self.record.entries), key=_outermost_first):
+            if entry.before is not None and entry.after is not None and _is_dir(entry.before) and _is_dir(entry.after):
+                now = self.folders_below.stat(entry.path)
+                if now is not None and stat_bits.S_ISDIR(now.st_mode) and now.st_mode & 0o700 != 0o700:
+                    opened = TreeState("dir", now.st_mode & 0o7777 | 0o700)
+                    self._set_attributes(entry.path, opened)
+
     def _needs_new(self, entry: TreeEntry) -> bool:
         """Whether an entry becomes another one, rather than getting another mode or time."""
         if not _is_leaf(entry.after):
             return False
         return entry.before is None or entry.after is None or not entry.before.has_content_of(entry.after)
+
+    def _see(self, entry: TreeEntry, most: int) -> SeenEntry | None:
+        return self.folders_below.see(entry.path, most, whole_folder=entry.is_whole_folder)
 
     def _open_staging(self) -> int:
         if self._staging < 0:
@@ -350,13 +412,15 @@ class TreeStep:
             os.symlink(names.parse(state.content), name, dir_fd=staging)
             os.utime(name, ns=(state.mtime_ns, state.mtime_ns), dir_fd=staging, follow_symlinks=False)
             return
+        if state.kind == "other":
+            os.mkfifo(name, 0o600, dir_fd=staging)
+            return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o600, dir_fd=staging)
         try:
-            view = memoryview(self._image(state.content))
+            view = memoryview(self._image(state.image))
             while view:
                 view = view[os.write(fd, view) :]
-            os.fchmod(fd, state.mode & 0o777)  # never set-user-id
             os.utime(fd, ns=(state.mtime_ns, state.mtime_ns))
             if sync:
                 os.fsync(fd)
@@ -410,7 +474,7 @@ class TreeStep:
 
     def _put(self, number: int, entry: TreeEntry) -> None:
         folder, name = self.folders_below.at(entry.path)
-        new, old = _new(number), _old(number)
+        new, old = self._staged(number, entry), _old(number)
         if not _is_leaf(entry.before):
             syscalls.rename_no_replace(self._staging, new, folder, name)
         elif syscalls.exchange_between(self._staging, new, folder, name):
@@ -420,9 +484,15 @@ class TreeStep:
             syscalls.rename_no_replace(folder, name, self._staging, old)
             syscalls.rename_no_replace(self._staging, new, folder, name)
 
+    def _staged(self, number: int, entry: TreeEntry) -> bytes:
+        """The name that an entry has in the folder of the step before it is put in place."""
+        if entry.after is not None and entry.after.kind == WHOLE_FOLDER:
+            return _old(self._departures[entry.after.content])
+        return _new(number)
+
     def _take_out(self, number: int, entry: TreeEntry) -> None:
         """Take new content out again; what it replaced gets its name back."""
-        new, old = _new(number), _old(number)
+        new, old = self._staged(number, entry), _old(number)
         if self._is_somebody_elses(entry):
             return  # written since the process died: it stays
         replaced = targets.exists_in(self._staging, old)
@@ -444,7 +514,7 @@ class TreeStep:
     def _is_somebody_elses(self, entry: TreeEntry) -> bool:
         """Whether an entry has neither the content that this step gives it nor the one that it had before."""
         states = [state for state in (entry.before, entry.after) if state is not None]
-        seen = self.folders_below.see(entry.path, max((state.size for state in states), default=0))
+        seen = self._see(entry, max((state.size for state in states), default=0))
         return seen is not None and not any(state.has_content_of(seen.state) for state in states)
 
     def _was_swapped(self, new: bytes, entry: TreeEntry) -> bool:
@@ -461,14 +531,21 @@ class TreeStep:
         if state.kind == "symlink":
             os.utime(name, ns=(state.mtime_ns, state.mtime_ns), dir_fd=folder, follow_symlinks=False)
             return
-        pin = os.open(name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            here = f"/proc/self/fd/{pin}"
-            os.chmod(here, state.mode & 0o1777 if state.kind == "dir" else state.mode & 0o777)
-            if state.kind == "file":
-                os.utime(here, ns=(state.mtime_ns, state.mtime_ns))
-        finally:
-            os.close(pin)
+        _set_mode(folder, name, state)
+
+
+def _set_mode(folder: int, name: bytes, state: TreeState) -> None:
+    """Set the mode of an entry, and the time of a file; of a link there is nothing to set."""
+    if state.kind == "symlink":
+        return
+    pin = os.open(name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        here = f"/proc/self/fd/{pin}"
+        os.chmod(here, mode_given_back(state))
+        if state.kind == "file":
+            os.utime(here, ns=(state.mtime_ns, state.mtime_ns))
+    finally:
+        os.close(pin)
 
 
 def _new(number: int) -> bytes:
@@ -503,5 +580,6 @@ def _identity(info: os.stat_result) -> tuple[int, int, int]:
 
 def entries_of(record: TreeRecord) -> Iterator[TreeEntry]:
     """The entries that a person would count: folders only where nothing else changed."""
-    leaves = [entry for entry in record.entries if _is_leaf(entry.before) or _is_leaf(entry.after)]
+    found = [entry for entry in record.entries if _is_leaf(entry.before) or _is_leaf(entry.after)]
+    leaves = [entry for entry in found if not entry.is_whole_folder]
     yield from leaves or record.entries

@@ -15,6 +15,7 @@ from ..files import names
 from ..files.filesystem import Filesystem
 from ..session import Session
 from ..tracking.commits import CommittedFiles
+from ..tracking.git_dirs import is_kept_whole
 from . import targets
 from .diff import unified
 from .journal import Change, refuse_dropped
@@ -24,7 +25,7 @@ from .steps import Branches, Location, Make, Remove, Sort
 from .targets import Target
 from .transaction import BACKGROUND, Changes, Draft
 from .tree import TreeEntry, TreeRecord, entries_of
-from .undo_tree import Force, TreeUndo, is_forced, refuse_lost
+from .undo_tree import Force, TreeUndo, Unrestored, is_forced, refuse_lost
 
 _NAMED_MOST = 8
 _ABOUT_MOST = 60
@@ -37,7 +38,7 @@ class Undone(NamedTuple):
     change: Change
     redo_id: str = ""
     failure: LlmcError | None = None
-    left: tuple[str, ...] = ()  # what could not be brought back, and why
+    left: tuple[Unrestored, ...] = ()
 
 
 class Undoer:
@@ -54,15 +55,16 @@ class Undoer:
         if change.undone_by is not None:
             raise Stale(f"{change.id}: undone already by {change.undone_by}", hint="Undo that one to redo it.")
 
-        left: list[str] = []
+        left: list[Unrestored] = []
         force = self._named(force)
 
         def plan(draft: Draft) -> None:
             draft.undoes = change.id
             left.clear()
+            moved = {record.path for record in change.effects if isinstance(record, MoveRecord)}
             for record in reversed(change.effects):
                 if isinstance(record, TreeRecord):
-                    left.extend(self._trees.plan(draft, record, force, check))
+                    left.extend(self._trees.plan(draft, record, force, moved, check))
                 else:
                     self._take_back(draft, record, is_forced(record.path, force), check)
             refuse_lost(left, len(draft.steps), change.id)
@@ -106,7 +108,7 @@ class Undoer:
         try:
             for change in changes:
                 for path in (path for record in change.effects for path in written_by(record)):
-                    with suppress(LlmcError):
+                    with suppress(InvalidPath, NotFound):  # its root is gone
                         if (commit := looking.commit_of(path, change.at)) is not None:
                             committed.setdefault(commit, []).append(path)
         finally:
@@ -136,18 +138,21 @@ class Undoer:
 
     def _open(self, draft: Draft, path: str, force: bool) -> Target:
         """The target at a recorded path; STALE if its folder is gone, or with `force` the folder is made again."""
+        # Objects of git are protected from file tools; only the undo of a command has moved them.
+        of_git = is_kept_whole(os.fsdecode(self._files.locate(path).below))
+        refuse = self._files.refuse_ours if of_git else self._files.refuse_change
         try:
             target = draft.hold(targets.reopen(self._files, path))
         except NotADirectory:
             raise Stale(f"{path}: its folder is no folder any more") from None
         except NotFound:
-            target = draft.hold(targets.find_new(self._files, path))
+            target = draft.hold(targets.find_new(self._files, path, refuse))
             planned = len(draft.steps)
             coming = {entry for step in draft.steps for entry in _made_by(step.record)}
-            self._mutations.make_folders(draft, target)  # a redo has planned them already
+            self._mutations.make_folders(draft, target, refuse)  # a redo has planned them already
             if any(step.record.path not in coming for step in draft.steps[planned:]) and not force:
                 raise Stale(f"{path}: its folder is gone", hint="force=true makes it again.") from None
-        self._files.refuse_change(target.place)
+        refuse(target.place)
         return target
 
     def _take_back_put(self, draft: Draft, record: PutRecord, force: bool) -> None:
@@ -174,7 +179,8 @@ class Undoer:
         if source.stat() is None or (record.looks and source.fingerprint() != record.looks and not force):
             raise _changed(record.target)
         target = draft.hold(self._location(draft, record.path, force))
-        vacated = any(isinstance(s.record, MoveRecord) and s.record.path == record.path for s in draft.steps)
+        leaving = [step.record for step in draft.steps if isinstance(step.record, MoveRecord | TreeRecord)]
+        vacated = any(record.path in left_behind(one) for one in leaving)
         if target.target is not None and target.target.info is not None and not vacated:
             if not force:
                 raise Stale(f"{record.path}: something else is there by now", hint="force=true moves it to the trash.")
@@ -266,7 +272,7 @@ class Undoer:
             raise NotFound(entry.before.missing)
         if entry.before.kind == "symlink":
             return entry.before.content.encode()
-        return self._journal.image(entry.before.content)
+        return self._journal.image(entry.before.image)
 
     def diff(
         self, changes: Sequence[Change], check: Callable[[], None] = lambda: None, most: float = float("inf")

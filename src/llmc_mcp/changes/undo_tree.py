@@ -5,14 +5,29 @@ Each entry must be as the command left it, or it was changed since: then nothing
 
 import os
 from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import msgspec
 
 from ..errors import NotADirectory, NotFound, Stale
 from ..files.filesystem import Filesystem, Place
-from ..tracking.tree import CACHES
+from ..tracking.entries import CACHES
 from . import targets
+from .image_packs import PACKED_FROM, ImagePacker
 from .operations import Operations
 from .transaction import Changes, Draft
-from .tree import SeenEntry, TreeEntry, TreeFolders, TreeRecord, TreeState, TreeStep, is_as
+from .tree import (
+    WHOLE_FOLDER,
+    SeenEntry,
+    TreeEntry,
+    TreeFolders,
+    TreeRecord,
+    TreeState,
+    TreeStep,
+    is_as,
+    mode_given_back,
+)
+from .undo_git import NamedObjects
 
 _NAMED_MOST = 8
 _CHECK_EVERY = 64
@@ -24,6 +39,17 @@ def is_forced(path: str, force: Force) -> bool:
     return force if isinstance(force, bool) else path in force
 
 
+class Unrestored(NamedTuple):
+    """An entry that an undo does not bring back, or not all of it, and why."""
+
+    root: str
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
 class TreeUndo:
     """Plans the step that takes entries back."""
 
@@ -31,14 +57,16 @@ class TreeUndo:
         self._files, self._changes, self._mutations = files, changes, mutations
         self._most = changes.journal.limits.change_bytes
 
-    def plan(self, draft: Draft, record: TreeRecord, force: Force, check: Callable[[], None]) -> list[str]:
-        """Plan the step; returns what can't be brought back."""
+    def plan(
+        self, draft: Draft, record: TreeRecord, force: Force, coming: Collection[str], check: Callable[[], None]
+    ) -> "list[Unrestored]":
+        """Plan the step; returns what can't be brought back. Other steps bring what is `coming`."""
         place = self._files.locate(record.path)
         try:
             folders = draft.hold(TreeFolders(self._files.reopen_dir(place)))
         except (NotFound, NotADirectory):
             raise Stale(f"{record.path}: the folder is gone") from None
-        plan = _Plan(self, draft, record, folders)
+        plan = _Plan(self, draft, record, folders, coming, check)
         for number, entry in enumerate(record.entries):
             if not number % _CHECK_EVERY:
                 check()
@@ -55,7 +83,7 @@ class TreeUndo:
     def see(self, folders: TreeFolders, entry: TreeEntry) -> SeenEntry | None:
         """An entry as it is now."""
         try:
-            return folders.see(entry.path, self._most)
+            return folders.see(entry.path, self._most, whole_folder=entry.is_whole_folder)
         except OSError as exc:
             raise targets.failed(exc, entry.path) from None
 
@@ -63,32 +91,46 @@ class TreeUndo:
         """A pre-image."""
         return self._changes.journal.image(sha256)
 
-    def step(self, draft: Draft, record: TreeRecord, planned: list[os.stat_result | None]) -> TreeStep:
+    def step(
+        self, draft: Draft, record: TreeRecord, planned: list[os.stat_result | None], vacated: set[str]
+    ) -> TreeStep:
         """The step for the entries of a record."""
         top = self._files.reopen_dir(self._files.locate(record.path))
-        return draft.hold(TreeStep(self.image, top, record, planned))
+        return draft.hold(TreeStep(self.image, top, record, planned, frozenset(vacated)))
 
-    def keep(self, draft: Draft, seen: SeenEntry) -> None:
-        """Journal what is about to be replaced, for the redo."""
-        if seen.data is not None:
-            draft.images.append(self._changes.journal.keep(seen.data))
+    def packer(self, record: TreeRecord) -> ImagePacker:
+        """Keeps what is about to be replaced, for the redo."""
+        return ImagePacker(self._changes.journal, packs=len(record.entries) >= PACKED_FROM)
 
-    def trash(self, draft: Draft, path: str) -> None:
-        """Move a file that is too large for the journal to the trash."""
-        self._mutations.trash(draft, draft.hold(targets.reopen(self._files, path)))
+    def trash(self, draft: Draft, path: str, check: Callable[[], None]) -> None:
+        """Move what the journal can't keep to the trash: a large file, or a folder whose content is not followed."""
+        target = draft.hold(targets.reopen(self._files, path))
+        self._mutations.trash(draft, target, self._mutations.size(target, check))
 
 
 class _Plan:
     """The entries of one record, as far as they are planned."""
 
-    def __init__(self, undo: TreeUndo, draft: Draft, record: TreeRecord, folders: TreeFolders) -> None:
-        self._undo, self._draft, self._record, self._folders = undo, draft, record, folders
-        self.left: list[str] = []
+    def __init__(
+        self,
+        undo: TreeUndo,
+        draft: Draft,
+        record: TreeRecord,
+        folders: TreeFolders,
+        coming: Collection[str],
+        check: Callable[[], None],
+    ) -> None:
+        self._undo, self._draft, self._record, self._folders, self._check = undo, draft, record, folders, check
+        self._objects = draft.hold(NamedObjects(folders.top, record, coming, undo.image))
+        self._packer = undo.packer(record)
+        self._returning = record.departures()  # folders that are moved back
+        self.left: list[Unrestored] = []
         self._conflicts: list[str] = []
         # A file that was not kept may have been moved: then its new name has the only copy.
         gone = [entry.before for entry in record.entries if entry.before is not None and entry.after is None]
         self._lost = {(state.size, state.mtime_ns) for state in gone if state.missing and state.kind == "file"}
         self._stays: set[str] = set()
+        self._vacated: set[str] = set()
         self._entries: list[TreeEntry] = []
         self._planned: list[os.stat_result | None] = []
         self._new_folders: list[tuple[TreeEntry, SeenEntry]] = []
@@ -96,13 +138,22 @@ class _Plan:
     def take(self, entry: TreeEntry, force: Force) -> None:
         """Plan one entry."""
         if entry.before is None and entry.after is not None and (entry.after.size, entry.after.mtime_ns) in self._lost:
-            self.left.append(f"{entry.path}: stays, because it may hold what was not kept")
+            self._leave(entry, "stays, because it may hold what was not kept")
+            self._stays.add(entry.path)
+            return
+        if entry.before is None and entry.after is not None and entry.after.kind == "dir" and entry.after.missing:
+            self._leave(entry, f"stays: {entry.after.missing}")
             self._stays.add(entry.path)
             return
         if entry.before is not None and entry.before.missing:
-            self.left.append(f"{entry.path}: {entry.before.missing}")
+            self._leave(entry, entry.before.missing)
             return
+        if entry.before is not None and mode_given_back(entry.before) != entry.before.mode:
+            self._leave(entry, "root gives no set-user-id or set-group-id bit back")
         seen = self._undo.see(self._folders, entry)
+        if self._objects.are_missing_for(entry, seen.data if seen else None):
+            self._leave(entry, "git has removed objects that it names")
+            return
         if is_as(entry.path, seen, entry.before, self._undo.image) and not _has_other_time(seen, entry.before):
             return
         if not is_as(entry.path, seen, entry.after, self._undo.image):
@@ -116,18 +167,29 @@ class _Plan:
             return
         self._add(entry.path, seen, entry.before)
 
+    def _leave(self, entry: TreeEntry, reason: str) -> None:
+        self.left.append(Unrestored(self._record.path, entry.path, reason))
+
     def _add(self, path: str, seen: SeenEntry | None, becomes: TreeState | None) -> None:
-        if seen is not None and seen.state.kind == "file" and seen.data is None:
+        moves_back = seen is not None and seen.state.content in self._returning
+        unkept = seen is not None and seen.data is None and seen.state.kind in ("file", WHOLE_FOLDER)
+        if seen is not None and unkept and not moves_back:
             same = becomes is not None and becomes.content == seen.state.content
             if not same:
-                self._undo.trash(self._draft, f"{self._record.path}/{path}")
+                self._undo.trash(self._draft, f"{self._record.path}/{path}", self._check)
                 seen = None
                 if becomes is None:
                     return
+                self._vacated.add(path)
         elif seen is not None and (becomes is None or not becomes.has_content_of(seen.state)):
-            self._undo.keep(self._draft, seen)
+            seen = self._kept(seen)
         self._entries.append(TreeEntry(path, None if seen is None else seen.state, becomes))
         self._planned.append(None if seen is None else seen.info)
+
+    def _kept(self, seen: SeenEntry) -> SeenEntry:
+        if seen.data is None:
+            return seen
+        return seen._replace(state=msgspec.structs.replace(seen.state, packed=self._packer.add(seen.data)[1]))
 
     def refuse_conflicts(self, force: Force) -> None:
         """Raise for files that were changed since, and for folders that others have put something into."""
@@ -159,16 +221,18 @@ class _Plan:
 
     def finish(self) -> None:
         """Add the step."""
+        self._packer.flush()
+        self._draft.images += self._packer.images
         if self._entries:
             record = TreeRecord(self._record.path, self._entries)
-            self._draft.steps.append(self._undo.step(self._draft, record, self._planned))
+            self._draft.steps.append(self._undo.step(self._draft, record, self._planned, self._vacated))
 
 
 def _has_other_time(seen: SeenEntry | None, state: TreeState | None) -> bool:
     return seen is not None and state is not None and seen.state.mtime_ns != state.mtime_ns
 
 
-def refuse_lost(left: list[str], planned: int, change_id: str) -> None:
+def refuse_lost(left: list[Unrestored], planned: int, change_id: str) -> None:
     """Raise where nothing of a command can be brought back."""
     if left and not planned:
         hint = "Older changes are undone by their id: linux_fs_changes lists them."

@@ -288,11 +288,12 @@ def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes 
 
 # --- inotify ---------------------------------------------------------------------------------------
 
+IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x40, 0x80, 0x100, 0x200
 IN_ISDIR = 0x40000000
 IN_Q_OVERFLOW = 0x4000
 IN_IGNORED = 0x8000
 
-_IN_CHANGES = 0x8 | 0x40 | 0x80 | 0x100 | 0x200  # closed after writing, moved away or here, created, deleted
+_IN_CHANGES = 0x8 | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE  # 0x8: closed after writing
 _IN_HOW = 0x01000000 | 0x02000000 | 0x04000000  # folders only, links not followed, no events of unlinked files
 _IN_FOLDER = 0x01000000 | 0x04000000
 _IN_HEAD = 16
@@ -319,13 +320,32 @@ def inotify_forget(fd: int, watch: int) -> None:
     _libc.inotify_rm_watch(fd, watch)
 
 
-def inotify_events(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Parse data read from the descriptor into (watch, mask, name in the watched folder)."""
-    events: list[tuple[int, int, bytes]] = []
+def inotify_events(data: bytes) -> list[tuple[int, int, int, bytes]]:
+    """Parse data read from the descriptor into (watch, mask, number of a rename, name in the watched folder)."""
+    events: list[tuple[int, int, int, bytes]] = []
     at = 0
     while at + _IN_HEAD <= len(data):
-        watch, mask, _, length = struct.unpack_from("=iIII", data, at)
+        watch, mask, rename, length = struct.unpack_from("=iIII", data, at)
         name = data[at + _IN_HEAD : at + _IN_HEAD + length].rstrip(b"\0")
-        events.append((watch, mask, name))
+        events.append((watch, mask, rename, name))
         at += _IN_HEAD + length
     return events
+
+
+# --- statx -----------------------------------------------------------------------------------------
+
+_AT_SYMLINK_NOFOLLOW = 0x100
+_STATX_BTIME = 0x800
+_STATX_BYTES, _STATX_BIRTH = 256, 80
+
+
+def birth_ns(dir_fd: int, name: bytes) -> int:
+    """When an entry was made, which tells it from an earlier one with its inode; 0 where nobody knows."""
+    statx = getattr(_libc, "statx", None)
+    if statx is None:
+        return 0
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    _check(statx(dir_fd, name, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, found))
+    (mask,) = struct.unpack_from("=I", found, 0)
+    seconds, nanoseconds = struct.unpack_from("=qI", found, _STATX_BIRTH)
+    return seconds * 1_000_000_000 + nanoseconds if mask & _STATX_BTIME else 0

@@ -1,16 +1,15 @@
 """Whether what a file holds now was committed to git since some time."""
 
 import os
-import stat as stat_bits
+from contextlib import suppress
 from typing import NamedTuple
 
+from ..errors import Conflict
 from ..files import names
-from ..files.filesystem import Filesystem
-from ..kernel import syscalls
+from ..files.filesystem import Filesystem, Root
+from . import git_dirs
 from .git_objects import GitObjects, blob_name
 
-_BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SMALL = 1 << 20
 _LARGEST = 64 << 20
 _LINKS_MOST = 5  # from HEAD to a commit
@@ -32,23 +31,31 @@ class CommittedFiles:
         self._repositories: dict[tuple[int, bytes], _CommittedTree | None] = {}
 
     def commit_of(self, path: str, since: float) -> str | None:
-        """The commit that holds a file as it is now, if it was made after `since`."""
+        """The commit that holds a file as it is now, if it was made after `since`.
+
+        CONFLICT where there may be one that can't be read.
+        """
         place = self._files.locate(path)
         folder: bytes = os.path.dirname(place.below)
         while True:
-            repository = self._repository(place.root.fd, folder)
+            try:
+                repository = self._repository(place.root, folder)
+            except git_dirs.OutsideOfRoot as exc:
+                raise _unknown(path, f"its repository, {exc}, is outside of the roots") from None
             if repository is not None:
                 inside = place.below[len(folder) + 1 :] if folder else place.below
+                if repository.head is None and repository.moved_since(since):
+                    raise _unknown(path, "the commit that is checked out is newer and can't be read")
                 return repository.commit_of(place.below, inside, since)
             if not folder:
                 return None
             folder = os.path.dirname(folder)
 
-    def _repository(self, root_fd: int, folder: bytes) -> "_CommittedTree | None":
-        key = root_fd, folder
+    def _repository(self, root: Root, folder: bytes) -> "_CommittedTree | None":
+        key = root.fd, folder
         if key not in self._repositories:
             try:
-                self._repositories[key] = _CommittedTree(root_fd, os.path.join(folder, b".git"))
+                self._repositories[key] = _CommittedTree(root.fd, git_dirs.find(root, os.fsdecode(folder)))
             except (OSError, ValueError, StopIteration):
                 self._repositories[key] = None
         return self._repositories[key]
@@ -61,11 +68,12 @@ class CommittedFiles:
 
 
 class _CommittedTree:
-    def __init__(self, root_fd: int, git_dir: bytes) -> None:
-        self._root_fd, self._git_dir = root_fd, git_dir
-        text = _read(root_fd, git_dir + b"/HEAD", _SMALL).strip()
-        self.objects = GitObjects(root_fd, os.fsdecode(git_dir))
-        self._head = self._commit(self._resolve(text))
+    def __init__(self, root_fd: int, dirs: git_dirs.GitDirs) -> None:
+        self._root_fd, self._dirs = root_fd, dirs
+        self._followed = [f"{dirs.own}/HEAD"]  # the files that lead to the commit
+        text = git_dirs.read(root_fd, self._followed[0], _SMALL).strip()
+        self.objects = GitObjects(root_fd, f"{dirs.common}/objects")
+        self.head = self._commit(self._resolve(text))
         self._trees: dict[bytes, dict[bytes, bytes]] = {}
 
     def _resolve(self, text: bytes) -> bytes:
@@ -74,11 +82,20 @@ class _CommittedTree:
                 return bytes.fromhex(text.decode("ascii"))
             ref = text[5:].strip()
             try:
-                text = _read(self._root_fd, self._git_dir + b"/" + ref, _SMALL).strip()
+                self._followed.append(f"{self._dirs.common}/{os.fsdecode(ref)}")
+                text = git_dirs.read(self._root_fd, self._followed[-1], _SMALL).strip()
             except OSError:
-                packed = _read(self._root_fd, self._git_dir + b"/packed-refs", _LARGEST)
+                packed = git_dirs.read(self._root_fd, f"{self._dirs.common}/packed-refs", _LARGEST)
                 text = next(line.split(b" ")[0] for line in packed.splitlines() if line.endswith(b" " + ref))
         raise ValueError("no commit")
+
+    def moved_since(self, since: float) -> bool:
+        """Whether another commit may have been checked out or made since."""
+        for path in self._followed:
+            with suppress(OSError):
+                if os.stat(path, dir_fd=self._root_fd, follow_symlinks=False).st_mtime >= int(since):
+                    return True
+        return False
 
     def _commit(self, oid: bytes) -> Head | None:
         data = self.objects.read(oid, b"commit", _SMALL)
@@ -89,19 +106,19 @@ class _CommittedTree:
         return Head(oid.hex()[:10], at, bytes.fromhex(fields[b"tree"].decode()))
 
     def commit_of(self, below: bytes, inside: bytes, since: float) -> str | None:
-        if self._head is None or self._head.at < int(since):  # git keeps whole seconds
+        if self.head is None or self.head.at < int(since):  # git keeps whole seconds
             return None
-        oid = self._head.tree
+        oid = self.head.tree
         for part in inside.split(b"/"):
             found = self._entries(oid).get(part)
             if found is None:
                 return None
             oid = found
         try:
-            content = _read(self._root_fd, below, _LARGEST)
+            content = git_dirs.read(self._root_fd, below, _LARGEST)
         except OSError:
             return None
-        return self._head.name if blob_name(content) == oid else None
+        return self.head.name if blob_name(content) == oid else None
 
     def _entries(self, tree: bytes) -> dict[bytes, bytes]:
         if tree not in self._trees:
@@ -115,8 +132,8 @@ class _CommittedTree:
         return self._trees[tree]
 
 
-def _read(root_fd: int, path: bytes, most: int) -> bytes:
-    with open(syscalls.openat2(root_fd, path, _FLAGS, _BENEATH), "rb") as file:
-        if not stat_bits.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{names.show(path)}: no regular file")
-        return file.read(most)
+def _unknown(path: str, reason: str) -> Conflict:
+    return Conflict(
+        f"{names.show(path.encode())}: may have been committed since: {reason}; nothing was undone",
+        hint="force=true undoes it all the same, an undo_id takes one change back.",
+    )

@@ -6,15 +6,21 @@ from typing import NamedTuple
 
 import msgspec
 
+# What tools rebuild by themselves is not followed: it changes with every run, and nobody wants it back.
+CACHES = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"))
+
 # Where content is, as the first byte of `EntryLook.source`; what follows is an object id, a place or a link's target.
 GIT, SPOOL, LINK, EMPTY = b"g", b"s", b"l", b"e"
+# A folder that is only followed as a whole; its inode and the time when it was made follow.
+WHOLE = b"w"
 # Why it is nowhere.
 TOO_LARGE, NO_ROOM, UNREADABLE, SPECIAL = b"L", b"R", b"U", b"S"
+OBJECTS = "git's objects are not kept"
 REASONS = {
     TOO_LARGE: "larger than the journal keeps",
     NO_ROOM: "past the budget for copies (mcp.limits.command_undo_bytes)",
     UNREADABLE: "not readable",
-    SPECIAL: "a device, FIFO or socket",
+    SPECIAL: "a device or socket",
     b"": "its earlier content is gone",
 }
 
@@ -34,6 +40,11 @@ class EntryLook(msgspec.Struct, frozen=True, gc=False):
         return stat_bits.S_ISDIR(self.mode)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is a folder whose content is not followed."""
+        return self.source[:1] == WHOLE
+
+    @property
     def is_file(self) -> bool:
         return stat_bits.S_ISREG(self.mode)
 
@@ -44,14 +55,16 @@ class EntryLook(msgspec.Struct, frozen=True, gc=False):
     def same_as(self, other: "EntryLook") -> bool:
         """Whether two looks show the same kind, mode, time and, as far as known, content."""
         if self.mode != other.mode or self.is_folder:
-            return self.mode == other.mode
+            return self.mode == other.mode and self.source == other.source
+        if self.source == other.source == SPECIAL:
+            return self.ino == other.ino
         if (self.size, self.mtime_ns) != (other.size, other.mtime_ns):
             return False
         return digest_of(self.source) == digest_of(other.source) != b"" or self.source[:1] == EMPTY
 
     def has_content(self) -> bool:
         """Whether the content can be had again."""
-        return self.is_folder or self.source[:1] in (GIT, SPOOL, LINK, EMPTY)
+        return (self.is_folder and not self.is_whole) or self.source[:1] in (GIT, SPOOL, LINK, EMPTY)
 
 
 class Difference(NamedTuple):
@@ -65,6 +78,11 @@ class Difference(NamedTuple):
 def look_from(info: os.stat_result, source: bytes = b"") -> EntryLook:
     """The look of an entry by its stat."""
     return EntryLook(info.st_ctime_ns, info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, source)
+
+
+def whole(inode: int, birth_ns: int) -> bytes:
+    """The source of a folder that is only followed as a whole: what tells it from any other."""
+    return WHOLE + f"{inode}.{birth_ns}".encode()
 
 
 def spooled(offset: int, sha256: bytes) -> bytes:

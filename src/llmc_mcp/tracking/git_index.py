@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _HEAD = struct.Struct(">4sII")
 _ENTRY = struct.Struct(">10I20sH")
-_EXTENDED = 0x4000
+_ASSUMED, _EXTENDED = 0x8000, 0x4000
 _NAME_LENGTH = 0xFFF
 _ZERO = b"\0"
 
@@ -27,6 +27,7 @@ class IndexEntry(NamedTuple):
     size: int
     oid: bytes
     stage: int
+    told: int  # flags that a person sets: take it for unchanged, leave it out of the work tree, add it later
 
     def is_clean(self, info: os.stat_result, written_ns: int) -> bool:
         """Whether git takes a file for unchanged without reading it.
@@ -61,7 +62,11 @@ def _entries(data: bytes, version: int, count: int) -> dict[bytes, IndexEntry]:
     for _ in range(count):
         start = at
         cs, cn, ms, mn, _dev, ino, mode, _uid, _gid, length, oid, flags = unpack(data, at)
-        at += size + (2 if flags & _EXTENDED else 0)
+        told = flags & _ASSUMED
+        if flags & _EXTENDED:
+            told |= int.from_bytes(data[at + size : at + size + 2], "big")
+            at += 2
+        at += size
         if version == 4:
             cut, at = offset_at(data, at)
             end = data.index(_ZERO, at)
@@ -72,7 +77,8 @@ def _entries(data: bytes, version: int, count: int) -> dict[bytes, IndexEntry]:
             name = data[at:end]
             at = start + (end - start + 8 & ~7)
         stage = flags >> 12 & 3
-        found[name] = IndexEntry(cs * 1_000_000_000 + cn, ms * 1_000_000_000 + mn, ino, mode, length, oid, stage)
+        times = cs * 1_000_000_000 + cn, ms * 1_000_000_000 + mn
+        found[name] = IndexEntry(*times, ino, mode, length, oid, stage, told)
     return found
 
 
@@ -91,5 +97,5 @@ def meaning_of(data: bytes) -> str:
     """A digest of what is staged, whatever git has noted of the files' times: `git status` renews those."""
     digest = hashlib.sha256()
     for path, entry in sorted(parse(data).items()):
-        digest.update(b"%s\0%o %d " % (path, entry.mode, entry.stage) + entry.oid)
+        digest.update(b"%s\0%o %d %x " % (path, entry.mode, entry.stage, entry.told) + entry.oid)
     return digest.hexdigest()

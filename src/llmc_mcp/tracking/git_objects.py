@@ -25,12 +25,20 @@ _PEEKED = 512  # compressed bytes that hold the beginning of an object, tables o
 
 
 class GitObjects:
-    """The objects in `GIT/objects`, where `git_dir` is relative to an open root."""
+    """The objects in a folder, which is relative to an open root."""
 
-    def __init__(self, root_fd: int, git_dir: str) -> None:
-        self._root_fd, self._folder = root_fd, f"{git_dir}/objects"
+    def __init__(self, root_fd: int, folder: str) -> None:
+        self._root_fd, self._folder = root_fd, folder
         self._packs: dict[str, _Pack] = {}
         self._find_packs()
+
+    def has_alternates(self) -> bool:
+        """Whether there may be more objects elsewhere."""
+        try:
+            os.close(self._open("info/alternates", os.O_RDONLY))
+        except OSError:
+            return False
+        return True
 
     def size(self, oid: bytes) -> int | None:
         """The size of an object; None where it is not there."""

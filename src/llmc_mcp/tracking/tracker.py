@@ -32,6 +32,7 @@ class Window:
 
     def __init__(self) -> None:
         self.differences: dict[tuple[int, str], Difference] = {}
+        self.unseen: dict[str, str] = {}  # folders in which it may have changed something, and why that is not known
         self.beside = 0  # how many other commands ran at the same time
 
     def add(self, tree: int, found: Sequence[Difference]) -> None:
@@ -106,16 +107,27 @@ class Tracker:
                 self._readers -= 1
 
     @contextmanager
-    def apart(self, is_own: Callable[[RootTree, str], bool]) -> Generator[None]:
-        """While the server itself changes files: what is its own doing is nobody's window's."""
+    def apart(
+        self, is_own: Callable[[RootTree, str], bool], before: Callable[[Window], None] = lambda _: None
+    ) -> Generator[None]:
+        """While the server itself changes files: what is its own doing is nobody's window's.
+
+        `before` is called for windows that have changed the same files already: that comes before the server's change,
+        and what they do to them from now on comes after it.
+        """
         with self.lock:
             if not self._windows:
                 yield
                 return
             self._look()
+            for window in list(self._windows):
+                if any(is_own(self.trees[tree], path) for tree, path in window.differences):
+                    before(window)
             yield
             own = Window()
             self._look(own)
+            if self._windows:
+                self._windows[0].unseen |= own.unseen
             for (tree, path), difference in own.differences.items():
                 if self._windows and not is_own(self.trees[tree], path):
                     self._windows[0].add(tree, [difference])
@@ -133,10 +145,19 @@ class Tracker:
             except (TooManyEntries, OSError) as exc:
                 self._give_up(number, self._reason(exc))
                 continue
-            if owner is not None and found:
+            if owner is not None:
+                self._hand_over(number, found, owner)
                 owner.add(number, found)
+                owner.unseen |= {f"{tree.root.shown}/{path}": reason for path, reason in tree.unseen.items()}
         if not (self._windows or self._readers) and self._spool is not None and self._spool.size > self._crowded_at:
             self._compact()
+
+    def _hand_over(self, number: int, found: Sequence[Difference], owner: Window) -> None:
+        """What other windows know of the same entries goes with it: entries of the journal are made in any order."""
+        for other in self._windows:
+            if other is not owner and other.differences:
+                known = [other.differences.pop((number, one.path), None) for one in found]
+                owner.add(number, [one for one in known if one is not None])
 
     def _begin(self) -> None:
         self._begun, self._crowded_at = True, self._limits.room // 2
@@ -150,7 +171,7 @@ class Tracker:
             if root.real in silent:
                 self.reasons[root.shown] = "does not answer"
                 continue
-            sources = ContentSources(root.fd, self._spool, self._limits.largest)
+            sources = ContentSources(root, self._spool, self._limits.largest)
             hides = self._files.hides if self._files.hides_anything else None
             tree = RootTree(root, sources, hides, self._limits.most_entries)
             try:
@@ -182,7 +203,7 @@ class Tracker:
             return
         old, self._spool = self._spool, self._spool.successor()
         for tree in self.trees:
-            kept = ContentSources(tree.root.fd, self._spool, self._limits.largest)
+            kept = ContentSources(tree.root, self._spool, self._limits.largest)
             tree.move_to(kept)
             tree.sources.spool = self._spool
         old.close()

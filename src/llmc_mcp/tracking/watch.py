@@ -4,8 +4,42 @@ import errno
 import os
 
 from ..kernel import syscalls
+from .entries import CACHES
 
 _BUFFER = 1 << 18
+
+
+class _Arrivals:
+    """Names that appear, until they are renamed; `left` once one has left that might have been another file's name.
+
+    A hard link is a new name like any other, and what is written through it is reported for that name alone. Where it
+    still exists, its inode tells whose it is; where it is gone, only looking at all files does. So it is with a new
+    folder, in which names may have come and gone before it was watched.
+    """
+
+    def __init__(self) -> None:
+        self.left = False
+        self._here: set[tuple[int, bytes]] = set()
+        self._between: set[int] = set()  # renames whose second half has not come
+
+    def note(self, mask: int, rename: int, entry: tuple[int, bytes]) -> None:
+        """Take an event into account."""
+        if mask & syscalls.IN_CREATE:
+            self._here.add(entry)
+            self.left |= bool(mask & syscalls.IN_ISDIR) and os.fsdecode(entry[1]) not in CACHES
+        elif mask & (syscalls.IN_DELETE | syscalls.IN_MOVED_TO | syscalls.IN_MOVED_FROM) and entry in self._here:
+            self._here.discard(entry)
+            if mask & syscalls.IN_MOVED_FROM:
+                self._between.add(rename)
+            else:
+                self.left = True
+        if mask & syscalls.IN_MOVED_TO and rename in self._between:
+            self._between.discard(rename)
+            self._here.add(entry)
+
+    def end(self) -> bool:
+        """Whether one has left, also by a rename to where nobody watches."""
+        return self.left or bool(self._between)
 
 
 class TreeWatch:
@@ -14,6 +48,7 @@ class TreeWatch:
     def __init__(self) -> None:
         self.reason = ""
         self.lost: set[str] = set()  # folders that were deleted, whatever has their path, and even their inode, now
+        self.fleeting = False  # whether names came and went, by which other files may have been written to
         self._folders: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         try:
@@ -47,13 +82,15 @@ class TreeWatch:
         if self.reason:
             return None
         named: dict[str, set[str]] = {}
-        complete = True
+        complete, self.fleeting = True, False
+        arrivals = _Arrivals()
         while True:
             try:
                 data = os.read(self._fd, _BUFFER)
             except BlockingIOError:
+                self.fleeting = arrivals.end()
                 return named if complete else None
-            for number, mask, name in syscalls.inotify_events(data):
+            for number, mask, rename, name in syscalls.inotify_events(data):
                 if mask & syscalls.IN_Q_OVERFLOW:
                     complete = False
                 elif mask & syscalls.IN_IGNORED:
@@ -63,6 +100,7 @@ class TreeWatch:
                         self.lost.add(folder)
                 elif name and (folder := self._folders.get(number)) is not None:
                     named.setdefault(folder, set()).add(os.fsdecode(name))
+                    arrivals.note(mask, rename, (number, name))
 
     def stop(self, reason: str) -> None:
         """Free all watches, for this reason."""

@@ -60,7 +60,7 @@ class Watch:
             events = syscalls.inotify_events(os.read(self.fd, _BUFFER))
         except BlockingIOError:
             return paths, walk
-        for number, mask, name in events:
+        for number, mask, _, name in events:
             if mask & syscalls.IN_Q_OVERFLOW:
                 walk = True
                 continue

@@ -212,8 +212,10 @@ def _undone_rows(undone: "Undone") -> list[UndoneRow]:
 
     change, redo_id = undone.change, undone.redo_id or None
     failed = None if undone.failure is None else f"{undone.failure.code}: {undone.failure.message}"
-    rows = [UndoneRow(change.id, effect.path, effect.action, redo_id, failed) for effect in effects_of(change)]
-    return rows + [UndoneRow(change.id, what, "not brought back", redo_id, "see path") for what in undone.left]
+    left = {f"{one.root}/{one.path}": one.reason for one in undone.left}
+    shown = [effect for effect in effects_of(change) if effect.path not in left]
+    rows = [UndoneRow(change.id, effect.path, effect.action, redo_id, failed) for effect in shown]
+    return rows + [UndoneRow(change.id, path, "not brought back", redo_id, why) for path, why in left.items()]
 
 
 def _change_rows(change: "Change", with_session: bool) -> Sequence[ChangeRow]:
