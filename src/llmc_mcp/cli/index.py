@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..rag.query.search import QueryCaller, RankedSnippet, Scope, SearchResult
 
 _FOREVER_S = 24 * 3600.0
+_PATIENCE_S = 5.0  # for a first build to be complete; after that, a search shows what there is
 _LINES_BESIDES = 4  # the path and the name of a hit, in lines
 _TOKENS_A_LINE = 14
 _BAR = 24
@@ -32,7 +33,7 @@ def _app(folder: str) -> App:
 def _caller(bar: "_Bar") -> "QueryCaller":
     from ..rag.query.search import QueryCaller
 
-    return QueryCaller(session(), time.monotonic() + _FOREVER_S, never, bar.show)
+    return QueryCaller(session(), time.monotonic() + _FOREVER_S, never, bar.show, _PATIENCE_S)
 
 
 class _Bar:

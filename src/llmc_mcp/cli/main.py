@@ -55,6 +55,8 @@ GROUPS = {
         ),
     },
 }
+_INTERRUPTED = 130  # what shells tell of a program that ^C ended
+
 COMMANDS = {name: entry for entries in GROUPS.values() for name, entry in entries.items()}
 
 
@@ -109,6 +111,8 @@ def _run(name: str, arguments: list[str]) -> int:
 
             print("hint:", visible(for_people(exc.hint), keep="\n"), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BrokenPipeError:  # the reader of our output is gone; there is nothing left to flush to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

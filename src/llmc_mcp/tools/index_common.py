@@ -37,7 +37,7 @@ def caller_of(ctx: Context) -> "QueryCaller":
         ctx.doing = f"the code index is {busy_words(news)}"
 
     until = (ctx.deadline or time.monotonic() + _LONGEST_S) - _MARGIN_S
-    return QueryCaller(ctx.session, until, ctx.check, report)
+    return QueryCaller(ctx.session, until, ctx.check, report, ctx.app.config.rag.build_wait_sec)
 
 
 def display_path(ctx: Context, root: Root, path: bytes) -> str:

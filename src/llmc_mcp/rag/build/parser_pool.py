@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..parse import outline
+from ..parse.text import as_utf8
 from ..parse.types import ParsedFile
 from ..store import rank
 from ..store.embed import Embedding
@@ -219,11 +220,12 @@ def _look(walk: Walk, job: Job, embedding: Embedding | None) -> FileState:
     except Skip as exc:
         return FileState(job.id, job.path, *_stat(walk, job), b"", str(exc))
     seen = (job.id, job.path, info.st_size, info.st_mtime_ns, hashlib.sha256(data).digest())
-    if b"\0" in data:
+    text = as_utf8(data)
+    if text is None:
         return FileState(*seen, "binary")
     if seen[-1] == job.known:
         return FileState(*seen, SAME)
-    return _parsed(seen, data, embedding)
+    return _parsed(seen, text, embedding)
 
 
 def _stat(walk: Walk, job: Job) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import msgspec
 from ...config.schema import Config
 from ...errors import FeatureUnavailable, Internal, InvalidArgument, LlmcError, ResourceBusy
 from ...files.filesystem import Filesystem, Root
+from ...files.ripgrep import Search
 from ...kernel.launcher import Launcher
 from ...policy import is_below, is_below_any
 from ...store.leases import Leases
@@ -78,6 +79,7 @@ class CodeSearch:
         leases: Leases,
         data_dir: str,
         spec: IndexSpec,
+        text_search: Callable[[], Search],
     ) -> None:
         self._files = files
         hidden = tuple(tuple(map(os.fsencode, places)) for places in files.hidden_places)
@@ -85,7 +87,7 @@ class CodeSearch:
 
         def index_of(root: Root) -> RootIndex:
             builder = Builder(launcher, root, data_dir, spec._replace(rules=rules), leases)
-            return RootIndex(files, root, home_of(data_dir, root.real), builder, spec.embedding)
+            return RootIndex(files, root, home_of(data_dir, root.real), builder, spec.embedding, text_search)
 
         self._index_of = index_of
         self._adding = threading.Lock()

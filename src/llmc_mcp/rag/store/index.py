@@ -20,6 +20,7 @@ from .tables import IndexDamaged, IndexTables, damage, means_damage
 from .types import RankedChunks, Scope
 
 _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
+_COMPLETE = "complete"  # set once everything that the first walk found is in the index
 _NO_FILE = 0
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
@@ -132,11 +133,25 @@ class IndexReader(IndexTables):
             raise
 
 
+def is_readable(build: str | None) -> bool:
+    """Whether there is a build, complete and in this format, that can answer."""
+    if build is None:
+        return False
+    try:
+        reader = IndexReader(build)
+    except IndexDamaged:
+        return False
+    reader.close()
+    return reader.complete
+
+
 def _generation_of(index: tantivy.Index) -> int:
     """The generation of tantivy's last commit; -1 if it has none."""
     searcher = index.searcher()
     hits = searcher.search(tantivy.Query.term_query(rank.SCHEMA, "file", _NO_FILE), 1, count=False).hits
     values = searcher.fast_field_values("chunk", [address for _, address in hits])
+    if not values and not searcher.num_docs:
+        return 0  # nothing has been committed yet
     return int(values[0]) if values and values[0] is not None else -1
 
 
@@ -150,12 +165,12 @@ def _document(fields: rank.Fields) -> tantivy.Document:
 class IndexWriter:
     """Writes one build, under the lock of the index. Nothing is visible to readers before `commit`."""
 
-    def __init__(self, build: str, *, fresh: bool = False) -> None:
-        self._fresh = fresh
+    def __init__(self, build: str, *, fresh: bool = False, embedding: str = "") -> None:
         self._text: tantivy.IndexWriter | None = None
         try:
             if fresh:
                 self._connection = layout.create(build)
+                layout.put_meta(self._connection, "embedding", embedding)
                 self._index = tantivy.Index(rank.schema(), path=layout.text_of(build))
                 self.committed = 0
             else:
@@ -165,7 +180,8 @@ class IndexWriter:
             self.generation = layout.get_meta(self._connection, "generation")
             self.embedding = layout.get_word(self._connection, "embedding")
             highest = self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
-            self._next_id = max(1 + highest, layout.get_meta(self._connection, "next_id"))
+            self._next_id = self._first_new = max(1 + highest, layout.get_meta(self._connection, "next_id"))
+            self.complete = bool(layout.get_meta(self._connection, _COMPLETE))
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
@@ -191,6 +207,14 @@ class IndexWriter:
         gone = self._connection.execute("SELECT file FROM gone WHERE generation>?", later).fetchall()
         return {row[0] for row in files}, [row[0] for row in gone]
 
+    def count(self) -> int:
+        """How many files it knows."""
+        return self._connection.execute("SELECT count(*) FROM files").fetchone()[0]
+
+    def is_new(self, file: int) -> bool:
+        """Whether a file was not in the index when this writer was opened."""
+        return file >= self._first_new
+
     def new_id(self) -> int:
         """An id for a new file; ids are never reused within a build."""
         self._next_id += 1
@@ -204,7 +228,7 @@ class IndexWriter:
 
     def _texts(self) -> tantivy.IndexWriter:
         if self._text is None:
-            self._text = self._index.writer(_BUILD_HEAP if self._fresh else _UPDATE_HEAP, 1)
+            self._text = self._index.writer(_UPDATE_HEAP if self.complete else _BUILD_HEAP, 1)
         return self._text
 
     def put(self, result: FileState) -> None:
@@ -218,7 +242,7 @@ class IndexWriter:
                 "UPDATE files SET size=?, mtime_ns=? WHERE id=?", (result.size, result.mtime_ns, result.id)
             )
             return
-        if not self._fresh:
+        if not self.is_new(result.id):
             self._forget(result.id)
         content = result.content or _NOTHING
         row = (
@@ -280,6 +304,12 @@ class IndexWriter:
         self.committed = self.generation
         return True
 
+    def finish(self) -> None:
+        """Note that nothing is missing any more."""
+        if not self.complete:
+            self.set_meta(_COMPLETE, 1)
+            self.complete = True
+
     def set_meta(self, key: str, value: int | str) -> None:
         """Set a value of the meta table."""
         self._begin()
@@ -292,6 +322,4 @@ class IndexWriter:
             text.wait_merging_threads()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-        if self._fresh:
-            layout.finish(self._connection)
         self._connection.close()

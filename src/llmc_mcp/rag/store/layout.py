@@ -6,9 +6,10 @@
         current          a link to the current build
         b-1a2b3c4d/      a build: index.db (authoritative) and text/ (tantivy, made from the same files)
 
-A full build is a new folder, activated by renaming the link: readers see the old build or the new one, and a killed
-build leaves nothing but files to clean up. Single files are updated in place: a transaction in SQLite, then a commit in
-tantivy, which carries the number of its generation.
+A full build is a new folder, activated by renaming the link. Where there is an index that can be read, that happens
+when the new one is complete, and a killed build leaves nothing but files to clean up. Where there is none, it happens
+at once: the build commits as it goes, what is there can be searched, and whoever comes next continues it. Files are
+updated in place: a transaction in SQLite, then a commit in tantivy, which carries the number of its generation.
 """
 
 import fcntl
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 6  # of tables, fields and parsing; an index of another format is rebuilt
+FORMAT = 7  # of tables, fields and parsing; an index of another format is rebuilt
 
 # The text of files is not stored but read from disk. Lines count from 1, both ends included; byte ranges are half-open.
 SCHEMA = [
@@ -49,6 +50,8 @@ SCHEMA = [
 _BUILD = "b-"
 _DATABASE, _TEXT = "index.db", "text"
 _WAIT_S = 30.0
+# Names come in no order: without a cache for their tree, every one of them is a page read and written.
+_WRITER = ("synchronous=NORMAL", "temp_store=MEMORY", "cache_size=-32768")
 _TURN_S = 0.02
 
 
@@ -169,21 +172,17 @@ def databases_of(build: str) -> tuple[str, str]:
 
 
 def create(build: str) -> sqlite3.Connection:
-    """A new database, without durability: nothing reads it before it is complete."""
+    """A new database, for many readers and one writer."""
     connection = sqlite3.connect(os.path.join(build, _DATABASE), isolation_level=None)
     # Rows are blobs of about a kilobyte: pages of this size waste the least space.
-    for pragma in ("page_size=8192", "journal_mode=OFF", "synchronous=OFF", "temp_store=MEMORY", "cache_size=-16384"):
+    for pragma in ("page_size=8192", "journal_mode=WAL", *_WRITER):
         connection.execute(f"PRAGMA {pragma}")
+    connection.execute("BEGIN")
     for statement in SCHEMA:
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version={FORMAT}")
+    connection.execute("COMMIT")
     return connection
-
-
-def finish(connection: sqlite3.Connection) -> None:
-    """Switch a new database to WAL, for many readers and one writer."""
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
@@ -193,8 +192,8 @@ def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
         raise sqlite3.DatabaseError("the index has no database")
     connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA temp_store=MEMORY")
-        connection.execute("PRAGMA synchronous=NORMAL" if write else "PRAGMA query_only=1")
+        for pragma in _WRITER if write else ("temp_store=MEMORY", "query_only=1"):
+            connection.execute(f"PRAGMA {pragma}")
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if found != FORMAT:
             raise sqlite3.DatabaseError(f"the index has format {found}, this version has {FORMAT}")

@@ -75,6 +75,7 @@ class IndexTables:
             self.identity = layout.identity_of(build)
             self.generation = layout.get_meta(self._connection, "generation")
             self.embedding = layout.get_word(self._connection, "embedding")  # the one that made its vectors
+            self.complete = bool(layout.get_meta(self._connection, "complete"))  # else the first build goes on
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
@@ -96,9 +97,9 @@ class IndexTables:
         """Learn whether something was written since the last time."""
         if layout.identity_of(self.build) != self.identity:
             raise IndexDamaged("its files were deleted")
-        rows = self._rows("SELECT value FROM meta WHERE key='generation'")
+        found = dict(self._rows("SELECT key, value FROM meta WHERE key IN ('generation', 'complete')"))
         with self._lock:
-            self.generation = rows[0][0] if rows else 0
+            self.generation, self.complete = found.get("generation", 0), bool(found.get("complete"))
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]:
         """The paths of these files, relative to the root."""
