@@ -31,7 +31,8 @@ _QUIET_S, _LONGEST_S = 0.5, 2.0  # debounce: after the last change, and at the l
 _WALK_EVERY_S = 60.0  # a watched root is still walked: a folder of ignored files alone has no watch
 _WALK_UNWATCHED_S = 3.0
 _WALK_SHARE = 20  # the interval between walks, in durations of a walk
-_COMMIT_FILES, _COMMIT_MOST = 500, 20_000  # a build commits after so many files, and after half as many as it has
+# A build commits after so many files, then after twice as many as it has: tantivy merges what comes in many pieces.
+_COMMIT_FILES, _COMMIT_MOST = 500, 20_000
 _TELL_S = 0.1
 _NICE = 5
 _ALONE = 3  # up to this many files, one worker is enough
@@ -323,7 +324,8 @@ class Keeper:
         self._note(building=True, rebuilt=why)
         replaces = is_readable(self._home.current())
         folder = self._home.new_build()
-        writer = IndexWriter(folder, fresh=True, embedding=self._embedding.name if self._embedding else "")
+        embedding = self._embedding.name if self._embedding else ""
+        writer = IndexWriter(folder, fresh=True, embedding=embedding, rules=self._setup.kind())
         try:
             if not replaces:
                 self._home.put_in_force(folder)
@@ -351,7 +353,7 @@ class Keeper:
                 self._note(files_done=done)
                 if done >= due and done < self._now.files_total:
                     writer.commit()
-                    due = done + min(max(_COMMIT_FILES, done // 2), _COMMIT_MOST)
+                    due = done + min(max(_COMMIT_FILES, 2 * done), _COMMIT_MOST)
         except _BuildCancelled:
             writer.commit()
             raise

@@ -29,6 +29,7 @@ from ...store.leases import CRIT_DB, LeaseKey, Leases
 from ..parse.grammars import CACHE, unpack
 from ..store.layout import FORMAT, Home
 from .messages import Setup, peer_uid
+from .seed import seed
 
 _LAST_WORDS = 2_000
 _MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
@@ -225,6 +226,8 @@ class KeeperHost:
         """Make the folder of the index and unpack the grammars; returns their folder. Slow the first time."""
         try:
             self._home.prepare(self._root.shown)
+            if self._home.current() is None:
+                seed(self._home, self._root.fd, self._setup.kind())
             return os.fsencode(unpack(self._data_dir))
         except OSError as exc:
             raise self._unavailable(exc) from None

@@ -4,6 +4,7 @@ A tantivy commit can't carry metadata of ours, so its generation is stored as a 
 a real file. After a crash between the two commits SQLite is ahead; `IndexWriter.behind` tells what to redo.
 """
 
+import sqlite3
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ from .tables import IndexDamaged, IndexTables, damage, means_damage
 from .types import RankedChunks, Scope
 
 _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less than the second
-_COMPLETE = "complete"  # set once everything that the first walk found is in the index
 _NO_FILE = 0
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
@@ -56,7 +56,7 @@ _INSERT_FILE = insert_into(
     "files",
     (
         *("id", "path", "language", "size", "mtime_ns", "sha256", "generation"),
-        *("state", "broken_line", "chunk_count", "chunks", "outline"),
+        *("state", "broken_line", "chunk_count"),
     ),
     verb="INSERT OR REPLACE",
 )
@@ -165,12 +165,14 @@ def _document(fields: rank.Fields) -> tantivy.Document:
 class IndexWriter:
     """Writes one build, under the lock of the index. Nothing is visible to readers before `commit`."""
 
-    def __init__(self, build: str, *, fresh: bool = False, embedding: str = "") -> None:
+    def __init__(self, build: str, *, fresh: bool = False, embedding: str = "", rules: str = "") -> None:
         self._text: tantivy.IndexWriter | None = None
+        self._changes = False
         try:
             if fresh:
                 self._connection = layout.create(build)
                 layout.put_meta(self._connection, "embedding", embedding)
+                layout.put_meta(self._connection, layout.RULES, rules)
                 self._index = tantivy.Index(rank.schema(), path=layout.text_of(build))
                 self.committed = 0
             else:
@@ -180,8 +182,10 @@ class IndexWriter:
             self.generation = layout.get_meta(self._connection, "generation")
             self.embedding = layout.get_word(self._connection, "embedding")
             highest = self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
+            self._base_end = layout.get_meta(self._connection, layout.BASE_END)
             self._next_id = self._first_new = max(1 + highest, layout.get_meta(self._connection, "next_id"))
-            self.complete = bool(layout.get_meta(self._connection, _COMPLETE))
+            self.complete = bool(layout.get_meta(self._connection, layout.COMPLETE))
+            self._contents = self._connection if self.complete else self._base(build)
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
@@ -189,6 +193,13 @@ class IndexWriter:
         if self.committed > self.generation or self.committed < 0:
             self.close()
             raise IndexDamaged(f"the text index is of generation {self.committed}, the database of {self.generation}")
+
+    def _base(self, build: str) -> sqlite3.Connection:
+        """The database that a first build fills, without what was committed to it alone before a crash."""
+        base = layout.connect_base(build)
+        for table in (*layout.BY_FILE, "symbols"):
+            base.execute(f"DELETE FROM {table} WHERE file>=?", (self._next_id,))  # noqa: S608 - own names
+        return base
 
     def known(self, paths: Sequence[bytes] | None = None) -> dict[bytes, IndexedFile]:
         """The files of the index, skipped ones included: all, or those of `paths`."""
@@ -220,10 +231,15 @@ class IndexWriter:
         self._next_id += 1
         return self._next_id - 1
 
-    def _begin(self) -> None:
+    def _begin(self, *, changes: bool = True) -> None:
+        """Begin a transaction; it makes a generation only if it changes what can be found."""
         if not self._connection.in_transaction:
             self._connection.execute("BEGIN IMMEDIATE")
+        if changes and not self._changes:
+            self._changes = True
             self._connection.execute("DELETE FROM gone WHERE generation<=?", (self.committed,))
+            if not self._contents.in_transaction:
+                self._contents.execute("BEGIN IMMEDIATE")
             self.generation += 1
 
     def _texts(self) -> tantivy.IndexWriter:
@@ -233,21 +249,22 @@ class IndexWriter:
 
     def put(self, result: FileState) -> None:
         """Replace what is stored about a file."""
-        self._begin()
         if result.state == GONE:
             self.drop(result.id)
             return
         if result.state == SAME:
+            self._begin(changes=False)
             self._connection.execute(
                 "UPDATE files SET size=?, mtime_ns=? WHERE id=?", (result.size, result.mtime_ns, result.id)
             )
             return
+        self._begin()
         if not self.is_new(result.id):
             self._forget(result.id)
         content = result.content or _NOTHING
         row = (
             *(result.id, result.path, content.language, result.size, result.mtime_ns, result.sha256, self.generation),
-            *(result.state, content.broken_line, content.chunk_count, content.chunks, content.outline),
+            *(result.state, content.broken_line, content.chunk_count),
         )
         self._connection.execute(_INSERT_FILE, row)
         self._put_derived(result.id, content)
@@ -255,24 +272,30 @@ class IndexWriter:
             self._texts().add_document(_document(fields))
 
     def _put_derived(self, file: int, content: IndexedContent) -> None:
-        """Insert what was derived from the content into the tables other than `files`."""
+        """Insert what was derived from the content."""
+        execute = self._contents.execute
+        row = (file, content.chunks, content.outline)
+        execute("INSERT INTO contents (file, chunks, outline) VALUES (?,?,?)", row)
         names = ((name, file, place) for place, name in enumerate(content.names))
-        self._connection.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
+        self._contents.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
         references = content.references
         if references.record:
             row = (file, references.count, references.mentioned)
-            self._connection.execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
-            self._connection.execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
+            execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
+            execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
         if content.vectors:
-            self._connection.execute("INSERT INTO vectors (file, vectors) VALUES (?,?)", (file, content.vectors))
+            execute("INSERT INTO vectors (file, vectors) VALUES (?,?)", (file, content.vectors))
 
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
-        for table in ("mentions", "records", "vectors"):
-            self._connection.execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
-        row = self._connection.execute("SELECT outline FROM files WHERE id=?", (file,)).fetchone()
+        execute = self._contents.execute
+        row = execute("SELECT outline FROM contents WHERE file=?", (file,)).fetchone()
         for place, one in enumerate(outline.unpack(row[0]) if row else []):
-            self._connection.execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
+            execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
+        for table in layout.BY_FILE:
+            execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
+        if file < self._base_end:
+            execute("INSERT OR IGNORE INTO replaced (file) VALUES (?)", (file,))
         rank.delete(self._texts(), file)
 
     def drop(self, file: int) -> None:
@@ -291,8 +314,13 @@ class IndexWriter:
         """Make changes visible, SQLite first; False if there was nothing to write."""
         if not self._connection.in_transaction:
             return False
+        if not self._changes:
+            self._connection.execute("COMMIT")
+            return True
         layout.put_meta(self._connection, "generation", self.generation)
         layout.put_meta(self._connection, "next_id", self._next_id)
+        if self._contents is not self._connection:  # first: what is of a file that nobody knows yet does no harm
+            self._contents.execute("COMMIT")
         self._connection.execute("COMMIT")
         text = self._texts()
         rank.delete(text, _NO_FILE)
@@ -301,14 +329,21 @@ class IndexWriter:
         marker.add_unsigned("chunk", self.generation)
         text.add_document(marker)
         text.commit()
-        self.committed = self.generation
+        self.committed, self._changes = self.generation, False
         return True
 
     def finish(self) -> None:
-        """Note that nothing is missing any more."""
-        if not self.complete:
-            self.set_meta(_COMPLETE, 1)
-            self.complete = True
+        """Note that nothing is missing any more; what comes later is stored apart from what this build made."""
+        if self.complete:
+            return
+        self._begin()
+        base, self._contents, self.complete = self._contents, self._connection, True
+        self._base_end = self._next_id
+        base.execute("COMMIT")
+        layout.put_meta(self._connection, layout.SEALED, layout.seal(base))
+        layout.put_meta(self._connection, layout.COMPLETE, 1)
+        layout.put_meta(self._connection, layout.BASE_END, self._base_end)
+        base.close()
 
     def set_meta(self, key: str, value: int | str) -> None:
         """Set a value of the meta table."""
@@ -320,6 +355,7 @@ class IndexWriter:
         if self._text is not None:
             text, self._text = self._text, None
             text.wait_merging_threads()
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        self._connection.close()
+        for connection in {self._contents, self._connection}:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.close()
