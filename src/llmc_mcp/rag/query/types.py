@@ -23,6 +23,7 @@ class CodeQuery(NamedTuple):
     budget: int = 600  # tokens
     path_glob: str | None = None
     lines: int = 0  # most lines of a snippet; 0 for as many as the budget allows
+    repos: Sequence[str] = ()  # indexed repositories to search instead of the roots: names, paths, or * for all
 
 
 class QueryCaller(NamedTuple):

@@ -129,11 +129,12 @@ def look_up(
     scope: str,
     files: Collection[int] | None = None,
     embedding: Embedding | None = None,
+    rarities: Mapping[str, float] | None = None,
 ) -> Candidates:
-    """Query every field and collect the features of each candidate."""
+    """Query every field and collect the features of each candidate; `rarities` are known from elsewhere."""
     if question.is_path:
         scope = "both"  # whoever names a document wants that
-    fields = _FieldQueries(searcher, schema, scope, files, is_task=question.is_task)
+    fields = _FieldQueries(searcher, schema, scope, files, is_task=question.is_task, rarities=rarities)
     asked = _Asked(question, fields)
     by_chunk, by_file = _chunk_lookups(fields, asked), _file_lookups(fields, asked)
     paths = _candidates(store, asked, by_chunk, by_file)
@@ -408,12 +409,13 @@ class _FieldQueries:
         files: Collection[int] | None,
         *,
         is_task: bool,
+        rarities: Mapping[str, float] | None = None,
     ) -> None:
-        self._searcher, self._is_task = searcher, is_task
+        self._searcher, self._is_task, self._weighs = searcher, is_task, is_task or rarities is not None
         self._schema = schema
         self._of_chunks: list[tantivy.Query] = []
         self._of_files: list[tantivy.Query] = []
-        self._rarity: dict[str, float] = {}
+        self._rarity: dict[str, float] = dict(rarities or {})
         self._files = sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
         self._chunks = sum(searcher.doc_freq("scope", scope) for scope in ("repo", "docs"))
         if scope != "both":
@@ -580,7 +582,7 @@ class _FieldQueries:
     def _exactly(self, field: str, terms: Mapping[str, float]) -> list[tantivy.Query]:
         return [
             tantivy.Query.boost_query(tantivy.Query.term_query(self._schema, field, term, "freq"), weight)
-            for term, weight in (self._weighted(field, terms) if self._is_task else terms).items()
+            for term, weight in (self._weighted(field, terms) if self._weighs else terms).items()
         ]
 
     def _hits(

@@ -5,7 +5,7 @@ a real file. After a crash between the two commits SQLite is ahead; `IndexWriter
 """
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -72,6 +72,14 @@ _NOTHING = IndexedContent(
 )
 
 
+class Counts(NamedTuple):
+    """How many files an index has, how many hold each term of a question, and how many define each name."""
+
+    files: int
+    holding: dict[str, int]
+    defining: dict[str, int]
+
+
 class IndexedFile(NamedTuple):
     """A file as it was indexed."""
 
@@ -113,6 +121,15 @@ class IndexReader(IndexTables):
                     raise damage(exc) from None
                 raise
 
+    def counts(self, terms: Sequence[str], names: Sequence[str]) -> Counts:
+        """How many files hold each term and define each name."""
+        try:
+            return _count(self._index.searcher(), terms, names)
+        except BaseException as exc:
+            if means_damage(exc):
+                raise damage(exc) from None
+            raise
+
     def search(
         self,
         question: Question,
@@ -120,17 +137,33 @@ class IndexReader(IndexTables):
         files: Collection[int] | None,
         limit: int,
         embedding: Embedding | None,
+        rarities: Mapping[str, float] | None = None,
     ) -> RankedChunks:
-        """The best chunks for a query."""
+        """The best chunks for a query; `rarities` are those of its words in many indexes together."""
         using = embedding if embedding is not None and embedding.name == self.embedding else None
         try:
             return rank.search(
-                self._index.searcher(), self, question, scope=scope, files=files, limit=limit, embedding=using
+                self._index.searcher(),
+                self,
+                question,
+                scope=scope,
+                files=files,
+                limit=limit,
+                embedding=using,
+                rarities=rarities,
             )
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
             raise
+
+
+def _count(searcher: tantivy.Searcher, terms: Sequence[str], names: Sequence[str]) -> Counts:
+    return Counts(
+        files=sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs")),
+        holding={term: searcher.doc_freq("file_text", term) or searcher.doc_freq("whole", term) for term in terms},
+        defining={name: searcher.doc_freq("file_defines", name) for name in names},
+    )
 
 
 def is_readable(build: str | None) -> bool:

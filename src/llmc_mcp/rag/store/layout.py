@@ -169,6 +169,20 @@ def home_of(data_dir: str, root: bytes) -> Home:
     return Home(os.path.join(data_dir, "index", name))
 
 
+def indexed_folders(data_dir: str) -> list[tuple[str, Home]]:
+    """The folders that have an index, each with the place of that, by path."""
+    above = os.path.join(data_dir, "index")
+    found: list[tuple[str, Home]] = []
+    for name in os.listdir(above) if os.path.isdir(above) else []:
+        home = Home(os.path.join(above, name))
+        try:
+            with open(os.path.join(home.folder, "root"), encoding="utf-8", errors="surrogateescape") as note:
+                found.append((note.read().rstrip("\n"), home))
+        except OSError:
+            continue  # it was just deleted
+    return sorted(found, key=lambda row: row[0])
+
+
 def text_of(build: str) -> str:
     """The folder of a build's tantivy files."""
     return os.path.join(build, _TEXT)
