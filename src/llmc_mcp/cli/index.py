@@ -45,7 +45,7 @@ def _app_on_all() -> App:
 def _caller(bar: "_Bar") -> "QueryCaller":
     from ..rag.query.search import QueryCaller
 
-    return QueryCaller(session(), time.monotonic() + _FOREVER_S, never, bar.show, _PATIENCE_S)
+    return QueryCaller(session(), time.monotonic() + _FOREVER_S, never, bar.show, patience=_PATIENCE_S)
 
 
 class _Bar:

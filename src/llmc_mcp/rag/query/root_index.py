@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .graph_index import IndexedFiles
 
-_COMPARE_S = 5.0  # the longest that a query waits for the process to start and compare an existing index with the files
-_FLUSH_S = 0.2  # … for pending changes to be indexed
+_FLUSH_S = 0.2  # the longest that a query waits for pending changes to be indexed
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
 _SEARCHES = 20  # how often a search is tried while the process that does it ends
@@ -229,7 +228,7 @@ class RootIndex:
                 return self._newest(caller, note)
         ticket = self._builder.join(caller.who)
         exists = self._is_complete()
-        until = min(caller.until, time.monotonic() + (_COMPARE_S if exists else caller.patience))
+        until = min(caller.until, time.monotonic() + (caller.compare if exists else caller.patience))
         try:
             news = self._wait(ticket, until, caller)
         except KeyboardInterrupt:  # a person has no use for it any more; what is indexed so far stays

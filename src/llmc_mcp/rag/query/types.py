@@ -33,6 +33,7 @@ class QueryCaller(NamedTuple):
     until: float  # by the monotonic clock
     check: Callable[[], None]  # raises once the call is cancelled
     tell: Callable[[News], None] = lambda _: None  # receives progress while the call waits for the index
+    compare: float = 5.0  # seconds that it waits for an index that nobody has followed to be compared with the files
     patience: float = 2.0  # seconds that a search waits for a first build before it answers from what is there
 
 
