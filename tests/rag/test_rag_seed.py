@@ -9,6 +9,8 @@ import pytest
 
 from llmc_mcp.config.schema import Config
 from llmc_mcp.kernel import syscalls
+from llmc_mcp.rag.build.seed import seed
+from llmc_mcp.rag.store.layout import Home
 from llmc_mcp.rag.store.tables import IndexTables
 
 from ..support.library import Library, library_on
@@ -98,6 +100,21 @@ def test_a_file_of_the_same_size_and_time_is_compared_by_its_content(first: Libr
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     with library_on(root, tmp_path / "data") as second:
         assert defined(second, "feed_the_crane") == ["zoo/heron.py"]
+
+
+def test_nothing_of_the_sibling_can_be_searched_before_it_was_compared(first: Library, tmp_path: Path) -> None:
+    home = Home(str(tmp_path / "data/index/other"))
+    home.prepare("other")
+    root = os.open(clone(first), os.O_RDONLY | os.O_DIRECTORY)
+    tables = IndexTables(str(first.build))
+    ((rules,),) = tables.rows("SELECT value FROM meta WHERE key='rules'")
+    tables.close()
+    try:
+        assert seed(home, root, rules)
+        assert (home.current(), home.seed() is None) == (None, False)
+        assert not seed(Home(str(tmp_path / "data/index/none")), root, "other rules")
+    finally:
+        os.close(root)
 
 
 def test_either_goes_its_own_way_from_then_on(first: Library, tmp_path: Path) -> None:

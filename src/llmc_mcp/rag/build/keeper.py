@@ -257,10 +257,11 @@ class Keeper:
         """Bring the index up to date, wholly or for some files; `sure` does not wait for the next walk."""
         if not self._walked:
             paths = None
-        build = self._home.current()
+        build = self._home.current() or self._home.seed()
         if build is None:
             self._build("")
             return
+        paths = None if self._home.current() is None else paths
         writer = IndexWriter(build)
         self._note(building=not writer.complete)
         if writer.embedding != (self._embedding.name if self._embedding else ""):
@@ -276,6 +277,8 @@ class Keeper:
             if jobs is None:
                 jobs, dropped = self._all(again, writer)
             self._write(writer, jobs, dropped)
+            if self._home.current() is None:
+                self._home.put_in_force(build)
             self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # the rest is cleaning up
             self._tell_waiting("")
         finally:

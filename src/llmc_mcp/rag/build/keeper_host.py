@@ -226,7 +226,7 @@ class KeeperHost:
         """Make the folder of the index and unpack the grammars; returns their folder. Slow the first time."""
         try:
             self._home.prepare(self._root.shown)
-            if self._home.current() is None:
+            if self._home.current() is None and self._home.seed() is None:
                 seed(self._home, self._root.fd, self._setup.kind())
             return os.fsencode(unpack(self._data_dir))
         except OSError as exc:

@@ -1,7 +1,8 @@
 """The beginning of an index: that of another worktree, clone or copy of the same files, if there is one.
 
 What never changes in an index (base.db, tantivy's files) is linked, the rest is small and copied. Then the files are
-compared with the index as ever: what has the same content is not parsed again, what has not is replaced.
+compared with the index as ever: what has the same content is not parsed again, what has not is replaced. Only then can
+it be searched: until then it tells of the files of another root.
 
 A sibling is known by its files: most of a sample of them are here, too, with the same size. Its index must have been
 made by the same rules, or it may hold what these forbid. It is read by the server, not by the process that parses: that
@@ -24,7 +25,7 @@ _LOCK_S = 0.5  # for the writer of the sibling to end
 
 
 def seed(home: Home, root: int, rules: str) -> bool:
-    """Begin an index with that of a sibling, put in force; False if there is none, or it can't be had."""
+    """Copy the index of a sibling for the writer to begin with; False if there is none, or it can't be had."""
     best = max(_siblings(home, root, rules), default=(0.0, ""))
     if best[0] < _SHARE:
         return False
@@ -45,7 +46,7 @@ def seed(home: Home, root: int, rules: str) -> bool:
     except (OSError, sqlite3.Error):  # the index is built from the files, as if there were no sibling
         home.discard(folder)
         return False
-    home.put_in_force(folder)
+    home.put_aside(folder)
     return True
 
 

@@ -4,6 +4,7 @@
         root             the root's path, for human readers
         lock             held by the writer
         current          a link to the current build
+        seed             a link to a build that is another root's, until it has been compared with the files here
         b-1a2b3c4d/      a build: index.db (authoritative), base.db and text/ (tantivy, made from the same files)
 
 A full build is a new folder, activated by renaming the link. Where there is an index that can be read, that happens
@@ -17,6 +18,7 @@ derived later goes into tables of the same names in index.db; `replaced` lists t
 they were.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -82,7 +84,7 @@ class Home:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._current = os.path.join(folder, "current")
+        self._current, self._seed = os.path.join(folder, "current"), os.path.join(folder, "seed")
 
     def prepare(self, root: str) -> None:
         """Create the folder; raises OSError if that fails."""
@@ -102,6 +104,20 @@ class Home:
             return os.path.join(self.folder, os.readlink(self._current))
         except OSError:
             return None
+
+    def seed(self) -> str | None:
+        """The folder of a build that was another root's; nobody may search it."""
+        try:
+            folder = os.path.join(self.folder, os.readlink(self._seed))
+        except OSError:
+            return None
+        return folder if os.path.isdir(folder) else None
+
+    def put_aside(self, folder: str) -> None:
+        """Have the writer begin with this build."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._seed)
+        os.symlink(os.path.basename(folder), self._seed)
 
     def new_build(self) -> str:
         """An empty folder to build in; removes what killed builds left behind."""
@@ -124,6 +140,8 @@ class Home:
         fresh = f"{folder}.link"
         os.symlink(os.path.basename(folder), fresh)
         os.rename(fresh, self._current)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._seed)
         if old is not None and old != folder:
             shutil.rmtree(old, ignore_errors=True)
 
