@@ -134,6 +134,33 @@ def test_either_goes_its_own_way_from_then_on(first: Library, tmp_path: Path) ->
         assert second.found("feed_the_badger")[0] == "zoo/badger.py"
 
 
+def test_a_file_that_becomes_what_it_was_is_not_parsed_again(first: Library) -> None:
+    before = {name: (first.root / f"zoo/{name}.py").read_text() for name in ANIMALS[:3]}
+    changed, dropped, _ = before
+    (first.root / f"zoo/{changed}.py").write_text("def count_the_stripes(): ...\n")
+    (first.root / f"zoo/{dropped}.py").unlink()
+    first.refresh()
+    assert defined(first, "feed_the_zebra") == defined(first, "feed_the_lion") == []
+    assert parsed_later(first) == {f"zoo/{changed}.py"}
+    for name, text in before.items():
+        (first.root / f"zoo/{name}.py").write_text(text)
+    first.refresh()
+    assert parsed_later(first) == set()
+    for name in before:
+        assert set(defined(first, f"feed_the_{name}")) == {f"zoo/{name}.py"}
+        assert first.found(f"feed_the_{name}")[0] == f"zoo/{name}.py"
+    assert defined(first, "count_the_stripes") == []
+
+
+def parsed_later(library: Library) -> set[str]:
+    """The files whose content was derived after the first build."""
+    tables = IndexTables(str(library.build))
+    try:
+        return {os.fsdecode(path) for (path,) in tables.rows("SELECT path FROM files JOIN main.contents ON file=id")}
+    finally:
+        tables.close()
+
+
 def test_other_files_or_other_rules_are_no_sibling(first: Library, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -346,6 +346,7 @@ class Keeper:
         """Parse and drop files, and commit as it goes: what is there can be searched, and outlives this process."""
         for file in dropped:
             writer.drop(file)
+        jobs = _with_base(jobs, writer)
         before = writer.count() - sum(not writer.is_new(job.id) for job in jobs) if self._now.building else 0
         self._note(files_done=before, files_total=before + len(jobs), removed=len(dropped))
         count = 1 if len(jobs) <= _ALONE else self._setup.workers
@@ -363,6 +364,19 @@ class Keeper:
         writer.finish()
         writer.commit()
         self._note(building=False, changed=len(jobs))
+
+
+def _with_base(jobs: list[Job], writer: IndexWriter) -> list[Job]:
+    """The jobs with what the first build knows of each file: it may be what it was then."""
+    known = writer.base_of({job.path for job in jobs})
+    made: list[Job] = []
+    for job in jobs:
+        base = known.get(job.path)
+        if base is not None:
+            parts = {"base": base.sha256, "chunks": base.chunks, "outline": base.outline}
+            job = msgspec.structs.replace(job, id=base.id, **parts)  # noqa: PLW2901 - the same job, with more
+        made.append(job)
+    return made
 
 
 def main() -> None:

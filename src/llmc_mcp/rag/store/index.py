@@ -6,7 +6,7 @@ a real file. After a crash between the two commits SQLite is ahead; `IndexWriter
 
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import tantivy
@@ -24,6 +24,7 @@ _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less t
 _NO_FILE = 0
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
+RESTORED = "restored"  # … or make it what the first build has seen: all but its documents is there
 
 
 class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
@@ -78,6 +79,15 @@ class Counts(NamedTuple):
     files: int
     holding: dict[str, int]
     defining: dict[str, int]
+
+
+class BaseContent(NamedTuple):
+    """What the first build has derived from a file that is something else now."""
+
+    id: int
+    sha256: bytes
+    chunks: bytes
+    outline: bytes
 
 
 class IndexedFile(NamedTuple):
@@ -199,8 +209,7 @@ class IndexWriter:
     """Writes one build, under the lock of the index. Nothing is visible to readers before `commit`."""
 
     def __init__(self, build: str, *, fresh: bool = False, embedding: str = "", rules: str = "") -> None:
-        self._text: tantivy.IndexWriter | None = None
-        self._changes = False
+        self._build, self._text, self._changes = build, cast("tantivy.IndexWriter | None", None), False
         try:
             if fresh:
                 self._connection = layout.create(build)
@@ -241,6 +250,20 @@ class IndexWriter:
             return {row[0]: IndexedFile(*row[1:]) for row in self._connection.execute(query)}
         rows = (self._connection.execute(f"{query} WHERE path=?", (path,)).fetchone() for path in paths)
         return {row[0]: IndexedFile(*row[1:]) for row in rows if row is not None}
+
+    def base_of(self, paths: Collection[bytes]) -> dict[bytes, BaseContent]:
+        """What the first build has derived from files that have changed since, for those of `paths`."""
+        query = "SELECT path, file, sha256 FROM replaced WHERE sha256!=x''"
+        rows = [row for row in self._connection.execute(query) if row[0] in paths]
+        if not rows:
+            return {}
+        reader = layout.connect(self._build)
+        try:
+            wanted = "SELECT chunks, outline FROM base.contents WHERE file=?"
+            found = ((row, reader.execute(wanted, row[1:2]).fetchone()) for row in rows)
+            return {path: BaseContent(file, sha256, *kept) for (path, file, sha256), kept in found if kept}
+        finally:
+            reader.close()
 
     def behind(self) -> tuple[set[bytes], list[int]]:
         """What tantivy's last commit lacks: files to index again, and files to remove."""
@@ -295,14 +318,31 @@ class IndexWriter:
         if not self.is_new(result.id):
             self._forget(result.id)
         content = result.content or _NOTHING
+        self._connection.execute("DELETE FROM gone WHERE file=?", (result.id,))  # it may have been dropped before
+        if result.state == RESTORED:
+            self._restore(result)
+        else:
+            self._insert(result, content)
+        for fields in content.documents:
+            self._texts().add_document(_document(fields))
+
+    def _restore(self, result: FileState) -> None:
+        """Have the content that the first build has seen hold again."""
+        seen = (result.size, result.mtime_ns, self.generation, result.id)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO files SELECT file, path, language, ?, ?, sha256, ?, '', broken_line, chunk_count"
+            " FROM replaced WHERE file=?",
+            seen,
+        )
+        self._connection.execute("DELETE FROM replaced WHERE file=?", (result.id,))
+
+    def _insert(self, result: FileState, content: IndexedContent) -> None:
         row = (
             *(result.id, result.path, content.language, result.size, result.mtime_ns, result.sha256, self.generation),
             *(result.state, content.broken_line, content.chunk_count),
         )
         self._connection.execute(_INSERT_FILE, row)
         self._put_derived(result.id, content)
-        for fields in content.documents:
-            self._texts().add_document(_document(fields))
 
     def _put_derived(self, file: int, content: IndexedContent) -> None:
         """Insert what was derived from the content."""
@@ -328,7 +368,11 @@ class IndexWriter:
         for table in layout.BY_FILE:
             execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
         if file < self._base_end:
-            execute("INSERT OR IGNORE INTO replaced (file) VALUES (?)", (file,))
+            execute(
+                "INSERT OR IGNORE INTO replaced SELECT id, path, CASE state WHEN '' THEN sha256 ELSE x'' END, language,"
+                " broken_line, chunk_count FROM files WHERE id=?",
+                (file,),
+            )
         rank.delete(self._texts(), file)
 
     def drop(self, file: int) -> None:

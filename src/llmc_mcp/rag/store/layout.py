@@ -15,7 +15,7 @@ updated in place: a transaction in SQLite, then a commit in tantivy, which carri
 What a first build derives from the files goes into base.db, which never changes once the build is complete. So the
 index of another worktree or clone begins with links to it and to tantivy's files, which never change either. What is
 derived later goes into tables of the same names in index.db; `replaced` lists the files of the base that are not as
-they were.
+they were, and what they were: a file that becomes that again, as in a branch that one returns to, is not parsed again.
 """
 
 import contextlib
@@ -41,7 +41,9 @@ SCHEMA = [
         broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL)""",
     # Files that were dropped since tantivy's last commit.
     "CREATE TABLE gone (file INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
-    "CREATE TABLE replaced (file INTEGER PRIMARY KEY)",
+    """CREATE TABLE replaced (
+        file INTEGER PRIMARY KEY, path BLOB NOT NULL, sha256 BLOB NOT NULL, language TEXT NOT NULL,
+        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL)""",
 ]
 # What is derived from the content of a file.
 CONTENT_SCHEMA = [
