@@ -268,7 +268,7 @@ def _parts(sources: Path, projects: Path) -> Sequence[Path]:
         for folder in sorted(path for path in (whole / source.name).rglob("*") if path.is_dir()):
             if len(made) == _MANY:
                 return made
-            if sum(path.is_file() for path in folder.iterdir()) >= 8 and not folder.is_symlink():
+            if sum(path.is_file() for path in folder.iterdir()) >= 3 and not folder.is_symlink():
                 target = projects / f"{source.name}-{len(made)}"
                 shutil.copytree(folder, target, symlinks=True)
                 made.append(target)

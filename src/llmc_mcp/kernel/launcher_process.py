@@ -9,8 +9,7 @@ socket close and ends all that is left.
 A command gets a supervisor of its own, a fork of the launcher between it and the command: subreaper of that one
 tree, so that whatever the command leaves behind, daemonised or not, ends when the command ends, is stopped, or the
 launcher is gone. The process that builds a code index is the one child that may outlive the server: it ends by itself.
-One supervisor is always forked ahead, with the process that becomes the command, so that no command
-waits for a fork.
+One supervisor is always forked ahead, with the process that becomes the command, so that no command waits for a fork.
 
 The process runs `serve()`; the server's end is `launcher.py`. Standard library only, and as little of it as will do.
 """
@@ -568,8 +567,8 @@ def _signal_tree(pid: int, number: int) -> None:
 def _sweep(spared: Collection[int] = ()) -> None:
     """End every descendant but `spared` and theirs.
 
-    Orphans are reparented to us, so killing children until none is left gets all. They
-    are stopped before they are killed: a fork bomb at its limit would refill every place that gets free.
+    Orphans are reparented to us, so killing children until none is left gets all. They are stopped before they are
+    killed: a fork bomb at its limit would refill every place that gets free.
     """
     me = os.getpid()
     stopped: set[int] = set()

@@ -418,9 +418,9 @@ class _FieldQueries:
         self._rarity: dict[str, float] = dict(rarities or {})
         self._files = sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
         self._chunks = sum(searcher.doc_freq("scope", scope) for scope in ("repo", "docs"))
-        if scope != "both":
-            self._of_chunks.append(tantivy.Query.term_query(schema, "scope", scope, "basic"))
-            self._of_files.append(tantivy.Query.term_query(schema, "scope", f"file:{scope}", "basic"))
+        # A document is code or documentation. To leave out the few documents costs less than to ask for all code.
+        others = {"repo": ("docs", "file:docs"), "docs": ("repo", "file:repo")}.get(scope, ())
+        self._others = [tantivy.Query.term_query(schema, "scope", other, "basic") for other in others]
         if files is not None:
             only = tantivy.Query.term_set_query(schema, "file", list(files))
             self._of_chunks.append(only)
@@ -590,7 +590,8 @@ class _FieldQueries:
     ) -> list[tuple[float, tantivy.DocAddress]]:
         if not parts:
             return []
-        query = tantivy.Query.boolean_query([(tantivy.Occur.Should, part) for part in parts])
+        wanted = [(tantivy.Occur.Should, part) for part in parts]
+        query = tantivy.Query.boolean_query([*wanted, *((tantivy.Occur.MustNot, other) for other in self._others)])
         if filters:
             required = [tantivy.Query.const_score_query(one, 0.0) for one in filters]
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, one) for one in (query, *required)])
