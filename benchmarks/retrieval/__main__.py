@@ -175,9 +175,9 @@ def _progress(name: str) -> None:
     print(f"… {name}", file=sys.stderr, flush=True)
 
 
-def _print_scale(sources: Path | None, chunks: int, part: str | None) -> None:
+def _print_scale(sources: Path | None, chunks: int, files: int, part: str | None) -> None:
     """The tables of scale.py; what needs sources is left out without them."""
-    parts: dict[str, Callable[[Path], scale.Figures]] = {"small": scale.small}
+    parts: dict[str, Callable[[Path], scale.Figures]] = {"small": lambda work: scale.small(work, files)}
     if sources is None:
         print("more needs --sources: a folder of repositories\n")
     else:
@@ -198,10 +198,11 @@ def main() -> None:
     parser.add_argument("--only", choices=("annotations", "docstrings", "cost", "scale"), help="a part of it")
     parser.add_argument("--sources", type=Path, help="a folder of repositories, for --only scale")
     parser.add_argument("--chunks", type=int, default=500_000, help="about how large the root of --only scale is")
+    parser.add_argument("--files", type=int, default=200_000, help="how many small files --only scale has")
     parser.add_argument("--scale", choices=("large", "clones", "many", "small"), help="a part of --only scale")
     asked = parser.parse_args()
     if asked.only == "scale":
-        _print_scale(asked.sources, asked.chunks, asked.scale)
+        _print_scale(asked.sources, asked.chunks, asked.files, asked.scale)
         return
     parts = (asked.only,) if asked.only else ("annotations", "docstrings", "cost")
     embedding = embed.load("auto")

@@ -30,7 +30,6 @@ _WHO = Session(principal="uid:0", session_id="benchmark", agent_id="benchmark")
 _BYTES_A_CHUNK = 1_250
 _QUESTIONS = 200
 _CHANGED = 2_000
-_SMALL_FILES = 200_000
 _MANY = 100
 _SAMPLE_S = 0.2
 _BARS = {
@@ -275,10 +274,10 @@ def _parts(sources: Path, projects: Path) -> Sequence[Path]:
     return made
 
 
-def small(work: Path) -> Figures:
+def small(work: Path, files: int) -> Figures:
     """Very many small files."""
     root, data = work / "small", work / "small-data"
-    for place in range(_SMALL_FILES):
+    for place in range(files):
         path = root / f"part_{place // 1_000}" / f"module_{place}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"def compute_{place}(value):\n    return value + {place}\n")
