@@ -33,6 +33,16 @@ def memory(pid: int) -> Memory:
     return Memory(totals["Rss:"] * 1024 / 1e6, totals["Pss:"] * 1024 / 1e6)
 
 
+def status(pid: int) -> dict[str, int]:
+    """The sizes of a process in /proc/PID/status, in kB."""
+    found: dict[str, int] = {}
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        name, _, value = line.partition(":")
+        if value.endswith(" kB"):
+            found[name] = int(value.split()[0])
+    return found
+
+
 def cpu_ms(pid: int) -> float:
     """User and system time of the tree so far, children that ended included, in steps of a clock tick."""
     ticks = 0

@@ -38,8 +38,9 @@ PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.changes": {"changes"},
     "cli.doctor": {"files", "sandbox"},
     "cli.handles": {"files"},
-    "cli.index": {"files", "rag.build", "rag.parse", "rag.query"},
+    "cli.index": {"files", "rag.build", "rag.parse", "rag.query", "rag.store"},
     "cli.ports": {"sandbox"},
+    "cli.repos": {"rag.store"},
     "cli.person": {"rag.store"},  # whether there is an index
     "cli.onboard": {"machine"},
     "protocol.completion": {"files", "rag.query"},

@@ -18,7 +18,7 @@ from llmc_mcp.rag.store.features import FILE_FEATURES, look_up
 
 from ..report import provenance, table
 from ..tokens import count
-from . import annotated, cost, docstrings, learn
+from . import annotated, cost, docstrings, learn, scale
 from .baselines import SEMBLE, SEMBLE_KINDS, Hit, Plain, ripgrep, semble
 from .cases import Case
 from .corpus import Corpus, ndcg, read_tree, reciprocal
@@ -175,12 +175,35 @@ def _progress(name: str) -> None:
     print(f"… {name}", file=sys.stderr, flush=True)
 
 
+def _print_scale(sources: Path | None, chunks: int, files: int, part: str | None) -> None:
+    """The tables of scale.py; what needs sources is left out without them."""
+    parts: dict[str, Callable[[Path], scale.Figures]] = {"small": lambda work: scale.small(work, files)}
+    if sources is None:
+        print("more needs --sources: a folder of repositories\n")
+    else:
+        parts["large"] = lambda work: scale.large(work, sources, chunks)
+        parts["clones"] = lambda work: scale.clones(work, sources)
+        parts["many"] = lambda work: scale.many(work, sources)
+    for name in [part] if part else parts:
+        with tempfile.TemporaryDirectory(prefix="scale-") as work:
+            print(table([name, "seen", "bar", ""], parts[name](Path(work)).table()) + "\n", flush=True)
+    where = provenance().rpartition(" · ")[0]
+    print(f"{where} · `python -m benchmarks.retrieval --only scale` · load {os.getloadavg()[0]:.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval", description=__doc__)
     parser.add_argument("--annotations", type=Path, help="a folder of NAME.json, beside it repos.json")
     parser.add_argument("--checkouts", type=Path, help="a folder of the repositories, at the annotated commits")
-    parser.add_argument("--only", choices=("annotations", "docstrings", "cost"), help="a part of it")
+    parser.add_argument("--only", choices=("annotations", "docstrings", "cost", "scale"), help="a part of it")
+    parser.add_argument("--sources", type=Path, help="a folder of repositories, for --only scale")
+    parser.add_argument("--chunks", type=int, default=500_000, help="about how large the root of --only scale is")
+    parser.add_argument("--files", type=int, default=200_000, help="how many small files --only scale has")
+    parser.add_argument("--scale", choices=("large", "clones", "many", "small"), help="a part of --only scale")
     asked = parser.parse_args()
+    if asked.only == "scale":
+        _print_scale(asked.sources, asked.chunks, asked.files, asked.scale)
+        return
     parts = (asked.only,) if asked.only else ("annotations", "docstrings", "cost")
     embedding = embed.load("auto")
     if embedding is None:

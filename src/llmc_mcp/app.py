@@ -433,7 +433,8 @@ class App:
 
         leases = Leases(self.store, self.config.limits.lease_ttl_sec)
         spec = wanted_from(self.config)
-        return CodeSearch(self.files, self.indexed_roots, self.launcher, leases, self.data_dir, spec)
+        roots = self.indexed_roots
+        return CodeSearch(self.files, roots, self.launcher, leases, self.data_dir, spec, lambda: self.search)
 
     @engine()
     def indexed_roots(self) -> "list[Root]":

@@ -36,6 +36,7 @@ PROVED_BY = {
     "hybrid.promoted_tools": "test_promoted_tools_are_listed_and_a_phantom_is_said",
     "hybrid.bootstrap_budget_warning": "test_a_long_tool_list_is_said",
     "code_execution.enabled": "test_only_a_full_file_without_a_mode_means_what_it_meant_before_there_were_modes",
+    "rag.build_wait_sec": "test_how_long_a_search_waits_for_the_first_build_is_the_operators_choice",
     "tools.consent_timeout": "test_a_client_that_never_answers_is_not_waited_for_forever",
     "limits.max_tasks": "test_a_session_has_only_so_many_tasks",
     "limits.task_ttl_sec": "test_a_time_to_live_is_kept_within_bounds",

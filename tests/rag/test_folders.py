@@ -1,6 +1,10 @@
 """Which folders are indexed where a root is the whole machine or a home directory."""
 
+import contextlib
 import os
+import pty
+import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +13,8 @@ import pytest
 
 from ..support.changes import done
 from ..support.client import Client
+from ..support.processes import processes_with
+from ..support.talk import eventually
 
 
 @pytest.fixture
@@ -135,3 +141,66 @@ def test_a_person_may_name_a_home_or_keep_it_as_a_repository(base: Path) -> None
     (base / "home/.git").mkdir()
     assert llmc(base, base / "home", "index").returncode == 0
     assert "bakery.py" in llmc(base, base / "home/plain", "search", "bake_the_bread").stdout
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 2), ("", 2), ("y", 0)])
+def test_a_person_on_a_terminal_is_asked_whether_a_whole_home_is_to_be_indexed(
+    base: Path, answer: str, code: int
+) -> None:
+    env = {**os.environ, "HOME": str(base / "home"), "LLMC_DATA_DIR": str(base / "data")}
+    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "search", "stand_beside"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, cwd=base / "home", env=env, stdin=theirs, stdout=theirs, stderr=theirs) as asked:
+        os.close(theirs)
+        shown = read_until(ours, b"[y/N]")
+        os.write(ours, answer.encode() + b"\n")
+        shown += read_until(ours, None)
+        assert asked.wait() == code
+    os.close(ours)
+    assert b"index everything below it?" in shown
+    assert (b"beside.py" in shown) == (answer == "y")
+    assert (base / "data/index").exists() == (answer == "y")
+
+
+def read_until(terminal: int, words: bytes | None) -> bytes:
+    """What a program prints until these words, or to its end."""
+    shown = b""
+    while words is None or words not in shown:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # how Linux says that nobody has the terminal open any more
+            break
+        if not piece:
+            break
+        shown += piece
+    return shown
+
+
+@pytest.mark.parametrize("words", [("search", "open_the_shop"), ("index",)])
+def test_a_person_who_presses_ctrl_c_is_back_at_the_shell_and_the_build_has_stopped(
+    base: Path, words: tuple[str, ...]
+) -> None:
+    repo = base / "home/repo"
+    for number in range(3_000):
+        (repo / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
+    env = {**os.environ, "HOME": str(base / "home"), "LLMC_DATA_DIR": str(base / "data")}
+    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *words]
+    with subprocess.Popen(command, cwd=repo, env=env, stderr=subprocess.PIPE, text=True) as running:
+        assert eventually(lambda: any((base / "data").glob("index/*/current")))
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate()
+        assert (running.returncode, said) == (130, "")
+    assert eventually(lambda: keepers_of(repo) == [])
+    (database,) = (base / "data").glob("index/*/current/index.db")
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT value FROM meta WHERE key='complete'").fetchone() is None
+
+
+def keepers_of(folder: Path) -> list[int]:
+    """The processes that keep or build the index of a folder."""
+    found: list[int] = []
+    for pid in processes_with("rag.build.keeper import"):
+        with contextlib.suppress(OSError):
+            if os.path.samefile(f"/proc/{pid}/cwd", folder):
+                found.append(pid)
+    return found

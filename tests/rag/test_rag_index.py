@@ -21,6 +21,7 @@ import tantivy
 
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import Cancelled, FeatureUnavailable, InvalidArgument, LlmcError
+from llmc_mcp.files import names
 from llmc_mcp.files.ripgrep import find_ripgrep
 from llmc_mcp.kernel import confine, syscalls
 from llmc_mcp.rag.build import keeper_client, keeper_host
@@ -32,6 +33,7 @@ from llmc_mcp.rag.build.watch import Watch
 from llmc_mcp.rag.query.search import CodeQuery
 from llmc_mcp.rag.store import layout
 from llmc_mcp.rag.store.index import FileState, IndexDamaged, IndexWriter
+from llmc_mcp.rag.store.tables import IndexTables
 from llmc_mcp.store.leases import Leases
 
 from ..support.client import PATIENCE
@@ -267,11 +269,74 @@ def test_an_indexing_process_that_hangs_is_ended_and_its_lease_with_it(
     assert eventually(lambda: Leases(library.app.store, 1.0).all() == [])
 
 
-def test_an_index_that_takes_longer_than_the_call_is_said_and_goes_on(library: Library) -> None:
+def test_a_search_does_not_wait_for_the_first_build_but_answers_from_the_text(library: Library) -> None:
+    answer = library.rag.search(CodeQuery("paint zebra"), library.caller(patience=0.0))
+    assert [hit.path for hit in answer.hits][:1] == [b"zoo/zebra.py"]
+    assert "def paint_zebra(stripes):" in answer.hits[0].text
+    assert answer.freshness.startswith("partial: being ")
+    assert eventually(lambda: library.ask("paint zebra").freshness == "fresh")
+
+
+def test_a_question_to_the_graph_waits_for_the_first_build_and_says_when_it_can_not(library: Library) -> None:
     with pytest.raises(LlmcError) as caught:
-        library.rag.search(CodeQuery("zebra"), library.caller(seconds=0.0))
+        library.rag.ask(lambda view: view.files.files(), library.caller(seconds=0.0))
     assert caught.value.code == "RESOURCE_BUSY"
-    assert eventually(lambda: library.stats().totals is not None)
+    ((files, note),) = library.rag.ask(lambda view: len(view.files.files()), library.caller())
+    assert (files, note) == (3, "")
+
+
+def many_files(root: Path, count: int) -> None:
+    for number in range(count):
+        (root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
+
+
+def indexed(library: Library) -> tuple[int, bool]:
+    """How many files the index in force holds, and whether it is complete."""
+    try:
+        tables = IndexTables(str(library.build))
+    except (OSError, ValueError, IndexDamaged):  # there is none yet
+        return 0, False
+    try:
+        return len(tables.all_paths()), tables.complete
+    finally:
+        tables.close()
+
+
+def test_a_first_build_that_is_killed_is_continued_from_what_it_committed(library: Library, tmp_path: Path) -> None:
+    many_files(library.root, 2_000)
+    library.rag.search(CodeQuery("zebra"), library.caller(patience=0.0))
+    assert eventually(lambda: indexed(library)[0] > 500)
+    kill_children(library)
+    library.app.close()
+    with library_on(library.root, tmp_path / "data") as later:
+        assert later.refresh().changed <= 1_503  # the first commit was of 500 files, and a second one has begun
+        assert indexed(later) == (2_003, True)
+        assert later.found("paint zebra")[0] == "zoo/zebra.py"
+
+
+def test_a_build_that_is_called_off_keeps_what_it_has(library: Library) -> None:
+    many_files(library.root, 2_000)
+
+    def check() -> None:
+        if indexed(library)[0]:
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        library.rag.refresh(None, False, library.caller(check))
+    assert eventually(lambda: "being" not in library.rag.state())
+    assert indexed(library)[0] > 0
+    library.refresh()
+    assert indexed(library) == (2_003, True)
+
+
+def test_a_build_outlives_the_server_that_began_it_and_ends_then(library: Library) -> None:
+    many_files(library.root, 2_000)
+    library.rag.search(CodeQuery("zebra"), library.caller(patience=0.0))
+    assert eventually(lambda: library.rag.state().startswith("being built"))
+    pids = children_of(library)
+    library.app.close()
+    assert eventually(lambda: indexed(library) == (2_003, True))
+    assert eventually(lambda: not any(alive(pid) for pid in pids))
 
 
 def test_what_reads_hostile_files_has_the_system_calls_of_a_command_only(library: Library) -> None:
@@ -421,6 +486,27 @@ def test_files_that_come_move_and_go_are_followed(library: Library) -> None:
     assert eventually(lambda: library.found("hoot at night") == ["moved/nest/owl.py"])
     (nest.parent.parent / "moved/nest/owl.py").unlink()
     assert eventually(lambda: library.found("hoot at night") == [])
+
+
+def test_an_empty_folder_that_gets_a_file_is_watched_like_any_other(library: Library) -> None:
+    for name in ("empty", "zoo/cage", "zoo/deep/down/below"):
+        (library.root / name).mkdir(parents=True)
+    library.ask("zebra")
+    for name in ("empty", "zoo/cage", "zoo/deep/down/below"):
+        (library.root / name / "owl.py").write_text("def hoot_at_night(): ...\n")
+        assert eventually(lambda path=f"{name}/owl.py": library.found("hoot at night") == [path])
+        (library.root / name / "owl.py").unlink()
+
+
+def test_text_in_utf_16_is_text(library: Library) -> None:
+    for encoding in ("utf-16", "utf-16-be"):
+        mark = "" if encoding == "utf-16" else "\ufeff"
+        (library.root / f"{encoding}.py").write_bytes(f"{mark}# änfang\n\n\n{ZEBRA}".encode(encoding))
+    answer = library.ask("paint_zebra", limit=5)
+    assert {names.show(hit.path) for hit in answer.hits} == {"zoo/zebra.py", "utf-16.py", "utf-16-be.py"}
+    for hit in answer.hits:
+        assert hit.text.startswith("def paint_zebra(stripes):\n")
+        assert hit.numbers[0] == (1 if hit.path == b"zoo/zebra.py" else 4)
 
 
 def test_what_a_file_was_is_forgotten_when_it_changes_or_goes(library: Library) -> None:

@@ -313,6 +313,21 @@ def test_rag_index_builds_and_says_what_it_did(tmp_path: Path) -> None:
             gate.call(context(gate), "rag_index", {"path": "/etc"})
 
 
+def test_how_long_a_search_waits_for_the_first_build_is_the_operators_choice(tmp_path: Path) -> None:
+    from llmc_mcp.server import build
+
+    (tmp_path / "cart.py").write_text("def add_item(cart, item):\n    cart.append(item)\n")
+    config = Config()
+    config.rag.build_wait_sec = 0.001
+    gate = build(config, [str(tmp_path)])
+    try:
+        first = search(gate, "add_item to the cart")
+        assert first.freshness.startswith("partial: ")
+        assert paths(first) == ["cart.py"]
+    finally:
+        gate.close()
+
+
 def test_whoever_asked_for_progress_is_told_what_is_being_done(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def a(): ...\n")
     with gate_on(tmp_path) as gate:

@@ -14,6 +14,7 @@ import pytest
 from llmc_mcp.config.schema import Config
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.query.search import CodeQuery, GraphView
+from llmc_mcp.rag.store.tables import IndexTables
 
 from ..support.client import Client, Reply, exit_code
 from ..support.library import Library, library_on
@@ -193,6 +194,21 @@ def test_a_build_that_another_server_began_is_begun_again_when_that_one_is_kille
         reply = Reply(other.wait(asked)["result"])
         assert reply.code in ("", "RESOURCE_BUSY")  # a busy machine may need longer than a call has
         assert eventually(lambda: not other.call("rag_search", query="paint zebra").is_error)
+
+
+def test_a_build_goes_on_to_its_end_when_its_only_server_is_killed(root: Path, data: Path) -> None:
+    for number in range(2_000):
+        (root / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
+    with server_on(root, data) as victim:
+        victim.start_call("rag_search", {"query": "paint zebra"})
+        assert eventually(lambda: any(Path(data, "index").glob("*/current")))
+        victim.process.kill()
+        exit_code(victim.process)
+    assert eventually(lambda: keepers(root) == [])
+    (build,) = Path(data, "index").glob("*/current")
+    tables = IndexTables(str(build))
+    assert (tables.complete, len(tables.all_paths())) == (True, 2_002)
+    tables.close()
 
 
 # --- idle ----------------------------------------------------------------------------------------------------------

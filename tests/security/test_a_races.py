@@ -3,25 +3,33 @@
 Every test proves that it raced: the tools met the directory and the link, many times each.
 """
 
+import errno
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.files.filesystem import Filesystem
-from llmc_mcp.files.ripgrep import Query, Search
+from llmc_mcp.files.ripgrep import Query, Search, find_ripgrep
 from llmc_mcp.kernel.launcher import Launcher
+from llmc_mcp.rag.build.messages import WalkRules
+from llmc_mcp.rag.build.walk import Walk
+from llmc_mcp.rag.store.tables import IndexTables
 
 from ..support.client import Client, Reply
+from ..support.library import library_on
 from ..support.workspace import SECRET, Workspace
 from .swapper import Swapper
 
 READS = 10_000
 LISTS = 1_000
 SEARCHES = 1_000
+BUILDS = 5
 PATIENT_ROUNDS = 20  # a busy machine may run one side alone for a while: so often the test tries again
 
 INSIDE = "common word, inside\n"
@@ -188,3 +196,50 @@ def test_a11_a_thousand_raced_searches_find_no_outside_byte(workspace: Workspace
     met = set(seen)
     assert {f".: {INSIDE}", f"swap: {INSIDE}", f"swap/deep/file.txt: {INSIDE}", "INVALID_PATH"} <= met, seen
     assert met & {".: ", "swap: ", "swap/deep/file.txt: "}, "no search was swapped under way"
+
+
+# --- the builder of the code index -----------------------------------------------------------------
+
+
+def test_a11_ten_thousand_raced_reads_of_the_index_builder_return_no_outside_byte(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    rig = Rig(workspace, "../outside/twin")
+    root = os.open(rig.root, os.O_RDONLY | os.O_DIRECTORY)
+    walk = Walk(root, WalkRules(), os.fsdecode(find_ripgrep()), str(tmp_path))
+
+    def read() -> str:
+        try:
+            return walk.read(b"swap/deep/file.txt")[0].decode()
+        except OSError as exc:
+            return errno.errorcode[exc.errno or 0]
+
+    try:
+        seen = race(rig, read, READS)
+    finally:
+        os.close(root)
+    assert set(seen) <= {INSIDE, "ELOOP", "EXDEV", "ENOENT", "EAGAIN"}, seen
+    assert len(seen) > 1
+
+
+def test_a11_an_index_built_while_links_are_swapped_holds_nothing_from_outside(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    rig = Rig(workspace, "../outside/twin")
+    for number in range(40):
+        workspace.file(f"swap/deep/more_{number}.txt", INSIDE)
+        (workspace.outside / f"twin/deep/more_{number}.txt").write_text(OUTSIDE)
+    hashes: set[bytes] = set()
+    paths: set[bytes] = set()
+    with library_on(rig.root, tmp_path / "data") as library, rig.swapping():
+        for full in (True, False) * BUILDS:
+            library.refresh(full=full)
+            tables = IndexTables(str(library.build))
+            for path, sha256 in tables.rows("SELECT path, sha256 FROM files"):
+                paths.add(path)
+                hashes.add(sha256)
+            tables.close()
+            assert all(SECRET not in hit.text for hit in library.ask("common word", scope="both").hits)
+    assert hashlib.sha256(OUTSIDE.encode()).digest() not in hashes
+    assert os.fsencode(f"swap/deep/{SECRET}") not in paths
+    assert hashlib.sha256(INSIDE.encode()).digest() in hashes, "no build met the directory"

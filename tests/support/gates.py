@@ -11,12 +11,15 @@ from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.server import build
 from llmc_mcp.session import Session
 
+from .client import PATIENCE
+
 
 @contextmanager
 def gate_on(root: Path, config: Config | None = None) -> Generator[Gate]:
     """A gate on a folder; its children end with the block."""
     config = config or Config()
     config.observability.log_level = "error"
+    config.rag.build_wait_sec = max(config.rag.build_wait_sec, PATIENCE)  # on a busy machine a first build takes long
     gate = build(config, [str(root)])
     try:
         yield gate

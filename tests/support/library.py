@@ -30,9 +30,11 @@ class Library:
     def rag(self) -> CodeSearch:
         return self.app.rag
 
-    def caller(self, check: Callable[[], None] = never, seconds: float = PATIENCE) -> QueryCaller:
+    def caller(
+        self, check: Callable[[], None] = never, seconds: float = PATIENCE, patience: float = PATIENCE
+    ) -> QueryCaller:
         session = Session(principal="uid:0", session_id="test", agent_id="tester")
-        return QueryCaller(session, time.monotonic() + seconds, check)
+        return QueryCaller(session, time.monotonic() + seconds, check, patience=patience)
 
     def ask(
         self, text: str, scope: Scope = "repo", limit: int = 5, budget: int = 2_000, path_glob: str | None = None

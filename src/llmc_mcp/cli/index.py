@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 from ..app import App
 from ..command_line import JSON, Arguments, Flag, Positional, declare
 from ..config.load import load
-from ..errors import ResourceBusy
+from ..errors import NotFound, ResourceBusy
+from ..policy import is_below
 from ..printing import print_json
 from ..visible import visible
 from .person import for_people, indexed_folder, never, session
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..rag.query.search import QueryCaller, RankedSnippet, Scope, SearchResult
 
 _FOREVER_S = 24 * 3600.0
+_PATIENCE_S = 5.0  # for a first build to be complete; after that, a search shows what there is
 _LINES_BESIDES = 4  # the path and the name of a hit, in lines
 _TOKENS_A_LINE = 14
 _BAR = 24
@@ -29,10 +31,21 @@ def _app(folder: str) -> App:
     return App(loaded.config, [folder], loaded.data_dir)
 
 
+def _app_on_all() -> App:
+    """An app whose roots are all folders that are indexed: this person's own."""
+    from ..rag.store.layout import indexed_folders
+
+    loaded = load()
+    folders = [path for path, _ in indexed_folders(loaded.data_dir) if os.path.isdir(path)]
+    if not folders:
+        raise NotFound("no repository is indexed", hint="llmc repos add PATH indexes one.")
+    return App(loaded.config, folders, loaded.data_dir)
+
+
 def _caller(bar: "_Bar") -> "QueryCaller":
     from ..rag.query.search import QueryCaller
 
-    return QueryCaller(session(), time.monotonic() + _FOREVER_S, never, bar.show)
+    return QueryCaller(session(), time.monotonic() + _FOREVER_S, never, bar.show, patience=_PATIENCE_S)
 
 
 class _Bar:
@@ -123,6 +136,7 @@ def index(given: Arguments) -> int:
         Flag("--scope", "repo: code; docs: Markdown and the like; both", "SCOPE", ("repo", "docs", "both"), "repo"),
         Flag("--limit", "how many hits", "N", default="8"),
         Flag("--glob", "only files whose path matches: '*.py', 'src/**/*.ts'", "GLOB"),
+        Flag("--all", "search every repository that is indexed, not only this one; llmc repos lists them"),
         Flag("--lines", "lines shown of each hit", "N", default="12"),
         JSON,
         Flag("--no-color", "no colours, as with NO_COLOR"),
@@ -142,10 +156,11 @@ def search(given: Arguments) -> int:
         given.value("--glob") or None,
         lines,
     )
-    folder = indexed_folder(".")
-    app, bar = _app(folder), _Bar()
+    everywhere = "--all" in given
+    folder = os.path.realpath(".") if everywhere else indexed_folder(".")
+    app, bar = _app_on_all() if everywhere else _app(folder), _Bar()
     try:
-        answer = app.rag.search(query, _caller(bar))
+        answer = app.rag.search(query._replace(repos=("*",) if everywhere else ()), _caller(bar))
     finally:
         bar.clear()
         app.close()
@@ -153,7 +168,7 @@ def search(given: Arguments) -> int:
         print_json([_row(hit) for hit in answer.hits])
     else:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "--no-color" not in given
-        _print(answer, query.text, folder, coloured)
+        _print(answer, query.text, coloured)
     if answer.freshness != "fresh":
         print(f"note: {answer.freshness}", file=sys.stderr)
     return 0 if answer.hits else 1
@@ -164,6 +179,7 @@ def _row(hit: "RankedSnippet") -> dict[str, object]:
 
     return {
         "path": names.show(hit.path),
+        "root": hit.root.shown,
         "first_line": hit.numbers[0],
         "last_line": hit.numbers[-1],
         "score": round(hit.score, 3),
@@ -173,7 +189,7 @@ def _row(hit: "RankedSnippet") -> dict[str, object]:
     }
 
 
-def _print(answer: "SearchResult", question: str, folder: str, coloured: bool) -> None:
+def _print(answer: "SearchResult", question: str, coloured: bool) -> None:
     from ..rag.parse.question import question as parse_question
 
     wanted = set(parse_question(question).words)
@@ -181,7 +197,7 @@ def _print(answer: "SearchResult", question: str, folder: str, coloured: bool) -
     for number, hit in enumerate(answer.hits):
         if number:
             print()
-        print(_heading(hit, folder, here, coloured))
+        print(_heading(hit, here, coloured))
         rows = iter(hit.text.split("\n"))
         for before, line in zip([0, *hit.numbers], hit.numbers, strict=False):
             if before and line != before + 1:
@@ -193,9 +209,10 @@ def _print(answer: "SearchResult", question: str, folder: str, coloured: bool) -
         print(f"hint: {for_people(answer.hint)}", file=sys.stderr)
 
 
-def _heading(hit: "RankedSnippet", folder: str, here: str, coloured: bool) -> str:
+def _heading(hit: "RankedSnippet", here: str, coloured: bool) -> str:
+    folder = os.fsdecode(hit.root.real)
     full = os.path.join(folder, os.fsdecode(hit.path))
-    shown = visible(os.path.relpath(full, here))
+    shown = visible(os.path.relpath(full, here) if is_below(here, folder) or is_below(folder, here) else full)
     place = _paint(f"{shown}:{hit.numbers[0]}", "1;36", coloured)
     if coloured:  # terminals that know nothing of links show the text alone
         from urllib.parse import quote

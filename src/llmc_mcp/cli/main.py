@@ -38,6 +38,7 @@ GROUPS = {
     "Search and understand code": {
         "index": ("cli.index:index", "build or update the code index of this folder, with a progress bar"),
         "search": ("cli.index:search", "find code by what it does or by its name: llmc search QUERY..."),
+        "repos": ("cli.repos", "the repositories that are indexed; repos add PATH, repos forget PATH"),
         "where-used": ("cli.graph:where_used", "who uses a symbol: a name, Class.method or path:Class.method"),
         "inspect": ("cli.graph:inspect", "what a symbol or a file is, who uses it, what it uses"),
         "map": ("cli.graph:repository_map", "what everything else in this repository depends on, in 1,000 tokens"),
@@ -56,6 +57,8 @@ GROUPS = {
         ),
     },
 }
+_INTERRUPTED = 130  # what shells tell of a program that ^C ended
+
 COMMANDS = {name: entry for entries in GROUPS.values() for name, entry in entries.items()}
 
 
@@ -110,6 +113,8 @@ def _run(name: str, arguments: list[str]) -> int:
 
             print("hint:", visible(for_people(exc.hint), keep="\n"), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BrokenPipeError:  # the reader of our output is gone; there is nothing left to flush to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

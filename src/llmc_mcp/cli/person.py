@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 from ..app import App
 from ..config.load import load
@@ -46,7 +47,7 @@ def never() -> None:
 def indexed_folder(folder: str, *, named: bool = False) -> str:
     """The folder whose index is meant: the repository that contains a folder, else the folder itself.
 
-    A whole machine or home directory is indexed only if the person named it.
+    A whole machine or home directory is indexed only if the person named it, or says yes on a terminal.
     """
     from ..rag.store.layout import home_of
 
@@ -55,12 +56,21 @@ def indexed_folder(folder: str, *, named: bool = False) -> str:
     project = project_of(folder)
     is_repository = os.path.exists(os.path.join(project, ".git"))
     is_indexed = home_of(data_directory(), os.fsencode(project)).current() is not None
-    if is_broad(project) and not (named or is_repository or is_indexed):
+    if is_broad(project) and not (named or is_repository or is_indexed or _says_yes(project)):
         raise InvalidArgument(
             f"{project} is too much to index, and no repository",
             hint="Go to the folder of a project first, or name this one: llmc index PATH.",
         )
     return project
+
+
+def _says_yes(folder: str) -> bool:
+    """Whether the person at the terminal wants all of a folder indexed; nobody is asked elsewhere."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{folder} is no repository: index everything below it? That may take long. [y/N] ", end="", file=sys.stderr)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 # What tools tell an agent, as a person does it.

@@ -225,6 +225,7 @@ class RagSection(Section):
     max_token_budget: Annotated[int, amount("maximum number of tokens that a call may request")] = 4_000
     max_file_bytes: Annotated[int, amount("largest file that is indexed, in bytes")] = 1 << 20
     max_files: Annotated[int, amount("maximum number of files indexed per root")] = 200_000
+    build_wait_sec: Annotated[float, amount("seconds a search waits for a first build to be complete")] = 2.0
     embedding: Annotated[str, key("embedding model: auto, none, or a name", "operator")] = "auto"
     roots: Annotated[Names, key("folders to index; empty: each root, of / or a home the project", "operator")] = ()
 

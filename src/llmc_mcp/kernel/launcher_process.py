@@ -8,8 +8,8 @@ socket close and ends all that is left.
 
 A command gets a supervisor of its own, a fork of the launcher between it and the command: subreaper of that one
 tree, so that whatever the command leaves behind, daemonised or not, ends when the command ends, is stopped, or the
-launcher is gone. One supervisor is always forked ahead, with the process that becomes the command, so that no command
-waits for a fork.
+launcher is gone. The process that builds a code index is the one child that may outlive the server: it ends by itself.
+One supervisor is always forked ahead, with the process that becomes the command, so that no command waits for a fork.
 
 The process runs `serve()`; the server's end is `launcher.py`. Standard library only, and as little of it as will do.
 """
@@ -23,7 +23,7 @@ import resource
 import select
 import signal
 import socket
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from typing import Any, NamedTuple, TypedDict
 
 from . import syscalls
@@ -41,6 +41,7 @@ class ChildPlan(TypedDict, total=False):
     """How a child is confined, beyond its descriptors; fds are named by their place in the order."""
 
     supervised: bool  # ends with its whole tree
+    outlives: bool  # is left alone when the server is gone: it sees its stdin close, and ends by itself
     called: bytes  # what the program gets as its own name, in place of its path
     wrapped: bool  # the child is bwrap, which a gentle signal must not reach: only what runs inside is meant
     ruleset: int  # a Landlock rule set
@@ -79,7 +80,7 @@ def serve(channel_fd: int) -> None:
                 break
             _obey(channel, running, order)
         _reap(channel, running)
-    _sweep()
+    _sweep({pid for pid, child in running.items() if child.outlives})
 
 
 class _Order(NamedTuple):
@@ -112,6 +113,7 @@ class _LaunchedChild(NamedTuple):
     starting: bool = False  # whether it was reported as started or failed is still open
     orders: socket.socket | None = None  # to the process that waits for what it is to become
     wrapped: bool = False
+    outlives: bool = False
 
     @property
     def source(self) -> int | None:
@@ -211,7 +213,7 @@ def _start_child(
             running[pid] = running[pid]._replace(number=number, starting=True, wrapped=plan.get("wrapped", False))
         else:
             pid, report = _fork_child(lambda: (message, fds))
-            running[pid] = _LaunchedChild(number, report=report, starting=True)
+            running[pid] = _LaunchedChild(number, report=report, starting=True, outlives=plan.get("outlives", False))
     except OSError as exc:
         _tell(channel, ("failed", number, exc.errno))
     finally:
@@ -250,6 +252,8 @@ def _fork_child(take_order: Callable[[], tuple[bytes, list[int]]]) -> tuple[int,
                 signal.signal(number, signal.SIG_DFL)
             message, fds = take_order()
             _, _, argv, env, plan = marshal.loads(message)
+            if plan.get("outlives"):
+                syscalls.die_with_parent(0)
             stage = NOT_CONFINED
             report_write = _lift(report_write)  # or a descriptor of the command's would take its place
             _become(plan, fds, report_write)
@@ -560,18 +564,19 @@ def _signal_tree(pid: int, number: int) -> None:
         _signal_tree(child, number)
 
 
-def _sweep() -> None:
-    """End every descendant: orphans are reparented to us, so killing children until none is left gets all.
+def _sweep(spared: Collection[int] = ()) -> None:
+    """End every descendant but `spared` and theirs.
 
-    They are stopped before they are killed: a fork bomb at its limit would refill every place that gets free.
+    Orphans are reparented to us, so killing children until none is left gets all. They are stopped before they are
+    killed: a fork bomb at its limit would refill every place that gets free.
     """
     me = os.getpid()
     stopped: set[int] = set()
-    while fresh := descendants(me) - stopped:
+    while fresh := descendants(me, spared) - stopped:
         for pid in fresh:
             _send(pid, signal.SIGSTOP)
         stopped |= fresh
-    _kill_children()
+    _kill_children(spared)
 
 
 def _kill_children(spared: Container[int] = ()) -> None:
@@ -583,12 +588,12 @@ def _kill_children(spared: Container[int] = ()) -> None:
             os.waitpid(pid, 0)
 
 
-def descendants(pid: int) -> set[int]:
-    """Everybody below a process, as far as they are at this moment."""
+def descendants(pid: int, spared: Collection[int] = ()) -> set[int]:
+    """Everybody below a process but `spared` and theirs, as far as they are at this moment."""
     found: set[int] = set()
     todo = [pid]
     while todo:
-        below = _children(todo.pop())
+        below = [child for child in _children(todo.pop()) if child not in spared]
         found.update(below)
         todo += below
     return found

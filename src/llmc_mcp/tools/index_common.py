@@ -19,6 +19,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 _MARGIN_S = 0.3  # of a call's time that is left for the reply
 _LONGEST_S = 3600.0
+_COMPARE_S = 0.25  # a first answer comes at once and says that it has not been compared; its hits have been, each
 
 
 class Coverage(msgspec.Struct, omit_defaults=True):
@@ -37,7 +38,9 @@ def caller_of(ctx: Context) -> "QueryCaller":
         ctx.doing = f"the code index is {busy_words(news)}"
 
     until = (ctx.deadline or time.monotonic() + _LONGEST_S) - _MARGIN_S
-    return QueryCaller(ctx.session, until, ctx.check, report)
+    return QueryCaller(
+        ctx.session, until, ctx.check, report, compare=_COMPARE_S, patience=ctx.app.config.rag.build_wait_sec
+    )
 
 
 def display_path(ctx: Context, root: Root, path: bytes) -> str:

@@ -50,8 +50,10 @@ def rag_search(
     budget_tokens: Count | None = None,
     path_glob: str | None = None,
     k: Count | None = None,
+    repos: list[str] | None = None,
 ) -> Snippets:
-    answer = ctx.app.rag.search(code_query(ctx, query, scope, limit or k, budget_tokens, path_glob), caller_of(ctx))
+    wanted = code_query(ctx, query, scope, limit or k, budget_tokens, path_glob)._replace(repos=repos or ())
+    answer = ctx.app.rag.search(wanted, caller_of(ctx))
     snippets = [snippet_of(ctx, hit) for hit in answer.hits]
     return Snippets(snippets, True, answer.freshness, answer.candidates, hint=answer.hint or None)
 

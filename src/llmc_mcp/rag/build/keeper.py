@@ -2,9 +2,9 @@
 
 It reads hostile files with grammars written in C, so it runs confined: it can read the root and write the folder of the
 index, nothing else. The server that starts it writes its setup to its stdin, and keeps that open: it exits when stdin
-closes. Requests come over a Unix socket, from all servers that use this index: lines of JSON, as the reports are.
-Searches go to a process that it forks (ranker.py), so that they need not wait while the index is written.
-Index updates are debounced, and flushed before a query.
+closes, but finishes a build that is under way. Requests come over a Unix socket, from all servers that use this index:
+lines of JSON, as the reports are. Searches go to a process that it forks (ranker.py), so that they need not wait
+while the index is written. Index updates are debounced, and flushed before a query.
 """
 
 import os
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ..store import embed
-from ..store.index import IndexDamaged, IndexWriter
+from ..store.index import IndexDamaged, IndexWriter, is_readable
 from ..store.layout import Home
 from .keeper_lines import KeeperLines
 from .messages import KeeperRequest, News, Setup
@@ -28,10 +28,11 @@ from .watch import Watch
 
 LISTENER, RANKER = 3, 4  # the descriptors of the sockets that servers connect to
 _QUIET_S, _LONGEST_S = 0.5, 2.0  # debounce: after the last change, and at the latest
-_WALK_EVERY_S = 60.0  # a watched root is still walked: an empty folder has no watch
+_WALK_EVERY_S = 60.0  # a watched root is still walked: a folder of ignored files alone has no watch
 _WALK_UNWATCHED_S = 3.0
 _WALK_SHARE = 20  # the interval between walks, in durations of a walk
-_COMMIT_FILES = 2_000
+# A build commits after so many files, then after twice as many as it has: tantivy merges what comes in many pieces.
+_COMMIT_FILES, _COMMIT_MOST = 500, 20_000
 _TELL_S = 0.1
 _NICE = 5
 _ALONE = 3  # up to this many files, one worker is enough
@@ -115,7 +116,7 @@ class Keeper:
     def _tick(self) -> None:
         """Called often during long work: read requests, report progress, stop if cancelled."""
         self._hear(0.0)
-        if self._closed or self._cancelled(self._now.id):
+        if self._cancelled(self._now.id) or (self._closed and not self._now.building):
             raise _BuildCancelled
         if time.monotonic() - self._reported_at > _TELL_S:
             self._tell(self._now)
@@ -163,13 +164,14 @@ class Keeper:
             end = {"busy": False, "done": True}
             lost = False
         except _BuildCancelled:
-            end = {"busy": False, "done": True, "failed": "stopped"}
+            end = {"busy": False, "done": True, "building": False, "failed": "stopped"}
             lost = True
         except (OSError, ValueError) as exc:  # a full disk, most likely
             if self._home.identity() != self._folder:
                 self._closed = True
                 return
-            end = {"busy": False, "done": True, "failed": f"{type(exc).__name__}: {exc}"[:300]}
+            why = f"{type(exc).__name__}: {exc}"[:300]
+            end = {"busy": False, "done": True, "building": False, "failed": why}
             lost = True
         self._walk_wanted |= lost  # only a walk finds again what was not indexed
         self._workers.keep(1)
@@ -255,11 +257,13 @@ class Keeper:
         """Bring the index up to date, wholly or for some files; `sure` does not wait for the next walk."""
         if not self._walked:
             paths = None
-        build = self._home.current()
+        build = self._home.current() or self._home.seed()
         if build is None:
             self._build("")
             return
+        paths = None if self._home.current() is None else paths
         writer = IndexWriter(build)
+        self._note(building=not writer.complete)
         if writer.embedding != (self._embedding.name if self._embedding else ""):
             writer.close()
             self._build("it was made for another embedding")
@@ -268,15 +272,13 @@ class Keeper:
             again, gone = writer.behind()
             for file in gone:
                 writer.forget_text(file)
-            jobs, dropped = self._some(paths, writer, sure) if paths is not None and not again else (None, [])
+            some = paths is not None and not again and writer.complete
+            jobs, dropped = self._some(paths or (), writer, sure) if some else (None, [])
             if jobs is None:
                 jobs, dropped = self._all(again, writer)
-            for file in dropped:
-                writer.drop(file)
-            self._note(files_total=len(jobs), removed=len(dropped))
-            self._look(writer, jobs)
-            writer.commit()
-            self._note(changed=len(jobs))
+            self._write(writer, jobs, dropped)
+            if self._home.current() is None:
+                self._home.put_in_force(build)
             self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # the rest is cleaning up
             self._tell_waiting("")
         finally:
@@ -321,31 +323,60 @@ class Keeper:
         return jobs, [old.id for path, old in known.items() if path not in there]
 
     def _build(self, why: str) -> None:
-        """A new index beside the old one, put in its place when it is complete."""
+        """A new index beside an old one, put in its place when it is complete; at once where none can be read."""
         self._note(building=True, rebuilt=why)
+        replaces = is_readable(self._home.current())
         folder = self._home.new_build()
-        writer = IndexWriter(folder, fresh=True)
+        embedding = self._embedding.name if self._embedding else ""
+        writer = IndexWriter(folder, fresh=True, embedding=embedding, rules=self._setup.kind())
         try:
-            files = self._files()
-            self._note(files_total=len(files))
-            self._look(writer, [Job(writer.new_id(), file.path, file.size) for file in files], commit_every=0)
-            writer.set_meta("embedding", self._embedding.name if self._embedding else "")
-            writer.commit()
-            writer.close()
+            if not replaces:
+                self._home.put_in_force(folder)
+            self._write(writer, *self._all(set(), writer))
         except BaseException:
             writer.close()
-            self._home.discard(folder)
+            if replaces:
+                self._home.discard(folder)
             raise
-        self._home.put_in_force(folder)
-        self._note(building=False, changed=len(files))
+        writer.close()
+        if replaces:
+            self._home.put_in_force(folder)
 
-    def _look(self, writer: IndexWriter, jobs: list[Job], commit_every: int = _COMMIT_FILES) -> None:
+    def _write(self, writer: IndexWriter, jobs: list[Job], dropped: list[int]) -> None:
+        """Parse and drop files, and commit as it goes: what is there can be searched, and outlives this process."""
+        for file in dropped:
+            writer.drop(file)
+        jobs = _with_base(jobs, writer)
+        before = writer.count() - sum(not writer.is_new(job.id) for job in jobs) if self._now.building else 0
+        self._note(files_done=before, files_total=before + len(jobs), removed=len(dropped))
         count = 1 if len(jobs) <= _ALONE else self._setup.workers
-        for done, looked in enumerate(self._workers.look_at(jobs, count, self._tick), 1):
-            writer.put(looked)
-            self._note(files_done=done)
-            if commit_every and done % commit_every == 0:
-                writer.commit()
+        due = before + _COMMIT_FILES
+        try:
+            for done, looked in enumerate(self._workers.look_at(jobs, count, self._tick), 1 + before):
+                writer.put(looked)
+                self._note(files_done=done)
+                if done >= due and done < self._now.files_total:
+                    writer.commit()
+                    due = done + min(max(_COMMIT_FILES, 2 * done), _COMMIT_MOST)
+        except _BuildCancelled:
+            writer.commit()
+            raise
+        writer.finish()
+        writer.commit()
+        self._note(building=False, changed=len(jobs))
+
+
+def _with_base(jobs: list[Job], writer: IndexWriter) -> list[Job]:
+    """The jobs with what the first build knows of each file: it may be what it was then."""
+    known = writer.base_of({job.path for job in jobs})
+    made: list[Job] = []
+    for job in jobs:
+        base = known.get(job.path)
+        if base is not None:
+            parts = {"base": base.sha256, "chunks": base.chunks, "outline": base.outline}
+            job = msgspec.structs.replace(job, id=base.id, **parts)  # noqa: PLW2901 - the same job, with more
+        made.append(job)
+    return made
 
 
 def main() -> None:

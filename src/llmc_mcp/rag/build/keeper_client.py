@@ -168,12 +168,13 @@ class Builder:
             del self._waiters[ticket]
 
     def close(self) -> None:
-        """Leave; the process ends if it is this server's."""
+        """Leave; the process ends if it is this server's, after a build that is under way."""
         with self._changed:
             self._closed = True
+            finishes = self._news.building
             self._hang_up()
             threads = [*self._leading, *([self._listener] if self._listener is not None else [])]
-        self._host.close()
+        self._host.close(finishes=finishes)
         for thread in threads:
             thread.join(2.0)
 

@@ -2,7 +2,8 @@
 
 The process listens on a Unix socket in the folder of the index. A server connects to it; if nobody listens, it tries to
 get the lease, and with the lease starts the process as its own child. So the process ends with that server, whatever
-ends it, and the next server that asks takes over. The folder is the user's alone, both ends ask the kernel for the
+ends it, and the next server that asks takes over. Only a build that is under way is finished first, so that the next
+one need not begin it again. The folder is the user's alone, both ends ask the kernel for the
 user at the other end, and no command can reach the socket: its sandbox shows it no such folder or gives it no such
 socket.
 """
@@ -28,6 +29,7 @@ from ...store.leases import CRIT_DB, LeaseKey, Leases
 from ..parse.grammars import CACHE, unpack
 from ..store.layout import FORMAT, Home
 from .messages import Setup, peer_uid
+from .seed import seed
 
 _LAST_WORDS = 2_000
 _MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
@@ -84,13 +86,13 @@ class KeeperHost:
             if self._child is not None:
                 self._launcher.signal(self._child, signal.SIGKILL)
 
-    def close(self) -> None:
-        """End the process if it is this server's, and start none any more."""
+    def close(self, *, finishes: bool = False) -> None:
+        """End the process if it is this server's, and start none any more; one that `finishes` a build goes on."""
         with self._lock:
             self._closed = True
             self._hang_up()
             thread = self._thread
-        if thread is not None:
+        if thread is not None and not finishes:
             thread.join(_END_S)
             if thread.is_alive():
                 self.kill()
@@ -186,7 +188,7 @@ class KeeperHost:
                     confine.command("llmc_mcp.rag.build.keeper"),
                     {os.fsencode(CACHE): grammars},
                     [root, in_read, nothing, log, ruleset, requests, searches],
-                    {**confine.plan(4, memory=_MEMORY, inotify=True), "keep": [5, 6]},
+                    {**confine.plan(4, memory=_MEMORY, inotify=True), "keep": [5, 6], "outlives": True},
                 )
                 self._lifeline = in_write
                 opened.remove(in_write)
@@ -224,6 +226,8 @@ class KeeperHost:
         """Make the folder of the index and unpack the grammars; returns their folder. Slow the first time."""
         try:
             self._home.prepare(self._root.shown)
+            if self._home.current() is None and self._home.seed() is None:
+                seed(self._home, self._root.fd, self._setup.kind())
             return os.fsencode(unpack(self._data_dir))
         except OSError as exc:
             raise self._unavailable(exc) from None

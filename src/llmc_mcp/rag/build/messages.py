@@ -1,5 +1,6 @@
 """What servers and the processes that keep and search an index say to each other: lines of JSON."""
 
+import hashlib
 import socket
 import struct
 from typing import Literal
@@ -34,6 +35,11 @@ class Setup(msgspec.Struct, frozen=True):
     embedding: str = "none"
     workers: int = 2
     idle_s: float = 60.0  # without a request, after which it ends
+
+    def kind(self) -> str:
+        """What two indexes have in common of which one may begin with the other; hidden places differ by root."""
+        rules = msgspec.structs.replace(self.rules, hidden=())
+        return hashlib.sha256(msgspec.json.encode([rules, self.embedding])).hexdigest()
 
 
 class KeeperRequest(msgspec.Struct, frozen=True):

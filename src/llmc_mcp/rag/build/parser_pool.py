@@ -21,10 +21,12 @@ from typing import NamedTuple
 import msgspec
 
 from ..parse import outline
-from ..parse.types import ParsedFile
+from ..parse.detect import language_of
+from ..parse.text import as_utf8
+from ..parse.types import Chunk, PackedReferences, ParsedFile
 from ..store import rank
 from ..store.embed import Embedding
-from ..store.index import GONE, SAME, FileState, IndexedContent
+from ..store.index import GONE, RESTORED, SAME, FileState, IndexedContent
 from .walk import Skip, Walk
 
 _BATCH_FILES, _BATCH_BYTES = 24, 256 << 10
@@ -35,12 +37,15 @@ _FRAME = 8
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A file to parse, unless its content still has the hash `known`."""
+    """A file to parse, unless its content still has the hash `known`, or that of `base`, whose parts are given."""
 
     id: int
     path: bytes
     size: int
     known: bytes = b""
+    base: bytes = b""
+    chunks: bytes = b""
+    outline: bytes = b""
 
 
 class _Parser(NamedTuple):
@@ -219,16 +224,43 @@ def _look(walk: Walk, job: Job, embedding: Embedding | None) -> FileState:
     except Skip as exc:
         return FileState(job.id, job.path, *_stat(walk, job), b"", str(exc))
     seen = (job.id, job.path, info.st_size, info.st_mtime_ns, hashlib.sha256(data).digest())
-    if b"\0" in data:
+    text = as_utf8(data)
+    if text is None:
         return FileState(*seen, "binary")
     if seen[-1] == job.known:
         return FileState(*seen, SAME)
-    return _parsed(seen, data, embedding)
+    if seen[-1] == job.base:
+        return FileState(*seen, RESTORED, _restored(job, text))
+    return _parsed(seen, text, embedding)
 
 
 def _stat(walk: Walk, job: Job) -> tuple[int, int]:
     seen = walk.look(job.path)
     return (seen.size, seen.mtime_ns) if seen else (job.size, 0)
+
+
+def _restored(job: Job, text: bytes) -> IndexedContent:
+    """The documents of a file that was parsed before: tantivy has forgotten them, the rest is still there."""
+    path = os.fsdecode(job.path)
+    parsed = ParsedFile(
+        path=path,
+        language=language_of(path, text[:4096]),
+        sha256=job.base,
+        definitions=outline.unpack(job.outline),
+        chunks=msgspec.msgpack.decode(job.chunks, type=list[Chunk]),
+        references=PackedReferences(),
+        broken_line=0,
+    )
+    return IndexedContent(
+        language=parsed.language,
+        broken_line=0,
+        chunk_count=len(parsed.chunks),
+        chunks=b"",
+        outline=b"",
+        names=[],
+        references=parsed.references,
+        documents=rank.documents(job.id, parsed, text),
+    )
 
 
 def _content(file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | None) -> IndexedContent:

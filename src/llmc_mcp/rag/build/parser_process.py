@@ -9,6 +9,7 @@ import resource
 import select
 import signal
 import time
+from collections.abc import Sequence
 
 from ...kernel import syscalls
 from ...kernel.confine import command, needed, plan
@@ -23,15 +24,25 @@ _MEMORY = 1 << 30
 class ParserProcess:
     """Runs the `main` of a module that answers frames; one request at a time, which is the caller's care."""
 
-    def __init__(self, launcher: Launcher, module: str, data_dir: str) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        module: str,
+        data_dir: str,
+        *,
+        folders: Sequence[tuple[bytes, int]] = (),
+        address_space: int | None = _MEMORY,
+    ) -> None:
         self._launcher, self._module, self._data_dir = launcher, module, data_dir
+        self._folders = folders  # that it may use, and how
+        self._limits = [] if address_space is None else [(resource.RLIMIT_AS, address_space)]
         self._child: RunningChild | None = None
         self._stdin = self._stdout = -1
         self._unpacked: set[str] = set()
         self._used_at = 0.0
 
     def ask(self, language: str, request: bytes, seconds: float) -> bytes | None:
-        """The answer to a request about a text in `language`; None if there is none within `seconds`.
+        """The answer to a request about a text in `language`, if in any; None if there is none within `seconds`.
 
         OSError if the process can't be started.
         """
@@ -65,21 +76,21 @@ class ParserProcess:
             self._launcher.forget(child)
 
     def _ready(self, language: str) -> None:
-        place = unpack(self._data_dir, [language]) if language not in self._unpacked else ""
+        place = unpack(self._data_dir, [language]) if language and language not in self._unpacked else ""
         self._unpacked.add(language)
         if self._child is not None and self._launcher.wait(self._child, 0) is None:
             return
         self.close()
-        self._start(os.fsencode(place or unpack(self._data_dir, [language])))
+        self._start(os.fsencode(place or unpack(self._data_dir, [language] if language else None)))
 
     def _start(self, grammars: bytes) -> None:
         opened = [os.open(b"/", os.O_PATH | os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC)]
         opened += [os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)]
         folder, in_read, in_write, out_read, out_write, nothing = opened
-        confined = plan(4, (resource.RLIMIT_AS, _MEMORY))
+        confined = plan(4, *self._limits)
         try:
             if syscalls.landlock_abi():
-                opened.append(ruleset(needed(grammars)))
+                opened.append(ruleset([*needed(grammars), *self._folders]))
             else:
                 del confined["ruleset"]
             self._child = self._launcher.start(

@@ -1,12 +1,12 @@
 """Which files changed, by inotify.
 
-Only folders that hold indexed files, and their parents, are watched, so ignored files cause no events. A new folder is
-watched at once. If the kernel has no watch left, files are walked from time to time instead.
+Only folders that hold indexed files, their parents, and empty folders in those are watched, so ignored files cause no
+events. A new folder is watched at once. If the kernel has no watch left, files are walked from time to time instead.
 """
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from ...kernel import syscalls
 from .walk import IGNORE_FILES
@@ -38,7 +38,10 @@ class Watch:
         fresh = wanted - self._watched.keys()
         for folder in fresh:
             self._add(folder)
-        return any(_changed(folder) >= since_ns for folder in fresh)
+        empty = [one for folder in fresh for one in _empty_below(folder, wanted) if one not in self._watched]
+        for folder in empty:
+            self._add(folder)
+        return any(_changed(folder) >= since_ns for folder in fresh) or not all(map(_is_empty, empty))
 
     def _add(self, folder: bytes) -> None:
         if self.fd < 0 or self.reason:
@@ -93,6 +96,38 @@ class Watch:
                     todo += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
             except OSError:
                 continue
+
+
+def _empty_below(folder: bytes, but: Collection[bytes]) -> Iterator[bytes]:
+    """The folders in a folder that hold nothing but such folders: ripgrep, which lists files, skips them."""
+    todo, room = [folder], _NEW_FOLDERS
+    while todo and room:
+        above, room = todo.pop(), room - 1
+        for name in _folders_in(above):
+            path = name if above == b"." else above + b"/" + name
+            if path in but or name.startswith(b"."):
+                continue
+            inside = _entries(path)
+            if inside is not None and all(inside.values()):
+                yield path
+                todo.append(path)
+
+
+def _folders_in(folder: bytes) -> list[bytes]:
+    return [name for name, is_folder in (_entries(folder) or {}).items() if is_folder]
+
+
+def _entries(folder: bytes) -> dict[bytes, bool] | None:
+    """The names in a folder, and whether each is a folder; None if it can't be read."""
+    try:
+        with os.scandir(folder) as found:
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
+    except OSError:
+        return None
+
+
+def _is_empty(folder: bytes) -> bool:
+    return all((_entries(folder) or {}).values())
 
 
 def _changed(folder: bytes) -> int:

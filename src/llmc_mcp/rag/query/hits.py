@@ -9,6 +9,7 @@ from ...errors import LlmcError
 from ...files import names
 from ...files.filesystem import Filesystem, Place, Root
 from ..parse.question import Question
+from ..parse.text import as_utf8
 from ..parse.types import Chunk, Definition
 from ..store.tables import File, IndexTables
 from ..store.types import RankedChunks, ScoredChunk
@@ -103,7 +104,7 @@ class HitSource:
         if source is None or hashlib.sha256(source).digest() != indexed.sha256:
             changed.append(indexed.path)
             return None
-        return indexed, source
+        return indexed, as_utf8(source) or b""
 
 
 class _Shown(NamedTuple):

@@ -1,7 +1,8 @@
 """The index of one root: built on first use, kept fresh, rebuilt when damaged.
 
 A query flushes pending changes first, for as long as that is quick. A file that turns out not to be as it was indexed
-is indexed again, and the query runs again.
+is indexed again, and the query runs again. While the index is built for the first time, a search answers from what is
+indexed so far, and from the text of the other files.
 """
 
 import threading
@@ -9,8 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from ...errors import FeatureUnavailable, Internal, LlmcError, ResourceBusy
+from ...errors import FeatureUnavailable, Internal, LlmcError, NotFound, ResourceBusy
 from ...files.filesystem import Filesystem, Root
+from ...files.ripgrep import Search
 from ..build.keeper_client import Builder
 from ..build.messages import News, RankReply, RankRequest
 from ..parse.question import Question
@@ -20,13 +22,13 @@ from ..store.tables import IndexDamaged, IndexTables
 from ..store.types import RankedChunks
 from .hits import HitSource, LoadedHit, matching_files
 from .types import CodeQuery, GraphView, QueryCaller, Stats
+from .unindexed import UnindexedFiles
 
 if TYPE_CHECKING:
     from .graph import Graph
     from .graph_index import IndexedFiles
 
-_COMPARE_S = 5.0  # the longest that a query waits for the process to start and compare an existing index with the files
-_FLUSH_S = 0.2  # … for pending changes to be indexed
+_FLUSH_S = 0.2  # the longest that a query waits for pending changes to be indexed
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
 _SEARCHES = 20  # how often a search is tried while the process that does it ends
@@ -39,9 +41,18 @@ Answer = TypeVar("Answer")
 class RootIndex:
     """One root and its index."""
 
-    def __init__(self, files: Filesystem, root: Root, home: Home, builder: Builder, embedding: str) -> None:
+    def __init__(
+        self,
+        files: Filesystem,
+        root: Root,
+        home: Home,
+        builder: Builder,
+        embedding: str,
+        text_search: Callable[[], Search],
+    ) -> None:
         self.root = root
         self._home, self._builder, self._embedding = home, builder, embedding
+        self._unindexed = UnindexedFiles(files, root, text_search)
         self._hits = HitSource(files, root)
         self._reader_lock = threading.Lock()
         self._reader: IndexTables | None = None
@@ -73,7 +84,22 @@ class RootIndex:
     ) -> tuple[list[LoadedHit], str, RankedChunks]:
         """Hits with their text, a note on freshness, and what they were chosen from."""
         embed.is_wanted(self._embedding)  # reject an unknown one before building
-        reader, note = self._ready(caller)
+        try:
+            reader, note = self._ready(caller)
+        except ResourceBusy:  # nothing is indexed yet
+            hits = self._unindexed.find(query, question, (), caller.check)
+            return hits, self._partial_note(), RankedChunks([], len(hits))
+        hits, note, ranked = self._ranked(reader, note, query, question, caller)
+        if reader.complete:
+            return hits, note, ranked
+        known = {path for _, path in reader.all_paths()}
+        others = self._unindexed.find(query, question, known, caller.check)
+        return _alternating(hits, others), self._partial_note(), ranked
+
+    def _ranked(
+        self, reader: IndexTables, note: str, query: CodeQuery, question: Question, caller: QueryCaller
+    ) -> tuple[list[LoadedHit], str, RankedChunks]:
+        """The hits in what is indexed."""
         rounds, repaired = _ROUNDS, False
         while True:
             try:
@@ -117,7 +143,18 @@ class RootIndex:
 
     def ask(self, question: "Callable[[GraphView], Answer]", caller: QueryCaller) -> "tuple[Answer, str]":
         """Put a question to the graph; if a file that it reads has changed, index that file and ask again."""
-        reader, note = self._ready(caller)
+        reader, note = self._ready(caller._replace(patience=float("inf")))
+        try:
+            answer, note = self._asked(question, reader, note, caller)
+        except NotFound:
+            if reader.complete:
+                raise
+            raise self._busy() from None  # it may be in a file that comes later
+        return answer, note if reader.complete else self._partial_note()
+
+    def _asked(
+        self, question: "Callable[[GraphView], Answer]", reader: IndexTables, note: str, caller: QueryCaller
+    ) -> "tuple[Answer, str]":
         for round_ in range(_ROUNDS):
             changed: list[bytes] = []
             try:
@@ -169,7 +206,7 @@ class RootIndex:
         ticket = self._builder.refresh(caller.who, full=full, why="it was asked for" if full else "")
         try:
             news = self._wait(ticket, caller.until, caller)
-        except LlmcError:
+        except (LlmcError, KeyboardInterrupt):
             self._builder.stop(ticket)  # the caller cancelled
             raise
         if news is not None and news.failed:
@@ -190,9 +227,30 @@ class RootIndex:
             if note is not None:
                 return self._newest(caller, note)
         ticket = self._builder.join(caller.who)
-        exists = self._home.current() is not None
-        until = min(caller.until, time.monotonic() + _COMPARE_S) if exists else caller.until
-        return self._newest(caller, self._refresh_note(self._wait(ticket, until, caller), exists))
+        exists = self._is_complete()
+        until = min(caller.until, time.monotonic() + (caller.compare if exists else caller.patience))
+        try:
+            news = self._wait(ticket, until, caller)
+        except KeyboardInterrupt:  # a person has no use for it any more; what is indexed so far stays
+            self._builder.stop(ticket)
+            raise
+        return self._newest(caller, self._refresh_note(news, exists))
+
+    def _is_complete(self) -> bool:
+        try:
+            return self._current().complete
+        except IndexDamaged:
+            return False
+
+    def _partial_note(self) -> str:
+        """What an answer rests on while the first build goes on."""
+        return f"partial: {busy_words(self._builder.news)}; the others were searched as text"
+
+    def _busy(self) -> ResourceBusy:
+        return ResourceBusy(
+            f"the code index is {busy_words(self._builder.news)}",
+            hint="It goes on by itself: ask again in a moment. linux_search_content searches text meanwhile.",
+        )
 
     def _flush(self, caller: QueryCaller) -> str | None:
         """Have all changes so far indexed if that is quick, else a note saying why not; None if there is no process."""
@@ -213,10 +271,9 @@ class RootIndex:
         if news is None:
             if exists:
                 return "not compared with the files yet"
-            raise ResourceBusy(
-                f"the code index is {busy_words(self._builder.news)}",
-                hint="It goes on by itself: ask again in a moment. linux_search_content searches text meanwhile.",
-            )
+            if self._home.current() is None:
+                raise self._busy()
+            return busy_words(self._builder.news)
         if news.failed:
             if exists:
                 return f"not updated: {news.failed}"
@@ -234,7 +291,11 @@ class RootIndex:
     def _repair(self, why: str, caller: QueryCaller) -> tuple[IndexTables, str]:
         """Rebuild a damaged index; the note says so."""
         ticket = self._builder.refresh(caller.who, full=True, why=f"it was damaged ({why})")
-        note = self._refresh_note(self._wait(ticket, caller.until, caller), exists=False)
+        until = min(caller.until, time.monotonic() + caller.patience)
+        news = self._wait(ticket, until, caller)
+        if news is None and not self._is_complete():
+            raise self._busy()
+        note = self._refresh_note(news, exists=False)
         try:
             return self._current(), note
         except IndexDamaged as exc:
@@ -303,6 +364,16 @@ class RootIndex:
         if self._home.current() is None:
             return "not built yet: the first search builds it"
         return "watched" if self._builder.running and not news.walks else "there, compared with the files on use"
+
+
+def _alternating(hits: list[LoadedHit], others: list[LoadedHit]) -> list[LoadedHit]:
+    """Hits of the index and of ripgrep in turn, as their scores can't be compared: those of the index come first."""
+    made: list[LoadedHit] = []
+    for at in range(max(len(hits), len(others))):
+        made += hits[at : at + 1]
+        score = made[-1].score if made else 0.0
+        made += [one._replace(score=score) for one in others[at : at + 1]]
+    return made
 
 
 def busy_words(news: News) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from ...config.schema import Config
 from ...errors import FeatureUnavailable, Internal, InvalidArgument, LlmcError, ResourceBusy
 from ...files.filesystem import Filesystem, Root
+from ...files.ripgrep import Search
 from ...kernel.launcher import Launcher
 from ...policy import is_below, is_below_any
 from ...store.leases import Leases
@@ -25,6 +26,7 @@ from ..store.types import Scope
 from . import hints, snippets
 from .folders import HOW_TO_INDEX, is_inside, nothing_indexed, refuse_broad, root_at
 from .globs import Glob
+from .repositories import FoundIn, Repositories
 from .root_index import RootIndex, busy_words
 from .types import CodeQuery, GraphView, QueryCaller, RankedSnippet, SearchResult, Stats
 
@@ -78,6 +80,7 @@ class CodeSearch:
         leases: Leases,
         data_dir: str,
         spec: IndexSpec,
+        text_search: Callable[[], Search],
     ) -> None:
         self._files = files
         hidden = tuple(tuple(map(os.fsencode, places)) for places in files.hidden_places)
@@ -85,45 +88,51 @@ class CodeSearch:
 
         def index_of(root: Root) -> RootIndex:
             builder = Builder(launcher, root, data_dir, spec._replace(rules=rules), leases)
-            return RootIndex(files, root, home_of(data_dir, root.real), builder, spec.embedding)
+            return RootIndex(files, root, home_of(data_dir, root.real), builder, spec.embedding, text_search)
 
         self._index_of = index_of
+        self._repositories = Repositories(files, launcher, data_dir, spec.embedding)
         self._adding = threading.Lock()
         self._indexes = [index_of(root) for root in roots]
 
     def search(self, query: CodeQuery, caller: QueryCaller) -> SearchResult:
-        """The best snippets of all roots."""
+        """The best snippets of all roots, or of the repositories that the query names."""
         check_query(query.text)
         if query.path_glob is not None:
             Glob(query.path_glob)  # reject an invalid glob before anything is built
         question = parse_question(query.text)
-        searched = self._all()
-        results, missing = _from_each(searched, lambda index: (index, *index.search(query, question, caller)))
-        notes = [*(note for _, _, note, _ in results), *missing]
-        if not any(hits for _, hits, _, _ in results):
+        if query.repos:
+            results, missing = self._repositories.search(query, question, query.repos, caller)
+        else:
+            searched = self._all()
+            results, missing = _from_each(
+                searched, lambda index: FoundIn(index.root, *index.search(query, question, caller))
+            )
+        notes = [*(found.note for found in results), *missing]
+        if not query.repos and not any(found.hits for found in results):
             notes.append(self._not_indexed())
         order = sorted(
-            ((hit, index) for index, hits, _, _ in results for hit in hits), key=lambda row: (row[0].nth, -row[0].score)
+            ((hit, found.root) for found in results for hit in found.hits), key=lambda row: (row[0].nth, -row[0].score)
         )[: query.limit]
         shown = snippets.fit([hit.piece for hit, _ in order], question, query.budget, _SNIPPET_OVERHEAD, query.lines)
-        terms = [ranked.terms for *_, ranked in results]
+        terms = [found.ranked.terms for found in results]
         return SearchResult(
             hits=[
                 RankedSnippet(
                     text=text,
                     path=hit.path,
-                    root=index.root,
+                    root=root,
                     numbers=numbers,
                     score=hit.score,
                     symbol=hit.symbol,
                     kind=hit.kind,
                     definitions=hit.definitions,
                 )
-                for (hit, index), (text, numbers) in zip(order, shown, strict=False)
+                for (hit, root), (text, numbers) in zip(order, shown, strict=False)
                 if text
             ],
             freshness="; ".join(dict.fromkeys(note for note in notes if note)) or "fresh",
-            candidates=sum(ranked.candidates for *_, ranked in results),
+            candidates=sum(found.ranked.candidates for found in results),
             hint=hints.on_result(query.text, question, terms, [hit for hit, _ in order]),
         )
 
@@ -185,13 +194,14 @@ class CodeSearch:
 
     def release_idle(self, idle_s: float) -> bool:
         """Close the indexes that no query came for in a while; whether there were any."""
-        released = [index.release_idle(idle_s) for index in self._indexes]
+        released = [*(index.release_idle(idle_s) for index in self._indexes), self._repositories.release_idle(idle_s)]
         return any(released)
 
     def close(self) -> None:
         """End the indexing processes."""
         for index in self._indexes:
             index.close()
+        self._repositories.close()
 
 
 def _from_each(indexes: list[RootIndex], ask: "Callable[[RootIndex], Answer]") -> tuple[list["Answer"], list[str]]:

@@ -23,6 +23,7 @@ class CodeQuery(NamedTuple):
     budget: int = 600  # tokens
     path_glob: str | None = None
     lines: int = 0  # most lines of a snippet; 0 for as many as the budget allows
+    repos: Sequence[str] = ()  # indexed repositories to search instead of the roots: names, paths, or * for all
 
 
 class QueryCaller(NamedTuple):
@@ -32,6 +33,8 @@ class QueryCaller(NamedTuple):
     until: float  # by the monotonic clock
     check: Callable[[], None]  # raises once the call is cancelled
     tell: Callable[[News], None] = lambda _: None  # receives progress while the call waits for the index
+    compare: float = 5.0  # seconds that it waits for an index that nobody has followed to be compared with the files
+    patience: float = 2.0  # seconds that a search waits for a first build before it answers from what is there
 
 
 class RankedDefinition(NamedTuple):

@@ -129,11 +129,12 @@ def look_up(
     scope: str,
     files: Collection[int] | None = None,
     embedding: Embedding | None = None,
+    rarities: Mapping[str, float] | None = None,
 ) -> Candidates:
-    """Query every field and collect the features of each candidate."""
+    """Query every field and collect the features of each candidate; `rarities` are known from elsewhere."""
     if question.is_path:
         scope = "both"  # whoever names a document wants that
-    fields = _FieldQueries(searcher, schema, scope, files, is_task=question.is_task)
+    fields = _FieldQueries(searcher, schema, scope, files, is_task=question.is_task, rarities=rarities)
     asked = _Asked(question, fields)
     by_chunk, by_file = _chunk_lookups(fields, asked), _file_lookups(fields, asked)
     paths = _candidates(store, asked, by_chunk, by_file)
@@ -408,17 +409,18 @@ class _FieldQueries:
         files: Collection[int] | None,
         *,
         is_task: bool,
+        rarities: Mapping[str, float] | None = None,
     ) -> None:
-        self._searcher, self._is_task = searcher, is_task
+        self._searcher, self._is_task, self._weighs = searcher, is_task, is_task or rarities is not None
         self._schema = schema
         self._of_chunks: list[tantivy.Query] = []
         self._of_files: list[tantivy.Query] = []
-        self._rarity: dict[str, float] = {}
+        self._rarity: dict[str, float] = dict(rarities or {})
         self._files = sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
         self._chunks = sum(searcher.doc_freq("scope", scope) for scope in ("repo", "docs"))
-        if scope != "both":
-            self._of_chunks.append(tantivy.Query.term_query(schema, "scope", scope, "basic"))
-            self._of_files.append(tantivy.Query.term_query(schema, "scope", f"file:{scope}", "basic"))
+        # A document is code or documentation. To leave out the few documents costs less than to ask for all code.
+        others = {"repo": ("docs", "file:docs"), "docs": ("repo", "file:repo")}.get(scope, ())
+        self._others = [tantivy.Query.term_query(schema, "scope", other, "basic") for other in others]
         if files is not None:
             only = tantivy.Query.term_set_query(schema, "file", list(files))
             self._of_chunks.append(only)
@@ -580,7 +582,7 @@ class _FieldQueries:
     def _exactly(self, field: str, terms: Mapping[str, float]) -> list[tantivy.Query]:
         return [
             tantivy.Query.boost_query(tantivy.Query.term_query(self._schema, field, term, "freq"), weight)
-            for term, weight in (self._weighted(field, terms) if self._is_task else terms).items()
+            for term, weight in (self._weighted(field, terms) if self._weighs else terms).items()
         ]
 
     def _hits(
@@ -588,7 +590,8 @@ class _FieldQueries:
     ) -> list[tuple[float, tantivy.DocAddress]]:
         if not parts:
             return []
-        query = tantivy.Query.boolean_query([(tantivy.Occur.Should, part) for part in parts])
+        wanted = [(tantivy.Occur.Should, part) for part in parts]
+        query = tantivy.Query.boolean_query([*wanted, *((tantivy.Occur.MustNot, other) for other in self._others)])
         if filters:
             required = [tantivy.Query.const_score_query(one, 0.0) for one in filters]
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, one) for one in (query, *required)])

@@ -4,8 +4,9 @@ A tantivy commit can't carry metadata of ours, so its generation is stored as a 
 a real file. After a crash between the two commits SQLite is ahead; `IndexWriter.behind` tells what to redo.
 """
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, cast
 
 import msgspec
 import tantivy
@@ -23,6 +24,7 @@ _BUILD_HEAP, _UPDATE_HEAP = 64 << 20, 16 << 20  # bytes; tantivy takes no less t
 _NO_FILE = 0
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
+RESTORED = "restored"  # … or make it what the first build has seen: all but its documents is there
 
 
 class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
@@ -55,7 +57,7 @@ _INSERT_FILE = insert_into(
     "files",
     (
         *("id", "path", "language", "size", "mtime_ns", "sha256", "generation"),
-        *("state", "broken_line", "chunk_count", "chunks", "outline"),
+        *("state", "broken_line", "chunk_count"),
     ),
     verb="INSERT OR REPLACE",
 )
@@ -69,6 +71,23 @@ _NOTHING = IndexedContent(
     references=PackedReferences(),
     documents=[],
 )
+
+
+class Counts(NamedTuple):
+    """How many files an index has, how many hold each term of a question, and how many define each name."""
+
+    files: int
+    holding: dict[str, int]
+    defining: dict[str, int]
+
+
+class BaseContent(NamedTuple):
+    """What the first build has derived from a file that is something else now."""
+
+    id: int
+    sha256: bytes
+    chunks: bytes
+    outline: bytes
 
 
 class IndexedFile(NamedTuple):
@@ -112,6 +131,15 @@ class IndexReader(IndexTables):
                     raise damage(exc) from None
                 raise
 
+    def counts(self, terms: Sequence[str], names: Sequence[str]) -> Counts:
+        """How many files hold each term and define each name."""
+        try:
+            return _count(self._index.searcher(), terms, names)
+        except BaseException as exc:
+            if means_damage(exc):
+                raise damage(exc) from None
+            raise
+
     def search(
         self,
         question: Question,
@@ -119,12 +147,20 @@ class IndexReader(IndexTables):
         files: Collection[int] | None,
         limit: int,
         embedding: Embedding | None,
+        rarities: Mapping[str, float] | None = None,
     ) -> RankedChunks:
-        """The best chunks for a query."""
+        """The best chunks for a query; `rarities` are those of its words in many indexes together."""
         using = embedding if embedding is not None and embedding.name == self.embedding else None
         try:
             return rank.search(
-                self._index.searcher(), self, question, scope=scope, files=files, limit=limit, embedding=using
+                self._index.searcher(),
+                self,
+                question,
+                scope=scope,
+                files=files,
+                limit=limit,
+                embedding=using,
+                rarities=rarities,
             )
         except BaseException as exc:
             if means_damage(exc):
@@ -132,11 +168,33 @@ class IndexReader(IndexTables):
             raise
 
 
+def _count(searcher: tantivy.Searcher, terms: Sequence[str], names: Sequence[str]) -> Counts:
+    return Counts(
+        files=sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs")),
+        holding={term: searcher.doc_freq("file_text", term) or searcher.doc_freq("whole", term) for term in terms},
+        defining={name: searcher.doc_freq("file_defines", name) for name in names},
+    )
+
+
+def is_readable(build: str | None) -> bool:
+    """Whether there is a build, complete and in this format, that can answer."""
+    if build is None:
+        return False
+    try:
+        reader = IndexReader(build)
+    except IndexDamaged:
+        return False
+    reader.close()
+    return reader.complete
+
+
 def _generation_of(index: tantivy.Index) -> int:
     """The generation of tantivy's last commit; -1 if it has none."""
     searcher = index.searcher()
     hits = searcher.search(tantivy.Query.term_query(rank.SCHEMA, "file", _NO_FILE), 1, count=False).hits
     values = searcher.fast_field_values("chunk", [address for _, address in hits])
+    if not values and not searcher.num_docs:
+        return 0  # nothing has been committed yet
     return int(values[0]) if values and values[0] is not None else -1
 
 
@@ -150,12 +208,13 @@ def _document(fields: rank.Fields) -> tantivy.Document:
 class IndexWriter:
     """Writes one build, under the lock of the index. Nothing is visible to readers before `commit`."""
 
-    def __init__(self, build: str, *, fresh: bool = False) -> None:
-        self._fresh = fresh
-        self._text: tantivy.IndexWriter | None = None
+    def __init__(self, build: str, *, fresh: bool = False, embedding: str = "", rules: str = "") -> None:
+        self._build, self._text, self._changes = build, cast("tantivy.IndexWriter | None", None), False
         try:
             if fresh:
                 self._connection = layout.create(build)
+                layout.put_meta(self._connection, "embedding", embedding)
+                layout.put_meta(self._connection, layout.RULES, rules)
                 self._index = tantivy.Index(rank.schema(), path=layout.text_of(build))
                 self.committed = 0
             else:
@@ -165,7 +224,10 @@ class IndexWriter:
             self.generation = layout.get_meta(self._connection, "generation")
             self.embedding = layout.get_word(self._connection, "embedding")
             highest = self._connection.execute("SELECT coalesce(max(id),0) FROM files").fetchone()[0]
-            self._next_id = max(1 + highest, layout.get_meta(self._connection, "next_id"))
+            self._base_end = layout.get_meta(self._connection, layout.BASE_END)
+            self._next_id = self._first_new = max(1 + highest, layout.get_meta(self._connection, "next_id"))
+            self.complete = bool(layout.get_meta(self._connection, layout.COMPLETE))
+            self._contents = self._connection if self.complete else self._base(build)
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
@@ -174,6 +236,13 @@ class IndexWriter:
             self.close()
             raise IndexDamaged(f"the text index is of generation {self.committed}, the database of {self.generation}")
 
+    def _base(self, build: str) -> sqlite3.Connection:
+        """The database that a first build fills, without what was committed to it alone before a crash."""
+        base = layout.connect_base(build)
+        for table in (*layout.BY_FILE, "symbols"):
+            base.execute(f"DELETE FROM {table} WHERE file>=?", (self._next_id,))  # noqa: S608 - own names
+        return base
+
     def known(self, paths: Sequence[bytes] | None = None) -> dict[bytes, IndexedFile]:
         """The files of the index, skipped ones included: all, or those of `paths`."""
         query = "SELECT path, id, size, mtime_ns, sha256 FROM files"
@@ -181,6 +250,20 @@ class IndexWriter:
             return {row[0]: IndexedFile(*row[1:]) for row in self._connection.execute(query)}
         rows = (self._connection.execute(f"{query} WHERE path=?", (path,)).fetchone() for path in paths)
         return {row[0]: IndexedFile(*row[1:]) for row in rows if row is not None}
+
+    def base_of(self, paths: Collection[bytes]) -> dict[bytes, BaseContent]:
+        """What the first build has derived from files that have changed since, for those of `paths`."""
+        query = "SELECT path, file, sha256 FROM replaced WHERE sha256!=x''"
+        rows = [row for row in self._connection.execute(query) if row[0] in paths]
+        if not rows:
+            return {}
+        reader = layout.connect(self._build)
+        try:
+            wanted = "SELECT chunks, outline FROM base.contents WHERE file=?"
+            found = ((row, reader.execute(wanted, row[1:2]).fetchone()) for row in rows)
+            return {path: BaseContent(file, sha256, *kept) for (path, file, sha256), kept in found if kept}
+        finally:
+            reader.close()
 
     def behind(self) -> tuple[set[bytes], list[int]]:
         """What tantivy's last commit lacks: files to index again, and files to remove."""
@@ -191,64 +274,105 @@ class IndexWriter:
         gone = self._connection.execute("SELECT file FROM gone WHERE generation>?", later).fetchall()
         return {row[0] for row in files}, [row[0] for row in gone]
 
+    def count(self) -> int:
+        """How many files it knows."""
+        return self._connection.execute("SELECT count(*) FROM files").fetchone()[0]
+
+    def is_new(self, file: int) -> bool:
+        """Whether a file was not in the index when this writer was opened."""
+        return file >= self._first_new
+
     def new_id(self) -> int:
         """An id for a new file; ids are never reused within a build."""
         self._next_id += 1
         return self._next_id - 1
 
-    def _begin(self) -> None:
+    def _begin(self, *, changes: bool = True) -> None:
+        """Begin a transaction; it makes a generation only if it changes what can be found."""
         if not self._connection.in_transaction:
             self._connection.execute("BEGIN IMMEDIATE")
+        if changes and not self._changes:
+            self._changes = True
             self._connection.execute("DELETE FROM gone WHERE generation<=?", (self.committed,))
+            if not self._contents.in_transaction:
+                self._contents.execute("BEGIN IMMEDIATE")
             self.generation += 1
 
     def _texts(self) -> tantivy.IndexWriter:
         if self._text is None:
-            self._text = self._index.writer(_BUILD_HEAP if self._fresh else _UPDATE_HEAP, 1)
+            self._text = self._index.writer(_UPDATE_HEAP if self.complete else _BUILD_HEAP, 1)
         return self._text
 
     def put(self, result: FileState) -> None:
         """Replace what is stored about a file."""
-        self._begin()
         if result.state == GONE:
             self.drop(result.id)
             return
         if result.state == SAME:
+            self._begin(changes=False)
             self._connection.execute(
                 "UPDATE files SET size=?, mtime_ns=? WHERE id=?", (result.size, result.mtime_ns, result.id)
             )
             return
-        if not self._fresh:
+        self._begin()
+        if not self.is_new(result.id):
             self._forget(result.id)
         content = result.content or _NOTHING
-        row = (
-            *(result.id, result.path, content.language, result.size, result.mtime_ns, result.sha256, self.generation),
-            *(result.state, content.broken_line, content.chunk_count, content.chunks, content.outline),
-        )
-        self._connection.execute(_INSERT_FILE, row)
-        self._put_derived(result.id, content)
+        self._connection.execute("DELETE FROM gone WHERE file=?", (result.id,))  # it may have been dropped before
+        if result.state == RESTORED:
+            self._restore(result)
+        else:
+            self._insert(result, content)
         for fields in content.documents:
             self._texts().add_document(_document(fields))
 
+    def _restore(self, result: FileState) -> None:
+        """Have the content that the first build has seen hold again."""
+        seen = (result.size, result.mtime_ns, self.generation, result.id)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO files SELECT file, path, language, ?, ?, sha256, ?, '', broken_line, chunk_count"
+            " FROM replaced WHERE file=?",
+            seen,
+        )
+        self._connection.execute("DELETE FROM replaced WHERE file=?", (result.id,))
+
+    def _insert(self, result: FileState, content: IndexedContent) -> None:
+        row = (
+            *(result.id, result.path, content.language, result.size, result.mtime_ns, result.sha256, self.generation),
+            *(result.state, content.broken_line, content.chunk_count),
+        )
+        self._connection.execute(_INSERT_FILE, row)
+        self._put_derived(result.id, content)
+
     def _put_derived(self, file: int, content: IndexedContent) -> None:
-        """Insert what was derived from the content into the tables other than `files`."""
+        """Insert what was derived from the content."""
+        execute = self._contents.execute
+        row = (file, content.chunks, content.outline)
+        execute("INSERT INTO contents (file, chunks, outline) VALUES (?,?,?)", row)
         names = ((name, file, place) for place, name in enumerate(content.names))
-        self._connection.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
+        self._contents.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
         references = content.references
         if references.record:
             row = (file, references.count, references.mentioned)
-            self._connection.execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
-            self._connection.execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
+            execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
+            execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
         if content.vectors:
-            self._connection.execute("INSERT INTO vectors (file, vectors) VALUES (?,?)", (file, content.vectors))
+            execute("INSERT INTO vectors (file, vectors) VALUES (?,?)", (file, content.vectors))
 
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
-        for table in ("mentions", "records", "vectors"):
-            self._connection.execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
-        row = self._connection.execute("SELECT outline FROM files WHERE id=?", (file,)).fetchone()
+        execute = self._contents.execute
+        row = execute("SELECT outline FROM contents WHERE file=?", (file,)).fetchone()
         for place, one in enumerate(outline.unpack(row[0]) if row else []):
-            self._connection.execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
+            execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
+        for table in layout.BY_FILE:
+            execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
+        if file < self._base_end:
+            execute(
+                "INSERT OR IGNORE INTO replaced SELECT id, path, CASE state WHEN '' THEN sha256 ELSE x'' END, language,"
+                " broken_line, chunk_count FROM files WHERE id=?",
+                (file,),
+            )
         rank.delete(self._texts(), file)
 
     def drop(self, file: int) -> None:
@@ -267,8 +391,13 @@ class IndexWriter:
         """Make changes visible, SQLite first; False if there was nothing to write."""
         if not self._connection.in_transaction:
             return False
+        if not self._changes:
+            self._connection.execute("COMMIT")
+            return True
         layout.put_meta(self._connection, "generation", self.generation)
         layout.put_meta(self._connection, "next_id", self._next_id)
+        if self._contents is not self._connection:  # first: what is of a file that nobody knows yet does no harm
+            self._contents.execute("COMMIT")
         self._connection.execute("COMMIT")
         text = self._texts()
         rank.delete(text, _NO_FILE)
@@ -277,8 +406,21 @@ class IndexWriter:
         marker.add_unsigned("chunk", self.generation)
         text.add_document(marker)
         text.commit()
-        self.committed = self.generation
+        self.committed, self._changes = self.generation, False
         return True
+
+    def finish(self) -> None:
+        """Note that nothing is missing any more; what comes later is stored apart from what this build made."""
+        if self.complete:
+            return
+        self._begin()
+        base, self._contents, self.complete = self._contents, self._connection, True
+        self._base_end = self._next_id
+        base.execute("COMMIT")
+        layout.put_meta(self._connection, layout.SEALED, layout.seal(base))
+        layout.put_meta(self._connection, layout.COMPLETE, 1)
+        layout.put_meta(self._connection, layout.BASE_END, self._base_end)
+        base.close()
 
     def set_meta(self, key: str, value: int | str) -> None:
         """Set a value of the meta table."""
@@ -290,8 +432,7 @@ class IndexWriter:
         if self._text is not None:
             text, self._text = self._text, None
             text.wait_merging_threads()
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        if self._fresh:
-            layout.finish(self._connection)
-        self._connection.close()
+        for connection in {self._contents, self._connection}:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.close()

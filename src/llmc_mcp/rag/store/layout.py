@@ -4,13 +4,21 @@
         root             the root's path, for human readers
         lock             held by the writer
         current          a link to the current build
-        b-1a2b3c4d/      a build: index.db (authoritative) and text/ (tantivy, made from the same files)
+        seed             a link to a build that is another root's, until it has been compared with the files here
+        b-1a2b3c4d/      a build: index.db (authoritative), base.db and text/ (tantivy, made from the same files)
 
-A full build is a new folder, activated by renaming the link: readers see the old build or the new one, and a killed
-build leaves nothing but files to clean up. Single files are updated in place: a transaction in SQLite, then a commit in
-tantivy, which carries the number of its generation.
+A full build is a new folder, activated by renaming the link. Where there is an index that can be read, that happens
+when the new one is complete, and a killed build leaves nothing but files to clean up. Where there is none, it happens
+at once: the build commits as it goes, what is there can be searched, and whoever comes next continues it. Files are
+updated in place: a transaction in SQLite, then a commit in tantivy, which carries the number of its generation.
+
+What a first build derives from the files goes into base.db, which never changes once the build is complete. So the
+index of another worktree or clone begins with links to it and to tantivy's files, which never change either. What is
+derived later goes into tables of the same names in index.db; `replaced` lists the files of the base that are not as
+they were, and what they were: a file that becomes that again, as in a branch that one returns to, is not parsed again.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -21,17 +29,27 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 6  # of tables, fields and parsing; an index of another format is rebuilt
+FORMAT = 8  # of tables, fields and parsing; an index of another format is rebuilt
 
 # The text of files is not stored but read from disk. Lines count from 1, both ends included; byte ranges are half-open.
 SCHEMA = [
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    # `state` is empty for an indexed file, else why it is not indexed. `chunks` holds list[Chunk] as msgpack,
-    # in file order; a chunk is identified by the file's id and its index. `outline` holds definitions; see outline.py.
+    # `state` is empty for an indexed file, else why it is not indexed.
     """CREATE TABLE files (
         id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, language TEXT NOT NULL, size INTEGER NOT NULL,
         mtime_ns INTEGER NOT NULL, sha256 BLOB NOT NULL, generation INTEGER NOT NULL, state TEXT NOT NULL,
-        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL, chunks BLOB NOT NULL, outline BLOB NOT NULL)""",
+        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL)""",
+    # Files that were dropped since tantivy's last commit.
+    "CREATE TABLE gone (file INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
+    """CREATE TABLE replaced (
+        file INTEGER PRIMARY KEY, path BLOB NOT NULL, sha256 BLOB NOT NULL, language TEXT NOT NULL,
+        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL)""",
+]
+# What is derived from the content of a file.
+CONTENT_SCHEMA = [
+    # `chunks` holds list[Chunk] as msgpack, in file order; a chunk is identified by the file's id and its index.
+    # `outline` holds definitions; see outline.py.
+    "CREATE TABLE contents (file INTEGER PRIMARY KEY, chunks BLOB NOT NULL, outline BLOB NOT NULL)",
     # Where a name is defined: the file, and the index in its outline.
     """CREATE TABLE symbols (
         name TEXT NOT NULL, file INTEGER NOT NULL, place INTEGER NOT NULL,
@@ -42,13 +60,24 @@ SCHEMA = [
     "CREATE TABLE records (file INTEGER PRIMARY KEY, record BLOB NOT NULL)",
     # The vectors of a file: of its names, of the whole file, and of each chunk; see embed.py.
     "CREATE TABLE vectors (file INTEGER PRIMARY KEY, vectors BLOB NOT NULL)",
-    # Files that were dropped since tantivy's last commit.
-    "CREATE TABLE gone (file INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
+]
+BY_FILE = ("contents", "mentions", "records", "vectors")  # tables whose key is the file
+
+_VIEWS = [
+    f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table}"  # noqa: S608 - own names
+    f" UNION ALL SELECT * FROM base.{table} WHERE file NOT IN (SELECT file FROM main.replaced)"
+    for table in (*BY_FILE, "symbols")
 ]
 
+# Keys of `meta`: whether all of it is there, whether base.db is final, the first id that is not in it, and by which
+# rules it was made.
+COMPLETE, SEALED, BASE_END, RULES = "complete", "sealed", "base_end", "rules"
+
 _BUILD = "b-"
-_DATABASE, _TEXT = "index.db", "text"
+_DATABASE, _BASE, _TEXT = "index.db", "base.db", "text"
 _WAIT_S = 30.0
+# Names come in no order: without a cache for their tree, every one of them is a page read and written.
+_WRITER = ("synchronous=NORMAL", "temp_store=MEMORY", "cache_size=-32768")
 _TURN_S = 0.02
 
 
@@ -57,7 +86,7 @@ class Home:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._current = os.path.join(folder, "current")
+        self._current, self._seed = os.path.join(folder, "current"), os.path.join(folder, "seed")
 
     def prepare(self, root: str) -> None:
         """Create the folder; raises OSError if that fails."""
@@ -77,6 +106,20 @@ class Home:
             return os.path.join(self.folder, os.readlink(self._current))
         except OSError:
             return None
+
+    def seed(self) -> str | None:
+        """The folder of a build that was another root's; nobody may search it."""
+        try:
+            folder = os.path.join(self.folder, os.readlink(self._seed))
+        except OSError:
+            return None
+        return folder if os.path.isdir(folder) else None
+
+    def put_aside(self, folder: str) -> None:
+        """Have the writer begin with this build."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._seed)
+        os.symlink(os.path.basename(folder), self._seed)
 
     def new_build(self) -> str:
         """An empty folder to build in; removes what killed builds left behind."""
@@ -99,6 +142,8 @@ class Home:
         fresh = f"{folder}.link"
         os.symlink(os.path.basename(folder), fresh)
         os.rename(fresh, self._current)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._seed)
         if old is not None and old != folder:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -144,6 +189,20 @@ def home_of(data_dir: str, root: bytes) -> Home:
     return Home(os.path.join(data_dir, "index", name))
 
 
+def indexed_folders(data_dir: str) -> list[tuple[str, Home]]:
+    """The folders that have an index, each with the place of that, by path."""
+    above = os.path.join(data_dir, "index")
+    found: list[tuple[str, Home]] = []
+    for name in os.listdir(above) if os.path.isdir(above) else []:
+        home = Home(os.path.join(above, name))
+        try:
+            with open(os.path.join(home.folder, "root"), encoding="utf-8", errors="surrogateescape") as note:
+                found.append((note.read().rstrip("\n"), home))
+        except OSError:
+            continue  # it was just deleted
+    return sorted(found, key=lambda row: row[0])
+
+
 def text_of(build: str) -> str:
     """The folder of a build's tantivy files."""
     return os.path.join(build, _TEXT)
@@ -169,21 +228,22 @@ def databases_of(build: str) -> tuple[str, str]:
 
 
 def create(build: str) -> sqlite3.Connection:
-    """A new database, without durability: nothing reads it before it is complete."""
-    connection = sqlite3.connect(os.path.join(build, _DATABASE), isolation_level=None)
+    """New databases, for many readers and one writer; returns the first one."""
+    _create(os.path.join(build, _BASE), CONTENT_SCHEMA).close()
+    return _create(os.path.join(build, _DATABASE), [*SCHEMA, *CONTENT_SCHEMA])
+
+
+def _create(path: str, schema: list[str]) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
     # Rows are blobs of about a kilobyte: pages of this size waste the least space.
-    for pragma in ("page_size=8192", "journal_mode=OFF", "synchronous=OFF", "temp_store=MEMORY", "cache_size=-16384"):
+    for pragma in ("page_size=8192", "journal_mode=WAL", *_WRITER):
         connection.execute(f"PRAGMA {pragma}")
-    for statement in SCHEMA:
+    connection.execute("BEGIN")
+    for statement in schema:
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version={FORMAT}")
+    connection.execute("COMMIT")
     return connection
-
-
-def finish(connection: sqlite3.Connection) -> None:
-    """Switch a new database to WAL, for many readers and one writer."""
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
@@ -191,17 +251,71 @@ def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
     path = os.path.join(build, _DATABASE)
     if not os.path.exists(path):
         raise sqlite3.DatabaseError("the index has no database")
-    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, uri=True)
     try:
-        connection.execute("PRAGMA temp_store=MEMORY")
-        connection.execute("PRAGMA synchronous=NORMAL" if write else "PRAGMA query_only=1")
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if found != FORMAT:
             raise sqlite3.DatabaseError(f"the index has format {found}, this version has {FORMAT}")
+        if write:
+            for pragma in _WRITER:
+                connection.execute(f"PRAGMA {pragma}")
+        else:
+            _join_base(connection, build)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def connect_base(build: str) -> sqlite3.Connection:
+    """The database that a first build fills."""
+    path = os.path.join(build, _BASE)
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    for pragma in _WRITER:
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def _join_base(connection: sqlite3.Connection, build: str) -> None:
+    """Have the tables of both databases read as one."""
+    connection.execute("PRAGMA temp_store=MEMORY")
+    place = os.fsencode(os.path.join(build, _BASE)).replace(b"%", b"%25").replace(b"?", b"%3f").replace(b"#", b"%23")
+    kind = b"immutable=1" if get_meta(connection, SEALED) else b"mode=ro"
+    # A path need not be UTF-8, and only a blob can say that.
+    connection.execute("ATTACH CAST(? AS TEXT) AS base", (b"file:" + place + b"?" + kind,))
+    for view in _VIEWS:
+        connection.execute(view)
+    connection.execute("PRAGMA query_only=1")
+
+
+def seal(base: sqlite3.Connection) -> bool:
+    """Move all that was committed into the file itself, which never changes from then on; False if a reader is slow."""
+    return base.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+
+
+def unchanging(build: str) -> list[str]:
+    """The files of a sealed build that nobody ever writes to: tantivy replaces its files and does not change them."""
+    segments = (name for name in os.listdir(text_of(build)) if not name.startswith(".") and not name.endswith(".json"))
+    return [_BASE, *(os.path.join(_TEXT, name) for name in segments)]
+
+
+def copy_rest(build: str, folder: str) -> None:
+    """Copy what the others lack: the list of tantivy's files, and the database that changes.
+
+    A file of the same size and time may have another content elsewhere: no time is kept, so that each is looked at.
+    """
+    for name in os.listdir(text_of(build)):
+        if name.endswith(".json"):
+            shutil.copy2(os.path.join(text_of(build), name), text_of(folder))
+    source, target = connect(build, write=True), sqlite3.connect(os.path.join(folder, _DATABASE))
+    try:
+        source.backup(target)
+        target.execute("PRAGMA journal_mode=WAL")
+        with target:
+            target.execute("UPDATE files SET mtime_ns=-1")
+    finally:
+        source.close()
+        target.close()
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> int:

@@ -154,11 +154,17 @@ def search(
     files: Collection[int] | None = None,
     limit: int = 10,
     embedding: Embedding | None = None,
+    rarities: Mapping[str, float] | None = None,
 ) -> RankedChunks:
-    """The best chunks for a query; `files` restricts it to those files, `embedding` made the index's vectors."""
+    """The best chunks for a query; `files` restricts it to those files, `embedding` made the index's vectors.
+
+    `rarities` are those of its words in many indexes, whose scores are to be compared.
+    """
     if not question.words and not question.names and not question.places:
         return RankedChunks([], 0)
-    candidates = look_up(searcher, SCHEMA, lookup, question, scope=scope, files=files, embedding=embedding)
+    candidates = look_up(
+        searcher, SCHEMA, lookup, question, scope=scope, files=files, embedding=embedding, rarities=rarities
+    )
     weights = weights_for(question, embedding)
     by_file = [weights.file.get(name, 0.0) for name in FILE_FEATURES]
     by_chunk = [weights.chunk.get(name, 0.0) for name in CHUNK_FEATURES]

@@ -75,6 +75,7 @@ class IndexTables:
             self.identity = layout.identity_of(build)
             self.generation = layout.get_meta(self._connection, "generation")
             self.embedding = layout.get_word(self._connection, "embedding")  # the one that made its vectors
+            self.complete = bool(layout.get_meta(self._connection, layout.COMPLETE))  # else the first build goes on
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
@@ -96,9 +97,9 @@ class IndexTables:
         """Learn whether something was written since the last time."""
         if layout.identity_of(self.build) != self.identity:
             raise IndexDamaged("its files were deleted")
-        rows = self._rows("SELECT value FROM meta WHERE key='generation'")
+        found = dict(self._rows("SELECT key, value FROM meta WHERE key IN ('generation', 'complete')"))
         with self._lock:
-            self.generation = rows[0][0] if rows else 0
+            self.generation, self.complete = found.get("generation", 0), bool(found.get("complete"))
 
     def paths(self, files: Collection[int]) -> Mapping[int, str]:
         """The paths of these files, relative to the root."""
@@ -116,11 +117,12 @@ class IndexTables:
     def file(self, file: int) -> File | None:
         """A file with its chunks; None if it is no longer indexed."""
         rows = self._rows(
-            "SELECT id, path, language, size, sha256, generation, chunks FROM files WHERE id=? AND state=''", (file,)
+            "SELECT id, path, language, size, sha256, generation FROM files WHERE id=? AND state=''", (file,)
         )
-        if not rows:
+        places = self._rows("SELECT chunks FROM contents WHERE file=?", (file,))
+        if not rows or not places:
             return None
-        number, path, language, size, sha256, generation, chunks = rows[0]
+        number, path, language, size, sha256, generation = rows[0]
         return File(
             id=number,
             path=path,
@@ -128,17 +130,17 @@ class IndexTables:
             size=size,
             sha256=sha256,
             generation=generation,
-            chunks=_chunks.decode(chunks),
+            chunks=_chunks.decode(places[0][0]),
         )
 
     def outline(self, file: int) -> list[Definition]:
         """The definitions of a file; their docstrings are not stored."""
-        rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
+        rows = self._rows("SELECT outline FROM contents WHERE file=?", (file,))
         return outline.unpack(rows[0][0]) if rows else []
 
     def definition(self, file: int, place: int) -> tuple[str, str]:
         """Qualified name and kind of one definition."""
-        rows = self._rows("SELECT outline FROM files WHERE id=?", (file,))
+        rows = self._rows("SELECT outline FROM contents WHERE file=?", (file,))
         return outline.name_and_kind(rows[0][0], place) if rows else ("", "")
 
     def defining(self, name: str) -> list[tuple[int, int]]:

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from ..parse.question import Question
+
 Scope = Literal["repo", "docs", "both"]
 
 
@@ -33,3 +35,28 @@ class RankedChunks(msgspec.Struct, frozen=True):
     chunks: list[ScoredChunk]
     candidates: int
     terms: QuestionTerms = QuestionTerms()
+
+
+class ManyRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A search of the builds of many indexes."""
+
+    builds: list[str]
+    question: Question
+    scope: Scope
+    limit: int
+    embedding: str
+
+
+class RankedBuild(msgspec.Struct, frozen=True, array_like=True):
+    """What one build answers."""
+
+    build: str
+    ranked: RankedChunks
+    generation: int
+
+
+class ManyReply(msgspec.Struct, frozen=True, array_like=True):
+    """The builds that answer, and those that can't be read."""
+
+    found: list[RankedBuild]
+    damaged: list[str]

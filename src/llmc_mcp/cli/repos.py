@@ -1,0 +1,90 @@
+"""`llmc repos`: which repositories are indexed, for a person."""
+
+import os
+import shutil
+import sys
+import time
+from typing import NamedTuple
+
+from ..command_line import JSON, Arguments, Command, Positional
+from ..errors import NotFound
+from ..printing import print_json, print_line
+from ..rag.store.layout import Home, indexed_folders
+from ..rag.store.tables import IndexDamaged, IndexTables
+from ..store.data_dir import data_directory
+
+command = Command("repos", "Lists the repositories that are indexed, indexes another, or forgets one.", default="list")
+
+
+@command.verb("list", "Lists them: files, chunks, size, when they were last indexed.", flags=(JSON,))
+def list_all(given: Arguments) -> int:
+    """List the repositories that are indexed."""
+    rows = [_row(path, home) for path, home in indexed_folders(data_directory())]
+    if "--json" in given:
+        print_json([row._asdict() for row in rows])
+        return 0
+    for row in rows:
+        state = "" if row.state == "complete" else f", {row.state}"
+        size = f"{row.files:,} files, {row.chunks:,} chunks, {row.bytes / 1e6:.1f} MB"
+        print_line(f"{row.path}  {size}, {row.updated_iso or 'never'}{state}")
+    if not rows:
+        print("no repository is indexed; llmc repos add PATH indexes one", file=sys.stderr)
+    return 0
+
+
+@command.verb("add", "Indexes a folder.", positionals=(Positional("PATH", "the folder"),))
+def add(given: Arguments) -> int:
+    """Index a folder."""
+    from .index import index
+
+    return index(given.positionals)
+
+
+@command.verb(
+    "forget",
+    "Deletes the index of a folder, never the folder itself.",
+    positionals=(Positional("PATH", "the folder, or what it was before it was deleted"),),
+)
+def forget(given: Arguments) -> int:
+    """Delete the index of a folder."""
+    (folder,) = given.positionals
+    wanted = {folder.rstrip("/"), os.path.realpath(folder)}
+    found = [(path, home) for path, home in indexed_folders(data_directory()) if path in wanted]
+    if not found:
+        raise NotFound(f"{folder} is not indexed", hint="llmc repos list shows what is.")
+    for path, home in found:
+        shutil.rmtree(home.folder)
+        print(f"forgot {path}", file=sys.stderr)
+    return 0
+
+
+class _Row(NamedTuple):
+    """One repository, as it is listed."""
+
+    path: str
+    files: int
+    chunks: int
+    bytes: int
+    updated_iso: str | None
+    state: str
+
+
+def _row(path: str, home: Home) -> _Row:
+    files, chunks, updated, state = 0, 0, 0.0, "not built"
+    build = home.current()
+    try:
+        if build is not None:
+            tables = IndexTables(build)
+            totals, updated = tables.totals(), tables.updated()
+            files, chunks, state = totals.files, totals.chunks, "complete" if tables.complete else "being built"
+            tables.close()
+    except IndexDamaged:
+        state = "to be built anew"
+    return _Row(
+        path=path,
+        files=files,
+        chunks=chunks,
+        bytes=home.size(),
+        updated_iso=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(updated)) if updated else None,
+        state=state if os.path.isdir(path) else "the folder is gone",
+    )

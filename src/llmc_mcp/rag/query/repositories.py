@@ -1,0 +1,168 @@
+"""Search over many repositories: every index of the user whose folder the caller may read.
+
+These indexes are searched as they are: nobody follows the files of a hundred repositories. A hit is shown only if its
+file still has the content that was indexed, so nothing that is shown is out of date; what changed since is missing.
+Whether a file may be read is decided where every other read is: below the roots, by the policy in force.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ...errors import FeatureUnavailable, LlmcError, NotFound
+from ...files import names
+from ...files.filesystem import Filesystem, Root
+from ...kernel import syscalls
+from ...kernel.launcher import Launcher
+from ..build.parser_process import ParserProcess
+from ..parse.question import Question
+from ..store.layout import Home, indexed_folders
+from ..store.tables import IndexDamaged, IndexTables
+from ..store.types import ManyReply, ManyRequest, RankedChunks
+from .folders import root_at
+from .hits import HitSource, LoadedHit
+from .types import CodeQuery, QueryCaller
+
+ALL = "*"
+
+_CHILD = "llmc_mcp.rag.build.many_child"
+_LONGEST_S = 30.0
+_SPARE = 4  # hits beyond the limit, should some files have changed
+_LISTED_S = 5.0  # how long the list of repositories is taken for current
+_OPEN = 16  # databases that stay open
+_NAMED = 8  # repositories that an error message names
+
+
+class Repository(NamedTuple):
+    """A folder that is indexed."""
+
+    root: Root
+    home: Home
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.root.shown.rstrip("/"))
+
+
+class FoundIn(NamedTuple):
+    """The hits of one repository."""
+
+    root: Root
+    hits: list[LoadedHit]
+    note: str
+    ranked: RankedChunks
+
+
+class Repositories:
+    """Every indexed repository below the roots; safe from any thread."""
+
+    def __init__(self, files: Filesystem, launcher: Launcher, data_dir: str, embedding: str) -> None:
+        self._files, self._data_dir, self._embedding = files, data_dir, embedding
+        everything = (os.fsencode(os.path.join(data_dir, "index")), syscalls.EVERYTHING)  # SQLite's readers write locks
+        self._process = ParserProcess(launcher, _CHILD, data_dir, folders=(everything,), address_space=None)
+        self._asking = threading.Lock()
+        self._listed: tuple[float, list[Repository]] = (0.0, [])
+        self._roots: dict[str, Root] = {}
+        self._tables: dict[str, IndexTables] = {}
+
+    def all(self) -> list[Repository]:
+        """The repositories that the caller may read, by path."""
+        with self._asking:
+            return self._all()
+
+    def _all(self) -> list[Repository]:
+        at, listed = self._listed
+        if not listed or time.monotonic() - at > _LISTED_S:
+            listed = [made for path, home in indexed_folders(self._data_dir) if (made := self._visible(path, home))]
+            self._listed = time.monotonic(), listed
+        return listed
+
+    def _visible(self, path: str, home: Home) -> Repository | None:
+        """A repository below the roots; nobody learns of any other."""
+        try:
+            if path not in self._roots:
+                self._roots[path] = root_at(self._files, self._files.locate(names.show(os.fsencode(path))))
+            return Repository(self._roots[path], home)
+        except LlmcError:
+            return None
+
+    def search(
+        self, query: CodeQuery, question: Question, wanted: Sequence[str], caller: QueryCaller
+    ) -> tuple[list[FoundIn], list[str]]:
+        """What each repository that answers has found, and notes on the others."""
+        with self._asking:
+            chosen = _named(wanted, self._all())
+            builds = {build: one for one in chosen if (build := one.home.current()) is not None}
+            request = ManyRequest(list(builds), question, query.scope, query.limit + _SPARE, self._embedding)
+            answer = self._process.ask("", msgspec.msgpack.encode(request), _LONGEST_S)
+            caller.check()
+            if answer is None:
+                raise FeatureUnavailable("the indexes could not be searched", hint="Try again, or name fewer repos.")
+            reply = msgspec.msgpack.decode(answer, type=ManyReply)
+            found = [
+                self._loaded(builds[one.build].root, one.build, one.ranked, one.generation, query, question)
+                for one in reply.found
+            ]
+        damaged = [f"{builds[build].root.shown} is left out: its index can't be read" for build in reply.damaged]
+        return found, [f"{len(builds):,} repositories, each as it was last indexed", *damaged]
+
+    def _loaded(
+        self, root: Root, build: str, ranked: RankedChunks, generation: int, query: CodeQuery, question: Question
+    ) -> FoundIn:
+        try:
+            tables = self._tables_of(build)
+            tables.catch_up()
+            hits, changed = HitSource(self._files, root).load(tables, ranked, question, query.limit, generation)
+        except IndexDamaged as exc:
+            self._tables.pop(build, None)
+            return FoundIn(root, [], f"{root.shown} is left out: {exc}", ranked)
+        note = f"{root.shown}: {len(changed):,} files have changed since and are left out" if changed else ""
+        return FoundIn(root, hits, note, ranked)
+
+    def _tables_of(self, build: str) -> IndexTables:
+        tables = self._tables.pop(build, None) or IndexTables(build)
+        self._tables[build] = tables  # the last one is the one used last
+        for old in list(self._tables)[:-_OPEN]:
+            del self._tables[old]
+        return tables
+
+    def release_idle(self, idle_s: float) -> bool:
+        """End the process if it was asked nothing for a while; whether it was ended."""
+        if not self._asking.acquire(blocking=False):
+            return False
+        try:
+            ended = self._process.release_idle(idle_s)
+            if ended:
+                self._tables.clear()
+            return ended
+        finally:
+            self._asking.release()
+
+    def close(self) -> None:
+        """End the process."""
+        with self._asking:
+            self._process.close()
+            self._tables.clear()
+
+
+def _named(wanted: Sequence[str], known: list[Repository]) -> list[Repository]:
+    """The repositories that are meant: by path, by the name of the folder, or all of them."""
+    if ALL in wanted:
+        found = known
+    else:
+        found = [one for one in known if one.name in wanted or one.root.shown in {each.rstrip("/") for each in wanted}]
+        missing = [each for each in wanted if not any(each.rstrip("/") in (one.name, one.root.shown) for one in found)]
+        if missing:
+            raise NotFound(f"no such repository is indexed: {', '.join(missing)}", hint=_hint(known))
+    if not found:
+        raise NotFound("no repository is indexed", hint="rag_index(path=FOLDER) indexes one.")
+    return found
+
+
+def _hint(known: list[Repository]) -> str:
+    shown = ", ".join(one.name for one in known[:_NAMED])
+    return f"Indexed: {shown or 'none'}{' …' if len(known) > _NAMED else ''}. rag_index(path=FOLDER) indexes another."

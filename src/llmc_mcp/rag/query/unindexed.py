@@ -1,0 +1,167 @@
+"""Search of files that are not in the index yet: by ripgrep, while the first build goes on.
+
+Without an index nothing is known about the words but where they are. So a file is as good as the words of the question
+that it holds, the rare ones before the common ones, those in its path and those of a definition more than others.
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from ...errors import LlmcError
+from ...files import names
+from ...files.filesystem import Filesystem, Place, Root
+from ...files.ripgrep import MatchedLine, Query, Search
+from ..parse import words
+from ..parse.languages import DOCUMENT_ENDINGS
+from ..parse.question import Question, last_name
+from ..store.types import Scope
+from . import snippets
+from .globs import Glob
+from .hits import LoadedHit
+from .types import CodeQuery
+
+_WORDS = 10  # of a question that are looked for
+_SHORTEST = 3
+_LINES = 4_000  # matching lines that are looked at
+_CONTEXT = 4  # lines around a match that are shown
+_IN_PATH, _DEFINED, _TEST = 1.5, 1.0, 0.7
+_HEAD_BYTES, _HEAD_LINES = 4_096, 10  # shown of a file that only its name speaks for
+_DOCUMENTS = frozenset({*DOCUMENT_ENDINGS, "md", "rst", "adoc", "org"})
+_DEFINES = re.compile(r"\b(def|class|func|fn|function|struct|interface|trait|type|enum|impl|module|const|let|var)\b")
+_TESTS = re.compile(r"(^|/)(tests?|specs?)/|(^|/|_|\.)(test|spec)[_.]", re.IGNORECASE)
+
+
+class UnindexedFiles:
+    """The files of one root, as ripgrep sees them."""
+
+    def __init__(self, files: Filesystem, root: Root, search: Callable[[], Search]) -> None:
+        self._files, self._search = files, search
+        self._place = Place(root, b".", root.shown)
+
+    def find(
+        self, query: CodeQuery, question: Question, known: Collection[bytes], check: Callable[[], None]
+    ) -> list[LoadedHit]:
+        """The best hits in files that are not known."""
+        wanted = _wanted(question)
+        if not wanted:
+            return []
+        pattern = "|".join(re.escape(word) for word in wanted)
+        found = self._search().content(self._place, Query(pattern, context_lines=_CONTEXT), _LINES, check)
+        fits = _chooser(query, known)
+        matches = _by_file(found.hits, len(self._place.absolute.rstrip("/")) + 1, wanted, fits)
+        by_name = [] if len(matches) >= query.limit else self._named(wanted, fits, matches, check)
+        rarity = _rarities([*matches, *by_name], wanted)
+        order = sorted([*matches, *by_name], key=lambda one: (-one.score(rarity), one.path))[: query.limit]
+        return [
+            LoadedHit(
+                path=one.path,
+                score=one.score(rarity) / max(sum(rarity.values()), 1.0),
+                nth=0,
+                piece=one.piece or self._head(one.path),
+                symbol=None,
+                kind=None,
+                definitions=(),
+            )
+            for one in order
+        ]
+
+    def _named(
+        self,
+        wanted: list[str],
+        fits: Callable[[bytes], bool],
+        matches: "list[_MatchedFile]",
+        check: Callable[[], None],
+    ) -> "list[_MatchedFile]":
+        """Files whose paths hold words of the question, besides those whose text does."""
+        listed = self._search().paths(self._place, include_hidden=False, include_ignored=False, check=check)
+        seen = {one.path for one in matches}
+        paths = (path.removeprefix(b"./") for path in listed.split(b"\0") if path)
+        named = ((path, _in_path(path, wanted)) for path in paths if path not in seen)
+        return [_MatchedFile(path, set(), held, 0.0, None) for path, held in named if held and fits(path)]
+
+    def _head(self, path: bytes) -> snippets.Piece:
+        try:
+            fd, _ = self._files.open_file(Place(self._place.root, path, names.show(path)))
+        except LlmcError:
+            return snippets.Piece([1], [""])
+        with os.fdopen(fd, "rb", buffering=0) as opened:
+            data = opened.read(_HEAD_BYTES) or b""
+        shown = b"\n".join(data.split(b"\n")[:_HEAD_LINES])
+        return snippets.piece_of(shown, 0, len(shown), 1)
+
+
+class _MatchedFile(NamedTuple):
+    """A file, the words that are in its text and in its path, and its best lines."""
+
+    path: bytes
+    held: set[str]
+    named: set[str]
+    defines: float
+    piece: snippets.Piece | None
+
+    def score(self, rarity: dict[str, float]) -> float:
+        total = sum(rarity[word] for word in self.held) + _IN_PATH * sum(rarity[word] for word in self.named)
+        return (total + self.defines) * (_TEST if _TESTS.search(os.fsdecode(self.path)) else 1.0)
+
+
+def _wanted(question: Question) -> list[str]:
+    """What to look for: names as they are written, and words up to where their endings differ."""
+    plain = [stem if word.startswith(stem) else word for word in question.plain if (stem := words.stem(word))]
+    every = [*(last_name(name).lower() for name in question.names), *plain, *question.stems]
+    long = dict.fromkeys(word for word in every if len(word) >= _SHORTEST)
+    return list(long)[:_WORDS]
+
+
+def _chooser(query: CodeQuery, known: Collection[bytes]) -> Callable[[bytes], bool]:
+    glob = Glob(query.path_glob) if query.path_glob is not None else None
+
+    def fits(path: bytes) -> bool:
+        shown = os.fsdecode(path)
+        return path not in known and _is_in(query.scope, shown) and (glob is None or glob.fits(shown))
+
+    return fits
+
+
+def _is_in(scope: Scope, path: str) -> bool:
+    is_document = path.rpartition(".")[2].lower() in _DOCUMENTS
+    return scope == "both" or is_document == (scope == "docs")
+
+
+def _by_file(
+    hits: Iterable[MatchedLine], prefix: int, wanted: list[str], fits: Callable[[bytes], bool]
+) -> "list[_MatchedFile]":
+    """The hits by file, each with the lines around the one that holds most."""
+    lines: dict[str, list[MatchedLine]] = {}
+    for hit in hits:
+        lines.setdefault(hit.path, []).append(hit)
+    made: list[_MatchedFile] = []
+    for shown, matched in lines.items():
+        path = names.parse(shown[prefix:])
+        if not fits(path):
+            continue
+        rows = [(one, one.snippet.split("\n")) for one in matched]
+        texts = [(one, rows_of, rows_of[one.line - one.start].lower()) for one, rows_of in rows]
+        held = {word for word in wanted if any(word in text for *_, text in texts)}
+        best, shown_rows, text = max(texts, key=lambda row: _line_score(row[2], wanted))
+        piece = snippets.Piece(list(range(best.start, best.start + len(shown_rows))), shown_rows)
+        defines = _DEFINED if _DEFINES.search(text) else 0.0
+        made.append(_MatchedFile(path, held, _in_path(path, wanted), defines, piece))
+    return made
+
+
+def _line_score(text: str, wanted: list[str]) -> float:
+    return sum(word in text for word in wanted) + (0.5 if _DEFINES.search(text) else 0.0)
+
+
+def _in_path(path: bytes, wanted: list[str]) -> set[str]:
+    low = os.fsdecode(path).lower()
+    return {word for word in wanted if word in low}
+
+
+def _rarities(files: "list[_MatchedFile]", wanted: list[str]) -> dict[str, float]:
+    """A word that few of the files hold says more than one that all of them do."""
+    counts = {word: sum(word in one.held or word in one.named for one in files) for word in wanted}
+    return {word: math.log(1 + len(files) / (1 + count)) for word, count in counts.items()}
