@@ -200,3 +200,10 @@ def test_a_plan_tells_definitions_with_their_lines_and_reasons(gate: Gate) -> No
     assert "in the traceback: __mul__" in first["money.py"].reasons
     assert "Cart.total_price:10-11" in first["cart.py"].symbols
     assert made.spans[0].path == made.files[0].path
+
+
+def test_a_reason_shows_words_as_the_task_writes_them(gate: Gate) -> None:
+    made = plan(gate, "Converting Money between currencies\n\nconvert_to uses the wrong rates when multiplying.")
+    (reason,) = [one for row in made.files if row.path.endswith("money.py") for one in row.reasons if "matches" in one]
+    assert reason.startswith("matches: Converting, Money, currencies")
+    assert "convert_to" in reason
