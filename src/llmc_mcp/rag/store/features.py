@@ -5,9 +5,7 @@ comparable. The weights are not defined here.
 """
 
 import math
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple, Protocol
 
@@ -17,6 +15,7 @@ import tantivy
 from ..parse import words
 from ..parse.question import Question, last_name, owner_name
 from .embed import Embedding
+from .paths import path_kind, path_match, stem_precision
 
 
 class ChunkFeatures(NamedTuple):
@@ -81,32 +80,17 @@ _ALL_TERMS = 50  # of a task
 _REST = 0.3  # weight of the words of a task outside its title, when a definition is chosen
 _SHORTEST_JOINED = 8  # letters of a word that may be two
 _SHORTEST_TYPO = 5  # letters of a word that no file holds and that is searched with one letter wrong
-_DEEP = 8
 _LEAST_TOTAL = 3.0  # weight of a question's words; a question of words that are everywhere would divide by nearly 0
 _HIGHEST = 2.0  # of a score that is divided by it
-_COMMON = 1.0  # rarity of a word that says little: a file named by nothing else fits a question by less than half
 _FRAME_STEP = 0.8  # what a frame counts of the one inside it
 _LARGE = 20  # the binary logarithm of the size of a large file
-
-_TEST = re.compile(
-    r"/(tests?|__tests__|specs?|testing|testdata|fixtures?)/|/(test_|tests?\.|conftest)|(_|-|\.)(tests?|spec)\.\w+$"
-)
-_TEST_CLASS = re.compile(r"[a-z0-9](Tests?|Spec|Suite|TestCase)\.\w+$")
-_ASIDE = re.compile(
-    r"/(_?examples?|samples?|demos?|docs?|docs?_src|(asv_)?bench(marks?)?|_?vendor(ed)?|third_party|c?extern(als?)?"
-    r"|_?legacy|_?compat|deprecat\w*|generated|tutorials?|galler(y|ies))/|/[^/]+/packages/"
-)
-_LISTING = re.compile(
-    r"/(sources\.txt|record|manifest(\.in)?|requirements[^/]*\.txt|package-lock\.json|npm-shrinkwrap\.json"
-    r"|go\.(sum|mod)|cargo\.toml|package\.json|pom\.xml|codeowners|authors|contributors(\.\w+)?)$"
-    r"|[./-]lock(\.\w+)?$|\.(po|pot|sum|map|svg|snap|csv|tsv)$|\.min\.\w+$"
-)
 
 
 class Candidates(msgspec.Struct):
     """The candidates for a question and their features."""
 
     files: dict[int, FileFeatures]
+    paths: Mapping[int, str]
     chunks: dict[tuple[int, int], ChunkFeatures]
     weights: dict[str, float]  # the question's terms by their rarity
     unknown: list[str]  # its words that no file holds
@@ -146,7 +130,7 @@ def look_up(
     }
     if embedding is not None and not question.symbol and not question.is_task:
         _add_meaning(embedding, question, store, made, chunks)
-    return Candidates(made, chunks, asked.weights(), asked.unknown)
+    return Candidates(made, paths, chunks, asked.weights(), asked.unknown)
 
 
 class _Asked:
@@ -340,63 +324,6 @@ def _add_meaning(
             chunks[file, chunk] = features._replace(meaning=near[file][2][chunk])
 
 
-class PathMatch(NamedTuple):
-    """How well a file's name and its folder's fit a question."""
-
-    stem_recall: float
-    stem_precision: float
-    folder_recall: float
-
-
-def path_match(path: str, idf: Mapping[str, float], total: float, rarity: Callable[[str], float]) -> PathMatch:
-    """Compare a path with the words of a question, weighted by their rarity."""
-    stem, folder = _path_words(path)
-    return PathMatch(
-        stem_recall=sum(idf.get(word, 0.0) for word in stem) / total,
-        stem_precision=stem_precision(path, idf, rarity),
-        folder_recall=sum(idf.get(word, 0.0) for word in folder - stem) / total,
-    )
-
-
-def stem_precision(path: str, wanted: Mapping[str, float], rarity: Callable[[str], float]) -> float:
-    """How much of a file's name some words hold; a name that is a common word fits many questions by chance."""
-    stem = _path_words(path)[0]
-    shared = sum(rarity(word) for word in stem if word in wanted)
-    return shared / (_COMMON + sum(map(rarity, stem))) if shared else 0.0
-
-
-class PathKind(NamedTuple):
-    """What a path alone says about a file."""
-
-    test: float
-    aside: float
-    barrel: float
-    listing: float
-    depth: float
-
-
-@lru_cache(50_000)
-def path_kind(path: str) -> PathKind:
-    """Whether a path is that of a test, an aside or a barrel, and its depth."""
-    low = "/" + path.lower()
-    stem = low.rpartition("/")[2].partition(".")[0]
-    return PathKind(
-        test=float(bool(_TEST.search(low) or _TEST_CLASS.search(path))),
-        aside=float(bool(_ASIDE.search(low)) or low.endswith((".d.ts", ".pyi"))),
-        barrel=float(stem in words.MODULES),
-        listing=float(bool(_LISTING.search(low))),
-        depth=min(path.count("/"), _DEEP) / _DEEP,
-    )
-
-
-@lru_cache(50_000)
-def _path_words(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The words of a file's own name and those of the folder it lies in."""
-    folder, _, name = path.rpartition("/")
-    stem = name.partition(".")[0] or name
-    return frozenset(words.terms(stem).split()), frozenset(words.terms(folder.rpartition("/")[2]).split())
-
-
 class _FieldQueries:
     """The queries of one question, against one state of the index."""
 
@@ -516,9 +443,9 @@ class _FieldQueries:
         if not files:
             return {}
         ours = tantivy.Query.term_set_query(self._schema, "file", list(files))
-        level = [tantivy.Query.term_query(self._schema, "scope", f"file:{one}", "basic") for one in ("repo", "docs")]
-        whole = tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in level])
-        query = tantivy.Query.boolean_query([(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole)])
+        query = tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole_files(self._schema))]
+        )
         hits = [address for _, address in self._searcher.search(query, len(files), count=False).hits]
         columns = [self._searcher.fast_field_values(name, hits) for name in ("file", "size", "code")]
         return {int(file or 0): (int(size or 0), int(code or 0)) for file, size, code in zip(*columns, strict=True)}
@@ -593,6 +520,12 @@ class _FieldQueries:
             required = [tantivy.Query.const_score_query(one, 0.0) for one in filters]
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, one) for one in (query, *required)])
         return self._searcher.search(query, limit, count=False).hits
+
+
+def whole_files(schema: tantivy.Schema) -> tantivy.Query:
+    """The documents of files, not of their chunks."""
+    level = [tantivy.Query.term_query(schema, "scope", f"file:{one}", "basic") for one in ("repo", "docs")]
+    return tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in level])
 
 
 def _inverse_frequency(n: int, count: int) -> float:
