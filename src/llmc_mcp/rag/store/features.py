@@ -259,11 +259,9 @@ def _candidates(
         for file in found.keys() & crude.keys():
             crude[file] += found[file] / asked.totals.get(name, 1.0)
     for name, places in by_chunk.items():
-        seen: set[int] = set()  # the first chunk of a file is its best one
-        for (file, _), score in places.items():
-            if file in crude and file not in seen:
-                seen.add(file)
-                crude[file] += score / asked.totals.get(name, 1.0)
+        best_chunks = {file: score for (file, _), score in reversed(places.items())}  # the first of a file is its best
+        for file in best_chunks.keys() & crude.keys():
+            crude[file] += best_chunks[file] / asked.totals.get(name, 1.0)
     best = sorted(crude, key=lambda file: -crude[file])[:_MOST_OF_TASK]
     return {file: paths[file] for file in best}
 
@@ -284,18 +282,21 @@ def _chunk_lookups(fields: "_FieldQueries", asked: _Asked) -> dict[str, dict[tup
 def _chunk_features(
     asked: _Asked, by_chunk: Mapping[str, Mapping[tuple[int, int], float]], files: Collection[int]
 ) -> dict[tuple[int, int], ChunkFeatures]:
-    text, name, phrase, defines, prose, code = by_chunk.values()
+    columns: list[dict[tuple[int, int], float]] = []
+    for name, found in by_chunk.items():
+        total = asked.totals.get(name, 1.0)
+        columns.append({at: min(score / total, _HIGHEST) for at, score in found.items() if at[0] in files})
+    text, name, phrase, defines, prose, code = columns
     return {
         place: ChunkFeatures(
-            text=_share(text.get(place, 0.0), asked.total),
-            name=_share(name.get(place, 0.0), asked.total),
-            phrase=phrase.get(place, 0.0),
-            defines=min(defines.get(place, 0.0), _HIGHEST),
-            prose=_share(prose.get(place, 0.0), asked.prose_total),
-            code=_share(code.get(place, 0.0), asked.code_total),
+            text.get(place, 0.0),
+            name.get(place, 0.0),
+            phrase.get(place, 0.0),
+            defines.get(place, 0.0),
+            prose.get(place, 0.0),
+            code.get(place, 0.0),
         )
         for place in {**text, **name, **phrase, **defines, **prose, **code}
-        if place[0] in files
     }
 
 
@@ -341,6 +342,8 @@ class _FieldQueries:
         self._of_chunks: list[tantivy.Query] = []
         self._of_files: list[tantivy.Query] = []
         self._rarity: dict[str, float] = {}
+        self._in_files: dict[str, int] = {}
+        self._known: dict[str, bool] = {}
         self._files = sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
         self._chunks = sum(searcher.doc_freq("scope", scope) for scope in ("repo", "docs"))
         if scope != "both":
@@ -371,7 +374,7 @@ class _FieldQueries:
     def rarity(self, stem: str) -> float:
         """How rare a word is among the files, or an identifier among the chunks."""
         if stem not in self._rarity:
-            n = self._searcher.doc_freq("file_text", stem)
+            n = self._files_with(stem)
             is_whole = not n and self._searcher.doc_freq("whole", stem)
             self._rarity[stem] = self._rarity_of_whole(stem) if is_whole else _inverse_frequency(n, self._files)
         return self._rarity[stem]
@@ -385,7 +388,15 @@ class _FieldQueries:
 
     def is_known(self, term: str) -> bool:
         """Whether a file holds a word or an identifier, in its text or its path."""
-        return any(self._searcher.doc_freq(field, term) for field in ("file_text", "whole", "file_path"))
+        if term not in self._known:
+            elsewhere = (self._searcher.doc_freq(field, term) for field in ("whole", "file_path"))
+            self._known[term] = bool(self._files_with(term)) or any(elsewhere)
+        return self._known[term]
+
+    def _files_with(self, term: str) -> int:
+        if term not in self._in_files:
+            self._in_files[term] = self._searcher.doc_freq("file_text", term)
+        return self._in_files[term]
 
     def joined(self, plain: Sequence[str]) -> list[str]:
         """Two words of a question that the code writes as one: leader election, leaderelection."""
