@@ -203,7 +203,8 @@ def _places(*parts: tuple[str, tuple[str, ...]]) -> tuple[str, ...]:
     for text, names in parts:
         for token in _TOKEN.findall(text):
             path = token.rstrip(".:?!")
-            if _PATH.fullmatch(path) and ("/" in path or "\\" in path or _ENDING.search(path)):
+            like_one = "/" in path or "\\" in path or ("." in path and _ENDING.search(path))
+            if like_one and _PATH.fullmatch(path):
                 found[_place(path)] = None
         for name in names:
             if "/" not in name and len(pieces := _SEPARATOR.split(name)) > 1:

@@ -344,6 +344,7 @@ class _FieldQueries:
         self._rarity: dict[str, float] = {}
         self._in_files: dict[str, int] = {}
         self._known: dict[str, bool] = {}
+        self._weights: dict[str, float] = {}
         self._files = sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
         self._chunks = sum(searcher.doc_freq("scope", scope) for scope in ("repo", "docs"))
         if scope != "both":
@@ -381,10 +382,16 @@ class _FieldQueries:
 
     def weigh(self, counts: Sequence[tuple[str, int]], most: int) -> tuple[dict[str, float], float]:
         """The words of a part that say most, weighted by how often they occur; and the weight of all of them."""
-        known = {term: (1 + math.log(count), self.rarity(term)) for term, count in counts if self.is_known(term)}
-        best = sorted(known, key=lambda term: -known[term][0] * known[term][1])[:most]
-        total = sum(known[term][0] * known[term][1] for term in best)
-        return {term: known[term][0] for term in best}, max(total, _LEAST_TOTAL)
+        often = {term: 1 + math.log(count) for term, count in counts}
+        worth = {term: often[term] * rare for term in often if (rare := self._rarity_if_known(term))}
+        best = _rarest(worth, most)
+        return {term: often[term] for term in best}, max(sum(best.values()), _LEAST_TOTAL)
+
+    def _rarity_if_known(self, term: str) -> float:
+        """The rarity of a term; 0 for one that no file holds. Several parts of a task share most terms."""
+        if term not in self._weights:
+            self._weights[term] = self.rarity(term) if self.is_known(term) else 0.0
+        return self._weights[term]
 
     def is_known(self, term: str) -> bool:
         """Whether a file holds a word or an identifier, in its text or its path."""
