@@ -47,6 +47,10 @@ class Money:
     "shop/tls.py": "MINIMUM = 'TLS 1.2'\n\n\ndef handshake(socket):\n    return socket.wrap(MINIMUM)\n",
     "tests/test_cart.py": "def test_total_price_in_another_currency():\n    assert Cart().total_price('EUR')\n",
     "docs/cart.md": "# The cart\n\nHow the total price of a cart is computed.\n",
+    "CHANGES.rst": "Changes\n=======\n\nThe first version.\n",
+    "docs/changes.rst": "What changed\n============\n\nThe list of changes.\n",
+    "Makefile": "all:\n\ttrue\n",
+    "docs/Makefile": "html:\n\tsphinx\n",
     "poetry.lock": "[[package]]\nname = 'handshake'\nsocket wrap handshake socket\n",
     "src/egg/SOURCES.txt": "shop/cart.py\nshop/money.py\nshop/tls.py\n",
 }
@@ -133,6 +137,13 @@ def test_an_issue_finds_the_code_of_its_traceback_before_tests_docs_and_lock_fil
 @pytest.mark.parametrize("path", sorted(FILES))
 def test_the_path_of_a_file_finds_that_file_first(gate: Gate, path: str) -> None:
     assert paths(search(gate, path))[0] == path
+
+
+@pytest.mark.parametrize(
+    ("text", "is_path"), [("README.md", True), ("Makefile", True), ("Plug.Router", False), ("app.run", False)]
+)
+def test_a_bare_file_name_is_a_path_and_a_qualified_name_is_none(text: str, is_path: bool) -> None:
+    assert question(text).is_path is is_path
 
 
 def test_a_name_in_its_own_spelling_comes_before_one_that_is_spelled_otherwise(gate: Gate) -> None:

@@ -161,6 +161,7 @@ class _Asked:
             "code": self.code_total,
             "file_all": self.all_total,
         }
+        self.paths = question.places if question.is_path else ()
         self.unknown = [word for word, is_known in zip(question.plain, known, strict=True) if not is_known]
 
     def weights(self) -> dict[str, float]:
@@ -213,7 +214,7 @@ def _file_features(
         defines=min(scored["defines"], _HIGHEST),
         defines_first=min(scored["defines_first"], 1.0),
         defines_exactly=min(scored["defines_exactly"], _HIGHEST),
-        place=min(scored["place"], 1.0),
+        place=1.0 if path.lower() in asked.paths else min(scored["place"], 1.0),
         test=0.0 if asked.question.wants_tests else kind.test,
         aside=0.0 if asked.question.wants_aside else kind.aside,
         barrel=float(kind.barrel and code == 0),
