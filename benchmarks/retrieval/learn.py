@@ -36,9 +36,10 @@ _TASK_PENALTY = 0.3
 _NAME_PENALTY = 10.0  # towards the weights of other questions: there are few that are nothing but a name
 # A name alone asks for its definition, and a path for that file: they weigh so much more than in other questions.
 _NAME_PRIOR = {"defines": 3.0, "defines_exactly": 4.0, "place": 10.0}
-# No annotated repository has lock files below its root, and few questions name a definition with its owner.
-_PRIOR = {"listing": -3.0, "defines_exactly": 2.5}
-_TASK_PRIOR = {"test": -8.0}  # no fix is judged by the tests that it edits, so none of them shows how much a test is
+# The annotated folders hold no lock files, few tests and few examples, and few questions name a definition with its
+# owner; whole repositories have all of that.
+_PRIOR = {"listing": -3.0, "defines_exactly": 2.5, "test": -5.0, "aside": -2.0}
+_TASK_PRIOR = {"test": -3.0}  # no fix is judged by the tests that it edits, so none of them shows how much a test is
 _QUESTION_SHARE = 0.05  # what a question counts of a task when the weights of tasks are learned
 _NEGATIVE = frozenset({"test", "aside", "barrel", "listing", "plain"})
 _FREE = frozenset({"depth", "size"})

@@ -302,6 +302,7 @@ def test_files_without_vectors_are_ranked_by_their_words(meaning: embed.Embeddin
         ("js_tests/qunit/qunit.js", (1.0, 0.0)),
         ("tests/test_cart.py", (1.0, 0.0)),
         ("contests/cart.py", (0.0, 0.0)),
+        ("lib/test_functions.bash", (0.0, 0.0)),
         ("shop/migrations/0001_initial.py", (0.0, 1.0)),
         ("shop/migrations/writer.py", (0.0, 0.0)),
     ],

@@ -146,6 +146,20 @@ def test_a_bare_file_name_is_a_path_and_a_qualified_name_is_none(text: str, is_p
     assert question(text).is_path is is_path
 
 
+@pytest.mark.parametrize(
+    ("text", "wants"),
+    [
+        ("where are the tests of the cart", True),
+        ("add a regression test", True),
+        ("which tests cover the cart", True),
+        ("how the test count is validated", False),
+        ("how bats should retry a flaky test", False),
+    ],
+)
+def test_a_question_about_testing_need_not_ask_for_tests(text: str, wants: bool) -> None:
+    assert question(text).wants_tests is wants
+
+
 def test_a_name_in_its_own_spelling_comes_before_one_that_is_spelled_otherwise(gate: Gate) -> None:
     assert paths(search(gate, "FromRequest"))[0] == "shop/extract.py"
     assert paths(search(gate, "from_request"))[0] == "shop/from_request.py"

@@ -47,7 +47,7 @@ _CODE_START = re.compile(
 )
 _CODE_MARKS = re.compile(r"[=(){}\[\];]|->|::")
 _ASKS_TESTS = re.compile(
-    r"\b(?:(?:unit|regression|integration|add|write|missing|flaky|which|where|the) tests?"
+    r"\b(?:(?:unit|regression|integration|add|write|missing) tests?|(?:which|where|the|flaky) tests"
     r"|tests? (?:for|of|cover\w*|cases?)|test suite|specs? for)\b",
     re.I,
 )

@@ -11,7 +11,8 @@ _DEEP = 8
 _COMMON = 1.0  # rarity of a word that says little: a file named by nothing else fits a question by less than half
 
 _TEST = re.compile(
-    r"/((\w+[_-])?tests?|__tests__|specs?|testing|testdata|fixtures?)/|/(test_|tests?\.|conftest)|(_|-|\.)(tests?|spec)\.\w+$"
+    r"/((\w+[_-])?tests?|__tests__|specs?|testing|testdata|fixtures?)/"
+    r"|/(test_[^/]*\.(py|rb|c|cc|cpp|lua|exs?|js|ts|php)|tests?\.|conftest)|(_|-|\.)(tests?|spec)\.\w+$"
 )
 _TEST_CLASS = re.compile(r"[a-z0-9](Tests?|Spec|Suite|TestCase)\.\w+$")
 _ASIDE = re.compile(
