@@ -28,9 +28,9 @@ class Server:
     version: str = ""
     extra_env: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def start(self, cwd: Path) -> Client:
+    def start(self, cwd: Path, timeout: float = 120) -> Client:
         env = {"HOME": str(self.home), "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-        return Client(self.command, {**env, **self.extra_env}, cwd)
+        return Client(self.command, {**env, **self.extra_env}, cwd, timeout)
 
 
 def node() -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from llmc_mcp.rag.parse.question import Question, question
 from llmc_mcp.rag.query import passages
-from llmc_mcp.rag.store import rank
+from llmc_mcp.rag.store import neighbours, rank
 from llmc_mcp.rag.store.embed import Embedding
 from llmc_mcp.rag.store.features import FILE_FEATURES, Candidates, look_up
 from llmc_mcp.rag.store.types import DEFINITION_FEATURES, QuestionTerms
@@ -50,11 +50,12 @@ class Task(NamedTuple):
 
 
 class TaskCase(NamedTuple):
-    """A task with its candidate files; and of those that a search could show, the definitions."""
+    """A task with its candidate files, and by their rows which of them each imports."""
 
     task: Task
     files: Case
     paths: list[str]
+    linked: dict[int, list[int]]
 
 
 def tasks(path: Path) -> list[Task]:
@@ -102,7 +103,9 @@ def case_of(task: Task, snapshot: Snapshot) -> tuple[TaskCase, Candidates, Quest
     rows = np.array(list(seen.files.values())).reshape(-1, len(FILE_FEATURES))
     right = np.array([float(path in task.files) for path in paths])
     files = Case(task.repository, "task", False, rows, right, len(task.files), "python")
-    return TaskCase(task, files, paths), seen, asked
+    imports = snapshot.imports(seen.files)
+    linked = neighbours.links(dict(enumerate(paths)), {at: imports[file] for at, file in enumerate(seen.files)})
+    return TaskCase(task, files, paths, linked), seen, asked
 
 
 def definitions_of(

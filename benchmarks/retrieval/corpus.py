@@ -53,6 +53,9 @@ class Corpus:
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
         return {file: self._vectors[file] for file in files if file in self._vectors}
 
+    def imports(self, files: Collection[int]) -> Mapping[int, Sequence[int]]:
+        return {file: self.files[file].imports for file in files}
+
     def covers(self, file: int, chunk: int, first: int, last: int) -> bool:
         """Whether a chunk holds some of these lines."""
         span = self.files[file].chunks[chunk].span

@@ -94,7 +94,10 @@ class Parsed:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA synchronous=OFF")
-        self._connection.execute("CREATE TABLE IF NOT EXISTS parsed (key TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID")
+        for table in ("parsed", "imports"):
+            self._connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {table} (key TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID"
+            )
         self._decoder = msgspec.msgpack.Decoder(ParsedFile)
 
     def of(self, blob: Blob, git: Git) -> ParsedFile | None:
@@ -108,6 +111,15 @@ class Parsed:
         data = b"" if made is None else msgspec.msgpack.encode(made)
         self._connection.execute("INSERT INTO parsed VALUES (?,?)", (key, data))
         return made
+
+    def imports(self, blob: Blob, git: Git) -> list[int]:
+        """What a version of a file imports; asked for few of them, and finding it takes longer than the rest."""
+        key = f"{blob.sha}:{blob.path}"
+        row = self._connection.execute("SELECT data FROM imports WHERE key=?", (key,)).fetchone()
+        if row is None:
+            row = (msgspec.msgpack.encode(file.look(blob.path, git.read(blob.sha)).imports),)
+            self._connection.execute("INSERT INTO imports VALUES (?,?)", (key, *row))
+        return msgspec.msgpack.decode(row[0], type=list[int])
 
 
 class Snapshot:
@@ -126,6 +138,9 @@ class Snapshot:
 
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
         return {file: self._vectors[file] for file in files if file in self._vectors}
+
+    def imports(self, files: Collection[int]) -> Mapping[int, list[int]]:
+        return {file: self._parsed.imports(self.files[file], self._git) for file in files}
 
     def parsed(self, file: int) -> ParsedFile:
         found = self._parsed.of(self.files[file], self._git)

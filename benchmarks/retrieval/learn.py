@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from llmc_mcp.rag.parse.question import Question, question
 from llmc_mcp.rag.query import passages
-from llmc_mcp.rag.store import embed, rank
+from llmc_mcp.rag.store import embed, neighbours, rank
 from llmc_mcp.rag.store.embed import Embedding
 from llmc_mcp.rag.store.features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
 from llmc_mcp.rag.store.types import DEFINITION_FEATURES, QuestionTerms
 
 from . import cases as made_cases
 from . import docstrings
-from .cases import Case, Floats
+from .cases import Case, Floats, TaskCase
 from .corpus import Corpus, ndcg
 from .history import Snapshot
 
@@ -36,8 +36,10 @@ _TASK_PENALTY = 0.3
 _NAME_PENALTY = 10.0  # towards the weights of other questions: there are few that are nothing but a name
 # A name alone asks for its definition, and a path for that file: they weigh so much more than in other questions.
 _NAME_PRIOR = {"defines": 3.0, "defines_exactly": 4.0, "place": 10.0}
-# No annotated repository has lock files below its root, and few questions name a definition with its owner.
-_PRIOR = {"listing": -3.0, "defines_exactly": 2.5}
+# The annotated folders hold no lock files, few tests and few examples, and few questions name a definition with its
+# owner; whole repositories have all of that.
+_PRIOR = {"listing": -3.0, "defines_exactly": 2.5, "test": -5.0, "aside": -2.0}
+_TASK_PRIOR = {"test": -3.0}  # no fix is judged by the tests that it edits, so none of them shows how much a test is
 _QUESTION_SHARE = 0.05  # what a question counts of a task when the weights of tasks are learned
 _NEGATIVE = frozenset({"test", "aside", "barrel", "listing", "plain"})
 _FREE = frozenset({"depth", "size"})
@@ -65,7 +67,12 @@ class Model(NamedTuple):
 
 def ranks(case: Case, weights: Floats) -> list[int]:
     """The ranks of the right candidates."""
-    order = np.argsort(-(case.rows @ weights), kind="stable")
+    return places_of(case, case.rows @ weights)
+
+
+def places_of(case: Case, scores: Floats) -> list[int]:
+    """The ranks of the right candidates by these scores."""
+    order = np.argsort(-scores, kind="stable")
     places = {int(row): place for place, row in enumerate(order, 1)}
     return [places[int(row)] for row in np.flatnonzero(case.right)]
 
@@ -121,14 +128,14 @@ def _definition_case(
 
 def task_definition_cases(
     tasks: Sequence[made_cases.Task], clones: Path, work: Path
-) -> tuple[list[Case], list[Case], list[Case]]:
+) -> tuple[list[TaskCase], list[Case], list[Case]]:
     """Of each task its files; the chunks of the right file; and the definitions in the best of these."""
-    files: list[Case] = []
+    files: list[TaskCase] = []
     chunks: list[Case] = []
     definitions: list[Case] = []
     for task, snapshot in made_cases.snapshots(list(tasks), clones, work):
         made, seen, asked = made_cases.case_of(task, snapshot)
-        files.append(made.files)
+        files.append(made)
         gold = {name.partition(":")[2] for name in task.entities}
         for file, path in zip(seen.files, made.paths, strict=True):
             if path not in task.files:
@@ -167,24 +174,45 @@ def fit_definitions(cases: Sequence[Case]) -> Floats:
     return fit(cases, np.ones(len(DEFINITION_FEATURES), bool), _DEFINITION_SIGN, _PENALTY)
 
 
-def fit_files(cases: Sequence[Case]) -> Model:
+def fit_files(cases: Sequence[Case], penalty: float = _PENALTY) -> Model:
     """The weights of files for questions."""
     lexical = _only([*MEANING, *REST])
     asked = [case for case in cases if not case.symbol]
-    none = fit(asked, lexical, _SIGN, _PENALTY, _NEAR)
+    none = fit(asked, lexical, _SIGN, penalty, _NEAR)
     near = none + np.array([_NAME_PRIOR.get(name, 0.0) for name in FILE_FEATURES])
     return Model(
         none,
-        fit(asked, _only(REST), _SIGN, _PENALTY, _NEAR),
+        fit(asked, _only(REST), _SIGN, penalty, _NEAR),
         fit([case for case in cases if case.symbol], lexical, np.zeros_like(_SIGN), _NAME_PENALTY, near),
     )
 
 
-def fit_tasks(tasks: Sequence[Case], questions: Sequence[Case]) -> Floats:
+def fit_tasks(
+    tasks: Sequence[Case], questions: Sequence[Case], penalty: float = _TASK_PENALTY, count: float = _QUESTION_SHARE
+) -> Floats:
     """The weights of files for tasks; questions count a little, so that a few repositories don't decide alone."""
     asked = [case for case in questions if not case.symbol]
-    share = [1.0] * len(tasks) + [_QUESTION_SHARE] * len(asked)
-    return fit([*tasks, *asked], _only(MEANING), _SIGN, _TASK_PENALTY, _NEAR, share)
+    share = [1.0] * len(tasks) + [count] * len(asked)
+    near = _NEAR + np.array([_TASK_PRIOR.get(name, 0.0) for name in FILE_FEATURES])
+    return fit([*tasks, *asked], _only(MEANING), _SIGN, penalty, near, share)
+
+
+def fit_imported(tasks: Sequence[TaskCase], weights: Floats) -> float:
+    """The weight of what the best files import, beside the score that these weights give."""
+    cases: list[Case] = []
+    for one in tasks:
+        scores = one.files.rows @ weights
+        found = neighbours.imported(dict(enumerate(scores.tolist())), one.linked)
+        rows = np.column_stack([scores, [found.get(at, 0.0) for at in range(len(scores))]])
+        cases.append(one.files._replace(rows=rows))
+    return float(fit(cases, np.array([False, True]), np.ones(2), _TASK_PENALTY, np.array([1.0, 0.0]))[1])
+
+
+def task_scores(task: TaskCase, weights: Floats, imported: float) -> Floats:
+    """The scores of a task's candidates."""
+    scores: dict[int, float] = dict(enumerate((task.files.rows @ weights).tolist()))
+    raised = neighbours.raised(scores, neighbours.imported(scores, task.linked), imported) if scores else scores
+    return np.array([raised[at] for at in range(len(scores))])
 
 
 _NEAR = np.array([_PRIOR.get(name, 0.0) for name in FILE_FEATURES])
@@ -253,13 +281,18 @@ def _newton(cases: Sequence[Case], share: Floats, free: NDArray[np.bool_], start
     return weights
 
 
-def tasks_left_out(tasks: Sequence[Case], questions: Sequence[Case]) -> list[list[int]]:
+def without(group: str, tasks: Sequence[TaskCase], questions: Sequence[Case]) -> tuple[Floats, float]:
+    """The weights of tasks that never saw one of this repository."""
+    others = [one for one in tasks if one.files.group != group]
+    weights = fit_tasks([one.files for one in others], questions)
+    return weights, fit_imported(others, weights)
+
+
+def tasks_left_out(tasks: Sequence[TaskCase], questions: Sequence[Case]) -> list[list[int]]:
     """The ranks of each task's files, by weights that never saw a task of its repository."""
-    by_group = {
-        group: fit_tasks([case for case in tasks if case.group != group], questions)
-        for group in dict.fromkeys(case.group for case in tasks)
-    }
-    return [ranks(case, by_group[case.group]) for case in tasks]
+    groups = dict.fromkeys(one.files.group for one in tasks)
+    learned = {group: without(group, tasks, questions) for group in groups}
+    return [places_of(one.files, task_scores(one, *learned[one.files.group])) for one in tasks]
 
 
 def left_out(cases: Sequence[Case], tell: Callable[[str], None] = lambda _: None) -> list[tuple[Case, float, float]]:
@@ -278,6 +311,7 @@ class Learned(NamedTuple):
 
     files: Model
     task_files: Floats
+    imported: float
     chunks: Floats
     chunks_with_meaning: Floats
     task_chunks: Floats
@@ -306,6 +340,7 @@ def write(learned: Learned, path: Path = _WEIGHTS) -> None:
             "file": named(FILE_FEATURES, learned.task_files),
             "chunk": named(CHUNK_FEATURES, learned.task_chunks),
             "definition": edits,
+            "imported": round(learned.imported, 3),
         },
     }
     path.write_text(json.dumps(made, indent=1) + "\n")
@@ -328,9 +363,11 @@ def main() -> None:
     shares = (np.mean([bool(one) and max(one) <= k for one in found]) for k in (1, 3, 5, 10))
     print(f"Acc@1/3/5/10 by repositories left out: {' '.join(f'{share:.3f}' for share in shares)}")
     said = docstring_cases(docstrings.packages(docstrings.LEARNED), embedding)
+    task_files = fit_tasks([one.files for one in files], questions)
     learned = Learned(
         files=fit_files(questions),
-        task_files=fit_tasks(files, questions),
+        task_files=task_files,
+        imported=fit_imported(files, task_files),
         chunks=fit_chunks(said.chunks),
         chunks_with_meaning=fit_chunks(said.chunks, with_meaning=True),
         task_chunks=fit_chunks(chunks),

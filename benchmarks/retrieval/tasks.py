@@ -16,13 +16,15 @@ import tantivy
 
 from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.store import rank
-from llmc_mcp.rag.store.features import FILE_FEATURES, Candidates, path_kind
+from llmc_mcp.rag.store.features import FILE_FEATURES, Candidates
+from llmc_mcp.rag.store.paths import path_kind
 
-from ..report import provenance, table
+from ..report import percentile, provenance, table
 from ..tokens import count
-from . import learn
+from . import learn, replies
+from .annotated import repositories
 from .baselines import SEMBLE, SEMBLE_KINDS, semble
-from .cases import WORK, Case, Floats, Task, case_of, definitions_of, git_of, question_cases, snapshots, tasks
+from .cases import WORK, Case, Floats, Task, TaskCase, case_of, definitions_of, git_of, question_cases, snapshots, tasks
 from .history import Snapshot
 
 _KS = (1, 3, 5, 10)
@@ -43,7 +45,7 @@ class Seen(NamedTuple):
     """A task, its candidates, and for each file that may be shown its definitions: names, features, tokens of each."""
 
     task: Task
-    case: Case
+    case: TaskCase
     paths: list[str]
     definitions: dict[str, tuple[list[str], Floats, list[int]]]
 
@@ -56,7 +58,7 @@ def look(task: Task, snapshot: Snapshot) -> Seen:
     files = list(seen.files)
     shown = {*order.tolist(), *np.flatnonzero(made.files.right).tolist()}
     definitions = {made.paths[at]: _definitions(snapshot, files[at], seen, asked) for at in shown}
-    return Seen(task, made.files, made.paths, definitions)
+    return Seen(task, made, made.paths, definitions)
 
 
 def _definitions(
@@ -69,9 +71,8 @@ def _definitions(
     return names, rows, [count(text) for text in texts]
 
 
-def ours(seen: Seen, files: Floats, definitions: Floats) -> Answer:
-    """The ranking of these weights, as a plan has it."""
-    scores = seen.case.rows @ files
+def ours(seen: Seen, scores: Floats, definitions: Floats) -> Answer:
+    """The ranking by these scores of files and weights of definitions, as a plan has it."""
     order = [int(at) for at in np.argsort(-scores, kind="stable")]
     functions: list[tuple[float, str]] = []
     read, found = 0, False
@@ -124,9 +125,11 @@ def by_repository(cases: Sequence[Seen], questions: Sequence[Case]) -> list[Answ
     answers: dict[str, Answer] = {}
     for group in dict.fromkeys(one.task.repository for one in cases):
         others = [one for one in cases if one.task.repository != group]
-        files = learn.fit_tasks([one.case for one in others], questions)
+        learned = learn.without(group, [one.case for one in cases], questions)
         definitions = learn.fit_definitions([case for one in others if (case := _definition_case(one)) is not None])
-        answers |= {one.task.id: ours(one, files, definitions) for one in cases if one.task.repository == group}
+        for one in cases:
+            if one.task.repository == group:
+                answers[one.task.id] = ours(one, learn.task_scores(one.case, *learned), definitions)
     return [answers[one.task.id] for one in cases]
 
 
@@ -150,16 +153,30 @@ def judged(name: str, wanted: Sequence[Task], answers: Sequence[Answer]) -> list
         row += [
             f"{np.mean([set(task.entities) <= set(one.functions[:k]) for task, one in edited]):.3f}" for k in (5, 10)
         ]
-        row.append(f"{np.median([one.tokens or 0 for one in answers]):,.0f}")
     else:
-        row += ["", "", ""]
-    return row
+        row += ["", ""]
+    read = [one.tokens for one in answers if one.tokens is not None]
+    return [*row, f"{np.median(read):,.0f}" if read else ""]
 
 
 def _with_interval(values: Sequence[bool]) -> str:
     draws = np.random.default_rng(1).choice(np.array(values, float), (_DRAWS, len(values))).mean(axis=1)
     low, high = np.percentile(draws, [2.5, 97.5])
     return f"{np.mean(values):.3f} [{low:.2f}, {high:.2f}]"
+
+
+def _of_replies(order: Sequence[Task], clones: Path, most: int) -> str:
+    """The first tasks of each repository through the real server, by the weights that are shipped."""
+    of_each = {name: [task for task in order if task.repository == name] for name in {one.repository for one in order}}
+    some = [task for mine in of_each.values() for task in mine[:: max(len(mine) // most, 1)][:most]]
+    asked = list(replies.of_tasks(some, clones))
+    rows: list[list[str]] = []
+    for name, told in (("rag_search", [row[1] for row in asked]), ("rag_plan", [row[2] for row in asked])):
+        answers = [Answer(one.files, one.functions, count(one.text)) for one in told]
+        times = [one.ms for one in told]
+        rows.append([*judged(name, [row[0] for row in asked], answers), f"{percentile(times, 0.95):,.0f}"])
+    head = ["real replies", *(f"files @{k}" for k in _KS), "MRR", "functions @5", "@10", "tokens of a reply", "p95, ms"]
+    return f"{len(asked)} tasks, by the weights that are shipped\n\n{table(head, rows)}"
 
 
 def main() -> None:
@@ -169,6 +186,8 @@ def main() -> None:
     parser.add_argument("--annotations", type=Path, help="annotated questions, which weigh a little when learning")
     parser.add_argument("--work", type=Path, default=WORK, help="where indexes are kept")
     parser.add_argument("--only", help="tasks whose id contains this")
+    parser.add_argument("--checkouts", type=Path, help="the annotated commits, to ask the questions of a real server")
+    parser.add_argument("--replies", type=int, default=0, metavar="N", help="ask a real server N tasks of a repository")
     parser.add_argument("--semble", action="store_true", help="semble too, on an export of each commit (slow)")
     asked = parser.parse_args()
     path = asked.tasks / "tasks.jsonl.gz" if asked.tasks.is_dir() else asked.tasks
@@ -185,7 +204,13 @@ def main() -> None:
         rows += [judged(f"semble, {name}", order, told) for name, told in with_semble(order, asked.clones).items()]
     head = ["system", *(f"files @{k}" for k in _KS), "MRR", "functions @5", "@10", "tokens to the file"]
     print(f"{len(order)} tasks of {len({task.repository for task in order})} repositories\n")
-    print(table(head, rows) + "\n")
+    print(table(head, rows) + "\n", flush=True)
+    if asked.replies:
+        print(_of_replies(order, asked.clones, asked.replies) + "\n", flush=True)
+    if asked.annotations and asked.checkouts:
+        head = ["questions", "", "in the usual reply", *(f"in {size:,} tokens" for size in replies.BUDGETS)]
+        head += ["tokens to the file", "tokens of a reply", "p95, ms"]
+        print(table(head, replies.question_rows(list(repositories(asked.annotations, asked.checkouts)))) + "\n")
     print(provenance().rpartition(" · ")[0])
 
 

@@ -11,6 +11,7 @@ from llmc_mcp.rag.parse import words
 from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.parse.question import question
 from llmc_mcp.rag.store import embed, features, rank
+from llmc_mcp.rag.store.paths import path_kind
 
 from ..support.workspace import require
 
@@ -115,6 +116,9 @@ class Shelf:
 
     def vectors(self, files: Collection[int]) -> Mapping[int, bytes]:
         return {file: self._vectors[file] for file in files if file in self._vectors}
+
+    def imports(self, files: Collection[int]) -> Mapping[int, list[int]]:
+        return rank.imports_of(self.index.searcher(), files)
 
     def search(
         self, text: str, scope: rank.Scope = "repo", files: Collection[int] | None = None, limit: int = 10
@@ -290,3 +294,19 @@ def test_files_without_vectors_are_ranked_by_their_words(meaning: embed.Embeddin
     shelf = Shelf({"a.py": f"def evict(cache):\n{BODY}"}, meaning)
     shelf.vectors = lambda files: {}  # type: ignore[method-assign]
     assert shelf.found("evict from the cache") == ["a.py"]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("js_tests/qunit/qunit.js", (1.0, 0.0)),
+        ("tests/test_cart.py", (1.0, 0.0)),
+        ("contests/cart.py", (0.0, 0.0)),
+        ("lib/test_functions.bash", (0.0, 0.0)),
+        ("shop/migrations/0001_initial.py", (0.0, 1.0)),
+        ("shop/migrations/writer.py", (0.0, 0.0)),
+    ],
+)
+def test_tests_and_generated_migrations_are_known_by_their_paths(path: str, kind: tuple[float, float]) -> None:
+    found = path_kind(path)
+    assert (found.test, found.aside) == kind

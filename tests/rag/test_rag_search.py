@@ -104,6 +104,20 @@ def test_a_search_gives_snippets_with_the_place_they_come_from(gate: Gate, shop:
     assert found.total_candidates >= len(found.snippets)
 
 
+@pytest.mark.parametrize("tool", ["rag_search", "rag_search_enriched"])
+def test_a_hit_has_the_revision_that_an_edit_by_lines_asks_for(gate: Gate, shop: Workspace, tool: str) -> None:
+    shop.file("shop/discount.py", "def discount_of(voucher):\n    return voucher.percent / 10\n")
+    gate.call(context(gate), "rag_index", {})
+    found: Any = gate.call(context(gate), tool, {"query": "discount_of", "limit": 1})
+    arguments = {"path": "shop/discount.py", "lines": "2", "new_text": "    return voucher.percent / 100"}
+    edit: Any = gate.call(context(gate), "linux_fs_edit", {**arguments, "expected": found.snippets[0].rev})
+    gate.call(context(gate), "rag_index", {})
+    assert edit.rev == search(gate, "discount_of", limit=1).snippets[0].rev != found.snippets[0].rev
+    with pytest.raises(LlmcError):
+        gate.call(context(gate), "linux_fs_edit", {**arguments, "expected": found.snippets[0].rev})
+    (shop.root / "shop/discount.py").unlink()
+
+
 def test_a_name_finds_its_definition_first(gate: Gate) -> None:
     best = search(gate, "total_price").snippets[0]
     assert best.src.startswith("shop/cart.py#")

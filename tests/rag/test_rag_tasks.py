@@ -47,6 +47,10 @@ class Money:
     "shop/tls.py": "MINIMUM = 'TLS 1.2'\n\n\ndef handshake(socket):\n    return socket.wrap(MINIMUM)\n",
     "tests/test_cart.py": "def test_total_price_in_another_currency():\n    assert Cart().total_price('EUR')\n",
     "docs/cart.md": "# The cart\n\nHow the total price of a cart is computed.\n",
+    "CHANGES.rst": "Changes\n=======\n\nThe first version.\n",
+    "docs/changes.rst": "What changed\n============\n\nThe list of changes.\n",
+    "Makefile": "all:\n\ttrue\n",
+    "docs/Makefile": "html:\n\tsphinx\n",
     "poetry.lock": "[[package]]\nname = 'handshake'\nsocket wrap handshake socket\n",
     "src/egg/SOURCES.txt": "shop/cart.py\nshop/money.py\nshop/tls.py\n",
 }
@@ -135,6 +139,27 @@ def test_the_path_of_a_file_finds_that_file_first(gate: Gate, path: str) -> None
     assert paths(search(gate, path))[0] == path
 
 
+@pytest.mark.parametrize(
+    ("text", "is_path"), [("README.md", True), ("Makefile", True), ("Plug.Router", False), ("app.run", False)]
+)
+def test_a_bare_file_name_is_a_path_and_a_qualified_name_is_none(text: str, is_path: bool) -> None:
+    assert question(text).is_path is is_path
+
+
+@pytest.mark.parametrize(
+    ("text", "wants"),
+    [
+        ("where are the tests of the cart", True),
+        ("add a regression test", True),
+        ("which tests cover the cart", True),
+        ("how the test count is validated", False),
+        ("how bats should retry a flaky test", False),
+    ],
+)
+def test_a_question_about_testing_need_not_ask_for_tests(text: str, wants: bool) -> None:
+    assert question(text).wants_tests is wants
+
+
 def test_a_name_in_its_own_spelling_comes_before_one_that_is_spelled_otherwise(gate: Gate) -> None:
     assert paths(search(gate, "FromRequest"))[0] == "shop/extract.py"
     assert paths(search(gate, "from_request"))[0] == "shop/from_request.py"
@@ -200,3 +225,10 @@ def test_a_plan_tells_definitions_with_their_lines_and_reasons(gate: Gate) -> No
     assert "in the traceback: __mul__" in first["money.py"].reasons
     assert "Cart.total_price:10-11" in first["cart.py"].symbols
     assert made.spans[0].path == made.files[0].path
+
+
+def test_a_reason_shows_words_as_the_task_writes_them(gate: Gate) -> None:
+    made = plan(gate, "Converting Money between currencies\n\nconvert_to uses the wrong rates when multiplying.")
+    (reason,) = [one for row in made.files if row.path.endswith("money.py") for one in row.reasons if "matches" in one]
+    assert reason.startswith("matches: Converting, Money, currencies")
+    assert "convert_to" in reason

@@ -28,12 +28,13 @@ class EnrichedSnippet(Row):
     score: float
     symbol: str | None = None
     kind: str | None = None
+    rev: str = ""
     callers: list[str] = msgspec.field(default_factory=list[str])
     callees: list[str] = msgspec.field(default_factory=list[str])
     tests: list[str] = msgspec.field(default_factory=list[str])
     docs: list[str] = msgspec.field(default_factory=list[str])
     line_format: ClassVar[str] = (
-        "{src} {kind} {symbol}\n{text}\ncallers: {callers}\ncallees: {callees}\ntests: {tests}\ndocs: {docs}"
+        "{src} rev={rev} {kind} {symbol}\n{text}\ncallers: {callers}\ncallees: {callees}\ntests: {tests}\ndocs: {docs}"
     )
 
 
@@ -66,7 +67,8 @@ def rag_search_enriched(
     caller = caller_of(ctx)
     answer = ctx.app.rag.search(code_query(ctx, query, scope, limit, budget_tokens, path_glob), caller)
     rows = [
-        EnrichedSnippet(hit.text, source_of(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind) for hit in answer.hits
+        EnrichedSnippet(hit.text, source_of(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind, hit.revision)
+        for hit in answer.hits
     ]
 
     def question(view: "GraphView") -> Coverage:

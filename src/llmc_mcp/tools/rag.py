@@ -22,7 +22,8 @@ class Snippet(Row):
     score: float
     symbol: str | None = None
     kind: str | None = None
-    line_format: ClassVar[str] = "{src} {kind} {symbol}\n{text}"
+    rev: str = ""
+    line_format: ClassVar[str] = "{src} rev={rev} {kind} {symbol}\n{text}"
 
 
 class Snippets(Result):
@@ -60,7 +61,7 @@ def rag_search(
 
 def snippet_of(ctx: Context, hit: "RankedSnippet") -> Snippet:
     """A hit of a search as a reply shows it."""
-    return Snippet(hit.text, source_of(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind)
+    return Snippet(hit.text, source_of(ctx, hit), round(hit.score, 3), hit.symbol, hit.kind, hit.revision)
 
 
 class IndexReport(Result):

@@ -4,6 +4,7 @@ import hashlib
 
 from .chunk import chunks
 from .detect import language_of
+from .imports import imported
 from .languages import PARSED
 from .macros import unwrapped
 from .manifests import manifest
@@ -19,7 +20,7 @@ _DEEPEST = 200  # names are looked up outwards, in quadratic time; no handwritte
 def look(path: str, source: bytes, *, with_references: bool = True) -> ParsedFile:
     """Parse a file for the index. Never raises because of its content. Search needs no references, the graph does."""
     language = language_of(path, source[:4096])
-    found, broken, references = [], 0, PackedReferences()
+    found, broken, references, imports = [], 0, PackedReferences(), list[int]()
     if language in PARSED and not _is_minified(source):
         parsed = syntax(language, source)
         broken = first_error(parsed)
@@ -27,9 +28,10 @@ def look(path: str, source: bytes, *, with_references: bool = True) -> ParsedFil
             parsed = unwrapped(parsed)
         found = definitions(parsed)
         if with_references and parsed.complete and _depth(found) <= _DEEPEST:
-            references = packed(*find(parsed, found))
-    elif with_references and (said := manifest(path, source)):
-        references = packed([], said)
+            said = find(parsed, found)
+            references, imports = packed(*said), imported(path, language, said[0])
+    elif with_references and (bindings := manifest(path, source)):
+        references = packed([], bindings)
     sha256 = hashlib.sha256(source).digest()
     return ParsedFile(
         path=path,
@@ -39,6 +41,7 @@ def look(path: str, source: bytes, *, with_references: bool = True) -> ParsedFil
         chunks=chunks(source, found),
         references=references,
         broken_line=broken,
+        imports=imports,
     )
 
 

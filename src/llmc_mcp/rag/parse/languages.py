@@ -676,7 +676,7 @@ LANGUAGES: dict[str, Language] = {
 
 PARSED = {name: language for name, language in LANGUAGES.items() if language.query}
 # Documents whatever their language is: LaTeX's other files are code, and the rest has no grammar.
-DOCUMENT_ENDINGS = frozenset({"tex", "txt", "textile", "rdoc"})
+DOCUMENT_ENDINGS = frozenset({"tex", "txt", "textile", "rdoc", "ronn"})
 _PLAIN_TEXT = Language(syntax_check="none")
 
 

@@ -13,6 +13,8 @@ from itertools import pairwise
 import msgspec
 
 from . import words
+from .detect import language_of
+from .languages import DOCUMENT_ENDINGS
 
 LONGEST = 20_000  # characters that are read
 _LONGEST_QUESTION = 240  # characters of one line; a longer one is a task
@@ -45,7 +47,7 @@ _CODE_START = re.compile(
 )
 _CODE_MARKS = re.compile(r"[=(){}\[\];]|->|::")
 _ASKS_TESTS = re.compile(
-    r"\b(?:(?:unit|regression|integration|add|write|missing|flaky|which|where|the) tests?"
+    r"\b(?:(?:unit|regression|integration|add|write|missing) tests?|(?:which|where|the|flaky) tests"
     r"|tests? (?:for|of|cover\w*|cases?)|test suite|specs? for)\b",
     re.I,
 )
@@ -114,7 +116,7 @@ def _task(text: str) -> Question:
 
 def _titled(title: str, rest: _TaskParts, *, is_task: bool = False) -> Question:
     found: list[str] = _NAME.findall(title)
-    is_path = not is_task and bool(_PATH.fullmatch(title)) and bool(_ENDING.search(title)) and "/" in title
+    is_path = not is_task and _is_path(title)
     alone = not is_path and len(found) == 1 and found[0] == title.strip("`'\"()?.") and len(title) <= 64
     titled, prose_names, code_names = _names(title), _names(rest.prose), _names(rest.code)
     names = [name for name in titled if "/" not in name]
@@ -135,13 +137,23 @@ def _titled(title: str, rest: _TaskParts, *, is_task: bool = False) -> Question:
         code=_counted(rest.code),
         prose_names=prose_names[:_MOST_NAMES],
         code_names=code_names[:_MOST_NAMES],
-        places=_places((title, titled), (rest.prose, prose_names), (rest.code, code_names)),
+        places=(_place(title),)
+        if is_path
+        else _places((title, titled), (rest.prose, prose_names), (rest.code, code_names)),
         frames=rest.frames,
         plain=() if is_task else tuple(word.lower() for word in kept if word.isalpha()),
         wants_tests=bool(_ASKS_TESTS.search(title)),
         wants_aside=bool(_ASKS_ASIDE.search(title)),
         is_path=is_path,
     )
+
+
+def _is_path(title: str) -> bool:
+    if not _PATH.fullmatch(title):
+        return False
+    if "/" in title:
+        return bool(_ENDING.search(title))
+    return bool(language_of(title, b"")) or title.rpartition(".")[2].lower() in DOCUMENT_ENDINGS
 
 
 def _title_of(text: str) -> tuple[str, str]:
@@ -203,7 +215,8 @@ def _places(*parts: tuple[str, tuple[str, ...]]) -> tuple[str, ...]:
     for text, names in parts:
         for token in _TOKEN.findall(text):
             path = token.rstrip(".:?!")
-            if _PATH.fullmatch(path) and ("/" in path or "\\" in path or _ENDING.search(path)):
+            like_one = "/" in path or "\\" in path or ("." in path and _ENDING.search(path))
+            if like_one and _PATH.fullmatch(path):
                 found[_place(path)] = None
         for name in names:
             if "/" not in name and len(pieces := _SEPARATOR.split(name)) > 1:

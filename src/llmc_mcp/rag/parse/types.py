@@ -73,6 +73,7 @@ class ParsedFile(msgspec.Struct, frozen=True, array_like=True):
     chunks: list[Chunk]
     references: PackedReferences
     broken_line: int = 0  # of the first syntax error; 0 for none
+    imports: list[int] = []  # hashes; see imports.py
 
 
 class SyntaxProblem(msgspec.Struct, frozen=True, array_like=True):

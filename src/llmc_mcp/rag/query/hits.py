@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...errors import LlmcError
-from ...files import names
+from ...files import names, revisions
 from ...files.filesystem import Filesystem, Place, Root
 from ..parse.question import Question
 from ..parse.text import as_utf8
@@ -35,6 +35,7 @@ class LoadedHit(NamedTuple):
     symbol: str | None
     kind: str | None
     definitions: Sequence[RankedDefinition]
+    revision: str
 
 
 class HitSource:
@@ -76,6 +77,7 @@ class HitSource:
                     symbol=shown.symbol or None,
                     kind=shown.kind or None,
                     definitions=shown.definitions,
+                    revision=file.sha256.hex()[: revisions.LENGTH],
                 )
             )
         return hits, changed

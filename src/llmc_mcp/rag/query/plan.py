@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from ...files.filesystem import Root
 from ..parse import words
-from ..parse.question import Question
+from ..parse.question import LONGEST, Question
 from ..parse.question import question as parse_question
 from ..parse.scopes import CLASSES, FUNCTIONS
 from .questions import TESTS, Site, find, where_used
@@ -100,7 +100,7 @@ def make(rag: CodeSearch, query: str, detail: Literal["summary", "full"], caller
     answer = rag.search(CodeQuery(query, scope, _FILES[detail], _BUDGET), caller)
     named = rag.ask(lambda view: _named(view, question, _USERS[detail], caller.check), caller)
     symbols = list(dict.fromkeys(name for (_, found), _ in named for name in found))
-    files = [_file(hit, question, set(symbols), _SYMBOLS[detail]) for hit in _one_of_each(answer.hits)]
+    files = [_file(hit, query, question, set(symbols), _SYMBOLS[detail]) for hit in _one_of_each(answer.hits)]
     spans = [span for file, hit in zip(files, _one_of_each(answer.hits), strict=True) for span in _spans(file, hit)]
     found = {(span.path, span.first_line) for span in spans}
     others = [span for (around, _), _ in named for span in around if (span.path, span.first_line) not in found]
@@ -115,12 +115,12 @@ def _one_of_each(hits: list[RankedSnippet]) -> list[RankedSnippet]:
     return list({(hit.path, hit.root): hit for hit in reversed(hits)}.values())[::-1]
 
 
-def _file(hit: RankedSnippet, question: Question, named: set[str], most: int) -> PlanFile:
+def _file(hit: RankedSnippet, query: str, question: Question, named: set[str], most: int) -> PlanFile:
     symbols = list(hit.definitions[:most])
-    return PlanFile(hit.path, hit.root, round(hit.score, 3), _reasons(hit, question, named), symbols)
+    return PlanFile(hit.path, hit.root, round(hit.score, 3), _reasons(hit, query, question, named), symbols)
 
 
-def _reasons(hit: RankedSnippet, question: Question, named: set[str]) -> list[str]:
+def _reasons(hit: RankedSnippet, query: str, question: Question, named: set[str]) -> list[str]:
     """Why a file is in the plan, the strongest reason first."""
     path = os.fsdecode(hit.path).lower()
     reasons: list[str] = []
@@ -132,17 +132,24 @@ def _reasons(hit: RankedSnippet, question: Question, named: set[str]) -> list[st
     defined = [one.name for one in hit.definitions if one.name in named]
     if defined:
         reasons.append(f"defines {', '.join(defined)}")
-    shared = _shared(hit, question)
+    shared = _shared(hit, query)
     if shared:
         reasons.append(f"matches: {', '.join(shared)}")
     return reasons or ["close to the words of the task"]
 
 
-def _shared(hit: RankedSnippet, question: Question) -> list[str]:
-    """Words of the task, the title's first, that the hit holds."""
+def _shared(hit: RankedSnippet, query: str) -> list[str]:
+    """Words of the task as it writes them, the first ones, that the hit holds in any form."""
     held = set(words.terms(f"{os.fsdecode(hit.path)} {hit.symbol or ''} {hit.text}").split())
-    asked = [*question.words, *(term for term, _ in (*question.prose, *question.code))]
-    return [term for term in dict.fromkeys(asked) if term in held and len(term) > 2][:_MOST_SHARED]
+    found: dict[str, str] = {}
+    for word in words.all_words(query[:LONGEST]):
+        stems, whole = words.take_apart(word)
+        asked = {whole} if whole else set(stems.split())
+        if len(word) > 2 and asked and asked <= held:
+            found.setdefault(whole or stems, word)
+        if len(found) == _MOST_SHARED:
+            break
+    return list(found.values())
 
 
 def _spans(file: PlanFile, hit: RankedSnippet) -> list[PlanSpan]:

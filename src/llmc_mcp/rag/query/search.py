@@ -127,6 +127,7 @@ class CodeSearch:
                     symbol=hit.symbol,
                     kind=hit.kind,
                     definitions=hit.definitions,
+                    revision=hit.revision,
                 )
                 for (hit, root), (text, numbers) in zip(order, shown, strict=False)
                 if text

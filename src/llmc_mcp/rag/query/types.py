@@ -58,6 +58,7 @@ class RankedSnippet(NamedTuple):
     symbol: str | None
     kind: str | None
     definitions: Sequence[RankedDefinition] = ()  # of its file, best first
+    revision: str = ""  # of its file
 
 
 class SearchResult(NamedTuple):

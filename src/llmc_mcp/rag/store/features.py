@@ -5,9 +5,7 @@ comparable. The weights are not defined here.
 """
 
 import math
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple, Protocol
 
@@ -17,6 +15,7 @@ import tantivy
 from ..parse import words
 from ..parse.question import Question, last_name, owner_name
 from .embed import Embedding
+from .paths import path_kind, path_match, stem_precision
 
 
 class ChunkFeatures(NamedTuple):
@@ -81,32 +80,17 @@ _ALL_TERMS = 50  # of a task
 _REST = 0.3  # weight of the words of a task outside its title, when a definition is chosen
 _SHORTEST_JOINED = 8  # letters of a word that may be two
 _SHORTEST_TYPO = 5  # letters of a word that no file holds and that is searched with one letter wrong
-_DEEP = 8
 _LEAST_TOTAL = 3.0  # weight of a question's words; a question of words that are everywhere would divide by nearly 0
 _HIGHEST = 2.0  # of a score that is divided by it
-_COMMON = 1.0  # rarity of a word that says little: a file named by nothing else fits a question by less than half
 _FRAME_STEP = 0.8  # what a frame counts of the one inside it
 _LARGE = 20  # the binary logarithm of the size of a large file
-
-_TEST = re.compile(
-    r"/(tests?|__tests__|specs?|testing|testdata|fixtures?)/|/(test_|tests?\.|conftest)|(_|-|\.)(tests?|spec)\.\w+$"
-)
-_TEST_CLASS = re.compile(r"[a-z0-9](Tests?|Spec|Suite|TestCase)\.\w+$")
-_ASIDE = re.compile(
-    r"/(_?examples?|samples?|demos?|docs?|docs?_src|(asv_)?bench(marks?)?|_?vendor(ed)?|third_party|c?extern(als?)?"
-    r"|_?legacy|_?compat|deprecat\w*|generated|tutorials?|galler(y|ies))/|/[^/]+/packages/"
-)
-_LISTING = re.compile(
-    r"/(sources\.txt|record|manifest(\.in)?|requirements[^/]*\.txt|package-lock\.json|npm-shrinkwrap\.json"
-    r"|go\.(sum|mod)|cargo\.toml|package\.json|pom\.xml|codeowners|authors|contributors(\.\w+)?)$"
-    r"|[./-]lock(\.\w+)?$|\.(po|pot|sum|map|svg|snap|csv|tsv)$|\.min\.\w+$"
-)
 
 
 class Candidates(msgspec.Struct):
     """The candidates for a question and their features."""
 
     files: dict[int, FileFeatures]
+    paths: Mapping[int, str]
     chunks: dict[tuple[int, int], ChunkFeatures]
     weights: dict[str, float]  # the question's terms by their rarity
     unknown: list[str]  # its words that no file holds
@@ -147,7 +131,7 @@ def look_up(
     }
     if embedding is not None and not question.symbol and not question.is_task:
         _add_meaning(embedding, question, store, made, chunks)
-    return Candidates(made, chunks, asked.weights(), asked.unknown)
+    return Candidates(made, paths, chunks, asked.weights(), asked.unknown)
 
 
 class _Asked:
@@ -178,6 +162,7 @@ class _Asked:
             "code": self.code_total,
             "file_all": self.all_total,
         }
+        self.paths = question.places if question.is_path else ()
         self.unknown = [word for word, is_known in zip(question.plain, known, strict=True) if not is_known]
 
     def weights(self) -> dict[str, float]:
@@ -230,7 +215,7 @@ def _file_features(
         defines=min(scored["defines"], _HIGHEST),
         defines_first=min(scored["defines_first"], 1.0),
         defines_exactly=min(scored["defines_exactly"], _HIGHEST),
-        place=min(scored["place"], 1.0),
+        place=1.0 if path.lower() in asked.paths else min(scored["place"], 1.0),
         test=0.0 if asked.question.wants_tests else kind.test,
         aside=0.0 if asked.question.wants_aside else kind.aside,
         barrel=float(kind.barrel and code == 0),
@@ -276,11 +261,9 @@ def _candidates(
         for file in found.keys() & crude.keys():
             crude[file] += found[file] / asked.totals.get(name, 1.0)
     for name, places in by_chunk.items():
-        seen: set[int] = set()  # the first chunk of a file is its best one
-        for (file, _), score in places.items():
-            if file in crude and file not in seen:
-                seen.add(file)
-                crude[file] += score / asked.totals.get(name, 1.0)
+        best_chunks = {file: score for (file, _), score in reversed(places.items())}  # the first of a file is its best
+        for file in best_chunks.keys() & crude.keys():
+            crude[file] += best_chunks[file] / asked.totals.get(name, 1.0)
     best = sorted(crude, key=lambda file: -crude[file])[:_MOST_OF_TASK]
     return {file: paths[file] for file in best}
 
@@ -301,18 +284,21 @@ def _chunk_lookups(fields: "_FieldQueries", asked: _Asked) -> dict[str, dict[tup
 def _chunk_features(
     asked: _Asked, by_chunk: Mapping[str, Mapping[tuple[int, int], float]], files: Collection[int]
 ) -> dict[tuple[int, int], ChunkFeatures]:
-    text, name, phrase, defines, prose, code = by_chunk.values()
+    columns: list[dict[tuple[int, int], float]] = []
+    for name, found in by_chunk.items():
+        total = asked.totals.get(name, 1.0)
+        columns.append({at: min(score / total, _HIGHEST) for at, score in found.items() if at[0] in files})
+    text, name, phrase, defines, prose, code = columns
     return {
         place: ChunkFeatures(
-            text=_share(text.get(place, 0.0), asked.total),
-            name=_share(name.get(place, 0.0), asked.total),
-            phrase=phrase.get(place, 0.0),
-            defines=min(defines.get(place, 0.0), _HIGHEST),
-            prose=_share(prose.get(place, 0.0), asked.prose_total),
-            code=_share(code.get(place, 0.0), asked.code_total),
+            text.get(place, 0.0),
+            name.get(place, 0.0),
+            phrase.get(place, 0.0),
+            defines.get(place, 0.0),
+            prose.get(place, 0.0),
+            code.get(place, 0.0),
         )
         for place in {**text, **name, **phrase, **defines, **prose, **code}
-        if place[0] in files
     }
 
 
@@ -341,63 +327,6 @@ def _add_meaning(
             chunks[file, chunk] = features._replace(meaning=near[file][2][chunk])
 
 
-class PathMatch(NamedTuple):
-    """How well a file's name and its folder's fit a question."""
-
-    stem_recall: float
-    stem_precision: float
-    folder_recall: float
-
-
-def path_match(path: str, idf: Mapping[str, float], total: float, rarity: Callable[[str], float]) -> PathMatch:
-    """Compare a path with the words of a question, weighted by their rarity."""
-    stem, folder = _path_words(path)
-    return PathMatch(
-        stem_recall=sum(idf.get(word, 0.0) for word in stem) / total,
-        stem_precision=stem_precision(path, idf, rarity),
-        folder_recall=sum(idf.get(word, 0.0) for word in folder - stem) / total,
-    )
-
-
-def stem_precision(path: str, wanted: Mapping[str, float], rarity: Callable[[str], float]) -> float:
-    """How much of a file's name some words hold; a name that is a common word fits many questions by chance."""
-    stem = _path_words(path)[0]
-    shared = sum(rarity(word) for word in stem if word in wanted)
-    return shared / (_COMMON + sum(map(rarity, stem))) if shared else 0.0
-
-
-class PathKind(NamedTuple):
-    """What a path alone says about a file."""
-
-    test: float
-    aside: float
-    barrel: float
-    listing: float
-    depth: float
-
-
-@lru_cache(50_000)
-def path_kind(path: str) -> PathKind:
-    """Whether a path is that of a test, an aside or a barrel, and its depth."""
-    low = "/" + path.lower()
-    stem = low.rpartition("/")[2].partition(".")[0]
-    return PathKind(
-        test=float(bool(_TEST.search(low) or _TEST_CLASS.search(path))),
-        aside=float(bool(_ASIDE.search(low)) or low.endswith((".d.ts", ".pyi"))),
-        barrel=float(stem in words.MODULES),
-        listing=float(bool(_LISTING.search(low))),
-        depth=min(path.count("/"), _DEEP) / _DEEP,
-    )
-
-
-@lru_cache(50_000)
-def _path_words(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The words of a file's own name and those of the folder it lies in."""
-    folder, _, name = path.rpartition("/")
-    stem = name.partition(".")[0] or name
-    return frozenset(words.terms(stem).split()), frozenset(words.terms(folder.rpartition("/")[2]).split())
-
-
 class _FieldQueries:
     """The queries of one question, against one state of the index."""
 
@@ -416,6 +345,9 @@ class _FieldQueries:
         self._of_chunks: list[tantivy.Query] = []
         self._of_files: list[tantivy.Query] = []
         self._rarity: dict[str, float] = dict(rarities or {})
+        self._in_files: dict[str, int] = {}
+        self._known: dict[str, bool] = {}
+        self._weights: dict[str, float] = {}
         self._files = sum(searcher.doc_freq("scope", f"file:{scope}") for scope in ("repo", "docs"))
         self._chunks = sum(searcher.doc_freq("scope", scope) for scope in ("repo", "docs"))
         # A document is code or documentation. To leave out the few documents costs less than to ask for all code.
@@ -446,21 +378,35 @@ class _FieldQueries:
     def rarity(self, stem: str) -> float:
         """How rare a word is among the files, or an identifier among the chunks."""
         if stem not in self._rarity:
-            n = self._searcher.doc_freq("file_text", stem)
+            n = self._files_with(stem)
             is_whole = not n and self._searcher.doc_freq("whole", stem)
             self._rarity[stem] = self._rarity_of_whole(stem) if is_whole else _inverse_frequency(n, self._files)
         return self._rarity[stem]
 
     def weigh(self, counts: Sequence[tuple[str, int]], most: int) -> tuple[dict[str, float], float]:
         """The words of a part that say most, weighted by how often they occur; and the weight of all of them."""
-        known = {term: (1 + math.log(count), self.rarity(term)) for term, count in counts if self.is_known(term)}
-        best = sorted(known, key=lambda term: -known[term][0] * known[term][1])[:most]
-        total = sum(known[term][0] * known[term][1] for term in best)
-        return {term: known[term][0] for term in best}, max(total, _LEAST_TOTAL)
+        often = {term: 1 + math.log(count) for term, count in counts}
+        worth = {term: often[term] * rare for term in often if (rare := self._rarity_if_known(term))}
+        best = _rarest(worth, most)
+        return {term: often[term] for term in best}, max(sum(best.values()), _LEAST_TOTAL)
+
+    def _rarity_if_known(self, term: str) -> float:
+        """The rarity of a term; 0 for one that no file holds. Several parts of a task share most terms."""
+        if term not in self._weights:
+            self._weights[term] = self.rarity(term) if self.is_known(term) else 0.0
+        return self._weights[term]
 
     def is_known(self, term: str) -> bool:
         """Whether a file holds a word or an identifier, in its text or its path."""
-        return any(self._searcher.doc_freq(field, term) for field in ("file_text", "whole", "file_path"))
+        if term not in self._known:
+            elsewhere = (self._searcher.doc_freq(field, term) for field in ("whole", "file_path"))
+            self._known[term] = bool(self._files_with(term)) or any(elsewhere)
+        return self._known[term]
+
+    def _files_with(self, term: str) -> int:
+        if term not in self._in_files:
+            self._in_files[term] = self._searcher.doc_freq("file_text", term)
+        return self._in_files[term]
 
     def joined(self, plain: Sequence[str]) -> list[str]:
         """Two words of a question that the code writes as one: leader election, leaderelection."""
@@ -518,9 +464,9 @@ class _FieldQueries:
         if not files:
             return {}
         ours = tantivy.Query.term_set_query(self._schema, "file", list(files))
-        level = [tantivy.Query.term_query(self._schema, "scope", f"file:{one}", "basic") for one in ("repo", "docs")]
-        whole = tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in level])
-        query = tantivy.Query.boolean_query([(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole)])
+        query = tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole_files(self._schema))]
+        )
         hits = [address for _, address in self._searcher.search(query, len(files), count=False).hits]
         columns = [self._searcher.fast_field_values(name, hits) for name in ("file", "size", "code")]
         return {int(file or 0): (int(size or 0), int(code or 0)) for file, size, code in zip(*columns, strict=True)}
@@ -596,6 +542,12 @@ class _FieldQueries:
             required = [tantivy.Query.const_score_query(one, 0.0) for one in filters]
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, one) for one in (query, *required)])
         return self._searcher.search(query, limit, count=False).hits
+
+
+def whole_files(schema: tantivy.Schema) -> tantivy.Query:
+    """The documents of files, not of their chunks."""
+    level = [tantivy.Query.term_query(schema, "scope", f"file:{one}", "basic") for one in ("repo", "docs")]
+    return tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in level])
 
 
 def _inverse_frequency(n: int, count: int) -> float:

@@ -140,6 +140,10 @@ class IndexReader(IndexTables):
                 raise damage(exc) from None
             raise
 
+    def imports(self, files: Collection[int]) -> dict[int, list[int]]:
+        """What these files import."""
+        return rank.imports_of(self._index.searcher(), files)
+
     def search(
         self,
         question: Question,

@@ -20,8 +20,9 @@ from ..parse.languages import DOCUMENT_ENDINGS, traits_of
 from ..parse.question import Question
 from ..parse.scopes import CLASSES, FUNCTIONS
 from ..parse.types import ParsedFile
+from . import neighbours
 from .embed import Embedding
-from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up
+from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up, whole_files
 from .types import DEFINITION_FEATURES, QuestionTerms, RankedChunks, Scope, ScoredChunk
 
 BEST_CHUNKS = 8  # of a file, that are told with the first of them
@@ -40,6 +41,10 @@ class Lookup(Protocol):
         """The vectors of these files."""
         ...
 
+    def imports(self, files: Collection[int]) -> Mapping[int, Sequence[int]]:
+        """What these files import; see parse/imports.py."""
+        ...
+
 
 class Weights(msgspec.Struct, frozen=True):
     """A learned weight for each feature."""
@@ -47,6 +52,7 @@ class Weights(msgspec.Struct, frozen=True):
     file: dict[str, float]
     chunk: dict[str, float]
     definition: dict[str, float] = {}
+    imported: float = 0.0  # of what `neighbours` adds to a task's files
 
 
 # --- documents -------------------------------------------------------------------------------------
@@ -55,7 +61,7 @@ class Weights(msgspec.Struct, frozen=True):
 def schema() -> tantivy.Schema:
     """The fields: `file` and `chunk` name a document; the others hold terms of `words`, separated by spaces.
 
-    `size` and `code` are of a whole file: its bytes, and how many functions and types it defines.
+    `size`, `code` and `imports` are of a whole file: its bytes, how many functions and types it defines, and hashes.
     """
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field("file", indexed=True, fast=True)
@@ -67,6 +73,7 @@ def schema() -> tantivy.Schema:
         builder.add_text_field(name, tokenizer_name="whitespace", index_option="freq")
     for name in ("defines", "file_defines", "file_place"):
         builder.add_text_field(name, tokenizer_name="whitespace", index_option="basic")
+    builder.add_unsigned_field("imports", stored=True)
     return builder.build()
 
 
@@ -103,6 +110,7 @@ def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
             "file": [file],
             "size": [len(source)],
             "code": [sum(one.kind in CLASSES or one.kind in FUNCTIONS for one in parsed.definitions)],
+            "imports": [*parsed.imports],
             "scope": [f"file:{scope}"],
             "file_text": [" ".join(texts)],
             "file_path": [path],
@@ -142,6 +150,20 @@ def delete(writer: tantivy.IndexWriter, file: int) -> None:
     writer.delete_documents_by_query(tantivy.Query.term_query(SCHEMA, "file", file))
 
 
+def imports_of(searcher: tantivy.Searcher, files: Collection[int]) -> dict[int, list[int]]:
+    """What files import, from their documents."""
+    query = tantivy.Query.boolean_query(
+        [
+            (tantivy.Occur.Must, tantivy.Query.term_set_query(SCHEMA, "file", list(files))),
+            (tantivy.Occur.Must, whole_files(SCHEMA)),
+        ]
+    )
+    hits = [address for _, address in searcher.search(query, max(len(files), 1), count=False).hits]
+    numbers = searcher.fast_field_values("file", hits)
+    stored = (searcher.doc(address).get_all("imports") for address in hits)
+    return {int(file or 0): list(found) for file, found in zip(numbers, stored, strict=True)}
+
+
 # --- searching -------------------------------------------------------------------------------------
 
 
@@ -169,6 +191,10 @@ def search(
     by_file = [weights.file.get(name, 0.0) for name in FILE_FEATURES]
     by_chunk = [weights.chunk.get(name, 0.0) for name in CHUNK_FEATURES]
     file_scores = {file: _dot(by_file, vector) for file, vector in candidates.files.items()}
+    if weights.imported:
+        linked = neighbours.links(candidates.paths, lookup.imports(candidates.files))
+        found = neighbours.imported(file_scores, linked)
+        file_scores = neighbours.raised(file_scores, found, weights.imported)
     chunk_scores = {place: _dot(by_chunk, vector) for place, vector in candidates.chunks.items()}
     by_definition = [weights.definition.get(name, 0.0) for name in DEFINITION_FEATURES]
     terms = QuestionTerms(candidates.weights, candidates.unknown, by_definition)
