@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .changes.rewrites import Rewriter
     from .changes.transaction import Changes
     from .changes.undo import Undoer
+    from .code.check import ProjectCheck
     from .code.parser import CodeParser
     from .code.rewrite import PatternRewriter
     from .commands.allowlist import Programs
@@ -467,6 +468,13 @@ class App:
         from .code.parser import CodeParser
 
         return CodeParser(self.launcher, self.data_dir)
+
+    @engine()
+    def project_check(self) -> "ProjectCheck":
+        from .code.check import ProjectCheck
+
+        seconds = self.config.linux_ops.process_limits.default_timeout_sec
+        return ProjectCheck(self.files, self.shell, self.checker, self.project, self.config.capped_seconds(seconds))
 
     @engine()
     def patterns(self) -> "PatternRewriter":

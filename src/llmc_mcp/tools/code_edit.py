@@ -163,7 +163,7 @@ def _renamed_reply(ctx: Context, root: Root, plan: "RenamePlan", done: "Rewrite"
 # --- bodies ------------------------------------------------------------------------------------------
 
 
-class _Definition(NamedTuple):
+class _DefinitionPath(NamedTuple):
     path: str
     qualname: str
 
@@ -200,7 +200,7 @@ def _edit_body(ctx: Context, symbol: str, action: "BodyAction", text: str, dry_r
     return reply
 
 
-def _located(ctx: Context, symbol: str) -> _Definition:
+def _located(ctx: Context, symbol: str) -> _DefinitionPath:
     """The file that defines a symbol, and its name there: a path in the symbol needs no index."""
     where, _, what = symbol.rpartition(":")
     if where and not where.endswith(":"):
@@ -211,16 +211,16 @@ def _located(ctx: Context, symbol: str) -> _Definition:
             pass  # the end of a path, which the index knows
         else:
             os.close(fd)
-            return _Definition(place.absolute, what)
+            return _DefinitionPath(place.absolute, what)
     from ..code import rename
 
-    def question(view: "GraphView") -> _Definition | None:
+    def question(view: "GraphView") -> _DefinitionPath | None:
         own = below_root(ctx, view.root, symbol)
         targets = rename.pick(view, own) if own is not None else []
         if not targets:
             return None
         path = os.fsencode(view.graph.path(targets[0].file))
-        return _Definition(_full(view.root, path), view.graph.symbol(targets[0]).qualname)
+        return _DefinitionPath(_full(view.root, path), view.graph.symbol(targets[0]).qualname)
 
     found = [one for one in _asked(ctx, question) if one is not None]
     if not found:
@@ -233,7 +233,7 @@ def _located(ctx: Context, symbol: str) -> _Definition:
     return found[0]
 
 
-def _callers(ctx: Context, one: _Definition) -> list[str]:
+def _callers(ctx: Context, one: _DefinitionPath) -> list[str]:
     """Who uses a definition, as far as the index knows."""
     from ..rag.query import questions
 
