@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.code.linters import CHECKERS, Finding, available, findings
+from llmc_mcp.code.linters import CHECKERS, CodeFinding, available, findings
 from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import NotFound
 from llmc_mcp.gate.dispatch import Gate
@@ -137,7 +137,7 @@ def test_a_checker_that_reads_projects_is_compared_with_the_unpacked_commit(root
 def test_the_output_of_each_checker_is_read(checker: str, printed: str, place: tuple[str, int]) -> None:
     (found,) = findings(checker, printed, ["/r"])
     assert (found.path, found.line, found.checker) == (*place, checker)
-    assert isinstance(found, Finding)
+    assert isinstance(found, CodeFinding)
 
 
 def test_of_several_type_checkers_the_first_that_the_project_has_runs() -> None:

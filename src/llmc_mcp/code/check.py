@@ -13,10 +13,10 @@ from ..commands.runner import CommandCall, CommandRunner
 from ..commands.shell_syntax import CommandLine
 from ..errors import Cancelled, LlmcError, Timeout
 from ..files.filesystem import Filesystem, Place, Root
-from ..rag.build.syntax_client import Checker as SyntaxChecker
+from ..rag.build.syntax_client import Checker
 from ..rag.parse.detect import language_of
 from .baseline import Baseline
-from .linters import Checker, Finding, available, findings
+from .linters import CodeChecker, CodeFinding, available, findings
 
 _MOST_OUTPUT = 4 << 20
 _SYNTAX_S = 5.0  # for one file
@@ -35,7 +35,7 @@ cd "$d" && "$@"
 class CheckReport(NamedTuple):
     """New findings, which checkers ran, and which could not."""
 
-    found: list[Finding]
+    found: list[CodeFinding]
     ran: list[str]
     skipped: list[str]
     former: int  # findings that were there before
@@ -44,11 +44,9 @@ class CheckReport(NamedTuple):
 class ProjectCheck:
     """Checks files of a project."""
 
-    def __init__(
-        self, files: Filesystem, shell: CommandRunner, syntax: SyntaxChecker, root: Root, seconds: float
-    ) -> None:
+    def __init__(self, files: Filesystem, shell: CommandRunner, syntax: Checker, root: Root, seconds: float) -> None:
         self._files, self._shell, self._syntax, self._root, self._seconds = files, shell, syntax, root, seconds
-        self._former: dict[tuple[str, str], list[Finding]] = {}  # of a checker, in a commit
+        self._former: dict[tuple[str, str], list[CodeFinding]] = {}  # of a checker, in a commit
 
     def run(self, baseline: Baseline, texts: dict[str, bytes], call: CommandCall) -> CheckReport:
         """Check files, given with their texts as they are now."""
@@ -72,13 +70,13 @@ class ProjectCheck:
 
     # --- syntax --------------------------------------------------------------------------------------
 
-    def _syntax_errors(self, baseline: Baseline, texts: dict[str, bytes]) -> Iterator[Finding]:
+    def _syntax_errors(self, baseline: Baseline, texts: dict[str, bytes]) -> Iterator[CodeFinding]:
         for path, text in texts.items():
             said = self._syntax.check(path, baseline.files.get(path), text, _SYNTAX_S)
             if said is None or said == "ok" or said.endswith("as before this change"):
                 continue
             number, _, rest = said.removeprefix("line ").partition(": ")
-            yield Finding("syntax", path, int(number), rest)
+            yield CodeFinding("syntax", path, int(number), rest)
 
     # --- checkers ------------------------------------------------------------------------------------
 
@@ -96,8 +94,8 @@ class ProjectCheck:
             return None
 
     def _compare(
-        self, checker: Checker, program: str, texts: dict[str, bytes], baseline: Baseline, call: CommandCall
-    ) -> tuple[list[Finding], list[Finding]]:
+        self, checker: CodeChecker, program: str, texts: dict[str, bytes], baseline: Baseline, call: CommandCall
+    ) -> tuple[list[CodeFinding], list[CodeFinding]]:
         """The findings of a checker now, and those in the former state."""
         now = self._printed(checker, checker.command(program, sorted(texts)), None, call)
         if not now:
@@ -117,9 +115,9 @@ class ProjectCheck:
         return now, known
 
     def _of_former_texts(
-        self, checker: Checker, program: str, paths: set[str], baseline: Baseline, call: CommandCall
-    ) -> list[Finding]:
-        found: list[Finding] = []
+        self, checker: CodeChecker, program: str, paths: set[str], baseline: Baseline, call: CommandCall
+    ) -> list[CodeFinding]:
+        found: list[CodeFinding] = []
         for path in sorted(paths):
             before = baseline.files.get(path)
             if before is not None:
@@ -127,7 +125,9 @@ class ProjectCheck:
                 found += self._printed(checker, words, before.decode(errors="replace"), call)
         return [one._replace(path=one.path if one.path in paths else next(iter(paths))) for one in found]
 
-    def _printed(self, checker: Checker, words: list[str], stdin: str | None, call: CommandCall) -> list[Finding]:
+    def _printed(
+        self, checker: CodeChecker, words: list[str], stdin: str | None, call: CommandCall
+    ) -> list[CodeFinding]:
         """Run a checker in the sandbox, as any command, and read what it prints."""
         pieces: list[bytes] = []
 
@@ -150,12 +150,12 @@ class ProjectCheck:
     # --- comparing -----------------------------------------------------------------------------------
 
     def _new(
-        self, now: Sequence[Finding], then: Sequence[Finding], texts: dict[str, bytes], baseline: Baseline
-    ) -> list[Finding]:
+        self, now: Sequence[CodeFinding], then: Sequence[CodeFinding], texts: dict[str, bytes], baseline: Baseline
+    ) -> list[CodeFinding]:
         """The findings that the former state does not have."""
         before = {path: text for path, text in baseline.files.items() if text is not None}
         known = Counter(_key(one, before.get(one.path) or self._read(one.path)) for one in then)
-        fresh: list[Finding] = []
+        fresh: list[CodeFinding] = []
         for one in now:
             key = _key(one, texts.get(one.path) or self._read(one.path))
             if known[key]:
@@ -173,6 +173,6 @@ class ProjectCheck:
             return opened.read(min(info.st_size, _MOST_OUTPUT)) or b""
 
 
-def _key(one: Finding, text: bytes) -> tuple[str, str, bytes]:
+def _key(one: CodeFinding, text: bytes) -> tuple[str, str, bytes]:
     lines = text.split(b"\n")
     return one.path, one.text, lines[one.line - 1].strip() if 0 < one.line <= len(lines) else b""

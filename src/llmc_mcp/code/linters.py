@@ -20,7 +20,7 @@ Exists = Callable[[str], bool]  # whether the project has a file of this name
 Locate = Callable[[str], str | None]  # the path of a program that commands can see
 
 
-class Finding(NamedTuple):
+class CodeFinding(NamedTuple):
     """What a checker says about a line."""
 
     checker: str
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
     text: str
 
 
-class Checker(NamedTuple):
+class CodeChecker(NamedTuple):
     """A program that checks code."""
 
     name: str
@@ -50,17 +50,17 @@ class Checker(NamedTuple):
 
 
 CHECKERS = (
-    Checker(
+    CodeChecker(
         "ruff",
         _PYTHON,
         ("check", "--output-format=concise", "--no-cache", "--force-exclude", "--"),
         by_text=("check", "--output-format=concise", "--no-cache", "--force-exclude", "--stdin-filename={}", "-"),
     ),
-    Checker("ty", _PYTHON, ("check", "--output-format=concise"), ("ty.toml", "pyproject.toml"), group="types"),
-    Checker("pyrefly", _PYTHON, ("check", "--output-format=min-text"), ("pyrefly.toml",), group="types"),
-    Checker("pyright", _PYTHON, (), ("pyrightconfig.json", "pyproject.toml"), group="types"),
-    Checker("tsc", _SCRIPT, ("--noEmit", "--pretty", "false"), ("tsconfig.json",), takes_files=False),
-    Checker(
+    CodeChecker("ty", _PYTHON, ("check", "--output-format=concise"), ("ty.toml", "pyproject.toml"), group="types"),
+    CodeChecker("pyrefly", _PYTHON, ("check", "--output-format=min-text"), ("pyrefly.toml",), group="types"),
+    CodeChecker("pyright", _PYTHON, (), ("pyrightconfig.json", "pyproject.toml"), group="types"),
+    CodeChecker("tsc", _SCRIPT, ("--noEmit", "--pretty", "false"), ("tsconfig.json",), takes_files=False),
+    CodeChecker(
         "eslint",
         _SCRIPT,
         ("--no-color", "--format=stylish", "--"),
@@ -68,8 +68,8 @@ CHECKERS = (
         + tuple(f".eslintrc{ending}" for ending in (".json", ".js", ".cjs", ".yml", "")),
         by_text=("--no-color", "--format=stylish", "--stdin", "--stdin-filename={}"),
     ),
-    Checker("go", frozenset({"go"}), ("vet", "./..."), ("go.mod",), takes_files=False),
-    Checker(
+    CodeChecker("go", frozenset({"go"}), ("vet", "./..."), ("go.mod",), takes_files=False),
+    CodeChecker(
         "cargo",
         frozenset({"rust"}),
         ("check", "--offline", "--quiet", "--message-format=short"),
@@ -79,9 +79,9 @@ CHECKERS = (
 )
 
 
-def available(languages: set[str], exists: Exists, locate: Locate) -> dict[Checker, str]:
+def available(languages: set[str], exists: Exists, locate: Locate) -> dict[CodeChecker, str]:
     """The checkers for these languages that the project or the machine has, with their programs."""
-    found: dict[Checker, str] = {}
+    found: dict[CodeChecker, str] = {}
     groups: set[str] = set()
     for one in CHECKERS:
         if not one.languages & languages or one.group in groups:
@@ -96,27 +96,27 @@ def available(languages: set[str], exists: Exists, locate: Locate) -> dict[Check
     return found
 
 
-def findings(checker: str, printed: str, roots: Sequence[str]) -> list[Finding]:
+def findings(checker: str, printed: str, roots: Sequence[str]) -> list[CodeFinding]:
     """The findings in what a checker printed; paths below one of `roots` become relative to it."""
     if checker == "eslint":
         return _under_their_files(printed, roots)
-    found: list[Finding] = []
+    found: list[CodeFinding] = []
     for line in printed.splitlines():
         place = _PLACE.match(line)
         if place is not None:
             number = int(place["line"] or place["at"])
-            found.append(Finding(checker, _relative(place["path"], roots), number, place["text"].strip()))
+            found.append(CodeFinding(checker, _relative(place["path"], roots), number, place["text"].strip()))
     return found
 
 
-def _under_their_files(printed: str, roots: Sequence[str]) -> list[Finding]:
-    found: list[Finding] = []
+def _under_their_files(printed: str, roots: Sequence[str]) -> list[CodeFinding]:
+    found: list[CodeFinding] = []
     path = ""
     for line in printed.splitlines():
         place = re.match(r"\s+(\d+):\d+\s+(error|warning)\s+(.+)", line)
         if place is not None and path:
             text = re.sub(r"\s{2,}", " ", place[3])
-            found.append(Finding("eslint", path, int(place[1]), f"{place[2]} {text}"))
+            found.append(CodeFinding("eslint", path, int(place[1]), f"{place[2]} {text}"))
         elif line and not line.startswith(" "):
             path = _relative(line.strip(), roots)
     return found

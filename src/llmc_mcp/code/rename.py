@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..errors import Conflict, InvalidArgument, Stale
 from ..rag.parse.name_types import NamePlaces, NameQuery
 from ..rag.parse.scopes import CLASSES, PART
+from ..rag.parse.types import Reference
 from ..rag.query import questions
 from ..rag.query.graph import Use
 from ..rag.query.resolve import DefinitionPlace, Value
@@ -109,13 +110,14 @@ class _Renaming:
 
     def plan(self) -> RenamePlan:
         self._refuse()
-        exact: dict[int, set[int]] = {one.file: set() for one in self._targets}
-        others: dict[int, dict[int, Use]] = {}
-        for use, index in self._graph.references(self._targets, self._check):
+        exact: dict[int, set[Reference]] = {one.file: set() for one in self._targets}
+        others: dict[int, dict[Reference, Use]] = {}
+        for use, place in self._graph.references(self._targets, self._check):
+            reference = self._view.files.record(use.file).reference(place)
             if use.confidence == "exact":
-                exact.setdefault(use.file, set()).add(index)
+                exact.setdefault(use.file, set()).add(reference)
             else:
-                others.setdefault(use.file, {})[index] = use
+                others.setdefault(use.file, {})[reference] = use
         files: dict[str, FileEdit] = {}
         clashes: list[str] = []
         for file, indexes in exact.items():
@@ -229,26 +231,23 @@ class _Renaming:
 
     # --- one file ------------------------------------------------------------------------------------
 
-    def _edit(self, file: int, exact: set[int], others: dict[int, Use], clashes: list[str]) -> FileEdit | None:
-        """The new content of a file; None if it is not as it was indexed. Takes what is doubtful out of `exact`."""
+    def _edit(
+        self, file: int, exact: set[Reference], others: dict[Reference, Use], clashes: list[str]
+    ) -> FileEdit | None:
+        """The new content of a file; None if it is not as it was indexed. Adds what is doubtful to `others`."""
         self._check()
-        places, source = self._places(file, sorted({*exact, *others}))
+        wanted = [*exact, *(one for one in others if one not in exact)]
+        places, source = self._places(file, wanted)
         if places is None:
             return None
-        for index in [one for one in places.keys if one in exact]:
-            exact.discard(index)
-            others[index] = self._as_likely(file, index)
+        sure = {at for at, number in places.references.items() if number < len(exact)}
+        for at in sure.intersection(places.keys):
+            sure.discard(at)
+            doubtful = wanted[places.references[at]]
+            others[doubtful] = Use(file, doubtful.line, doubtful.kind, "likely", doubtful.inside)
         own = {one.place for one in self._targets if one.file == file}
-        keeps = self._keeps_the_name(file, exact, others, places) and not own
-        replaced: dict[int, str] = {}
-        for index in exact:
-            at = places.references.get(index)
-            if at is None or (keeps and index in places.bare):
-                continue
-            binds = keeps and index in places.imports
-            replaced[at] = f"{self._new} as {self._old}" if binds else self._new
-            if index in places.aliases and not keeps:
-                replaced[places.aliases[index]] = self._new
+        keeps = not own and self._keeps_the_name(file, exact, sure, places)
+        replaced = self._in_references(places, sure, keeps=keeps)
         for place in own:
             if (at := places.definitions[place]) >= 0:
                 replaced[at] = self._new
@@ -263,7 +262,19 @@ class _Renaming:
             clashes += [f"{self._graph.path(file)}:{line}" for line in places.clashes]
         return FileEdit(source, self._replace(source, replaced), len(replaced))
 
-    def _places(self, file: int, wanted: list[int]) -> tuple[NamePlaces | None, bytes]:
+    def _in_references(self, places: NamePlaces, sure: set[int], *, keeps: bool) -> dict[int, str]:
+        """What to write at the references of a file, which may keep the name for itself."""
+        replaced: dict[int, str] = {}
+        for at in sure:
+            if keeps and at in places.bare:
+                continue
+            binds = keeps and at in places.imports
+            replaced[at] = f"{self._new} as {self._old}" if binds else self._new
+            if at in places.aliases and not keeps:
+                replaced[places.aliases[at]] = self._new
+        return replaced
+
+    def _places(self, file: int, wanted: list[Reference]) -> tuple[NamePlaces | None, bytes]:
         source = self._view.read(file)
         if source is None:
             return None, b""
@@ -274,19 +285,14 @@ class _Renaming:
             raise InvalidArgument(f"{self._graph.path(file)}: {places.problem}")
         return places, source
 
-    def _as_likely(self, file: int, index: int) -> Use:
-        reference = self._view.files.record(file).reference(index)
-        return Use(file, reference.line, reference.kind, "likely", reference.inside)
-
-    def _keeps_the_name(self, file: int, exact: set[int], others: dict[int, Use], places: NamePlaces) -> bool:
+    def _keeps_the_name(self, file: int, exact: set[Reference], sure: set[int], places: NamePlaces) -> bool:
         """Whether a file must keep the old name, because not all that it calls so is certainly the same thing."""
         if self._graph.modules.language(file) not in _WITH_ALIASES or not places.imports:
             return False
-        if places.unsettled or any(index in places.bare and index in places.references for index in others):
+        if places.unsettled or any(at in places.bare and at not in sure for at in places.references):
             return True
-        record = self._view.files.record(file)
-        imported = (place for place in record.places((self._old,)) if record.reference(place).kind == "import")
-        return any(place not in exact for place in imported)
+        named = self._view.files.record(file).named((self._old,))
+        return any(one.kind == "import" and one not in exact for one in named)
 
     def _replace(self, source: bytes, replaced: dict[int, str]) -> bytes:
         pieces: list[bytes] = []

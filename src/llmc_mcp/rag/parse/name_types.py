@@ -2,6 +2,8 @@
 
 import msgspec
 
+from .types import Reference
+
 
 class NameQuery(msgspec.Struct, frozen=True, array_like=True, tag="names"):
     """Where some references of a file, and its definitions, write a name that is to become another one."""
@@ -10,20 +12,20 @@ class NameQuery(msgspec.Struct, frozen=True, array_like=True, tag="names"):
     text: bytes
     old: str
     new: str
-    wanted: list[int]  # indexes of references
+    wanted: list[Reference]
     strings: bool = False
 
 
 class NamePlaces(msgspec.Struct, frozen=True, array_like=True):
     """First bytes of a name. What is not here does not write the name: an alias, or a text that does not parse."""
 
-    references: dict[int, int]  # by the index of the reference
+    references: dict[int, int]  # which of the wanted references is there
     definitions: list[int]  # by the place of the definition; -1 for one with another name
-    aliases: dict[int, int]  # of references: where an import binds the name once more, `import old as old`
+    aliases: dict[int, int]  # by the byte of an import: where it binds the name once more, `import old as old`
     shorthands: list[int]  # at which the name is also the key of a property, which stays
-    imports: list[int]  # indexes of references that import the name and bind it
-    bare: list[int]  # indexes of references without a receiver
-    keys: list[int]  # indexes of references that may be a key or an argument's name instead
+    imports: list[int]  # at which it is imported and bound
+    bare: list[int]  # at which it has no receiver
+    keys: list[int]  # at which it may be a key or an argument's name instead
     strings: list[int]
     clashes: list[int]  # lines on which the file uses the new name without a receiver
     owners: dict[int, int] = {}  # by the place of a constructor: where it names its class once more, `Old::Old()`

@@ -1,6 +1,6 @@
 """Where a file writes a name, byte by byte: for edits that replace it.
 
-A file is parsed as for the index, so its references and definitions have the same order as in its record.
+A file is parsed as for the index, so its references and definitions are those of its record.
 """
 
 import re
@@ -44,11 +44,13 @@ def find_names(query: NameQuery) -> NamePlaces:
     definitions, parts = located_definitions(tree)
     where = ReferenceBytes(query.old)
     found, places = located_references(tree, definitions, where), where.places
-    if query.wanted and query.wanted[-1] >= len(places):
-        return msgspec.structs.replace(empty, problem="it is not as it was indexed")
+    numbers = {one: number for number, one in enumerate(query.wanted)}
     search = _Tokens(tree, query.old)
-    for index in query.wanted:
-        search.add(index, places[index], is_import=found.references[index].kind == "import")
+    for one, at in zip(found.references, places, strict=True):
+        if one in numbers:
+            search.add(numbers[one], at, is_import=one.kind == "import")
+    if not numbers.keys() <= set(found.references):
+        return msgspec.structs.replace(empty, problem="it is not as it was indexed")
     own = _own_names(tree, definitions, parts, query.old)
     return NamePlaces(
         search.references,
@@ -101,20 +103,21 @@ class _Tokens:
         self.bare: list[int] = []
         self.keys: list[int] = []
 
-    def add(self, index: int, at: int, *, is_import: bool) -> None:
+    def add(self, number: int, at: int, *, is_import: bool) -> None:
+        """Look at one reference: several on a line may be the same to the graph."""
         node = self._at(at)
         if node is None and is_import:
             node = self._in_statement(at)
         if node is None:
-            self._add_entry(index, at)
+            self._add_entry(number, at)
             return
         start = node.start_byte if self._text(node) == self._name else at
-        self.references[index] = start
+        self.references[start] = number
         around = node.parent
         if around is not None and around.type in _KEYS and around.children[0] == node:
-            self.keys.append(index)
+            self.keys.append(start)
         if not is_import and self._source[:start].rstrip()[-1:] not in (b".", b">", b":"):
-            self.bare.append(index)
+            self.bare.append(start)
         if node.type in _SHORTHAND and not self._is_export(node):
             self.shorthands.append(start)
         while around is not None and around.type in ("dotted_name", "scoped_identifier"):
@@ -122,9 +125,9 @@ class _Tokens:
         if is_import and around is not None:
             alias = around.child_by_field_name("alias")
             if alias is None:
-                self.imports.append(index)
+                self.imports.append(start)
             elif alias != node and self._text(alias) == self._name:
-                self.aliases[index] = alias.start_byte
+                self.aliases[start] = alias.start_byte
 
     def _text(self, node: "Node") -> bytes:
         return self._source[node.start_byte : node.end_byte]
@@ -154,11 +157,11 @@ class _Tokens:
                 return token
         return None
 
-    def _add_entry(self, index: int, at: int) -> None:
+    def _add_entry(self, number: int, at: int) -> None:
         """An entry of `__all__`."""
         quote = _ALL_ENTRY.match(self._source, at)
         if quote is not None and _word(self._name).match(self._source, quote.end()):
-            self.references[index] = quote.end()
+            self.references[quote.end()] = number
 
     def _is_export(self, node: "Node") -> bool:
         """Whether a shorthand property is a name that a module exports: then its users are renamed, too."""
@@ -168,11 +171,10 @@ class _Tokens:
 
     def in_strings(self) -> list[int]:
         """Where a string that looks like a name or a path has the name as a part."""
-        known = set(self.references.values())
         found: list[int] = []
         for match in _word(self._name).finditer(self._source):
             node = self._tree.root.descendant_for_byte_range(match.start(), match.end())
-            if node is not None and "string" in node.type and match.start() not in known:
+            if node is not None and "string" in node.type and match.start() not in self.references:
                 text = self._text(node).strip(b"\"'`")
                 if _PATH_IN_STRING.fullmatch(text):
                     found.append(match.start())
