@@ -24,7 +24,8 @@ from ..shell.copies import Checkout
 from ..shell.recorded import PLACE, Run
 
 _WRITES = re.compile(
-    r"sed\s+(-\S+\s+)*-\w*i|<<|>\s*[\w./$~\"']|\btee\b|\bpatch\b|git (apply|checkout|stash|reset)|\.write|\bmv\b|\bcp\b|\brm\b"
+    r"sed\s+(-\S+\s+)*-\w*i|<<|>\s*[\w./$~\"']|\btee\b|\bpatch\b|git (apply|checkout|stash|reset)|\.write"
+    r"|\bmv\b|\bcp\b|\brm\b"
 )
 _SCRIPT = re.compile(r"\bpython3?\s+[\w./-]+\.py\b")
 _LARGEST = 1 << 20

@@ -189,7 +189,8 @@ def judges(language: str, tsc: str, go: str) -> list[str]:
     if language == "go" and go:
         return [go, "vet", "./..."]
     if language == "java" and shutil.which("javac"):
-        script = 'javac -proc:none -Xmaxerrs 10000 -nowarn -d "$(mktemp -d)" $(find . -path "*src/main/java*" -name "*.java")'
+        found = '$(find . -path "*src/main/java*" -name "*.java")'
+        script = f'javac -proc:none -Xmaxerrs 10000 -nowarn -d "$(mktemp -d)" {found}'
         return ["sh", "-c", script]
     if language in ("c", "cpp") and shutil.which("gcc"):
         compiler, ending = ("gcc", "c") if language == "c" else ("g++ -std=c++17", "cc")

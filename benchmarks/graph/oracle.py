@@ -91,7 +91,7 @@ class LanguageServer:
         self._send({"method": "textDocument/didOpen", "params": {"textDocument": opened}})
         position = {"line": line - 1, "character": column}
         asked = {"textDocument": {"uri": uri}, "position": position, "newName": new}
-        edits = self._request("textDocument/rename", asked) or {}
+        edits: dict[str, Any] = self._request("textDocument/rename", asked) or {}
         self._send({"method": "textDocument/didClose", "params": {"textDocument": {"uri": uri}}})
         changes: dict[str, Any] = dict(edits.get("changes") or {})
         for document in edits.get("documentChanges") or ():
