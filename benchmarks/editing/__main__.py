@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..report import median, number, provenance, table
-from ..shell.recorded import read_runs
+from ..shell.recorded import Run, read_runs
 from .dialects import express
 from .pairs import Pair, pairs_of, read_pairs, write_pairs
 from .races import race
@@ -70,11 +70,14 @@ def _pairs(asked: argparse.Namespace) -> list[Pair]:
     if asked.pairs is not None and asked.pairs.exists():
         return read_pairs(asked.pairs)
     found: list[Pair] = []
+    by_repository: dict[str, list[Run]] = {}
     for run in read_runs(asked.runs, asked.commits)[: asked.most_runs]:
+        by_repository.setdefault(run.repository, []).append(run)
+    for name, runs in by_repository.items():
         try:
-            found += pairs_of(run, asked.checkouts.resolve(), asked.limit)
+            found += pairs_of(asked.checkouts.resolve() / name, runs, asked.limit)
         except subprocess.CalledProcessError as exc:
-            print(f"{run.name}: {(exc.stderr or b'').decode(errors='replace')[-200:]}", file=sys.stderr)
+            print(f"{name}: {(exc.stderr or b'').decode(errors='replace')[-200:]}", file=sys.stderr)
     if asked.pairs is not None:
         write_pairs(asked.pairs, found)
     return found

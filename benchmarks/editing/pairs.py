@@ -1,24 +1,18 @@
 """The edits of recorded runs: each file that a command changed, before and after.
 
-Only commands that may write are run, in their order and in the sandbox, on the checkout that the run began with.
+Only commands that may write are run, in their order, on the checkout that the run began with, in bubblewrap: they see
+the machine read-only, no network, and the checkout where the recorded agents had theirs.
 """
 
 import gzip
+import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-
-from llmc_mcp.app import App
-from llmc_mcp.config.schema import Config
-from llmc_mcp.context import Context
-from llmc_mcp.errors import LlmcError
-from llmc_mcp.gate.log import correlation_id
-from llmc_mcp.session import Session
-from llmc_mcp.tools.exec import run_cmd
 
 from ..shell.copies import Checkout
 from ..shell.recorded import PLACE, Run
@@ -28,8 +22,8 @@ _WRITES = re.compile(
     r"|\bmv\b|\bcp\b|\brm\b"
 )
 _SCRIPT = re.compile(r"\bpython3?\s+[\w./-]+\.py\b")
+_NOT_FOLLOWED = frozenset({".git", "__pycache__", ".pytest_cache"})
 _LARGEST = 1 << 20
-_SESSION = Session(principal="bench", session_id="bench")
 
 
 class Pair(msgspec.Struct, array_like=True):
@@ -41,29 +35,33 @@ class Pair(msgspec.Struct, array_like=True):
     after: bytes
 
 
-def pairs_of(run: Run, checkouts: Path, limit_s: float) -> Iterator[Pair]:
-    """The edits of one run."""
+def pairs_of(repository: Path, runs: Sequence[Run], limit_s: float) -> Iterator[Pair]:
+    """The edits of the runs of one repository."""
     with tempfile.TemporaryDirectory(prefix="edits-") as folder:
         place = Path(folder, "testbed")
-        checkout = Checkout(checkouts / run.repository, [run.commit], place)
-        if not checkout.commits:
-            return
-        checkout.go_to(run.commit)
-        app = App(Config(), [str(place)], f"{folder}/data")
-        known: dict[str, bytes | None] = {}
-        try:
-            for number, command in enumerate(run.commands):
-                if not (_WRITES.search(command) or _SCRIPT.search(command)):
-                    continue
-                _run(app, command.replace(PLACE, str(place)), limit_s)
-                for path in sorted({*_changed(place), *known}):
-                    before = known[path] if path in known else _committed(place, path)
-                    after = _content(place / path)
-                    known[path] = after
-                    if after is not None and after != before:
-                        yield Pair(f"{run.name}#{number}", path, before, after)
-        finally:
-            app.close()
+        checkout = Checkout(repository, sorted({run.commit for run in runs}), place)
+        for run in runs:
+            if run.commit in checkout.commits:
+                checkout.go_to(run.commit)
+                yield from _pairs_of_run(run, place, limit_s)
+
+
+def _pairs_of_run(run: Run, place: Path, limit_s: float) -> Iterator[Pair]:
+    seen = _look(place)
+    known: dict[str, bytes | None] = {}
+    for number, command in enumerate(run.commands):
+        if not (_WRITES.search(command) or _SCRIPT.search(command)):
+            continue
+        _run(command, place, limit_s)
+        now = _look(place)
+        for path in sorted(path for path, stamp in now.items() if seen.get(path) != stamp):
+            before = known[path] if path in known else _committed(place, path)
+            after = _content(place / path)
+            known[path] = after
+            if after is not None and after != before:
+                yield Pair(f"{run.name}#{number}", path, before, after)
+        known.update(dict.fromkeys(seen.keys() - now.keys()))
+        seen = now
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -76,20 +74,33 @@ def write_pairs(path: Path, pairs: list[Pair]) -> None:
     path.write_bytes(gzip.compress(msgspec.msgpack.encode(pairs), 1))
 
 
-def _run(app: App, command: str, limit_s: float) -> None:
-    ctx = Context(app, _SESSION, correlation_id=correlation_id())
+def _run(command: str, place: Path, limit_s: float) -> None:
+    """What it changes until its time is over counts, however it ends."""
+    words = ["bwrap", "--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", "--dev", "/dev", "--proc", "/proc"]
+    words += [word for name in ("bin", "lib", "lib64") for word in ("--symlink", f"usr/{name}", f"/{name}")]
+    words += ["--tmpfs", "/tmp", "--tmpfs", "/root"]
+    words += ["--bind", str(place), PLACE, "--chdir", PLACE, "--unshare-all", "--die-with-parent", "--new-session"]
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = run_cmd(ctx, command, timeout=limit_s, yield_after=limit_s)
-        if done.process is not None:
-            run_cmd(ctx, process=done.process, stop=True)
-    except LlmcError:
-        pass  # what it changed until then counts
+        subprocess.run([*words, "bash", "-c", command], env=env, capture_output=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        pass
 
 
-def _changed(place: Path) -> list[str]:
-    command = ["git", "-C", str(place), "status", "--porcelain", "-z", "-uall", "--no-renames"]
-    listed = subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="surrogateescape")
-    return [entry[3:] for entry in listed.split("\0") if entry and not entry.endswith(".pyc")]
+def _look(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its time and inode."""
+    found: dict[str, tuple[int, int]] = {}
+    todo, skip = [str(folder)], len(str(folder)) + 1
+    while todo:
+        with os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _NOT_FOLLOWED:
+                        todo.append(entry.path)
+                else:
+                    info = entry.stat(follow_symlinks=False)
+                    found[entry.path[skip:]] = info.st_mtime_ns, info.st_ino
+    return found
 
 
 def _committed(place: Path, path: str) -> bytes | None:

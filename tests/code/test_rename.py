@@ -144,6 +144,16 @@ def test_a_name_that_is_taken_a_keyword_or_no_name_is_refused(root: Path, call: 
         call("code_edit", symbol="bonded", action="rename", new_name="x1")
 
 
+def test_what_the_language_finds_by_its_name_keeps_it(root: Path, call: Call) -> None:
+    write(
+        root,
+        {"bag.py": "class Bag:\n    def __len__(self):\n        return 1\n", "Jar.java": "class Jar { Jar() {} }\n"},
+    )
+    for symbol in ("Bag.__len__", "Jar.java:Jar.Jar"):
+        with pytest.raises(InvalidArgument, match="its name from the language"):
+            call("code_edit", symbol=symbol, action="rename", new_name="other")
+
+
 def test_a_symbol_with_several_meanings_is_refused_with_their_places(root: Path, call: Call) -> None:
     write(root, {"one.py": "def twice(): ...\n", "two.py": "x = 1\n\ndef twice(): ...\n"})
     with pytest.raises(InvalidArgument, match=r"one\.py:1, two\.py:3"):

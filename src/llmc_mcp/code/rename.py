@@ -197,12 +197,24 @@ class _Renaming:
             )
         if _IDENTIFIER.fullmatch(self._new) is None:
             raise InvalidArgument(f"new_name is {self._new!r}; it must be a single name")
+        if self._is_of_the_language():
+            raise InvalidArgument(
+                f"{self._old} has its name from the language: a constructor is renamed with its class, others can't be"
+            )
         if self._new == self._old:
             raise InvalidArgument(f"it is called {self._old} already")
         there = next(self._members(), None) if self._is_member else next(self._neighbours(), None)
         if there is not None:
             where = f"{self._graph.path(there.file)}:{self._graph.symbol(there).first_line}"
             raise Conflict(f"{self._new} exists there already: {where}", hint="Choose another name.")
+
+    def _is_of_the_language(self) -> bool:
+        """Whether the language finds it by its name: a constructor, `__len__`, `main`."""
+        special = self._language == "python" and self._old.startswith("__") and self._old.endswith("__")
+        owner = self._graph.symbol(self._targets[0]).qualname.split(".")[-2:-1]
+        is_constructor = self._old == "constructor" or (self._language in ("java", "cpp") and owner == [self._old])
+        is_start = self._old == "main" and self._language in ("go", "rust", "c", "cpp", "java")
+        return special or is_constructor or is_start or (self._language == "go" and self._old == "init")
 
     def _members(self) -> Iterator[DefinitionPlace]:
         """Members of the same classes that have the new name."""
