@@ -233,6 +233,7 @@ LANGUAGES = {
     "c": Case(
         {
             "c/spin.h": "int spin_up(int rate);\n",
+            "c/fields.h": "#define FIELDS int a; \\\n  int b[sizeof(spin_up(2))];\n",
             "c/spin.c": '#include "spin.h"\nint spin_up(int rate) { return rate; }\n',
             "c/main.c": '#include "spin.h"\nint main(void) { return spin_up(1); }\n',
         },

@@ -114,7 +114,7 @@ class _Renaming:
         others: dict[int, dict[Reference, Use]] = {}
         for use, place in self._graph.references(self._targets, self._check):
             reference = self._view.files.record(use.file).reference(place)
-            if use.confidence == "exact":
+            if use.confidence == "exact" or self._is_global_in_c(use, reference):
                 exact.setdefault(use.file, set()).add(reference)
             else:
                 others.setdefault(use.file, {})[reference] = use
@@ -135,6 +135,11 @@ class _Renaming:
             )
         self._doubtful += [use for some in others.values() for use in some.values()]
         return self._result(files)
+
+    def _is_global_in_c(self, use: Use, reference: Reference) -> bool:
+        """Whether C leaves no other meaning: names are global there, and a header need not include what it uses."""
+        only = use.confidence == "likely" and not reference.receiver
+        return only and self._language == "c" and not self._is_member
 
     def _result(self, files: dict[str, FileEdit], *, complete: bool = True) -> RenamePlan:
         grades = {"likely": 0, "name_only": 1}
