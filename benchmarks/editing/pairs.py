@@ -21,7 +21,8 @@ _WRITES = re.compile(
     r"sed\s+(-\S+\s+)*-\w*i|<<|>\s*[\w./$~\"']|\btee\b|\bpatch\b|git (apply|checkout|stash|reset)|\.write"
     r"|\bmv\b|\bcp\b|\brm\b"
 )
-_SCRIPT = re.compile(r"\bpython3?\s+[\w./-]+\.py\b")
+_PYTHON = re.compile(r"(?:cd \S+ && )?python3?\s+(?:-\s*<<|-c|(?P<script>[\w./-]+\.py)\b)")
+_PYTHON_WRITES = re.compile(r"\.write|write_text|write_bytes|shutil|os\.re")
 _NOT_FOLLOWED = frozenset({".git", "__pycache__", ".pytest_cache"})
 _LARGEST = 1 << 20
 
@@ -50,7 +51,7 @@ def _pairs_of_run(run: Run, place: Path, limit_s: float) -> Iterator[Pair]:
     seen = _look(place)
     known: dict[str, bytes | None] = {}
     for number, command in enumerate(run.commands):
-        if not (_WRITES.search(command) or _SCRIPT.search(command)):
+        if not _may_write(command, known):
             continue
         _run(command, place, limit_s)
         now = _look(place)
@@ -62,6 +63,15 @@ def _pairs_of_run(run: Run, place: Path, limit_s: float) -> Iterator[Pair]:
                 yield Pair(f"{run.name}#{number}", path, before, after)
         known.update(dict.fromkeys(seen.keys() - now.keys()))
         seen = now
+
+
+def _may_write(command: str, known: dict[str, bytes | None]) -> bool:
+    """Whether a command may change a file; a program in Python only if it says so."""
+    python = _PYTHON.match(command.strip())
+    if python is None:
+        return _WRITES.search(command) is not None
+    script = known.get(os.path.normpath(python["script"] or "").removeprefix(f"{PLACE}/"))
+    return _PYTHON_WRITES.search(script.decode(errors="replace") if script else command) is not None
 
 
 def read_pairs(path: Path) -> list[Pair]:
