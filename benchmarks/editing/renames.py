@@ -33,6 +33,7 @@ from ..graph.oracle import Pyright
 _SESSION = Session(principal="bench", session_id="bench")
 _KINDS = (CLASSES | FUNCTIONS | {"constant"}) - {PART, "prototype", "module", "namespace", "property"}
 _PLACE = re.compile(r"[^\s:(]+[:(]\d+[^a-zA-Z]*")
+_SAID = re.compile(r"^(?!\d+ errors).*(?:error|warning|undefined|undeclared)")
 _SKIPPED = re.compile(r"(?:^|/)(?:tests?|examples?|docs?|vendor|third_party|bench)|test|_$|^__")
 
 
@@ -81,9 +82,7 @@ def said(folder: Path, judge: list[str]) -> Counter[str]:
     if not judge:
         return Counter()
     done = subprocess.run(judge, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    lines = (
-        line for line in (done.stdout + done.stderr).splitlines() if re.search(r"error|undefined|undeclared", line)
-    )
+    lines = (line for line in (done.stdout + done.stderr).splitlines() if _SAID.search(line))
     return Counter(_PLACE.sub("", line, count=1).strip() for line in lines)
 
 
