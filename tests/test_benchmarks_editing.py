@@ -29,8 +29,11 @@ def test_every_dialect_gives_the_recorded_bytes(after: bytes) -> None:
     assert tokens["lines"] < tokens["old_text"]
 
 
-def test_what_is_no_edit_of_a_text_is_left_out() -> None:
-    assert express(Pair("r#1", "a.py", None, b"new\n")) is None
+@pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")  # bpe_openai's own
+def test_a_new_file_has_no_old_text_and_what_is_no_text_is_left_out() -> None:
+    made = express(Pair("r#1", "a.py", None, b"new\n"))
+    assert made is not None
+    assert [one.same for one in made] == [True, True]
     assert express(Pair("r#1", "a.bin", b"\0\1", b"\0\2")) is None
     assert express(Pair("r#1", "a.py", b"same\n", b"same\n")) is None
 

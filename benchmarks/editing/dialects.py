@@ -37,25 +37,39 @@ class Expressed(NamedTuple):
 
 
 def express(pair: Pair) -> list[Expressed] | None:
-    """An edit in all dialects; None for one that is no edit of a text."""
-    if pair.before is None or not pair.before or not pair.after:
+    """An edit in all dialects, a new file in those of diffs; None for what is no text."""
+    if not pair.after:
         return None
     try:
-        before, after = codec.decode(pair.before), codec.decode(pair.after)
+        before, after = codec.decode(pair.before or b""), codec.decode(pair.after)
     except LlmcError:
         return None
+    if not pair.before:
+        return _created(pair, after.text) if pair.before is None and after.text.endswith("\n") else None
     if before.mark != after.mark:
         return None
-    changes = changed_lines(before.text, after.text)
+    old, new = before.text, after.text
+    if old.endswith("\n") and new.endswith("\n"):  # what follows the last line end is no line
+        old, new = old[:-1], new[:-1]
+    changes = changed_lines(old, new)
     if not changes:
         return None
-    lines = before.text.split("\n")
+    lines = old.split("\n")
     return [
         _expressed("old_text", pair, *_by_text(pair, lines, changes, _CONTEXT)),
         _expressed("old_text, shortest", pair, *_by_text(pair, lines, changes, 0)),
         _expressed("lines", pair, *_by_lines(pair, changes)),
         _expressed("unified", pair, *_by_diff(pair, diff.unified(pair.before, pair.after, pair.path))),
         _expressed("v4a", pair, *_by_diff(pair, _v4a(pair.path, lines, changes))),
+    ]
+
+
+def _created(pair: Pair, text: str) -> list[Expressed]:
+    added = "".join(f"+{line}\n" for line in text.split("\n")[:-1])
+    v4a = f"*** Begin Patch\n*** Add File: {pair.path}\n{added}*** End Patch\n"
+    return [
+        _expressed("unified, new file", pair, *_by_diff(pair, diff.unified(None, pair.after, pair.path))),
+        _expressed("v4a, new file", pair, *_by_diff(pair, v4a)),
     ]
 
 
@@ -188,14 +202,9 @@ def _text_edit(one: Window) -> TextEdit:
 
 def _v4a(path: str, lines: list[str], changes: list[Change]) -> str:
     """A patch in V4A form, with three lines of context."""
-    ends = lines[-1] == ""  # what follows the last line end is no line of a patch
     out = ["*** Begin Patch", f"*** Update File: {path}"]
     for one in windows(lines, changes, _CONTEXT):
-        marked = one.marked
-        if ends and one.last == len(lines):
-            last = max(at for at, (mark, _) in enumerate(marked) if mark != "+")
-            marked = [row for at, row in enumerate(marked) if at != last]
-        out += ["@@", *(f"{mark}{line}" for mark, line in marked)]
+        out += ["@@", *(f"{mark}{line}" for mark, line in one.marked)]
     return "\n".join([*out, "*** End Patch", ""])
 
 
