@@ -29,7 +29,7 @@ CLIENTS := tests/clients/node_modules/.installed
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-te bench-tasks conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
+.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-edits bench-te bench-tasks conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -80,6 +80,9 @@ bench-shell: $(DEV) ## recorded commands in bash and in run_cmd (RUNS=DIR COMMIT
 
 bench-undo: $(DEV) ## recorded commands run and undone (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--cost FOLDER')
 	@$(BIN)/python -m benchmarks.undo $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)') $(BENCH_ARGS)
+
+bench-edits: $(DEV) ## edits in every dialect, beside a writer, and renames (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--race 10000')
+	@$(BIN)/python -m benchmarks.editing $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)') $(BENCH_ARGS)
 
 bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost text --chart FILE')
 	@$(BIN)/python -m benchmarks.te --runs '$(RUNS)' $(BENCH_ARGS)

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tracking",),
     ("changes", "sandbox", "rag.build"),
     ("commands", "interpreters", "machine", "rag.query"),
+    ("code",),
     ("app", "context"),
     ("tools",),
     ("gate",),
@@ -29,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
 )
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-ENGINES = {room for rooms in LAYERS[1:5] for room in rooms}
+ENGINES = {room for rooms in LAYERS[1:6] for room in rooms}
 SURFACES = ("protocol", "web", "server", "cli")
 # Who reaches an engine past the gate, because no tool does it: a person's own journal, handles and index, the checks of
 # `llmc doctor`, where secrets lie, and what a completion or a listing has to spell.

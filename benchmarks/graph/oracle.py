@@ -83,6 +83,26 @@ class LanguageServer:
         }
         return places, took
 
+    def renamed(self, path: str, line: int, column: int, new: str) -> set[Place]:
+        """The lines that a rename of the name at a place would change."""
+        file = self._folder / path
+        uri = file.as_uri()
+        opened = {"uri": uri, "languageId": self._language, "version": 1, "text": file.read_text("utf-8", "replace")}
+        self._send({"method": "textDocument/didOpen", "params": {"textDocument": opened}})
+        position = {"line": line - 1, "character": column}
+        asked = {"textDocument": {"uri": uri}, "position": position, "newName": new}
+        edits: dict[str, Any] = self._request("textDocument/rename", asked) or {}
+        self._send({"method": "textDocument/didClose", "params": {"textDocument": {"uri": uri}}})
+        changes: dict[str, Any] = dict(edits.get("changes") or {})
+        for document in edits.get("documentChanges") or ():
+            changes[document["textDocument"]["uri"]] = document["edits"]
+        prefix = self._folder.as_uri() + "/"
+        return {
+            (unquote(uri.removeprefix(prefix)), one["range"]["start"]["line"] + 1)
+            for uri, some in changes.items()
+            for one in some
+        }
+
     def _send(self, message: dict[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
         assert self._process.stdin is not None

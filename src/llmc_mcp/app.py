@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from .changes.commands import CommandUndo
     from .changes.operations import Operations
     from .changes.patches import Patcher
+    from .changes.rewrites import Rewriter
     from .changes.transaction import Changes
     from .changes.undo import Undoer
+    from .code.check import ProjectCheck
+    from .code.parser import CodeParser
+    from .code.rewrite import PatternRewriter
     from .commands.allowlist import Programs
     from .commands.pytest import PytestRunner
     from .commands.runner import CommandRunner
@@ -408,6 +412,12 @@ class App:
         return Patcher(self.files, self.changes, self.mutations)
 
     @engine()
+    def rewriting(self) -> "Rewriter":
+        from .changes.rewrites import Rewriter
+
+        return Rewriter(self.files, self.changes, self.mutations)
+
+    @engine()
     def undoing(self) -> "Undoer":
         from .changes.undo import Undoer
 
@@ -453,6 +463,25 @@ class App:
         from .rag.build.syntax_client import Checker
 
         return Checker(self.launcher, self.data_dir)
+
+    @engine(closes_before=("launcher",))
+    def code_parser(self) -> "CodeParser":
+        from .code.parser import CodeParser
+
+        return CodeParser(self.launcher, self.data_dir)
+
+    @engine()
+    def project_check(self) -> "ProjectCheck":
+        from .code.check import ProjectCheck
+
+        seconds = self.config.linux_ops.process_limits.default_timeout_sec
+        return ProjectCheck(self.files, self.shell, self.checker, self.project, self.config.capped_seconds(seconds))
+
+    @engine()
+    def patterns(self) -> "PatternRewriter":
+        from .code.rewrite import PatternRewriter
+
+        return PatternRewriter(self.files, self.search, self.code_parser, self.config.limits.edit_max_bytes)
 
     @property
     def project(self) -> Root:

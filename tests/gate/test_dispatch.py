@@ -284,6 +284,9 @@ def a_process(_: Client) -> dict[str, Any]:
 
 SAMPLES: dict[str, dict[str, Any] | Arguments] = {
     "00_INIT": {},
+    "code_check": {"since": "session"},
+    "code_edit": {"symbol": "test_true", "action": "rename", "new_name": "test_truth", "dry_run": True},
+    "code_rewrite": {"pattern": "no_such($A)", "rewrite": "other($A)", "language": "python"},
     "execute_code": {"code": "1 + 1"},
     "get_metrics": {},
     "health": {},

@@ -50,6 +50,14 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "edit": ("linux_fs_edit", {"path": "app/lib/late.py", "old_text": "server", "new_text": "evil"}),
     "diff": ("linux_fs_apply_diff", {"diff_text": DIFF.format("app/lib/late.py")}),
+    "edit by symbol": (
+        "code_edit",
+        {"symbol": "app/lib/late.py:VALUE", "action": "replace_body", "text": "VALUE = 'evil'"},
+    ),
+    "rewrite": (
+        "code_rewrite",
+        {"pattern": "__version__ = $A", "rewrite": "evil = $A", "language": "python", "paths": ["app/lib/llmc_mcp"]},
+    ),
     "diff that creates": ("linux_fs_apply_diff", {"diff_text": NEW_FILE.format("app/lib/json.py")}),
     "delete": ("linux_fs_delete", {"path": "app/lib/late.py"}),
     "delete all": ("linux_fs_delete", {"path": "app/lib", "recursive": True}),

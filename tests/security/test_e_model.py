@@ -114,6 +114,9 @@ def test_e09_tools_that_change_or_run_things_do_not_claim_to_read(server: Client
         "linux_fs_edit",
         "linux_fs_apply_diff",
         "linux_fs_delete",
+        "code_edit",
+        "code_rewrite",
+        "code_check",
         "run_cmd",
         "execute_code",
     ):

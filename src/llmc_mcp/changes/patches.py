@@ -12,7 +12,7 @@ from .operations import Operations
 from .targets import Target
 from .transaction import Changes, Draft
 
-_MOST_FILES = 250  # each keeps two descriptors open until all of them have changed
+MOST_FILES = 250  # each keeps two descriptors open until all of them have changed
 
 
 class PatchResult(NamedTuple):
@@ -46,8 +46,8 @@ class Patcher:
     def apply(self, who: Session, text: str, dry_run: bool, check: Callable[[], None]) -> PatchResult:
         """Apply a diff of one or many files."""
         patches = diff.parse(text)
-        if len(patches) > _MOST_FILES:
-            raise TooLarge(f"the diff is about {len(patches)} files; {_MOST_FILES} at a time", hint="Split it.")
+        if len(patches) > MOST_FILES:
+            raise TooLarge(f"the diff is about {len(patches)} files; {MOST_FILES} at a time", hint="Split it.")
         outcome: list[PatchResult] = []
 
         def plan(draft: Draft) -> None:

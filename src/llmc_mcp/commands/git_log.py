@@ -16,7 +16,7 @@ from .allowlist import Programs
 
 _TIMEOUT_S = 3.0
 _MAX_OUTPUT = 2_000  # bytes
-_QUIET = (
+QUIET = (
     b"core.fsmonitor=false",
     b"core.hooksPath=/dev/null",
     b"core.pager=cat",
@@ -35,7 +35,7 @@ _ARGUMENTS = (
     b"--no-show-signature",
     b"--format=%h %as %an: %s",
 )
-_ENVIRONMENT = {
+ENVIRONMENT = {
     b"GIT_ALLOW_PROTOCOL": b"none",  # unlike protocol.allow, a repository can't override it
     b"GIT_NO_LAZY_FETCH": b"1",
     b"GIT_OPTIONAL_LOCKS": b"0",
@@ -45,7 +45,7 @@ _ENVIRONMENT = {
 
 def last_commit(sandbox: Sandbox, programs: Programs, root: Root, path: bytes, check: Callable[[], None]) -> str | None:
     """Return a file's last commit as id, date, author and subject; None if there is none to report."""
-    settings = [part for setting in _QUIET for part in (b"-c", setting)]
+    settings = [part for setting in QUIET for part in (b"-c", setting)]
     argv = [b"--no-pager", *settings, b"log", *_ARGUMENTS, b"--", path]
     deadline = time.monotonic() + _TIMEOUT_S
 
@@ -67,7 +67,7 @@ def _run_git(sandbox: Sandbox, argv: list[bytes], root: Root, check: Callable[[]
     printed = b""
     level = sandbox.another(read_only=True)
     try:
-        with sandbox.start(argv, root.fd, env=_ENVIRONMENT, level=level) as child:
+        with sandbox.start(argv, root.fd, env=ENVIRONMENT, level=level) as child:
             for piece in child.output(check):
                 printed = (printed + piece)[:_MAX_OUTPUT]
             done = child.exit_code == 0

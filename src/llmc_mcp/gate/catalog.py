@@ -18,13 +18,13 @@ def _load() -> dict[str, ToolDef]:
 
     Tool modules import no engine at start. The order must not depend on which of them was imported first.
     """
-    from ..tools import code, enriched_search, graph, inspect, meta, plan, rag, te
+    from ..tools import code, code_check, code_edit, code_rewrite, enriched_search, graph, inspect, meta, plan, rag, te
     from ..tools import exec as commands
     from ..tools.linux_ops import changes, fs, handles, onboarding, patch, proc, search, stats, sysinfo
 
     modules = (
         *(fs, changes, patch, search, handles, commands, te, proc, sysinfo, rag, graph, inspect, enriched_search, plan),
-        *(code, stats, meta, onboarding),
+        *(code_edit, code_rewrite, code_check, code, stats, meta, onboarding),
     )
     order = {module.__name__: place for place, module in enumerate(modules)}
     return dict(sorted(registered.items(), key=lambda row: order.get(row[1].fn.__module__, len(order))))

@@ -127,11 +127,11 @@ def run_cmd(
         return _run_te(ctx, line, cwd, timeout or ctx.app.config.tools.exec_timeout, stdin)
     if line.argv[0] == "te":
         line = line._replace(argv=line.argv[2:] or ["te"])
-    ctx.app.sandbox.ready(_owner(ctx))
+    ctx.app.sandbox.ready(owner_of(ctx))
     done = _run_or_hand_over(ctx, line, cwd, stdin, timeout, yield_after)
     if _NO_TE.search(done.data.stderr):
         done.meta.warnings = [*(done.meta.warnings or ()), _TE_HINT]
-    explained = ctx.app.shell_lines.explanations(_owner(ctx), line)
+    explained = ctx.app.shell_lines.explanations(owner_of(ctx), line)
     if explained:
         done.meta.warnings = [*(done.meta.warnings or ()), *explained]
     return done
@@ -142,7 +142,7 @@ def _run_te(ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, 
     from .te import answer_te
 
     started = time.monotonic()
-    done = answer_te(ctx, line.argv[1:], cwd, _limit_time(ctx, timeout), stdin)
+    done = answer_te(ctx, line.argv[1:], cwd, limit_time(ctx, timeout), stdin)
     spent = int((time.monotonic() - started) * 1000)
     warnings = [*line.warnings, *done.warnings] or None
     meta = CommandMeta(spent, done.truncated, done.handle, ctx.app.sandbox.level().name, None, warnings)
@@ -156,9 +156,9 @@ def run_pytest(
     ctx: Context, path: str | None = None, args: list[str] | None = None, timeout: Seconds | None = None
 ) -> TestReport:
     limits = ctx.app.config.linux_ops.process_limits
-    ctx.app.sandbox.ready(_owner(ctx))
-    seconds = _limit_time(ctx, timeout or limits.default_timeout_sec)
-    outcome = ctx.app.pytest.run(path, args or [], seconds, _call(ctx))
+    ctx.app.sandbox.ready(owner_of(ctx))
+    seconds = limit_time(ctx, timeout or limits.default_timeout_sec)
+    outcome = ctx.app.pytest.run(path, args or [], seconds, call_of(ctx))
     failures = [TestFailure(row.test, row.file, row.line, row.message) for row in outcome.failures]
     return TestReport(
         passed=outcome.passed,
@@ -200,10 +200,10 @@ def _executable(name: str, path: str) -> ToolDef:
 def _run(
     ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, stdin: str | None, *, listed: bool = True
 ) -> CommandOutput:
-    ctx.app.sandbox.ready(_owner(ctx))
-    seconds = _limit_time(ctx, timeout)
+    ctx.app.sandbox.ready(owner_of(ctx))
+    seconds = limit_time(ctx, timeout)
     shell = ctx.app.shell
-    done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, stdin=stdin, call=_call(ctx), listed=listed)
+    done = shell.run_command(line, cwd=cwd, timeout_sec=seconds, stdin=stdin, call=call_of(ctx), listed=listed)
     return _answer(done)
 
 
@@ -222,7 +222,7 @@ def _run_or_hand_over(
     """
     from ..commands.runner import HandOver, RunningCommand
 
-    config, owner = ctx.app.config, _owner(ctx)
+    config, owner = ctx.app.config, owner_of(ctx)
     given = yield_after is not _YIELD_AFTER_S  # the same object only where the argument was left out
     longest = config.capped_seconds(timeout or (float("inf") if given else config.tools.exec_timeout))
     wait = config.capped_seconds(yield_after) if given else yield_after
@@ -237,7 +237,7 @@ def _run_or_hand_over(
     ctx.app.follow_files()
     ctx.limit_time(longest if longest > wait else wait + _AROUND_A_WAIT_S)
     hand_over = HandOver(wait, given and stdin is None, adopt)
-    shell, call = ctx.app.shell, _call(ctx)
+    shell, call = ctx.app.shell, call_of(ctx)
     return _answer(shell.run_command(line, cwd=cwd, timeout_sec=longest, stdin=stdin, call=call, hand_over=hand_over))
 
 
@@ -251,7 +251,7 @@ def _go_on(ctx: Context, process: str, stdin: str | None, seconds: float, stop: 
 
     seconds = ctx.app.config.capped_seconds(seconds)
     ctx.limit_time(seconds + _AROUND_A_WAIT_S)
-    owner, repls = _owner(ctx), ctx.app.repls
+    owner, repls = owner_of(ctx), ctx.app.repls
     repls.touch(owner)
     done = (
         repls.end(owner, process, ctx.check)
@@ -286,14 +286,16 @@ def _answer(done: "CommandResult") -> CommandOutput:
     return CommandOutput(streams, meta)
 
 
-def _limit_time(ctx: Context, seconds: float) -> float:
+def limit_time(ctx: Context, seconds: float) -> float:
+    """Limit the time of a call that runs a command, to what the operator allows."""
     ctx.app.follow_files()
     seconds = ctx.app.config.capped_seconds(seconds)
     ctx.limit_time(seconds)
     return seconds
 
 
-def _call(ctx: Context) -> "CommandCall":
+def call_of(ctx: Context) -> "CommandCall":
+    """What a command needs from the call it runs for."""
     from ..commands.conversation import last_line
     from ..commands.runner import CommandCall
 
@@ -310,12 +312,13 @@ def _call(ctx: Context) -> "CommandCall":
         ctx.reply_bytes - _ROOM_FOR_META,
         tap,
         ctx.session.environment(),
-        _owner(ctx),
+        owner_of(ctx),
         ctx.session,
     )
 
 
-def _owner(ctx: Context) -> "Owner":
+def owner_of(ctx: Context) -> "Owner":
+    """The session whose network and /tmp a command shares."""
     from ..commands.sessions import Owner
 
     return Owner(ctx.session.principal, ctx.session.session_id)

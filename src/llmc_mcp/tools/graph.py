@@ -122,7 +122,7 @@ def ask_about(
         raise InvalidArgument("the symbol is empty or too long", hint="A name, Class.method, or path:Class.method.")
 
     def question(view: "GraphView") -> "tuple[GraphView, GraphAnswer | None, Coverage, list[str]]":
-        own = _below(ctx, view.root, symbol)
+        own = below_root(ctx, view.root, symbol)
         targets = questions.find(view, own) if own is not None else []
         complete = Coverage(*view.files.completeness())
         if not targets:
@@ -144,7 +144,7 @@ def ask_about(
     return found
 
 
-def _below(ctx: Context, root: Root, symbol: str) -> str | None:
+def below_root(ctx: Context, root: Root, symbol: str) -> str | None:
     """`path:Class.method` as one root has it; None where the path leads into another root."""
     where, _, what = symbol.rpartition(":")
     if not where.startswith("/"):

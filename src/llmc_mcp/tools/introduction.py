@@ -11,7 +11,7 @@ _INTENTS = (
     ("find text or files", ("linux_search_content", "linux_search_files")),
     ("find code by what it does; who uses it, what is it", ("rag_search", "rag_where_used", "inspect")),
     ("create or rewrite a file", ("linux_fs_write",)),
-    ("change a part of a file", ("linux_fs_edit", "linux_fs_apply_diff")),
+    ("change a part, rename", ("linux_fs_edit", "linux_fs_apply_diff", "code_edit")),
     ("move, delete, undo, review changes", ("linux_fs_move", "linux_fs_delete", "linux_fs_undo", "linux_fs_changes")),
     ("run a command or the tests", ("run_cmd", "run_pytest")),
     ("talk to a REPL or debugger", ("linux_proc_start", "linux_proc_send", "linux_proc_read", "linux_proc_stop")),

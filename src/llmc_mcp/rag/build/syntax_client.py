@@ -39,16 +39,17 @@ class Checker:
         """Whether a file of this name may be in a language that is checked."""
         return bool(language_of(path, b"")) or "." not in path.rpartition("/")[2]
 
-    def check(self, path: str, before: bytes | None, after: bytes) -> str | None:
+    def check(self, path: str, before: bytes | None, after: bytes, patience_s: float | None = None) -> str | None:
         """`ok`, or where the first error is; None if that is unknown or takes too long."""
+        patience_s = self._patience_s if patience_s is None else patience_s
         language = language_of(path, after[:4096])
         reported = traits_of(language).syntax_check
         if reported == "none":
             return None
         if max(len(after), len(before or b"")) > LARGEST_BYTES or self._closed or syscalls.landlock_abi() == 0:
             return None
-        until = time.monotonic() + self._patience_s
-        if not self._free.acquire(timeout=self._patience_s):
+        until = time.monotonic() + patience_s
+        if not self._free.acquire(timeout=patience_s):
             return None
         pending = _PendingCheck(SyntaxCheck(language, [after] if before is None else [after, before]))
         threading.Thread(target=self._answer, args=(pending,), name="syntax", daemon=True).start()

@@ -82,9 +82,13 @@ class Record:
 
     def named(self, wanted: Iterable[str]) -> Iterator[Reference]:
         """The references to these names."""
+        return map(self.reference, self.places(wanted))
+
+    def places(self, wanted: Iterable[str]) -> Iterator[int]:
+        """The indexes of the references to these names."""
         strings = self._strings
         numbers = {strings.index(name) for name in wanted if name in strings}
-        return (self.reference(place) for place, number in enumerate(self.names) if number in numbers)
+        return (place for place, number in enumerate(self.names) if number in numbers)
 
     def inside(self, places: "set[int] | range") -> Iterator[Reference]:
         """The references inside these definitions."""

@@ -111,15 +111,39 @@ def _blanking(tree_language: Language) -> Query | None:
 
 def find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     """References and bindings of a file; none of a document, or of a text that could not be parsed in time."""
+    return located(syntax, definitions, ReferenceBytes())
+
+
+class ReferenceBytes:
+    """Where references are, for an edit that replaces a name."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self.places: list[int] = []  # of each reference the byte of its name or, of an import, one of the statement
+        self.unsettled: list[int] = []  # where the name stands for an import among other things: no reference
+
+    def skip(self, name: str, inside: int, at: int, scopes: Scopes) -> None:
+        """Take note of a name that is no reference."""
+        if name == self._name and "<" in str(scopes.meaning(name, inside, at)):
+            self.unsettled.append(at)
+
+
+def located(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceBytes) -> FileReferences:
+    """The same, and where it is in the text."""
     if not syntax.complete or not traits_of(syntax.language).is_code:
         return FileReferences([], [])
     try:
-        return _find(syntax, definitions)
+        return _find(syntax, definitions, where)
     except RecursionError:  # nested a thousand deep: the file can still be searched
         return FileReferences([], [])
 
 
-def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
+def keywords(language: str) -> frozenset[str]:
+    """The words of a language that can't be names."""
+    return _reader_of(language).keywords
+
+
+def _find(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceBytes) -> FileReferences:
     reader = _reader_of(syntax.language)
     captures = QueryCursor(reader.query).captures(syntax.root) if reader.query is not None else {}
     facts = SyntaxFacts(syntax.source)
@@ -133,19 +157,26 @@ def _find(syntax: SyntaxTree, definitions: list[Definition]) -> FileReferences:
     references = [
         Reference(name, path, "import", bisect_right(lines, at), scopes.inside(at)) for name, path, at in facts.imports
     ]
+    where.places = [at for *_, at in facts.imports]
     for one, at in facts.taken:
         name, path = scopes.taken(one)
         if path and name.isidentifier():
             references.append(Reference(name, path, "use", bisect_right(lines, at), scopes.inside(at)))
+            where.places.append(at)
     mentions = [*scanned.mentions[:_MOST], *((name, None, False, at) for name, at in facts.exported)]
     if reader.fields_apart:
         mentions = [one for one in mentions if one[1] is None or one[2] or code[one[3] - 1 : one[3]] != b"."]
-    references += _references(mentions, reader, scopes, facts, lines)
+    references += _references(mentions, reader, scopes, facts, lines, where)
     return FileReferences(references, [Binding(*one) for one in scopes.bindings()])
 
 
 def _references(
-    mentions: list[Mention], reader: LanguageReader, scopes: Scopes, facts: SyntaxFacts, lines: list[int]
+    mentions: list[Mention],
+    reader: LanguageReader,
+    scopes: Scopes,
+    facts: SyntaxFacts,
+    lines: list[int],
+    where: ReferenceBytes,
 ) -> list[Reference]:
     found: list[Reference] = []
     waiting = _own_names(scopes.definitions, reader.definers)
@@ -164,6 +195,8 @@ def _references(
         else:
             name, path = written, scopes.path(receiver, at, reads_in)
         if path == LITERAL:
+            if receiver is None:
+                where.skip(written, reads_in, at, scopes)
             continue
         inside = scopes.inside(at)
         if written in waiting and _is_definition(waiting[written], scopes.definitions, at, inside):
@@ -171,6 +204,7 @@ def _references(
         inherits = at + len(written) in facts.inherited
         kind = "inherit" if inherits else "call" if called else "use"
         found.append(Reference(name, path, kind, bisect_right(lines, at), inside))
+        where.places.append(at)
     return found
 
 

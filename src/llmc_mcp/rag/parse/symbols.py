@@ -37,12 +37,25 @@ class _Match(NamedTuple):
     owner: str
     value: Node | None
     name_at: int = 0
+    name_end: int = 0
+
+
+class DefinitionBytes(NamedTuple):
+    """Where an edit finds the parts of a definition; the rest is in its span."""
+
+    head: int  # its first byte below comments and decorators
+    name: int  # the first byte of its name; -1 if the name is not written as such
 
 
 def definitions(syntax: SyntaxTree) -> list[Definition]:
     """In the order of the text, outer before inner. None of a text that could not be parsed in time."""
+    return located(syntax)[0]
+
+
+def located(syntax: SyntaxTree) -> tuple[list[Definition], list[DefinitionBytes]]:
+    """The same, and where the parts of each definition are."""
     if not syntax.complete:
-        return []
+        return [], []
     starts = line_starts(syntax.source)
     above = _Above(syntax, starts)
     found = _matches(syntax, above)
@@ -50,7 +63,8 @@ def definitions(syntax: SyntaxTree) -> list[Definition]:
         found = _joined(found)
     elif LANGUAGES[syntax.language].sections:
         found = _to_the_next(found, len(syntax.source))
-    return _Nesting(syntax, above, starts).place(found)
+    nesting = _Nesting(syntax, above, starts)
+    return nesting.place(found), nesting.parts
 
 
 def _matches(syntax: SyntaxTree, above: "_Above") -> list[_Match]:
@@ -106,6 +120,7 @@ def _named(syntax: SyntaxTree, language: Language, captures: dict[str, list[Node
         owner=owner,
         value=value,
         name_at=name.start_byte,
+        name_end=name.end_byte,
     )
 
 
@@ -204,6 +219,7 @@ class _Nesting:
         self._above = above
         self._starts = starts
         self._placed: list[Definition] = []
+        self.parts: list[DefinitionBytes] = []
 
     def place(self, found: list[_Match]) -> list[Definition]:
         around: list[tuple[int, int, int]] = []  # each definition that is open here: its end, its start, its index
@@ -217,9 +233,17 @@ class _Nesting:
                 continue
             parent = around[-1][2] if around else -1
             around.append((one.end, one.start, len(self._placed)))
-            self._placed.append(self._definition(one, parent, self._wrap_of(one, wraps)))
+            wrap = self._wrap_of(one, wraps)
+            self._placed.append(self._definition(one, parent, wrap))
+            self.parts.append(self._parts(one, wrap))
             wraps.clear()
         return self._placed
+
+    def _parts(self, one: _Match, wrap: _Match | None) -> DefinitionBytes:
+        outer = one.node if wrap is None else wrap.node
+        head = next((child.start_byte for child in outer.children if child.type != "decorator"), one.start)
+        at = self._syntax.source.rfind(one.name.encode(), one.name_at, one.name_end)
+        return DefinitionBytes(min(head, one.start) if outer.children else one.start, at)
 
     def _wrap_of(self, one: _Match, wraps: list[_Match]) -> _Match | None:
         """The outermost wrapper that ends where the definition ends; others hold more than the definition."""

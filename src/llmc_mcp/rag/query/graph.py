@@ -145,10 +145,20 @@ class Graph:
 
     def uses(self, targets: Iterable[DefinitionPlace], check: Callable[[], None] = lambda: None) -> list[Use]:
         """Every place that uses one of these definitions, most certain first, then by file and line."""
-        wanted = {one for target in targets for one in self._versions(target)}
+        found: dict[tuple[int, int, str, int], Use] = {}
+        for use, _ in self.references(targets, check):
+            key = (use.file, use.line, use.kind, use.inside)
+            if key not in found or _GRADES[use.confidence] < _GRADES[found[key].confidence]:
+                found[key] = use
+        return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
+
+    def references(
+        self, targets: Iterable[DefinitionPlace], check: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Use, int]]:
+        """Every reference to one of these definitions, each with its index in the record of its file."""
+        wanted = {one for target in targets for one in self.versions(target)}
         names = {self.symbol(one).name for one in wanted}
         alone = {name: self._is_alone(name, wanted) for name in names}
-        found: dict[tuple[int, int, str, int], Use] = {}
         todo, seen = set(names), set(names)
         for one in wanted:  # its own file may export it under another name, and never mention it otherwise
             todo |= self._aliases(one.file, self._files.record(one.file), self.symbol(one).name, wanted)
@@ -161,16 +171,13 @@ class Graph:
                 for alias in self._aliases(file, record, name, wanted) - seen:
                     seen.add(alias)
                     todo.add(alias)
-                for reference in record.named((name,)):
+                for place in record.places((name,)):
+                    reference = record.reference(place)
                     grade = self._grade(file, reference, wanted, alone=alone.get(name, False), alias=name not in names)
                     if grade is not None:
-                        use = Use(file, reference.line, reference.kind, grade[0], reference.inside, grade[1])
-                        key = (file, reference.line, reference.kind, reference.inside)
-                        if key not in found or _GRADES[use.confidence] < _GRADES[found[key].confidence]:
-                            found[key] = use
-        return sorted(found.values(), key=lambda use: (_GRADES[use.confidence], self.path(use.file), use.line))
+                        yield Use(file, reference.line, reference.kind, grade[0], reference.inside, grade[1]), place
 
-    def _versions(self, target: DefinitionPlace) -> list[DefinitionPlace]:
+    def versions(self, target: DefinitionPlace) -> list[DefinitionPlace]:
         """A definition and others of the same name in its file: overloads, a setter, one for each branch."""
         symbols, bindings = self._files.symbols(target.file), self._files.record(target.file).bindings
         qualname, block = symbols[target.place].qualname, bindings.get((target.place, LOCAL))
@@ -258,7 +265,7 @@ class Graph:
         if not any(self._same_language(file, one.file) for one in wanted):
             return None
         receiver, traits = reference.receiver, self.modules.traits(file)
-        methods = [one for one in wanted if self._is_method(one)]
+        methods = [one for one in wanted if self.is_method(one)]
         bare = not receiver and not traits.implicit_this
         of_module = reference.kind == "import" or (receiver[:1] == "<" and receiver[-1] == ">")
         if (bare or of_module) and len(methods) == len(wanted):
@@ -291,7 +298,8 @@ class Graph:
                 return False
         return True
 
-    def _is_method(self, one: DefinitionPlace) -> bool:
+    def is_method(self, one: DefinitionPlace) -> bool:
+        """Whether a definition belongs to a class."""
         symbol = self.symbol(one)
         if symbol.parent < 0:  # in Go and C++ only the qualified name tells
             return "." in symbol.qualname
@@ -371,7 +379,7 @@ class Graph:
             if len(rivals) == 1 and DOUBTFUL not in values:
                 yield Edge(reference.line, reference.kind, "likely", rivals[0])
             elif reference.kind == "call":
-                fitting = [one for one in rivals if self._is_method(one) or not reference.receiver]
+                fitting = [one for one in rivals if self.is_method(one) or not reference.receiver]
                 for one in sorted(fitting, key=lambda one: (-self.modules.nearness(file, one.file), one))[:_GUESSES]:
                     yield Edge(reference.line, reference.kind, "name_only", one)
 

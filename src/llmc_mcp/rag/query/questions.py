@@ -128,7 +128,7 @@ def where_used(
     for use in uses:
         counts[use.confidence] = counts.get(use.confidence, 0) + 1
     several = len({view.graph.symbol(one).qualname for one in targets}) > 1
-    sites = _sites(view, uses[:limit], several)
+    sites = sites_of(view, uses[:limit], several)
     return GraphAnswer(_name(view, symbol, targets), _places(view, targets), sites, len(uses), counts)
 
 
@@ -147,7 +147,8 @@ def _places(view: GraphView, targets: list[DefinitionPlace]) -> list[LocatedDefi
     return found
 
 
-def _sites(view: GraphView, uses: list[Use], several: bool) -> list[Site]:
+def sites_of(view: GraphView, uses: list[Use], several: bool) -> list[Site]:
+    """Uses with their lines; without those whose file is not as it was indexed."""
     lines = _Lines(view)
     sites: list[Site] = []
     for use in uses:
@@ -376,9 +377,9 @@ def portrait(view: GraphView, target: DefinitionPlace, most: int, check: Callabl
         docstring=doc_of(view.graph.modules.language(target.file), text),
         source=text,
         defined=_members(view, target),
-        incoming=_sites(view, sure[:most], several=False),
+        incoming=sites_of(view, sure[:most], several=False),
         outgoing=outgoing[:most],
-        tests=_sites(view, tests[:most], several=False),
+        tests=sites_of(view, tests[:most], several=False),
         incoming_total=len(others),
     )
 
@@ -416,9 +417,9 @@ def portrait_of_file(view: GraphView, path: str, most: int, check: Callable[[], 
         docstring=_head_of_file(text),
         source=text,
         defined=[_member(one) for one in outside],
-        incoming=_sites(view, others[:most], several=False),
+        incoming=sites_of(view, others[:most], several=False),
         outgoing=_imported(view, file, lines, most),
-        tests=_sites(view, tests[:most], several=False),
+        tests=sites_of(view, tests[:most], several=False),
         incoming_total=len(others),
     )
 

@@ -1,0 +1,1 @@
+"""Edits by symbol and by pattern, and checks."""

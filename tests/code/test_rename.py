@@ -1,0 +1,262 @@
+"""Renaming a definition: every certain place, nothing else, in one change that can be undone."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from llmc_mcp.errors import Conflict, InvalidArgument, NotFound
+from llmc_mcp.gate.dispatch import Gate
+from llmc_mcp.kernel import syscalls
+
+from ..support.gates import context, gate_on
+from ..support.workspace import require
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def landlock() -> None:
+    require(syscalls.landlock_abi() > 0, "Landlock")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("code")
+
+
+@pytest.fixture(scope="module")
+def gate(root: Path) -> Iterator[Gate]:
+    with gate_on(root) as made:
+        yield made
+
+
+@pytest.fixture
+def call(gate: Gate) -> Call:
+    def run(tool: str, **arguments: object) -> Any:
+        return gate.call(context(gate), tool, arguments)
+
+    return run
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def read(root: Path, *names: str) -> list[str]:
+    return [(root / name).read_text() for name in names]
+
+
+def test_a_python_function_is_renamed_wherever_it_is_certainly_meant(root: Path, call: Call) -> None:
+    files = {
+        "py/__init__.py": "from .load import parse_row\n__all__ = ['parse_row']\n",
+        "py/load.py": "def parse_row(text):\n    return text\n\n\ndef every(all):\n    return map(parse_row, all)\n",
+        "py/use.py": (
+            "from py import parse_row as shorter\nfrom py.load import parse_row\nimport py.load\n\n"
+            "shorter(1), parse_row(2), py.load.parse_row(3)  # parse_row stays in a comment\n\n"
+            "def other(parse_row=None):\n    return parse_row\n\nother(parse_row=4)\ntext = 'parse_row'\n"
+        ),
+    }
+    write(root, files)
+    done = call("code_edit", symbol="parse_row", action="rename", new_name="read_row")
+    assert read(root, *files) == [
+        "from .load import read_row\n__all__ = ['read_row']\n",
+        "def read_row(text):\n    return text\n\n\ndef every(all):\n    return map(read_row, all)\n",
+        (
+            "from py import read_row as shorter\nfrom py.load import read_row\nimport py.load\n\n"
+            "shorter(1), read_row(2), py.load.read_row(3)  # parse_row stays in a comment\n\n"
+            "def other(parse_row=None):\n    return parse_row\n\nother(parse_row=4)\ntext = 'parse_row'\n"
+        ),
+    ]
+    assert (done.likely, done.name_only, len(done.files)) == (0, 0, 3)
+    call("linux_fs_undo", undo_id=done.undo_id)
+    assert read(root, *files) == list(files.values())
+
+
+def test_a_method_is_renamed_with_its_overrides_and_doubtful_calls_are_listed(root: Path, call: Call) -> None:
+    write(
+        root,
+        {
+            "shapes.py": (
+                "class Shape:\n    def area_of(self):\n        return 0\n\n\n"
+                "class Square(Shape):\n    def area_of(self):\n        return super().area_of() + 1\n\n\n"
+                "class Field:\n    def area_of(self):\n        return 2\n\n\n"
+                "def known(one: Square):\n    return one.area_of()\n\n\ndef unknown(one):\n    return one.area_of()\n"
+            )
+        },
+    )
+    done = call("code_edit", symbol="Shape.area_of", action="rename", new_name="surface")
+    (text,) = read(root, "shapes.py")
+    assert text.count("surface") == 4
+    assert "class Field:\n    def area_of" in text
+    assert "shapes.py:21 name_only call: return one.area_of()" in done.detail
+    assert done.name_only == 1
+
+
+def test_an_import_keeps_the_name_where_the_file_means_several_things_by_it(root: Path, call: Call) -> None:
+    write(
+        root,
+        {
+            "quick.py": "def sort_it(rows):\n    return rows\n",
+            "choose.py": (
+                "try:\n    from quick import sort_it\nexcept ImportError:\n    from slow import sort_it\n\nsort_it(1)\n"
+            ),
+        },
+    )
+    call("code_edit", symbol="quick.py:sort_it", action="rename", new_name="sort_rows")
+    assert read(root, "choose.py") == [
+        "try:\n    from quick import sort_rows as sort_it\nexcept ImportError:\n    from slow import sort_it\n\n"
+        "sort_it(1)\n"
+    ]
+
+
+def test_strings_are_renamed_only_on_request(root: Path, call: Call) -> None:
+    files = {
+        "st/target.py": "def send_mail():\n    pass\n",
+        "st/test_it.py": "patch('st.target.send_mail')\nprint('please send_mail now')\n",
+    }
+    write(root, files)
+    call("code_edit", symbol="st/target.py:send_mail", action="rename", new_name="post_mail", strings=True)
+    assert read(root, "st/test_it.py") == ["patch('st.target.post_mail')\nprint('please send_mail now')\n"]
+
+
+def test_a_name_that_is_taken_a_keyword_or_no_name_is_refused(root: Path, call: Call) -> None:
+    write(
+        root,
+        {
+            "taken.py": "limit = 1\n\n\ndef bounded(x):\n    return min(x, limit)\n\n\n"
+            "class Box:\n    def a(self): ...\n    def b(self): ...\n"
+        },
+    )
+    for new in ("limit", "min", "Box"):
+        with pytest.raises(Conflict, match=r"taken\.py"):
+            call("code_edit", symbol="bounded", action="rename", new_name=new)
+    with pytest.raises(Conflict):
+        call("code_edit", symbol="Box.a", action="rename", new_name="b")
+    for new in ("class", "two words", "1st", ""):
+        with pytest.raises(Exception, match=r"word of the language|single name|new_name"):
+            call("code_edit", symbol="bounded", action="rename", new_name=new)
+    with pytest.raises(NotFound, match="nothing here is called"):
+        call("code_edit", symbol="bonded", action="rename", new_name="x1")
+
+
+def test_what_the_language_finds_by_its_name_keeps_it(root: Path, call: Call) -> None:
+    write(
+        root,
+        {"bag.py": "class Bag:\n    def __len__(self):\n        return 1\n", "Jar.java": "class Jar { Jar() {} }\n"},
+    )
+    for symbol in ("Bag.__len__", "Jar.java:Jar.Jar"):
+        with pytest.raises(InvalidArgument, match="its name from the language"):
+            call("code_edit", symbol=symbol, action="rename", new_name="other")
+
+
+def test_a_symbol_with_several_meanings_is_refused_with_their_places(root: Path, call: Call) -> None:
+    write(root, {"one.py": "def twice(): ...\n", "two.py": "x = 1\n\ndef twice(): ...\n"})
+    with pytest.raises(InvalidArgument, match=r"one\.py:1, two\.py:3"):
+        call("code_edit", symbol="twice", action="rename", new_name="thrice")
+
+
+def test_a_dry_run_shows_the_diff_and_changes_nothing(root: Path, call: Call) -> None:
+    write(root, {"dry.py": "def damp():\n    pass\n"})
+    done = call("code_edit", symbol="damp", action="rename", new_name="moist", dry_run=True)
+    assert "-def damp():\n+def moist():\n" in done.detail
+    assert done.undo_id is None
+    assert read(root, "dry.py") == ["def damp():\n    pass\n"]
+
+
+class Case(NamedTuple):
+    """Files in which a plain replacement of the name is right, but for some places."""
+
+    files: dict[str, str]
+    old: str
+    new: str
+    but: tuple[str, str] = ("", "")  # what that makes of a place, and what it must be
+    symbol: str = ""
+
+
+LANGUAGES = {
+    "typescript": Case(
+        {
+            "ts/tools.ts": "export function paintAll(x: number) { return x }\nexport class Pen { a = paintAll(1) }\n",
+            "ts/use.ts": (
+                "import { paintAll, Pen } from './tools'\nimport * as tools from './tools'\n"
+                "const o = { paintAll, other: paintAll(2) }\ntools.paintAll(3)\n"
+            ),
+        },
+        "paintAll",
+        "drawAll",
+        ("= { drawAll,", "= { paintAll: drawAll,"),
+    ),
+    "javascript": Case(
+        {
+            "js/lib.js": "function mixUp(a) { return a }\nmodule.exports = { mixUp }\n",
+            "js/main.js": "const { mixUp } = require('./lib')\nconst lib = require('./lib')\nmixUp(1)\nlib.mixUp(2)\n",
+        },
+        "mixUp",
+        "blend",
+    ),
+    "go": Case(
+        {
+            "go/go.mod": "module example.com/m\n",
+            "go/a/a.go": "package a\n\n// NewLamp makes one.\nfunc NewLamp() int { return 1 }\n",
+            "go/b/b.go": 'package b\n\nimport "example.com/m/a"\n\nfunc F() int { return a.NewLamp() }\n',
+        },
+        "NewLamp",
+        "MakeLamp",
+        ("// MakeLamp", "// NewLamp"),
+    ),
+    "rust": Case(
+        {
+            "rs/Cargo.toml": '[package]\nname = "kiln"\nversion = "0.1.0"\n',
+            "rs/src/lib.rs": "pub mod heat;\nuse crate::heat::warm_up;\npub fn go() { warm_up(); heat::warm_up(); }\n",
+            "rs/src/heat.rs": "pub fn warm_up() {}\n",
+        },
+        "warm_up",
+        "preheat",
+    ),
+    "java": Case(
+        {
+            "java/p/Kettle.java": (
+                "package p;\npublic class Kettle {\n  public Kettle() {}\n"
+                "  static Kettle of() { return new Kettle(); }\n}\n"
+            ),
+            "java/q/Use.java": "package q;\nimport p.Kettle;\nclass Use { Kettle k = new Kettle(); }\n",
+        },
+        "Kettle",
+        "Teapot",
+        symbol="java/p/Kettle.java:Kettle",
+    ),
+    "c": Case(
+        {
+            "c/spin.h": "int spin_up(int rate);\n",
+            "c/fields.h": "#define FIELDS int a; \\\n  int b[sizeof(spin_up(2))];\n",
+            "c/spin.c": '#include "spin.h"\nint spin_up(int rate) { return rate; }\n',
+            "c/main.c": '#include "spin.h"\nint main(void) { return spin_up(1); }\n',
+        },
+        "spin_up",
+        "rotate",
+    ),
+    "cpp": Case(
+        {
+            "cpp/gear.hpp": "class Gear {\npublic:\n  Gear();\n  ~Gear();\n  int turn();\n};\n",
+            "cpp/gear.cpp": '#include "gear.hpp"\nGear::Gear() {}\nGear::~Gear() {}\nint Gear::turn() { return 1; }\n',
+            "cpp/main.cpp": '#include "gear.hpp"\nint main() { Gear one; return one.turn(); }\n',
+        },
+        "Gear",
+        "Wheel",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_each_language_is_renamed(root: Path, call: Call, language: str) -> None:
+    case = LANGUAGES[language]
+    write(root, case.files)
+    call("code_edit", symbol=case.symbol or case.old, action="rename", new_name=case.new)
+    plain = {name: text.replace(case.old, case.new) for name, text in case.files.items()}
+    expected = [text.replace(*case.but) if case.but[0] else text for text in plain.values()]
+    assert read(root, *case.files) == expected
