@@ -147,7 +147,7 @@ STEPS: tuple[str, ...] = (
     """
     CREATE TABLE approvals (            -- what a person is asked before a call may do it
         id          TEXT PRIMARY KEY,
-        call        TEXT NOT NULL,      -- sha256 of the tool, its arguments, what it is about to do, and whose call it is
+        call        TEXT NOT NULL,      -- sha256 of the tool, its arguments, its deed, and whose call it is
         tool        TEXT NOT NULL,
         arguments   TEXT NOT NULL,      -- JSON, as a person reads it; cut where it is long
         deed        TEXT NOT NULL,      -- what the call is about to do, in a sentence
