@@ -30,6 +30,7 @@ _ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
+_OFFERED = tuple(scope for scope in SCOPES if scope != "admin")  # what clients ask for, unasked
 _LONGEST_TOKEN = 12_000  # characters
 _MOST_BYTES = 256 << 10  # of a reply of the issuer
 _MOST_KEYS = 64
@@ -65,7 +66,7 @@ class Issuer:
         return {
             "resource": self.resource(base),
             "authorization_servers": [self._settings.issuer],
-            "scopes_supported": sorted(self._settings.scopes or SCOPES),
+            "scopes_supported": sorted(self._settings.scopes) or list(_OFFERED),
             "bearer_methods_supported": ["header"],
             "resource_name": "LLMC MCP",
         }
