@@ -101,7 +101,9 @@ class Permits:
         self, ctx: Context, tool: ToolDef, arguments: Mapping[str, Any], decision: Decision, risk: Risk | None
     ) -> AskedCall:
         deed = risk.deed if risk is not None else f"make this call{_about(decision.subject)}"
-        return AskedCall(ctx.session, tool.name, arguments, deed, decision.reason, self._app.root_set.key)
+        paths = subjects_of(self._app, tool, arguments, frozenset({"path"}))
+        about = tuple(sorted(subject.path for subject in paths))
+        return AskedCall(ctx.session, tool.name, arguments, deed, decision.reason, self._app.root_set.key, about)
 
     def _obtain(self, ctx: Context, call: AskedCall) -> None:
         """Return if a person agrees to a call."""

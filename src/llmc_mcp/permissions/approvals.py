@@ -62,12 +62,13 @@ class AskedCall(NamedTuple):
     deed: str
     rule: str
     roots: str
+    about: tuple[str, ...] = ()  # the files that its paths lead to: a link may lead elsewhere the next time
 
     @property
     def hash(self) -> str:
         """What an approval is bound to: another byte anywhere in it is another call."""
         who = self.session
-        parts = (self.tool, dict(self.arguments), self.deed, who.principal, who.session_id, self.roots)
+        parts = (self.tool, dict(self.arguments), self.deed, who.principal, who.session_id, self.roots, self.about)
         return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 

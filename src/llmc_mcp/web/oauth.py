@@ -166,7 +166,7 @@ class Issuer:
 def _usable_keys(jwks: dict[str, Any]) -> dict[str, _Key]:
     """The public keys for signatures, by id; whatever else is there is not for us."""
     found: dict[str, _Key] = {}
-    for raw in cast(list[dict[str, Any]], jwks["keys"])[:_MOST_KEYS]:
+    for raw in cast(list[dict[str, Any]], [key for key in jwks["keys"] if isinstance(key, dict)])[:_MOST_KEYS]:
         algorithms = _ALGORITHMS.get(raw.get("kty", ""), ())
         if raw.get("alg"):
             algorithms = tuple(name for name in algorithms if name == raw["alg"])
