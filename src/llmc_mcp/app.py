@@ -143,7 +143,7 @@ class App:
     ) -> None:
         """`own_files` are the configuration files in force; those of them that are trusted bind commands too."""
         self.config = config
-        self._trusted_files = tuple(trusted_files)
+        self._own_files, self._trusted_files = tuple(own_files), tuple(trusted_files)
         self._started_in = _working_directory()
         self.data_dir = data_dir or data_directory()
         off_limits.forget_unneeded_imports(roots)
@@ -155,6 +155,12 @@ class App:
         self._making = threading.RLock()
         self._idle_clock: IdleClock | None = None
         self._live: LiveConfig | None = None
+
+    def with_roots(self, roots: list[str]) -> "App":
+        """Another one, the same but for its roots."""
+        other = App(self.config, roots, self.data_dir, self._own_files, self._trusted_files)
+        other._live = self._live
+        return other
 
     def follow(self, live: "LiveConfig") -> None:
         """Take over from now on what the user allows or revokes in their configuration file."""

@@ -1,4 +1,4 @@
-"""F21–F32: attacks on who a caller is: access tokens of an issuer, its keys, sign-in of browsers."""
+"""F21 to F32: attacks on who a caller is: access tokens of an issuer, its keys, sign-in of browsers."""
 
 import base64
 import json

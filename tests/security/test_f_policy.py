@@ -1,4 +1,4 @@
-"""F01–F20: attacks on rules and approvals. Nothing gets through that a person did not agree to."""
+"""F01 to F20: attacks on rules and approvals. Nothing gets through that a person did not agree to."""
 
 import json
 import os

@@ -3,9 +3,8 @@
 import json
 
 from ..command_line import Arguments, declare
-from ..config.live import LiveConfig
 from ..gate.dispatch import Gate
-from ..server import build, configure
+from ..server import build_from, configure
 from ..web.serve import ListeningServer, serve
 from .install.clients import BY_NAME, llmc_command
 
@@ -22,8 +21,7 @@ def command(given: Arguments) -> int:
         print(command.help(), end="")
         return 0
     loaded = configure(["--set", "observability.log_level=warning", *given.rest, "--transport", "http"])
-    gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
-    gate.app.follow(LiveConfig(loaded))
+    gate = build_from(loaded)
     try:
         serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
     finally:

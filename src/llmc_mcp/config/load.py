@@ -20,6 +20,7 @@ from .schema import RISKS, Config, SettingKey, WorkspaceRule, data_directory, fi
 from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
 _ENV = "LLMC_MCP_"
+_TOO_BROAD = "is too much to open by default"
 
 
 class ServerFlag(NamedTuple):
@@ -86,6 +87,7 @@ class LoadedConfig(msgspec.Struct):
     risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
     notices: list[str]  # the rest
     refusals: list[str]  # why a server must not start like this
+    no_root: str  # the one of them that a server starts with all the same: no folder is opened by default
     flags: Flags  # what it was loaded by, with the working directory
     directory: str
 
@@ -182,6 +184,7 @@ def load(
         risks={**root_risks, **_running_as_root()},
         notices=notices,
         refusals=[*_refusals(merged), *refusals],
+        no_root=next((line for line in refusals if _TOO_BROAD in line), ""),
         flags=flags,
         directory=directory,
     )
@@ -527,7 +530,7 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
     roots = _absolute(flags.roots or configured or (directory,), directory)
     broad = [root for root in roots if is_broad(root)]
     if broad and not written_out:
-        return roots, {}, [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
+        return roots, {}, [f"{broad[0]} {_TOO_BROAD}: name the folder to work in with --root DIR"]
     if not all(roots):
         why = "a root is empty" if configured else "the working directory is gone"
         return roots, {}, [f"{why}: name the folder to work in with --root DIR"]

@@ -112,6 +112,7 @@ class Tools(Section):
     """[mcp.tools]"""
 
     allowed_roots: Annotated[Names, key("folders the tools may access; empty: the working directory", "beneath")] = ()
+    client_roots: Annotated[bool, key("serve only the client's open folders, within the roots", "on")] = True
     read_timeout: Annotated[float, amount("time limit of a call of a file or search tool, in seconds")] = 10.0
     exec_timeout: Annotated[float, amount("time limit of a run_cmd without timeout and yield_after, in seconds")] = 30.0
     consent_timeout: Annotated[float, amount("seconds that a call waits for the user's consent")] = 300.0
