@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .machine.repository import RepositoryOverview
     from .machine.sysinfo import SystemInfo
     from .permissions.approvals import Approvals
+    from .permissions.hosts import GrantedHosts
     from .permissions.tokens import TokenTable
     from .rag.build.syntax_client import Checker
     from .rag.query.maps import Maps
@@ -242,7 +243,19 @@ class App:
         from .sandbox.sandbox import Sandbox
 
         silent = self.files.silent_roots.find
-        return Sandbox(self.launcher, self._sandbox_settings(), tuple(self.files.roots), self.data_dir, silent)
+        roots = tuple(self.files.roots)
+        return Sandbox(self.launcher, self._sandbox_settings(), roots, self.data_dir, silent, self._granted_hosts)
+
+    def _granted_hosts(self, owner: object) -> tuple[str, ...]:
+        from .commands.sessions import Owner
+
+        return self.granted_hosts.of(*owner) if isinstance(owner, Owner) else ()
+
+    @engine(closes_before=("store",))
+    def granted_hosts(self) -> "GrantedHosts":
+        from .permissions.hosts import GrantedHosts
+
+        return GrantedHosts(lambda: self.approvals)
 
     def _sandbox_settings(self) -> "SandboxSettings":
         from .sandbox.profile import settings_from

@@ -16,7 +16,19 @@ from typing import Any, NamedTuple, cast, get_origin
 import msgspec
 
 from ..policy import is_below_any, is_broad
-from .schema import RISKS, Config, SettingKey, WorkspaceRule, data_directory, find_key, get_key, keys, put_key, sections
+from .schema import (
+    RISKS,
+    Config,
+    PolicyRule,
+    SettingKey,
+    WorkspaceRule,
+    data_directory,
+    find_key,
+    get_key,
+    keys,
+    put_key,
+    sections,
+)
 from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
 _ENV = "LLMC_MCP_"
@@ -440,6 +452,8 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
     if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
+    if key.name == "policy.rules":
+        _check_hosts(typed)
     if key.name == "policy.ask" and (unknown := set(typed) - set(RISKS)):
         raise msgspec.ValidationError(f"{min(unknown)!r} is none of {', '.join(RISKS)}")
     if key.name == "tools.network_allow" and typed:
@@ -448,6 +462,19 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
         for entry, why in invalid_entries(typed).items():
             raise msgspec.ValidationError(f"{entry!r} is {why}")
     return typed
+
+
+def _check_hosts(rules: tuple[PolicyRule, ...]) -> None:
+    """One proxy serves all sessions of a server: a rule about hosts holds for all of them."""
+    from .network import invalid_entries
+
+    for rule in rules:
+        if not rule.host:
+            continue
+        if rule != PolicyRule(rule.do, host=rule.host):
+            raise msgspec.ValidationError(f"a rule about a host ({rule.host}) has no other conditions")
+        for entry, why in invalid_entries([rule.host]).items():
+            raise msgspec.ValidationError(f"host {entry!r} is {why}")
 
 
 def _read_text(key: SettingKey, text: str) -> Any:

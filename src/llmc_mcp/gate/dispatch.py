@@ -251,10 +251,19 @@ class Gate:
         shown = f"{denial.target} ({denial.detail})"
         self.log.warning("network", denied=shown, session=who.session_id, cid=call.ctx.correlation_id)
         ctx = Context(self.app, who, correlation_id=call.ctx.correlation_id, gate=self)
+        if denial.reason == "host":
+            self._ask_for_host(ctx, denial.target)
         made = _FinishedCall(ctx, _NETWORK, None, {"target": denial.target}, _DENIED, 0.0, None, "")
         self._audit_call(made, shown)
         if self.recorder is not None:
             self.recorder.record(_usage_row(made, shown, self.app.root_set.key)._replace(source=_NETWORK))
+
+    def _ask_for_host(self, ctx: Context, target: str) -> None:
+        """Leave a question about a host, for a person to answer; its next command then reaches it."""
+        try:
+            self.permits.ask_for_host(ctx.session, target)
+        except LlmcError as exc:
+            self.log.warning("approvals", reason=exc.message, cid=ctx.correlation_id)
 
     def _log_call(self, call: "_FinishedCall", summary: str) -> None:
         ctx = call.ctx
