@@ -143,8 +143,16 @@ def test_f27_an_issuer_without_usable_keys_admits_nobody(issuer: LoopbackIssuer,
     issuer.manner = manner
     assert admitted(checked, issuer.token(aud=AUDIENCE)) is None
     issuer.manner = "usual"
-    for keys in ([], [{}], [{"kty": "RSA"}], [{"kty": "RSA", "n": "x", "e": 7}], ["x"], [public_jwk(use="enc")]):
-        issuer.keys = keys  # pyright: ignore[reportAttributeAccessIssue]
+    useless: list[Any] = [
+        [],
+        [{}],
+        [{"kty": "RSA"}],
+        [{"kty": "RSA", "n": "x", "e": 7}],
+        ["x"],
+        [public_jwk(use="enc")],
+    ]
+    for keys in useless:
+        issuer.keys = keys
         fresh = Issuer(OAuth(issuer.url, f"{issuer.base}/jwks"))
         assert admitted(fresh, issuer.token(aud=AUDIENCE)) is None, keys
 
@@ -183,8 +191,14 @@ def test_f29_nothing_that_a_tokens_header_points_to_is_fetched_or_trusted(
 def test_f30_a_subject_is_a_plain_word_and_never_one_of_ours(
     issuer: LoopbackIssuer, checked: Issuer, subject: Any
 ) -> None:
-    for wrong in ({"sub": subject}, {"iss": "http://127.0.0.1:1/"}, {"iss": None}, {"iss": issuer.base}):
-        assert admitted(checked, issuer.token(**{"aud": AUDIENCE, **wrong})) is None
+    claims: list[dict[str, Any]] = [
+        {"sub": subject},
+        {"iss": "http://127.0.0.1:1/"},
+        {"iss": None},
+        {"iss": issuer.base},
+    ]
+    for wrong in claims:
+        assert admitted(checked, issuer.token(aud=AUDIENCE, **wrong)) is None
     for name in ("owner", "uid:0", "anonymous", "sub:alice"):
         principal = admitted(checked, issuer.token(aud=AUDIENCE, sub=name, scope="admin2"))
         assert principal is not None
@@ -192,10 +206,8 @@ def test_f30_a_subject_is_a_plain_word_and_never_one_of_ours(
         assert principal.scopes == frozenset()
 
 
-@pytest.mark.parametrize("url", ["http://issuer.example/", "ftp://127.0.0.1/", "file:///etc/passwd", "https:"])
+@pytest.mark.parametrize("url", ["http://issuer.example/", "ftp://127.0.0.1/", "file:///etc/passwd", "//127.0.0.1/"])
 def test_f31_keys_come_over_a_safe_way_only(url: str) -> None:
-    if url == "https:":
-        return
     with pytest.raises(InvalidArgument, match="https"):
         Issuer(OAuth(url))
     with pytest.raises(InvalidArgument, match="https"):

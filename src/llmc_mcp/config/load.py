@@ -453,7 +453,7 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
     if key.name == "policy.rules":
-        _check_hosts(typed)
+        _check_hosts(cast(tuple[PolicyRule, ...], typed))
     if key.name == "policy.ask" and (unknown := set(typed) - set(RISKS)):
         raise msgspec.ValidationError(f"{min(unknown)!r} is none of {', '.join(RISKS)}")
     if key.name == "tools.network_allow" and typed:

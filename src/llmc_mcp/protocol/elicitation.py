@@ -55,9 +55,9 @@ def read_answers(raw: object, expected: Mapping[str, UserQuestion] | None = None
     if not isinstance(raw, dict):
         raise ProtocolError(INVALID_PARAMS, "inputResponses is an object: answers by the keys of inputRequests")
     answers: dict[str, UserAnswer] = {}
-    for key, value in cast(Params, raw).items():
+    for key, value in cast(dict[str, object], raw).items():
         if expected is None:
-            method = ELICIT if isinstance(value, dict) and "action" in value else ""
+            method = ELICIT if not isinstance(value, dict) or "action" in value else ""
         elif key in expected:
             method = expected[key].method
         else:
