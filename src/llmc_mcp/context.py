@@ -44,8 +44,8 @@ class UserAnswer(NamedTuple):
     content: Mapping[str, Any]
 
 
-# Puts a question to the user and waits for the answer. Polls the call's `check`; returns None if nobody answers.
-Ask = Callable[["Context", UserQuestion], UserAnswer | None]
+# Puts questions to the client and waits for the answers. Polls the call's `check`; None for one that nobody answers.
+Ask = Callable[["Context", Sequence[UserQuestion]], list[UserAnswer | None]]
 
 
 class Toolbox(Protocol):
@@ -176,13 +176,18 @@ class Context:
 
         Once a question went unanswered, the rest of the call is spared the wait.
         """
+        return self.ask_all([question])[0]
+
+    def ask_all(self, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
+        """The same for several questions at once; what the client can't be asked goes unanswered."""
         outermost = self._lineage()[-1]
-        if self._ask is None or question.method not in self.answers or outermost._unanswered:
-            return None
+        possible = [question for question in questions if question.method in self.answers]
+        if self._ask is None or outermost._unanswered or len(possible) < len(questions):
+            return [None] * len(questions)
         with self._clock_stopped():
-            answer = self._ask(self, question)
-        outermost._unanswered = answer is None
-        return answer
+            answers = self._ask(self, questions)
+        outermost._unanswered = None in answers
+        return answers
 
     def _lineage(self) -> "list[Context]":
         """This call and those that it is a part of."""

@@ -11,7 +11,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from llmc_mcp.context import LIST_ROOTS, SAMPLE, Context, UserQuestion
@@ -217,8 +216,7 @@ def _ask_for(*keys: str) -> Callable[[Context, Params], str]:
 
     def run(ctx: Context, _: Params) -> str:
         questions = [_ASKED_AT_ONCE[key] for key in keys if _ASKED_AT_ONCE[key].method in ctx.answers]
-        with ThreadPoolExecutor(len(questions) or 1) as pool:
-            return str(list(pool.map(ctx.ask, questions)))
+        return str(ctx.ask_all(questions))
 
     return run
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
-from ..context import LIST_ROOTS, UserAnswer, UserQuestion
+from ..context import LIST_ROOTS, Ask, UserQuestion
 from ..errors import LlmcError
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
@@ -20,7 +20,6 @@ from ..session import Session
 
 if TYPE_CHECKING:
     from ..app import App
-    from ..context import Context
 
 _MOST_ROOTS = 32
 _WAIT_S = 3.0  # that the first calls wait for a client's folders
@@ -34,7 +33,7 @@ class ClientRoots:
         self,
         gate: Gate,
         session: Session,
-        ask: "Callable[[Context, UserQuestion], UserAnswer | None]",
+        ask: Ask,
         in_use: "Callable[[App], bool]",
     ) -> None:
         self._gate, self._session, self._ask, self._in_use = gate, session, ask, in_use
@@ -66,7 +65,7 @@ class ClientRoots:
         with self._one_at_a_time:
             try:
                 ctx = self._gate.context(self._session, correlation_id())
-                answer = self._ask(ctx, UserQuestion("client-roots", method=LIST_ROOTS))
+                (answer,) = self._ask(ctx, [UserQuestion("client-roots", method=LIST_ROOTS)])
                 folders = served_folders(answer.content if answer is not None else {}, self._bounds)
                 self._serve(folders)
             except LlmcError as exc:

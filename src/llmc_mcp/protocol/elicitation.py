@@ -11,7 +11,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from ..context import ELICIT, RESULT, Context, UserAnswer, UserQuestion
@@ -77,6 +77,16 @@ class SentQuestions:
         self._ids = itertools.count(1)
         self._waiting: dict[tuple[str, str], queue.SimpleQueue[Params]] = {}
         self._closed = False
+
+    def ask_each(
+        self,
+        ctx: Context,
+        questions: Sequence[UserQuestion],
+        send: Callable[[Params], None],
+        session_id: str = "",
+    ) -> list[UserAnswer | None]:
+        """Ask one after the other: each is a request of its own."""
+        return [self.ask(ctx, question, send, session_id) for question in questions]
 
     def ask(
         self, ctx: Context, question: UserQuestion, send: Callable[[Params], None], session_id: str = ""

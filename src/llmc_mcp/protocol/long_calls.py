@@ -121,7 +121,7 @@ class LongCalls:
             call.wait(_LOOK_S, for_questions=ask is not None)
             if ask is not None:
                 for key, question in call.questions().items():
-                    call.give({key: ask(ctx, question) or UserAnswer("cancel", {})})
+                    call.give({key: ask(ctx, [question])[0] or UserAnswer("cancel", {})})
             try:
                 ctx.check()
             except Cancelled as exc:

@@ -280,9 +280,9 @@ class Methods:
             return self._made
 
     def _begin(self, request: Request, call: "BackgroundCall", can_ask: bool) -> None:
-        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
+        def ask(ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
             with self._gate.limits.set_aside(ctx.session):
-                return call.ask(ctx, question)
+                return call.ask(ctx, questions)
 
         progress = msgspec.structs.replace(request, progress=call.send_progress)
         ctx = self._context(progress, ask=ask if can_ask else None)

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
@@ -280,8 +280,10 @@ class StdioServer:
         """Whether a call under way works with an app."""
         return any(call.context is not None and call.context.app is app for call in list(self._calls.values()))
 
-    def _ask(self, ctx: Context, question: UserQuestion) -> UserAnswer | None:
-        return None if self._questions is None else self._questions.ask(ctx, question, self._send)
+    def _ask(self, ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
+        if self._questions is None:
+            return [None] * len(questions)
+        return self._questions.ask_each(ctx, questions, self._send)
 
     def _send_progress(self, params: dict[str, Any]) -> None:
         self._send_notification("notifications/progress", params)
