@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..app import App
-from ..config.network import invalid_entries
 from ..context import Context, UserQuestion
 from ..errors import ApprovalRequired, Declined, PermissionDenied, Stale
 from ..permissions.approvals import AskedCall, shown_arguments
-from ..permissions.hosts import NETWORK, asked_host
 from ..permissions.rules import CallShape, Decision, RuleTable, Subject
 from ..session import Session
 from ..tool import Risk, ToolDef
@@ -101,6 +99,9 @@ class Permits:
 
     def ask_for_host(self, session: Session, target: str) -> None:
         """Have a person asked about a host that commands were denied, unless a rule denies it."""
+        from ..config.network import invalid_entries
+        from ..permissions.hosts import NETWORK, asked_host
+
         name = target.rpartition(":")[0]
         if not name or invalid_entries([target]):
             return
