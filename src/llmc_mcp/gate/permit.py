@@ -33,7 +33,7 @@ class Permits:
     def __init__(self, app: App, catalog: "Catalog") -> None:
         self._app, self._catalog = app, catalog
         self._lock = threading.Lock()
-        self._made_from: object = None
+        self._made_from: tuple[object, object] | None = None  # the very objects: equal ones may be compiled again
         self._table = RuleTable((), (), ())
         self._listed: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
@@ -41,11 +41,12 @@ class Permits:
     def table(self) -> RuleTable:
         """The rules as they are configured now, compiled once."""
         policy = self._app.config.policy
-        if self._made_from != (id(policy.rules), id(policy.ask)):
+        rules, ask = policy.rules, policy.ask
+        if self._made_from is None or self._made_from[0] is not rules or self._made_from[1] is not ask:
             with self._lock:
                 roots = [root.shown for root in self._app.files.roots]
-                self._table = RuleTable(policy.rules, policy.ask, sorted({*roots, *self._real_roots()}))
-                self._made_from = (id(policy.rules), id(policy.ask))
+                self._table = RuleTable(rules, ask, sorted({*roots, *self._real_roots()}))
+                self._made_from = (rules, ask)
         return self._table
 
     def _real_roots(self) -> list[str]:
