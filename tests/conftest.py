@@ -16,6 +16,7 @@ from .support.workspace import Workspace, require
 REMEDIES = (
     (("bwrap", "bubblewrap"), "apt-get install bubblewrap"),
     (("PostgreSQL",), "apt-get install postgresql"),
+    (("chromium",), "apt-get install chromium"),
     (("make peers",), "make peers (needs npm)"),
     (("make clients",), "make clients (needs npm)"),
     (("root", "user", "mount"), "run it as root"),

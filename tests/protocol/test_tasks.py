@@ -1,7 +1,7 @@
 """Tasks: long calls that their client need not wait for, in the words of both eras, on stdio and over HTTP."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from llmc_mcp.context import Context, UserAnswer, UserQuestion
 from llmc_mcp.protocol.jsonrpc import ProtocolError
 from llmc_mcp.protocol.request import Peer, Request
 from llmc_mcp.session import Session
-from llmc_mcp.web.auth import add
+from llmc_mcp.web.auth import open_table
 
 from ..conformance.fixtures import FixtureMethods
 from ..support.asking import HAS_TASKS, TASKS, HttpTalk, Message, StdioTalk, Talk, call, outcome, stateless, talk_to
@@ -232,10 +232,10 @@ def test_a_task_that_asks_is_answered_while_its_result_is_awaited(workspace: Wor
         methods = FixtureMethods(gate)
         asked: list[str] = []
 
-        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
+        def ask(ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
             del ctx
-            asked.append(question.key)
-            return UserAnswer("accept", {"confirm": True})
+            asked.extend(question.key for question in questions)
+            return [UserAnswer("accept", {"confirm": True})] * len(questions)
 
         def answer(method: str, **params: Any) -> Message:
             peer = Peer("2025-11-25", asks_users=True)
@@ -277,7 +277,7 @@ def test_a_task_is_nobody_elses(workspace: Workspace) -> None:
 def test_a_task_is_not_another_tokens(workspace: Workspace) -> None:
     data = {"LLMC_DATA_DIR": str(workspace.outside / "data")}
     with HttpServer(workspace.root, *OPEN_HANDED, env=data) as served:
-        token = add(data["LLMC_DATA_DIR"], "other", ("read", "write", "exec"))
+        token = open_table(data["LLMC_DATA_DIR"]).create("other", ("read", "write", "exec"))
         with HttpTalk(served, version="2026-07-28") as owner, HttpTalk(served, None, "2026-07-28", token) as other:
             params = call("run_cmd", WITH_TASKS, command=WAITING)
             task = owner.request("tools/call", params)["result"]["taskId"]

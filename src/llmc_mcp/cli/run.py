@@ -3,9 +3,8 @@
 import json
 
 from ..command_line import Arguments, declare
-from ..config.live import LiveConfig
 from ..gate.dispatch import Gate
-from ..server import build, configure
+from ..server import build_from, configure
 from ..web.serve import ListeningServer, serve
 from .install.clients import BY_NAME, llmc_command
 
@@ -22,8 +21,7 @@ def command(given: Arguments) -> int:
         print(command.help(), end="")
         return 0
     loaded = configure(["--set", "observability.log_level=warning", *given.rest, "--transport", "http"])
-    gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
-    gate.app.follow(LiveConfig(loaded))
+    gate = build_from(loaded)
     try:
         serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
     finally:
@@ -45,6 +43,10 @@ def announcement(gate: Gate, listening: ListeningServer) -> str:
     lines = [
         f"LLMC MCP on {roots}",
         f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
+        *(
+            [f"  browser  {url}/login?code={listening.issued.tokens.login_code()} (works once, for ten minutes)"]
+            * bool(token)
+        ),
         f"  token    {token or 'none'} ({listening.issued.source})",
         f"  sandbox  commands: {gate.app.command_confinement()}",
         *own,

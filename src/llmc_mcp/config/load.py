@@ -16,10 +16,23 @@ from typing import Any, NamedTuple, cast, get_origin
 import msgspec
 
 from ..policy import is_below_any, is_broad
-from .schema import Config, SettingKey, data_directory, find_key, get_key, keys, put_key, sections
+from .schema import (
+    RISKS,
+    Config,
+    PolicyRule,
+    SettingKey,
+    WorkspaceRule,
+    data_directory,
+    find_key,
+    get_key,
+    keys,
+    put_key,
+    sections,
+)
 from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
 _ENV = "LLMC_MCP_"
+_TOO_BROAD = "is too much to open by default"
 
 
 class ServerFlag(NamedTuple):
@@ -86,6 +99,7 @@ class LoadedConfig(msgspec.Struct):
     risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
     notices: list[str]  # the rest
     refusals: list[str]  # why a server must not start like this
+    no_root: str  # the one of them that a server starts with all the same: no folder is opened by default
     flags: Flags  # what it was loaded by, with the working directory
     directory: str
 
@@ -182,6 +196,7 @@ def load(
         risks={**root_risks, **_running_as_root()},
         notices=notices,
         refusals=[*_refusals(merged), *refusals],
+        no_root=next((line for line in refusals if _TOO_BROAD in line), ""),
         flags=flags,
         directory=directory,
     )
@@ -226,7 +241,7 @@ class _ConfigDraft:
                 asked = tuple(os.path.realpath(path) for path in _absolute(asked, directory))
             in_force = get_key(self.config, wish.key)
             granted = _granted(key, in_force, asked, roots)
-            if granted != asked:
+            if granted != asked and (key.rule != "rules" or len(granted) < len(in_force) + len(asked)):
                 self.ignored.append(
                     f"{wish.origin}: mcp.{key.name} = {_short(key.shown(wish.value))} is ignored where it widens;"
                     " see `llmc config trust`"
@@ -265,6 +280,9 @@ def _granted(key: SettingKey, base: Any, asked: Any, roots: list[str]) -> Any:
             return asked if set(base) <= set(asked) else (*base, *(item for item in asked if item not in base))
         case "stricter":
             return min(base, asked, key=key.choices.index)
+        case "rules":
+            stricter = (WorkspaceRule(**msgspec.structs.asdict(rule)) for rule in asked if rule.do != "allow")
+            return (*base, *stricter)
         case "beneath":
             return tuple(path for path in asked if is_below_any(path, roots)) or base
         case _:
@@ -371,6 +389,8 @@ def _demand_plain_file(info: os.stat_result, shown: str) -> None:
 
 def _flatten(value: object, path: tuple[str, ...], into: list[GivenSetting]) -> None:
     """Tables into dotted keys. Only our own sections are entered: a value may be a table itself."""
+    if path == ("policy",) and isinstance(value, list):  # [[mcp.policy]]: a table could not stand beside it
+        path = ("policy", "rules")
     if not isinstance(value, dict) or ".".join(path) not in sections():
         into.append(GivenSetting(".".join(path), value, ""))
         return
@@ -432,12 +452,29 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
     if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
+    if key.name == "policy.rules":
+        _check_hosts(cast(tuple[PolicyRule, ...], typed))
+    if key.name == "policy.ask" and (unknown := set(typed) - set(RISKS)):
+        raise msgspec.ValidationError(f"{min(unknown)!r} is none of {', '.join(RISKS)}")
     if key.name == "tools.network_allow" and typed:
         from .network import invalid_entries
 
         for entry, why in invalid_entries(typed).items():
             raise msgspec.ValidationError(f"{entry!r} is {why}")
     return typed
+
+
+def _check_hosts(rules: tuple[PolicyRule, ...]) -> None:
+    """One proxy serves all sessions of a server: a rule about hosts holds for all of them."""
+    from .network import invalid_entries
+
+    for rule in rules:
+        if not rule.host:
+            continue
+        if rule != PolicyRule(rule.do, host=rule.host):
+            raise msgspec.ValidationError(f"a rule about a host ({rule.host}) has no other conditions")
+        for entry, why in invalid_entries([rule.host]).items():
+            raise msgspec.ValidationError(f"host {entry!r} is {why}")
 
 
 def _read_text(key: SettingKey, text: str) -> Any:
@@ -520,7 +557,7 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
     roots = _absolute(flags.roots or configured or (directory,), directory)
     broad = [root for root in roots if is_broad(root)]
     if broad and not written_out:
-        return roots, {}, [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
+        return roots, {}, [f"{broad[0]} {_TOO_BROAD}: name the folder to work in with --root DIR"]
     if not all(roots):
         why = "a root is empty" if configured else "the working directory is gone"
         return roots, {}, [f"{why}: name the folder to work in with --root DIR"]

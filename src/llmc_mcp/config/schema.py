@@ -16,7 +16,7 @@ from ..policy import PROTECTED_NAMES
 from ..store.data_dir import data_directory as data_directory
 
 # How an untrusted file, the workspace's own, may change a setting: it may only tighten.
-Rule = Literal["free", "smaller", "off", "on", "fewer", "more", "beneath", "stricter", "operator"]
+Rule = Literal["free", "smaller", "off", "on", "fewer", "more", "beneath", "stricter", "rules", "operator"]
 RULES: dict[Rule, str] = {
     "free": "set it",
     "smaller": "lower it",
@@ -26,6 +26,7 @@ RULES: dict[Rule, str] = {
     "more": "extend the list",
     "beneath": "name folders below the roots in force",
     "stricter": "choose a stricter value",
+    "rules": "add rules that ask or deny",
     "operator": "not touch it",
 }
 
@@ -95,10 +96,23 @@ class Auth(Section):
     allow_unauthenticated: Annotated[bool, key("serve HTTP without a token", "off")] = False
 
 
+class OAuth(Section):
+    """[mcp.oauth]"""
+
+    issuer: Annotated[str, key("URL of the issuer whose access tokens are taken; empty: none", "operator")] = ""
+    jwks_url: Annotated[str, key("URL of its keys; empty: as its metadata says", "operator")] = ""
+    resource: Annotated[str, key("URL of this server's /mcp for clients; empty: as requested", "operator")] = ""
+    audience: Annotated[str, key("audience that tokens must have; empty: the resource", "operator")] = ""
+    scopes: Annotated[dict[str, str], key("the issuer's scope = ours, space separated", "operator")] = msgspec.field(
+        default_factory=dict[str, str]
+    )
+
+
 class Tools(Section):
     """[mcp.tools]"""
 
     allowed_roots: Annotated[Names, key("folders the tools may access; empty: the working directory", "beneath")] = ()
+    client_roots: Annotated[bool, key("serve only the client's open folders, within the roots", "on")] = True
     read_timeout: Annotated[float, amount("time limit of a call of a file or search tool, in seconds")] = 10.0
     exec_timeout: Annotated[float, amount("time limit of a run_cmd without timeout and yield_after, in seconds")] = 30.0
     consent_timeout: Annotated[float, amount("seconds that a call waits for the user's consent")] = 300.0
@@ -164,8 +178,35 @@ class SandboxSection(Section):
     max_tmp_mb: Annotated[int, amount("size of a command's private /tmp, in MB")] = 1_024
 
 
+# What a call may do that a person had better agree to. The tools say which of their calls do (`consent` of `@tool`).
+RISKS: Names = ("recursive_delete", "unjournaled", "foreign_process", "push", "network")
+
+
+class PolicyRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """One rule: it matches a call that meets all of its conditions. Names and paths are globs; empty: any."""
+
+    do: Literal["allow", "ask", "deny"]
+    tool: str = ""
+    token: str = ""  # of a client, by its name; on stdio uid:N
+    subject: str = ""  # of a client whose token an issuer signed
+    path: str = ""
+    program: str = ""
+    host: str = ""
+    when: Literal["", "reads", "changes"] = ""
+    risk: Literal["", "recursive_delete", "unjournaled", "foreign_process", "push", "network"] = ""
+
+
+class WorkspaceRule(PolicyRule, frozen=True, omit_defaults=True):
+    """A rule of a workspace's own file: it is obeyed besides the operator's, and never in the place of one."""
+
+
 class Policy(Section):
     """[mcp.policy]"""
+
+    rules: Annotated[
+        tuple[PolicyRule, ...], key("who may call what, also as [[mcp.policy]]; the first match decides", "rules")
+    ] = ()
+    ask: Annotated[Names, key("risks that ask a person where no rule matches", "more")] = RISKS
 
     secret_names: Annotated[Names, key("files that file and search tools refuse to read", "more")] = (
         *(".env", ".env.*", "*.pem", "id_*", ".netrc", ".pgpass", ".git-credentials"),
@@ -416,6 +457,7 @@ class Config(Section):
     ] = "hybrid"
     server: Server = msgspec.field(default_factory=Server)
     auth: Auth = msgspec.field(default_factory=Auth)
+    oauth: OAuth = msgspec.field(default_factory=OAuth)
     tools: Tools = msgspec.field(default_factory=Tools)
     sandbox: SandboxSection = msgspec.field(default_factory=SandboxSection)
     policy: Policy = msgspec.field(default_factory=Policy)
@@ -453,7 +495,20 @@ class Config(Section):
             return chosen
         if self.tools.allow_outbound_network:
             return "on"
-        return "allowlist" if self.tools.network_allow else "off"
+        opened = [rule for rule in self._host_rules() if rule.do == "allow" and not isinstance(rule, WorkspaceRule)]
+        return "allowlist" if self.tools.network_allow or opened else "off"
+
+    def _host_rules(self) -> list[PolicyRule]:
+        return [rule for rule in self.policy.rules if rule.host]
+
+    def egress_entries(self) -> Names:
+        """What the proxy obeys: the rules about hosts, those of the workspace first, then the allowlist.
+
+        A rule of the workspace only denies; what asks is denied until a person has said yes.
+        """
+        rules = sorted(self._host_rules(), key=lambda rule: not isinstance(rule, WorkspaceRule))
+        signed = (f"{'+' if rule.do == 'allow' else '!'}{rule.host}" for rule in rules)
+        return (*signed, *self.tools.network_allow)
 
     def allowed_binaries(self) -> frozenset[str]:
         """Every binary that a command may start."""

@@ -10,6 +10,7 @@ from ..config.schema import Config
 from ..context import Context
 from ..errors import BadArgs
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
+from .command_risks import consent_to_run
 
 if TYPE_CHECKING:
     from ..changes.commands import CommandChanges
@@ -103,6 +104,7 @@ class TestReport(Result):
     destructive=True,
     content=("stdin",),
     task_support="optional",
+    consent=consent_to_run,
 )
 def run_cmd(
     ctx: Context,
@@ -151,7 +153,13 @@ def _run_te(ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, 
     return CommandOutput(Streams(done.stdout, done.stderr, done.exit_code), meta)
 
 
-@tool("Run pytest; returns counts and failures", needs=PROCESSES, destructive=True, task_support="optional")
+@tool(
+    "Run pytest; returns counts and failures",
+    needs=PROCESSES,
+    destructive=True,
+    task_support="optional",
+    program="pytest",
+)
 def run_pytest(
     ctx: Context, path: str | None = None, args: list[str] | None = None, timeout: Seconds | None = None
 ) -> TestReport:
@@ -194,6 +202,7 @@ def _executable(name: str, path: str) -> ToolDef:
         name=name,
         needs=PROCESSES,
         destructive=True,
+        program=path,
     )
 
 

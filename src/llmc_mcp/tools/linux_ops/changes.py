@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...context import Context
 from ...errors import InvalidArgument
-from ...tool import FILES, Result, Row, tool
+from ...tool import FILES, Result, Risk, Row, tool
 from .syntax import syntax_after
 
 if TYPE_CHECKING:
@@ -108,21 +108,24 @@ class ChangeDiff(Result):
     handle_kind: ClassVar[str] = "diff"
 
 
-def _consent_to_write(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+def _consent_to_write(ctx: Context, arguments: Mapping[str, Any]) -> Risk | None:
     if not arguments["allow_unjournaled"]:
         return None
-    return f"write {ctx.app.files.locate(arguments['path']).absolute}, without undo if it is too large for the journal"
+    path = ctx.app.files.locate(arguments["path"]).absolute
+    return Risk("unjournaled", f"write {path}, without undo if it is too large for the journal")
 
 
-def _consent_to_delete(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+def _consent_to_delete(ctx: Context, arguments: Mapping[str, Any]) -> Risk | None:
     if not arguments["allow_unjournaled"] and not arguments["recursive"]:
         return None
     place = ctx.app.files.locate(arguments["path"])
     if arguments["allow_unjournaled"]:
-        return f"delete {place.absolute}, without undo if it is too large for the trash"
+        return Risk("unjournaled", f"delete {place.absolute}, without undo if it is too large for the trash")
     info, link = ctx.app.files.stat(place)
     is_folder = link is None and stat.S_ISDIR(info.st_mode)
-    return f"delete the folder {place.absolute} with all it holds" if is_folder else None
+    if is_folder:
+        ctx.app.mutations.refuse_delete(arguments["path"], ctx.check)  # nobody is asked for what can't be
+    return Risk("recursive_delete", f"delete the folder {place.absolute} with all it holds") if is_folder else None
 
 
 @tool(
@@ -154,14 +157,20 @@ def linux_fs_write(
     return Write(written.size, written.sha256, written.id, syntax_after(ctx, written.id))
 
 
-@tool("Move or rename a file or folder; undoable", needs=FILES, destructive=True)
+@tool("Move or rename a file or folder; undoable", needs=FILES, destructive=True, whole_trees=True)
 def linux_fs_move(ctx: Context, source: str, target: str, overwrite: bool = False) -> MoveResult:
     done = ctx.app.mutations.move(ctx.session, source, target, overwrite, ctx.check)
     locate = ctx.app.files.locate
     return MoveResult(True, locate(source).absolute, locate(target).absolute, done.id)
 
 
-@tool("Delete a file or folder into the trash; undoable", needs=FILES, destructive=True, consent=_consent_to_delete)
+@tool(
+    "Delete a file or folder into the trash; undoable",
+    needs=FILES,
+    destructive=True,
+    consent=_consent_to_delete,
+    whole_trees=True,
+)
 def linux_fs_delete(ctx: Context, path: str, recursive: bool = False, allow_unjournaled: bool = False) -> PathChanged:
     done = ctx.app.mutations.delete(ctx.session, path, ctx.check, recursive=recursive, unjournaled=allow_unjournaled)
     return PathChanged(True, ctx.app.files.locate(path).absolute, done.id)
