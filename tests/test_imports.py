@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("changes", "sandbox", "rag.build"),
     ("commands", "interpreters", "machine", "rag.query"),
     ("app", "context"),
+    ("review",),
     ("tools",),
     ("gate",),
     ("protocol",),
@@ -43,6 +44,8 @@ PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.person": {"rag.store"},  # whether there is an index
     "cli.onboard": {"machine"},
     "protocol.completion": {"files", "rag.query"},
+    "web.ui.actions": {"changes"},
+    "web.ui.changes": {"changes"},
 }
 
 NOT_AT_START = (

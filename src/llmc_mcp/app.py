@@ -320,6 +320,10 @@ class App:
             return f"unavailable ({'; '.join(report.reasons.values())})"
         return f"{report.level} sandbox"
 
+    def known_sandbox_level(self) -> str:
+        """The level that confines commands, if one has been chosen already; empty otherwise."""
+        return self.sandbox.known_level if "sandbox" in self._engines else ""
+
     def command_terms(self) -> str:
         """What holds for commands: network, /tmp and time; empty where there are none."""
         if not self.config.linux_ops.features.proc_enabled or not self.config.tools.enable_run_cmd:

@@ -51,6 +51,15 @@ class _FinishedCall(NamedTuple):
     sent: str | bytes  # what a model reads of it
 
 
+class LiveCall(NamedTuple):
+    """A call under way, for whoever watches."""
+
+    session: Session
+    tool: str
+    args: str
+    seconds: float
+
+
 class Gate:
     """Everything a surface needs: the app behind it, the tools in force, the log."""
 
@@ -61,6 +70,8 @@ class Gate:
         self.listeners: list[UsageListener] = []
         self.recorder = _recorder(app, self.listeners)
         self._audit: Audit | None = None
+        self._under_way: dict[Context, tuple[str, object, float]] = {}
+        self.live_changes = 0  # grows whenever a call begins or ends
 
     def context(
         self,
@@ -108,6 +119,27 @@ class Gate:
 
         with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, method, raw_args, run)
+
+    def act(self, ctx: Context, name: str, scope: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
+        """Do what a person asked for on a page, by the rules of a tool call: scope, log, usage and audit."""
+
+        def within_scope() -> Outcome:
+            self._refuse_scope(ctx, name, scope)
+            ctx.limit_time(self.app.config.capped_seconds(self.app.config.tools.read_timeout))
+            return run()
+
+        ctx.audited = True
+        with self.limits.admitted(ctx.session, ctx):
+            return self._observed(ctx, name, raw_args, within_scope)
+
+    def live_calls(self) -> list[LiveCall]:
+        """The calls under way, the longest first."""
+        now = time.perf_counter()
+        content = self.catalog.content_arguments
+        return [
+            LiveCall(ctx.session, name, summarize(raw_args, content), now - started)
+            for ctx, (name, raw_args, started) in list(self._under_way.items())
+        ]
 
     def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
         """A tool's result as a part of an answer to `ask`, cut to the reply limit."""
@@ -166,6 +198,8 @@ class Gate:
     def _observed(self, ctx: Context, name: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
         """Run something for a call: one log line and one usage row, whatever its outcome."""
         started = time.perf_counter()
+        self._under_way[ctx] = (name[:64], raw_args, started)
+        self.live_changes += 1
         status, outcome = "ok", None
         try:
             outcome = run()
@@ -189,6 +223,8 @@ class Gate:
                 hint="This is a bug in the server; its log has the details under the correlation id.",
             ) from None
         finally:
+            self._under_way.pop(ctx, None)
+            self.live_changes += 1
             duration_ms = (time.perf_counter() - started) * 1000
             tool = self.catalog.known(name[:64])
             shown = tool.name if tool is not None else name[:64]
@@ -198,7 +234,7 @@ class Gate:
         """Log a call, count it, and audit it if it may have changed something."""
         summary = summarize(call.raw_args, self.catalog.content_arguments)
         self._log_call(call, summary)
-        if call.tool is not None and call.tool.mutating:
+        if call.ctx.audited or (call.tool is not None and call.tool.mutating):
             self._audit_call(call, summary)
         if self.recorder is not None or self.listeners:
             self._count_call(call, summary)
@@ -218,7 +254,7 @@ class Gate:
         made = _FinishedCall(ctx, _NETWORK, None, {"target": denial.target}, _DENIED, 0.0, None, "")
         self._audit_call(made, shown)
         if self.recorder is not None:
-            self.recorder.record(_usage_row(made, shown, self.app.root_set.key)._replace(source=_NETWORK))
+            self.recorder.record(_usage_row(made, shown)._replace(source=_NETWORK))
 
     def _log_call(self, call: "_FinishedCall", summary: str) -> None:
         ctx = call.ctx
@@ -255,7 +291,7 @@ class Gate:
 
     def _count_call(self, call: "_FinishedCall", summary: str) -> None:
         """A row of usage, for the store or, where nothing is stored, for the listeners alone."""
-        row = _usage_row(call, summary, self.app.root_set.key)
+        row = _usage_row(call, summary)
         if self.recorder is not None:
             self.recorder.record(row, sample(call.sent))
             return
@@ -348,7 +384,8 @@ def _sent(outcome: object) -> str | bytes:
     return outcome if isinstance(outcome, bytes) else ""
 
 
-def _usage_row(call: _FinishedCall, summary: str, roots: str) -> Usage:
+def _usage_row(call: _FinishedCall, summary: str) -> Usage:
+    app = call.ctx.app
     who, sent, size = call.ctx.session, len(call.sent), _bytes_of(call.raw_args)
     return Usage(
         at=time.time(),
@@ -367,7 +404,8 @@ def _usage_row(call: _FinishedCall, summary: str, roots: str) -> Usage:
         tokens_in=-(-size // _BYTES_PER_TOKEN),
         tokens_saved=_not_sent(call.ctx, call.outcome, sent) // _BYTES_PER_TOKEN,
         budget_profile=who.budget_profile,
-        roots=roots,
+        roots=app.root_set.key,
+        sandbox=app.known_sandbox_level(),
     )
 
 

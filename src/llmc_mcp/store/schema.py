@@ -144,6 +144,10 @@ STEPS: tuple[str, ...] = (
     """
     ALTER TABLE changes ADD COLUMN about TEXT NOT NULL DEFAULT '';  -- of a command: its line
     """,
+    """
+    ALTER TABLE calls ADD COLUMN sandbox TEXT NOT NULL DEFAULT '';  -- the level of its server's commands, once known
+    CREATE INDEX calls_by_session ON calls (session_id, id);
+    """,
 )
 
 

@@ -24,6 +24,7 @@ from .metrics import CONTENT_TYPE, Metrics
 from .pages import docs_page, sign_in_routes
 from .replies import JSON, error_reply, refusal
 from .threads import CallThreads
+from .ui.routes import PATHS, UserPages
 
 API_VERSION = "v0"
 _MCP, _TOOL = "/mcp", "/tool"
@@ -230,7 +231,9 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     workers = CallThreads(config.limits.concurrency_per_token)
     mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
     rest = _Rest(gate, workers, metrics)
+    pages = UserPages(gate, workers, tokens)
     api = _rest_app(gate, rest, tokens, mcp.run)
+    api.include_router(pages.router())
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == _MCP:
@@ -241,7 +244,7 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
             await api(scope, receive, send)
 
     paths = [route.path for route in api.routes if isinstance(route, APIRoute)]
-    return Guard(route, gate, tokens, metrics, [_MCP, *paths])
+    return Guard(route, gate, tokens, metrics, [_MCP, *paths, *PATHS], pages.feed.close)
 
 
 def _tool_call(scope: Scope) -> ToolCall | None:

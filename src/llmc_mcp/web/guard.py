@@ -34,6 +34,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TARGET_HOST = "target_host"  # in the state of a request whose request line holds a whole URL: the host that it names
 OPEN_ROUTES = frozenset({"/health", "/login"})
+_PAGES = "/ui"  # for people: a browser without a token is sent to the login, and forms are accepted
 _OPEN_BODY = 4 << 10  # bytes of a body on a route without authentication: enough for a token
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM = "application/x-www-form-urlencoded"
@@ -74,8 +75,17 @@ class RequestCaller(NamedTuple):
 class Guard:
     """The application that wraps all others."""
 
-    def __init__(self, app: App, gate: Gate, tokens: Tokens, metrics: Metrics, routes: Iterable[str]) -> None:
+    def __init__(
+        self,
+        app: App,
+        gate: Gate,
+        tokens: Tokens,
+        metrics: Metrics,
+        routes: Iterable[str],
+        end_streams: Callable[[], None] = lambda: None,
+    ) -> None:
         config = gate.app.config
+        self.end_streams = end_streams  # a server that stops does not wait for what never ends by itself
         self._app, self._gate, self._tokens, self._metrics = app, gate, tokens, metrics
         self._config = config
         self._hosts = Hosts(config.server.host, config.server.allowed_hosts, config.server.allowed_origins)
@@ -109,7 +119,10 @@ class Guard:
         except LlmcError as exc:
             if isinstance(exc, AuthFailed):
                 self._metrics.auth_failed()
-            await exchange.fail(exc)
+            if isinstance(exc, AuthFailed) and scope["method"] == "GET" and _is_page(scope["path"]):
+                await exchange.redirect("/login")
+            else:
+                await exchange.fail(exc)
         except asyncio.CancelledError:  # the server is stopping and the grace period is over
             await exchange.fail(Timeout("the server is stopping, and the call took too long to wait for"))
         except ConnectionError:
@@ -153,7 +166,7 @@ class Guard:
         if principal is not None and principal.by_cookie and not own_page:
             raise Forbidden("a signed-in browser may only send requests of the server's own pages")
         if scope["method"] != "DELETE" or _announces_body(headers):  # without a body it has no type
-            _check_content(headers, form=scope["path"] == "/login" and own_page)
+            _check_content(headers, form=(scope["path"] == "/login" or _is_page(scope["path"])) and own_page)
         return principal
 
     def _principal(self, headers: dict[bytes, bytes]) -> Principal | None:
@@ -217,6 +230,11 @@ class _Exchange:
             ]
         await self._send(message)
 
+    async def redirect(self, path: str) -> None:
+        headers = [(b"location", path.encode()), (b"content-length", b"0")]
+        await self.send({"type": "http.response.start", "status": 303, "headers": headers})
+        await self.send({"type": "http.response.body", "body": b""})
+
     async def fail(self, error: LlmcError) -> None:
         if self.status:  # the reply has begun; nothing is left but closing the connection
             return
@@ -273,6 +291,10 @@ def _host(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
     if target is not None and target.lower() != (host or b"").lower():
         raise refusal(400, "the URL in the request line names another server than the Host header")
     return host
+
+
+def _is_page(path: str) -> bool:
+    return path == _PAGES or path.startswith(f"{_PAGES}/")
 
 
 def _announces_body(headers: dict[bytes, bytes]) -> bool:

@@ -23,6 +23,7 @@ from ..protocol.methods import Methods
 from . import otel
 from .app import create_app
 from .auth import IssuedTokens, issue
+from .guard import Guard
 from .wire import LimitedProtocol, Patience
 
 _SWITCH_S = 0.0005  # switch interval: how long a busy thread delays the other threads and the event loop
@@ -53,6 +54,7 @@ class _Uvicorn(uvicorn.Server):
 
     def _stop(self) -> None:
         """Drain on the first signal, stop at once on the second."""
+        cast(Guard, self.config.app).end_streams()
         self.force_exit = self.should_exit
         self.should_exit = True
 
