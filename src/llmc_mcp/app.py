@@ -307,6 +307,10 @@ class App:
 
         return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
 
+    def has_programs(self) -> bool:
+        """Whether any program was started that may outlive its call."""
+        return "repls" in self._engines
+
     @engine(closes_before=("launcher",))
     def code(self) -> "CodeEngine":
         return _code_engine(self)

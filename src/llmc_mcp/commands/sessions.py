@@ -123,6 +123,15 @@ class RunningProgram(NamedTuple):
     idle_s: int
 
 
+class ForeignProgram(NamedTuple):
+    """A program as a person sees it who looks at all sessions."""
+
+    owner: Owner
+    program: RunningProgram
+    background: bool  # a command that outlived its call, not an interactive program
+    output: str  # the end of it
+
+
 class _Entry:
     def __init__(self, owner: Owner, command: str, denials: Callable[[], list[str]], *, handed_over: bool) -> None:
         self.denials = denials  # of the network, since the last report
@@ -422,20 +431,24 @@ class TerminalSessions:
 
     def running(self, owner: Owner) -> list[RunningProgram]:
         """List the programs of a session, oldest first."""
-        now = time.monotonic()
         with self._lock:
             mine = [entry for entry in self._entries.values() if entry.owner == owner]
+        return [_as_program(entry) for entry in mine]
+
+    def of_all(self) -> list[ForeignProgram]:
+        """List the programs of all sessions, oldest first; no output counts as read by it."""
+        with self._lock:
+            entries = list(self._entries.values())
         return [
-            RunningProgram(
-                entry.proc_id,
-                entry.pid,
-                entry.command,
-                "exited" if entry.exited else "running",
-                entry.started.isoformat(timespec="seconds").replace("+00:00", "Z"),
-                int(now - entry.used_at),
-            )
-            for entry in mine
+            ForeignProgram(entry.owner, _as_program(entry), entry.handed_over, entry.conversation.tail())
+            for entry in entries
+            if entry.conversation is not None
         ]
+
+    def activity(self) -> int:
+        """A number that changes when a program starts, prints or ends."""
+        entries = list(self._entries.values())
+        return sum(1 + entry.exited + (entry.conversation.printed if entry.conversation else 0) for entry in entries)
 
     def close(self) -> None:
         """Release everything; the launcher ends the programs."""
@@ -509,6 +522,17 @@ class TerminalSessions:
     def _request_write(self, conversation: Conversation) -> None:
         if self._pump is not None:
             self._pump.wants_to_write(conversation)
+
+
+def _as_program(entry: _Entry) -> RunningProgram:
+    return RunningProgram(
+        entry.proc_id,
+        entry.pid,
+        entry.command,
+        "exited" if entry.exited else "running",
+        entry.started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        int(time.monotonic() - entry.used_at),
+    )
 
 
 def _ended_fd(child: RunningChild) -> int:

@@ -7,6 +7,7 @@ from ...changes.effects import effects_of
 from ...context import Context
 from ...errors import NotFound
 from ...gate.dispatch import Gate
+from ...review import processes
 from ...review.undoing import app_on, journal_of, standing, undo_all
 from .layout import Page, Viewer
 
@@ -40,3 +41,9 @@ def undo(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> 
     paths = ", ".join(effect.path for effect in effects_of(change)[:3])
     left = f" Not brought back: {'; '.join(undone.left[:3])}." if undone.left else ""
     return Outcome(f"{verb}: {paths}.{left}")
+
+
+def stop(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:
+    """End a program in the background with all it started."""
+    ended = processes.stop(gate.app, viewer.reader.principal, given.get("id", ""), ctx.check)
+    return Outcome(f"Stopped: {ended.program.command[:100]}")

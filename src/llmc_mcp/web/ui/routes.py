@@ -16,12 +16,13 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from ...context import Context
 from ...errors import Forbidden, InvalidArgument, LlmcError
 from ...gate.dispatch import Gate
+from ...review.processes import activity
 from ...store.data_dir import database_of
 from ...store.sessions import EVERYTHING, Reader
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
 from ..threads import CallThreads
-from . import actions, changes, overview
+from . import actions, changes, index, machine, overview, processes, usage
 from .html import element
 from .layout import ASSETS, CSRF, HOME, Page, Viewer, framed, several, viewer_of
 from .live import LiveFeed
@@ -32,9 +33,15 @@ PAGES: dict[str, Render] = {
     f"{HOME}/session": overview.session_page,
     f"{HOME}/changes": changes.changes,
     f"{HOME}/change": changes.change_page,
+    f"{HOME}/processes": processes.processes,
+    f"{HOME}/network": processes.network,
+    f"{HOME}/index": index.index,
+    f"{HOME}/usage": usage.usage_page,
+    f"{HOME}/doctor": machine.doctor,
 }
 FORMS: dict[str, tuple[str, actions.Action]] = {  # the scope that each needs
     changes.UNDO: ("write", actions.undo),
+    processes.STOP: ("exec", actions.stop),
 }
 _SIGN_OUT = f"{HOME}/sign-out"
 _EVENTS = f"{HOME}/events"
@@ -55,7 +62,7 @@ class UserPages:
         self._gate, self._workers, self._tokens = gate, workers, tokens
         self._secret = secrets.token_bytes(32)
         self._notices: dict[str, str] = {}  # what a form did, until its viewer's next page
-        self.feed = LiveFeed(database_of(gate.app.data_dir), lambda: gate.live_changes)
+        self.feed = LiveFeed(database_of(gate.app.data_dir), lambda: gate.live_changes + activity(gate.app))
 
     def router(self) -> APIRouter:
         """The routes; none of them is part of the API."""

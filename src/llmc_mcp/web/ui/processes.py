@@ -1,0 +1,61 @@
+"""What agents left running, with its output and Stop; what commands were denied of the network."""
+
+from collections.abc import Mapping
+
+from ...gate.dispatch import Gate
+from ...review.processes import programs
+from ...store.sessions import denials
+from .html import Html, element, link, table
+from .layout import HOME, Page, Viewer, facts, form, section, several, when
+
+STOP = f"{HOME}/stop"
+_DENIALS = 200
+
+
+def processes(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+    """What runs in this server beside its calls."""
+    found = programs(gate.app, viewer.reader.principal)
+    parts = [
+        section(
+            one.program.command[:200],
+            facts(
+                [
+                    ("State", one.program.state),
+                    ("Kind", "command in the background" if one.background else "interactive program"),
+                    ("Session", link(one.owner.session_id, f"{HOME}/session", id=one.owner.session_id)),
+                    ("Since", one.program.started_iso),
+                    ("Process", f"{one.program.proc_id}, pid {one.program.pid}"),
+                ]
+            ),
+            _stop(viewer, one.program.proc_id, one.program.state),
+            element("pre", one.output, tabindex=0, role="region", aria_label=f"Output of {one.program.proc_id}")
+            if one.output
+            else element("p", "It has printed nothing.", class_="quiet"),
+        )
+        for one in found
+    ]
+    empty = element("p", "Nothing runs in the background of this server.", class_="quiet")
+    note = element("p", "Programs of servers on stdio end with them and are listed there alone.", class_="quiet")
+    return Page("Processes", several(parts or empty, note), live=True)
+
+
+def _stop(viewer: Viewer, proc_id: str, state: str) -> Html | None:
+    if not viewer.may("exec") or state != "running":
+        return None
+    fields = [("id", proc_id), ("back", f"{HOME}/processes")]
+    return element("div", form(viewer, STOP, "Stop", fields, about=f"process {proc_id}", danger=True), class_="actions")
+
+
+def network(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+    """What commands tried to reach and were denied."""
+    rows = [
+        (when(one.at), link(one.session_id, f"{HOME}/session", id=one.session_id), element("code", one.args))
+        for one in denials(gate.app.store, viewer.reader, _DENIALS)
+    ]
+    app = gate.app
+    about = facts(
+        [("Commands may use", app.config.network()), ("Listed", ", ".join(app.config.tools.network_allow) or "-")]
+    )
+    hint = element("p", "llmc allow network HOST lets commands reach a host.", class_="quiet")
+    shown = table("Denials", ("when", "session", "host and reason"), rows, frozenset())
+    return Page("Network", several(about, hint, section("Denied", shown)), live=True)
