@@ -15,7 +15,7 @@ NAME = "llmc_mcp"
 
 # Rooms from the ground up, as DOCS/architecture.md draws them. A module at the root that is not named here is ground.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("ground", "config", "store", "kernel"),
+    ("ground", "config", "store", "kernel", "permissions"),
     ("files", "egress", "envelope", "rag.parse", "rag.store"),
     ("tracking",),
     ("changes", "sandbox", "rag.build"),

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from .machine.processes import Processes
     from .machine.repository import RepositoryOverview
     from .machine.sysinfo import SystemInfo
+    from .permissions.approvals import Approvals
+    from .permissions.tokens import TokenTable
     from .rag.build.syntax_client import Checker
     from .rag.query.maps import Maps
     from .rag.query.search import CodeSearch
@@ -391,6 +393,18 @@ class App:
         from .store.sqlite import Store
 
         return Store(self.data_dir)
+
+    @engine(closes_before=("store",))
+    def approvals(self) -> "Approvals":
+        from .permissions.approvals import Approvals
+
+        return Approvals(lambda: self.store)
+
+    @engine(closes_before=("store",))
+    def token_table(self) -> "TokenTable":
+        from .permissions.tokens import TokenTable
+
+        return TokenTable(lambda: self.store)
 
     @engine(closes_before=("store",))
     def changes(self) -> "Changes":

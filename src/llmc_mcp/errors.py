@@ -9,6 +9,7 @@ LlmcError                    code                   HTTP  when
 │   ├── KillForbidden        KILL_FORBIDDEN         403   pid 1, the server, its ancestors
 │   ├── FeatureDisabled      FEATURE_DISABLED       403   the operator switched it off
 │   ├── Declined             DECLINED               403   the user was asked, and did not agree
+│   ├── ApprovalRequired     APPROVAL_REQUIRED      403   a person has to approve this call first
 │   └── IsolationRequired    ISOLATION_REQUIRED     403   code that needs a sandbox, and there is none
 ├── NotFound                 NOT_FOUND              404   no such file, symbol, change or other thing
 │   ├── ProcessNotFound      PROCESS_NOT_FOUND      404   not, no longer, or not this session's
@@ -97,6 +98,19 @@ class FeatureDisabled(Forbidden):
 
 class Declined(Forbidden):
     code = "DECLINED"
+
+
+class ApprovalRequired(Forbidden):
+    """A call that waits for a person; `approval_id` is what that person answers."""
+
+    code = "APPROVAL_REQUIRED"
+
+    def __init__(self, message: str, *, approval_id: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.approval_id = approval_id
+
+    def envelope(self, correlation_id: str) -> dict[str, str]:
+        return {**super().envelope(correlation_id), "approval_id": self.approval_id}
 
 
 class IsolationRequired(Forbidden):

@@ -34,8 +34,17 @@ Role = Literal["core", "code", "dynamic", "bootstrap"]
 
 # Whether a call may be handed over to its client as a task of the protocol, which runs on after the reply.
 TaskSupport = Literal["optional", "required"]
-# (ctx, arguments): what a call with these arguments is about to do that its user must agree to; None: nothing.
-Consent = Callable[..., str | None]
+
+
+class Risk(NamedTuple):
+    """What a call is about to do that a person had better agree to: of which kind (`config.schema.RISKS`), and what."""
+
+    kind: str
+    deed: str
+
+
+# (ctx, arguments): the risk of a call with these arguments; None: there is none.
+Consent = Callable[..., Risk | None]
 
 _HUGE = 1 << 63  # JSON knows no bounds; a count or an offset that no file system can hold is a mistake
 

@@ -19,6 +19,7 @@ from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.protocol.jsonrpc import INTERNAL_ERROR, MISSING_CAPABILITY, Params, ProtocolError
 from llmc_mcp.protocol.methods import CallFacts, Methods
 from llmc_mcp.protocol.request import CAPABILITIES_KEY, Request
+from llmc_mcp.session import Session
 
 _PATIENCE_S = 0.2  # the suite's tasks are short ones
 _BECOMES_TASK_S = 0.6
@@ -233,8 +234,8 @@ class FixtureMethods(Methods):
     def input_schema(self, tool: str) -> Params | None:
         return SCHEMAS.get(tool) or super().input_schema(tool)
 
-    def call_facts(self, name: str) -> CallFacts:
-        return RUNNING[name][0] if name in RUNNING else super().call_facts(name)
+    def call_facts(self, name: str, session: Session | None = None) -> CallFacts:
+        return RUNNING[name][0] if name in RUNNING else super().call_facts(name, session)
 
     def _list_tools(self, request: Request) -> Params:
         listed = super()._list_tools(request)

@@ -96,10 +96,11 @@ def test_a_folder_is_deleted_when_the_user_agrees(talk: Talk, workspace: Workspa
 
 @pytest.mark.parametrize("answer", [DECLINE, CANCEL, {"action": "perhaps"}, {}, {"action": "accept", "content": 7}])
 def test_anything_but_a_yes_leaves_everything_as_it_is(server: Client, workspace: Workspace, answer: Message) -> None:
+    """A no is a no; whatever says that nobody saw the question leaves it to another person to answer."""
     talk = StdioTalk(server, ASKS)
     _, reply = ask_and_answer(talk, DELETE, answer)
     refused = outcome(reply)
-    assert refused.code == "DECLINED"
+    assert refused.code == ("DECLINED" if answer == DECLINE else "APPROVAL_REQUIRED")
     assert refused.meta["hint"]
     assert (workspace.root / "tree/leaf.txt").exists()
 
@@ -110,7 +111,7 @@ def test_a_declined_call_over_http_is_refused(workspace: Workspace) -> None:
         assert outcome(reply).code == "DECLINED"
         request = talk.start("tools/call", DELETE)
         talk.reply(talk.heard("elicitation/create"), error={"code": -32603, "message": "no user here"})
-        assert outcome(talk.wait(request)).code == "DECLINED"
+        assert outcome(talk.wait(request)).code == "APPROVAL_REQUIRED"
     assert (workspace.root / "tree/leaf.txt").exists()
 
 
@@ -121,8 +122,8 @@ def test_a_client_that_never_answers_is_not_waited_for_forever(workspace: Worksp
         question = talk.heard("elicitation/create")
         assert talk.heard("notifications/cancelled")["params"]["requestId"] == question["id"]
         refused = outcome(talk.wait(request))
-        assert refused.code == "DECLINED"
-        assert "nobody answered" in refused.meta["message"]
+        assert refused.code == "APPROVAL_REQUIRED"
+        assert refused.meta["approval_id"] in refused.meta["hint"]
         talk.reply(question, result=ACCEPT)  # too late
         assert not outcome(talk.request("tools/call", call("list_dir", path="."))).is_error
     assert (workspace.root / "tree/leaf.txt").exists()
@@ -130,12 +131,21 @@ def test_a_client_that_never_answers_is_not_waited_for_forever(workspace: Worksp
 
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"url": {}}}, {"elicitation": None}])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_client_that_shows_no_forms_is_not_asked(
+def test_for_a_client_that_shows_no_forms_a_person_approves_elsewhere(
     workspace: Workspace, kind: str, capabilities: dict[str, Any]
 ) -> None:
     with talk_to(kind, workspace.root, capabilities=capabilities) as talk:
+        refused = outcome(talk.request("tools/call", DELETE))
+        assert refused.code == "APPROVAL_REQUIRED"
+        assert (workspace.root / "tree").exists()
+        answer_as_a_person(refused.meta["approval_id"])
         assert not outcome(talk.request("tools/call", DELETE)).is_error
     assert not (workspace.root / "tree").exists()
+
+
+def answer_as_a_person(approval_id: str) -> None:
+    command = [sys.executable, "-m", "llmc_mcp.cli.main", "approve", approval_id]
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
 
 
 def test_a_cancelled_call_takes_its_question_back(talk: Talk, workspace: Workspace) -> None:
@@ -264,7 +274,7 @@ def test_open_questions_leave_a_worker_for_other_calls(workspace: Workspace) -> 
     with talk_to("stdio", workspace.root, "limits.workers=2", capabilities=ASKS) as talk:
         first = talk.start("tools/call", DELETE)
         question = talk.heard("elicitation/create")
-        assert outcome(talk.request("tools/call", DELETE)).code == "DECLINED"
+        assert outcome(talk.request("tools/call", DELETE)).code == "APPROVAL_REQUIRED"
         assert not outcome(talk.request("tools/call", call("list_dir", path="."))).is_error
         talk.reply(question, result=ACCEPT)
         assert not outcome(talk.wait(first)).is_error
@@ -343,7 +353,7 @@ def answered(question: Message, params: Message, answer: Message) -> Message:
     return {**params, "_meta": ASKING, "inputResponses": answers, "requestState": question["requestState"]}
 
 
-@pytest.mark.parametrize(("answer", "code"), [(ACCEPT, ""), (DECLINE, "DECLINED"), (CANCEL, "DECLINED")])
+@pytest.mark.parametrize(("answer", "code"), [(ACCEPT, ""), (DECLINE, "DECLINED"), (CANCEL, "APPROVAL_REQUIRED")])
 def test_a_call_goes_on_with_the_answer(stateless_talk: Talk, workspace: Workspace, answer: Message, code: str) -> None:
     question = asked(stateless_talk, DELETE)
     (request,) = question["inputRequests"].values()
@@ -410,12 +420,12 @@ def test_code_that_asks_goes_on_where_it_was(stateless_talk: Talk, workspace: Wo
     assert not (workspace.root / "tree").exists()
 
 
-def test_a_client_that_does_not_come_back_is_declined(workspace: Workspace) -> None:
+def test_for_a_client_that_does_not_come_back_nobody_agrees(workspace: Workspace) -> None:
     with talk_to("stdio", workspace.root, SOON) as talk:
         question = asked(talk, DELETE)
         assert isinstance(talk, StdioTalk)
-        assert eventually(logged(talk, "DECLINED"))
-        assert outcome(talk.request("tools/call", answered(question, DELETE, ACCEPT))).code == "DECLINED"
+        assert eventually(logged(talk, "APPROVAL_REQUIRED"))
+        assert outcome(talk.request("tools/call", answered(question, DELETE, ACCEPT))).code == "APPROVAL_REQUIRED"
     assert (workspace.root / "tree").exists()
 
 
@@ -444,8 +454,10 @@ def test_a_call_that_waits_for_its_user_is_not_counted_as_running(workspace: Wor
         assert not outcome(talk.request("tools/call", call("list_dir", stateless(), path="."))).is_error
 
 
-def test_a_client_of_the_stateless_era_that_shows_no_forms_is_not_asked(
+def test_for_a_client_of_the_stateless_era_that_shows_no_forms_a_person_approves_elsewhere(
     stateless_talk: Talk, workspace: Workspace
 ) -> None:
-    assert not outcome(stateless_talk.request("tools/call", {**DELETE, "_meta": stateless()})).is_error
+    params = {**DELETE, "_meta": stateless()}
+    answer_as_a_person(outcome(stateless_talk.request("tools/call", params)).meta["approval_id"])
+    assert not outcome(stateless_talk.request("tools/call", params)).is_error
     assert not (workspace.root / "tree").exists()

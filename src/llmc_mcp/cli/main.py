@@ -32,6 +32,10 @@ GROUPS = {
         "stats": ("cli.stats", "calls per tool: how many, how fast, at what price"),
         "handles": ("cli.handles", "list what earlier replies left behind, or print one of them"),
     },
+    "What agents ask": {
+        "approvals": ("cli.approvals:approvals", "what waits for your word; --all: the last answers too"),
+        "approve": ("cli.approvals:approve", "let a call through once: llmc approve ID; --deny refuses it"),
+    },
     "Have something done": {
         "onboard": ("cli.onboard", "tidy your downloads, explain this repository, or check this machine's health"),
     },
@@ -48,7 +52,8 @@ GROUPS = {
         "ports": ("cli.ports", "the ports on which commands listen; llmc ports PORT passes one on to your browser"),
         "config": ("cli.config", "show the configuration in force, set a key, trust this folder's llmc.toml"),
         "repo": ("cli.validate", "repo validate: check the configuration and the tools, with a hint per finding"),
-        "token": ("cli.token", "list, add or remove tokens of HTTP clients, with scopes"),
+        "policy": ("cli.policy", "the rules about calls: policy show, policy test 'CALL' says which one decides"),
+        "token": ("cli.token", "tokens of HTTP clients: list, create, rotate, revoke, with scopes, tools and expiry"),
         "completion": (
             "cli.completion",
             "shell code that completes llmc, llmc-mcp and te in bash, zsh or fish",

@@ -26,6 +26,7 @@ def gate_on(folder: str) -> Gate:
     """The way to the tools, on a folder that the person named. Limits that protect an agent's context do not apply."""
     loaded = load()
     config = loaded.config
+    config.policy.rules, config.policy.ask = (), ()  # they are about agents
     config.rag.jit_context_enabled = True
     config.rag.roots = (folder,)
     config.tools.read_timeout = config.linux_ops.process_limits.max_timeout_sec = _TIME_S

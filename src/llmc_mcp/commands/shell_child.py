@@ -42,6 +42,7 @@ _WRAPPERS = {
 }
 _OPERANDS_FIRST = {"timeout": 1, "chrt": 1}  # words of their own before the program
 _SHELLS = frozenset({"bash", "dash", "sh", "zsh"})
+_GIT_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"})
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _CHANGES_FOLDER = frozenset({"cd", "popd", "pushd"})
 _OWN_SHELL = frozenset({"command_substitution", "process_substitution", "subshell", "function_definition"})
@@ -61,6 +62,9 @@ class LineNames(msgspec.Struct, array_like=True):
     functions: list[str] = []  # that the line itself defines
     changes_folder: bool = False  # in the shell of the line itself, so that a caller may expect it to last
     in_background: bool = False  # it starts something in the background
+    unknown: bool = False  # a program of it is known only when it runs
+    pushes: bool = False  # it has git push somewhere
+    deletes: list[str] = []  # what it removes with all that it holds; `?`: known only when it runs
 
 
 def main() -> None:
@@ -72,9 +76,9 @@ def main() -> None:
 
 def names_in(line: bytes) -> LineNames:
     """What a line names."""
-    found = LineNames(True, [], [])
+    found = LineNames(True, [], [], deletes=[])
     _read(line, found, 0)
-    del found.programs[_MOST_NAMES:], found.functions[_MOST_NAMES:]
+    del found.programs[_MOST_NAMES:], found.functions[_MOST_NAMES:], found.deletes[_MOST_NAMES:]
     return found
 
 
@@ -136,9 +140,16 @@ def _unescaped(text: str) -> str:
 
 def _take(words: list[str | None], found: LineNames, depth: int) -> None:
     """Note the program of a command, and those that it starts if it is a wrapper."""
-    while words and (program := words.pop(0)) is not None:
+    while words:
+        program = words.pop(0)
+        if program is None:
+            found.unknown = True
+            return
         found.programs.append(program)
         name = program.rpartition("/")[2]
+        if name == "rm":
+            found.deletes += _deleted(words)
+        found.pushes |= name == "git" and _git_command(words) == "push"
         if name == "find":
             for number, word in enumerate(words):
                 if word in _FIND_RUNS:
@@ -150,6 +161,26 @@ def _take(words: list[str | None], found: LineNames, depth: int) -> None:
         if name not in _WRAPPERS or (name == "command" and words[:1] in (["-v"], ["-V"])):  # it only asks
             return
         words = _behind_options(name, words)
+
+
+def _deleted(words: list[str | None]) -> list[str]:
+    """What rm removes, if folders with all that they hold."""
+    ends = words.index("--") if "--" in words else len(words)
+    options = [word for word in words[:ends] if word is not None and word.startswith("-")]
+    if not any(word == "--recursive" or (word[1:2] != "-" and {"r", "R"} & set(word)) for word in options):
+        return []
+    return [word if word is not None else "?" for word in words if word not in (*options, "--")]
+
+
+def _git_command(words: list[str | None]) -> str | None:
+    """The command of git, behind its own options."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word is None or not word.startswith("-"):
+            return word
+        at += 2 if word in _GIT_VALUES else 1
+    return None
 
 
 def _script(words: list[str | None]) -> str | None:

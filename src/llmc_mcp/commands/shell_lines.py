@@ -5,6 +5,7 @@ names are looked up in the list of allowed ones keeps an agent to what the opera
 others (`$CMD`, a script, a program that starts programs).
 """
 
+import shlex
 import threading
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,11 @@ class ShellLines:
             return CommandLine([shell, "-c"], named, line, names.changes_folder, names.in_background)
         words = [shell, "-c", command, shell]  # the last one is how it calls itself in messages
         return CommandLine(words, named, None, names.changes_folder, names.in_background)
+
+    def names(self, command: str | list[str]) -> "LineNames":
+        """What a command names: its programs, and what is risky of what they do. A shell in a list is read as well."""
+        line = command if isinstance(command, str) else shlex.join(split(command))
+        return self._parsed(line.encode("utf-8", "replace"))
 
     def explanations(self, owner: object, line: CommandLine) -> list[str]:
         """What the author of a line may not expect of it; each is said once to an owner."""

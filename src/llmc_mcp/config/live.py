@@ -8,6 +8,8 @@ from .load import LoadedConfig, load, trusted_path
 
 # What a running server takes over from a changed file. Everything else is read at the start only.
 LIVE = (
+    "policy.rules",
+    "policy.ask",
     "tools.run_cmd_allowlist",
     "linux_ops.commands.allowed_binaries",
     "linux_ops.commands.unsafe_binaries",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast, get_origin
 import msgspec
 
 from ..policy import is_below_any, is_broad
-from .schema import Config, SettingKey, data_directory, find_key, get_key, keys, put_key, sections
+from .schema import RISKS, Config, SettingKey, WorkspaceRule, data_directory, find_key, get_key, keys, put_key, sections
 from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
 _ENV = "LLMC_MCP_"
@@ -226,7 +226,7 @@ class _ConfigDraft:
                 asked = tuple(os.path.realpath(path) for path in _absolute(asked, directory))
             in_force = get_key(self.config, wish.key)
             granted = _granted(key, in_force, asked, roots)
-            if granted != asked:
+            if granted != asked and (key.rule != "rules" or len(granted) < len(in_force) + len(asked)):
                 self.ignored.append(
                     f"{wish.origin}: mcp.{key.name} = {_short(key.shown(wish.value))} is ignored where it widens;"
                     " see `llmc config trust`"
@@ -265,6 +265,9 @@ def _granted(key: SettingKey, base: Any, asked: Any, roots: list[str]) -> Any:
             return asked if set(base) <= set(asked) else (*base, *(item for item in asked if item not in base))
         case "stricter":
             return min(base, asked, key=key.choices.index)
+        case "rules":
+            stricter = (WorkspaceRule(**msgspec.structs.asdict(rule)) for rule in asked if rule.do != "allow")
+            return (*base, *stricter)
         case "beneath":
             return tuple(path for path in asked if is_below_any(path, roots)) or base
         case _:
@@ -371,6 +374,8 @@ def _demand_plain_file(info: os.stat_result, shown: str) -> None:
 
 def _flatten(value: object, path: tuple[str, ...], into: list[GivenSetting]) -> None:
     """Tables into dotted keys. Only our own sections are entered: a value may be a table itself."""
+    if path == ("policy",) and isinstance(value, list):  # [[mcp.policy]]: a table could not stand beside it
+        path = ("policy", "rules")
     if not isinstance(value, dict) or ".".join(path) not in sections():
         into.append(GivenSetting(".".join(path), value, ""))
         return
@@ -432,6 +437,8 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
     if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
+    if key.name == "policy.ask" and (unknown := set(typed) - set(RISKS)):
+        raise msgspec.ValidationError(f"{min(unknown)!r} is none of {', '.join(RISKS)}")
     if key.name == "tools.network_allow" and typed:
         from .network import invalid_entries
 

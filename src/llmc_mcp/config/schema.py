@@ -16,7 +16,7 @@ from ..policy import PROTECTED_NAMES
 from ..store.data_dir import data_directory as data_directory
 
 # How an untrusted file, the workspace's own, may change a setting: it may only tighten.
-Rule = Literal["free", "smaller", "off", "on", "fewer", "more", "beneath", "stricter", "operator"]
+Rule = Literal["free", "smaller", "off", "on", "fewer", "more", "beneath", "stricter", "rules", "operator"]
 RULES: dict[Rule, str] = {
     "free": "set it",
     "smaller": "lower it",
@@ -26,6 +26,7 @@ RULES: dict[Rule, str] = {
     "more": "extend the list",
     "beneath": "name folders below the roots in force",
     "stricter": "choose a stricter value",
+    "rules": "add rules that ask or deny",
     "operator": "not touch it",
 }
 
@@ -164,8 +165,35 @@ class SandboxSection(Section):
     max_tmp_mb: Annotated[int, amount("size of a command's private /tmp, in MB")] = 1_024
 
 
+# What a call may do that a person had better agree to. The tools say which of their calls do (`consent` of `@tool`).
+RISKS: Names = ("recursive_delete", "unjournaled", "foreign_process", "push", "network")
+
+
+class PolicyRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """One rule: it matches a call that meets all of its conditions. Names and paths are globs; empty: any."""
+
+    do: Literal["allow", "ask", "deny"]
+    tool: str = ""
+    token: str = ""  # of a client, by its name; on stdio uid:N
+    subject: str = ""  # of a client whose token an issuer signed
+    path: str = ""
+    program: str = ""
+    host: str = ""
+    when: Literal["", "reads", "changes"] = ""
+    risk: Literal["", "recursive_delete", "unjournaled", "foreign_process", "push", "network"] = ""
+
+
+class WorkspaceRule(PolicyRule, frozen=True, omit_defaults=True):
+    """A rule of a workspace's own file: it is obeyed besides the operator's, and never in the place of one."""
+
+
 class Policy(Section):
     """[mcp.policy]"""
+
+    rules: Annotated[
+        tuple[PolicyRule, ...], key("who may call what, also as [[mcp.policy]]; the first match decides", "rules")
+    ] = ()
+    ask: Annotated[Names, key("risks that ask a person where no rule matches", "more")] = RISKS
 
     secret_names: Annotated[Names, key("files that file and search tools refuse to read", "more")] = (
         *(".env", ".env.*", "*.pem", "id_*", ".netrc", ".pgpass", ".git-credentials"),

@@ -435,6 +435,22 @@ class Filesystem:
                 return Place(root, real[len(base) :].lstrip(b"/"), label)
         raise self._outside(label)
 
+    def resolved(self, place: Place) -> str:
+        """The absolute path that a place leads to through all links; what does not exist lies in what does."""
+        missing: list[bytes] = []
+        below = place.below
+        while True:
+            try:
+                fd = self._open(Place(place.root, below or b".", place.label), syscalls.O_PATH)
+                break
+            except NotFound:
+                below, _, name = below.rpartition(b"/")
+                missing.insert(0, name)
+        try:
+            return os.path.join(_real_path(fd), *map(os.fsdecode, missing))
+        finally:
+            os.close(fd)
+
     def reopen_dir(self, place: Place) -> int:
         """Reopen a directory by a place from `where`; fails if a component has become a link."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK

@@ -8,7 +8,8 @@ anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its 
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..config.schema import Config
     from ..egress.client import Denial
     from .audit import Audit
+    from .permit import Permits
 
 Outcome = TypeVar("Outcome")
 
@@ -72,6 +74,21 @@ class Gate:
         self._audit: Audit | None = None
         self._under_way: dict[Context, tuple[str, object, float]] = {}
         self.live_changes = 0  # grows whenever a call begins or ends
+
+    @cached_property
+    def permits(self) -> "Permits":
+        """What the rules say about calls; a start does without it."""
+        from .permit import Permits
+
+        return Permits(self.app, self.catalog)
+
+    def visible(self, session: Session) -> list[dict[str, Any]]:
+        """What tools/list shows a session."""
+        return self.permits.visible(session) if self.app.config.policy.rules else self.catalog.visible(session)
+
+    def may_ask(self, session: Session, tool: ToolDef) -> bool:
+        """Whether a call may need a person's word, its own or that of a call that it makes."""
+        return tool.may_ask or (bool(self.app.config.policy.rules) and self.permits.may_ask(tool, session))
 
     def context(
         self,
@@ -313,10 +330,8 @@ class Gate:
         ctx.check()
         ctx.reply_bytes = limit
         ctx.lean = config.lean_replies() if lean is None else lean
-        if tool.consent is not None and ctx.can_ask:
-            from .consent import obtain
-
-            obtain(ctx, tool, arguments)
+        if tool.consent is not None or config.policy.rules:
+            self.permits.check(ctx, tool, arguments)
         result = tool.fn(ctx, **arguments)
         self._fit(ctx, result, limit, ctx.lean)
         ctx.truncated = _truncated(result)

@@ -121,11 +121,11 @@ class Methods:
         found = self._gate.catalog.tools.get(tool)
         return found.input_schema() if found is not None else None
 
-    def may_ask(self, method: object, params: Params) -> bool:
+    def may_ask(self, method: object, params: Params, session: Session | None = None) -> bool:
         """Whether a request may put a question to the user while it is under way."""
         name: object = params.get("name")
         if method == "tools/call":
-            return isinstance(name, str) and self.call_facts(name).may_ask
+            return isinstance(name, str) and self.call_facts(name, session).may_ask
         return method == "tasks/result"
 
     def is_quick(self, method: str) -> bool:
@@ -205,7 +205,7 @@ class Methods:
     def _list_tools(self, request: Request) -> Params:
         if request.params.get("cursor") is not None:
             raise ProtocolError(INVALID_PARAMS, "unknown cursor: the tool list is a single page")
-        listed = self._gate.catalog.visible(request.session)
+        listed = self._gate.visible(request.session)
         if request.peer.version == TASKS_VERSION and not self._stateless(request.meta):  # the one version with the word
             listed = [self._with_task_support(entry) for entry in listed]
         return {"tools": listed, **self._cacheable(request)}
@@ -214,17 +214,19 @@ class Methods:
         support = self.call_facts(entry["name"]).task_support
         return entry if support is None else {**entry, "execution": {"taskSupport": support}}
 
-    def call_facts(self, name: str) -> CallFacts:
-        """What the tool of a call says of itself."""
+    def call_facts(self, name: str, session: Session | None = None) -> CallFacts:
+        """What the tool of a call says of itself, and whether a rule makes its calls ask."""
         tool = self._gate.catalog.known(name)
-        return CallFacts(None, False) if tool is None else CallFacts(tool.task_support, tool.may_ask)
+        if tool is None:
+            return CallFacts(None, False)
+        return CallFacts(tool.task_support, self._gate.may_ask(session, tool) if session else tool.may_ask)
 
     def _call_tool(self, request: Request) -> Params:
         params = request.params
         name: object = params.get("name")
         if not isinstance(name, str):
             raise ProtocolError(INVALID_PARAMS, "tools/call needs the name of a tool")
-        facts, client = self.call_facts(name), abilities(request)
+        facts, client = self.call_facts(name, request.session), abilities(request)
         if self._stateless(params.get("_meta")):
             if "requestState" in params:
                 return self._long_calls.resume(request, facts.task_support)

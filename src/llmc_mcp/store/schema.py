@@ -145,6 +145,35 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE changes ADD COLUMN about TEXT NOT NULL DEFAULT '';  -- of a command: its line
     """,
     """
+    CREATE TABLE approvals (            -- what a person is asked before a call may do it
+        id          TEXT PRIMARY KEY,
+        call        TEXT NOT NULL,      -- sha256 of the tool, its arguments, its deed, and whose call it is
+        tool        TEXT NOT NULL,
+        arguments   TEXT NOT NULL,      -- JSON, as a person reads it; cut where it is long
+        deed        TEXT NOT NULL,      -- what the call is about to do, in a sentence
+        rule        TEXT NOT NULL,      -- which rule asks
+        principal   TEXT NOT NULL,
+        session_id  TEXT NOT NULL,
+        agent_id    TEXT NOT NULL,
+        asked_at    REAL NOT NULL,
+        expires_at  REAL NOT NULL,
+        state       TEXT NOT NULL,      -- pending, approved, denied, used
+        answered_by TEXT NOT NULL DEFAULT '',
+        answered_at REAL NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX approvals_by_call ON approvals (call, state);
+    CREATE INDEX approvals_by_age ON approvals (expires_at);
+
+    CREATE TABLE tokens (               -- of HTTP clients; only hashes
+        name        TEXT PRIMARY KEY,
+        sha256      TEXT NOT NULL UNIQUE,
+        scopes      TEXT NOT NULL,      -- separated by commas
+        tools       TEXT NOT NULL,      -- patterns of the tools it may call, separated by commas; '': all
+        created_at  REAL NOT NULL,
+        expires_at  REAL NOT NULL       -- 0: never
+    ) STRICT;
+    """,
+    """
     ALTER TABLE calls ADD COLUMN sandbox TEXT NOT NULL DEFAULT '';  -- the level of its server's commands, once known
     CREATE INDEX calls_by_session ON calls (session_id, id);
     """,

@@ -10,6 +10,7 @@ from ..config.schema import Config
 from ..context import Context
 from ..errors import BadArgs
 from ..tool import COMMANDS, PROCESSES, Result, Row, Streams, ToolDef, tool
+from .command_risks import consent_to_run
 
 if TYPE_CHECKING:
     from ..changes.commands import CommandChanges
@@ -103,6 +104,7 @@ class TestReport(Result):
     destructive=True,
     content=("stdin",),
     task_support="optional",
+    consent=consent_to_run,
 )
 def run_cmd(
     ctx: Context,

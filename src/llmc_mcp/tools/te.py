@@ -14,6 +14,7 @@ from ..context import Context
 from ..envelope.reply import Cost, TeOutput, as_text, enrichment_of
 from ..errors import BadArgs, FeatureUnavailable, Internal, ResourceBusy
 from ..tool import COMMANDS, tool
+from .command_risks import consent_to_run
 
 if TYPE_CHECKING:
     from ..changes.commands import CommandChanges
@@ -33,7 +34,12 @@ _NOTE_S = 1.0  # how long the row of a command waits for other writers
 _ESCAPED = 0.85  # of a reply's bytes are text; the rest is what JSON makes of line ends and quotes
 
 
-@tool("Run a command; big output comes ranked, grouped, cut, with a handle", needs=COMMANDS, destructive=True)
+@tool(
+    "Run a command; big output comes ranked, grouped, cut, with a handle",
+    needs=COMMANDS,
+    destructive=True,
+    consent=consent_to_run,
+)
 def te_run(
     ctx: Context,
     command: str | list[str] | None = None,

@@ -170,7 +170,8 @@ class McpEndpoint:
                 await send({"type": "http.response.body", "body": b""})
                 return
             accepts_both = accepts_stream and b"application/json" in headers.get(b"accept", b"")
-            if accepts_both and head.is_call and self._methods.may_ask(head.method, head.params):
+            who = caller.session(session_id)
+            if accepts_both and head.is_call and self._methods.may_ask(head.method, head.params, who):
                 await self._serve_asking(scope, send, head)
                 return
         stream = accepts_stream and (head.wants_progress if handshake else True)

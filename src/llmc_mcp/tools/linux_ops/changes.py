@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...context import Context
 from ...errors import InvalidArgument
-from ...tool import FILES, Result, Row, tool
+from ...tool import FILES, Result, Risk, Row, tool
 from .syntax import syntax_after
 
 if TYPE_CHECKING:
@@ -108,21 +108,22 @@ class ChangeDiff(Result):
     handle_kind: ClassVar[str] = "diff"
 
 
-def _consent_to_write(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+def _consent_to_write(ctx: Context, arguments: Mapping[str, Any]) -> Risk | None:
     if not arguments["allow_unjournaled"]:
         return None
-    return f"write {ctx.app.files.locate(arguments['path']).absolute}, without undo if it is too large for the journal"
+    path = ctx.app.files.locate(arguments["path"]).absolute
+    return Risk("unjournaled", f"write {path}, without undo if it is too large for the journal")
 
 
-def _consent_to_delete(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+def _consent_to_delete(ctx: Context, arguments: Mapping[str, Any]) -> Risk | None:
     if not arguments["allow_unjournaled"] and not arguments["recursive"]:
         return None
     place = ctx.app.files.locate(arguments["path"])
     if arguments["allow_unjournaled"]:
-        return f"delete {place.absolute}, without undo if it is too large for the trash"
+        return Risk("unjournaled", f"delete {place.absolute}, without undo if it is too large for the trash")
     info, link = ctx.app.files.stat(place)
     is_folder = link is None and stat.S_ISDIR(info.st_mode)
-    return f"delete the folder {place.absolute} with all it holds" if is_folder else None
+    return Risk("recursive_delete", f"delete the folder {place.absolute} with all it holds") if is_folder else None
 
 
 @tool(

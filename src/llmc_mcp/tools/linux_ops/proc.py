@@ -8,7 +8,8 @@ import msgspec
 
 from ...context import Context
 from ...errors import InvalidArgument, ProcessNotFound
-from ...tool import KILLS, PROCESSES, REPLS, Result, Row, as_payload, tool
+from ...tool import KILLS, PROCESSES, REPLS, Result, Risk, Row, as_payload, tool
+from ..command_risks import consent_to_run
 
 if TYPE_CHECKING:
     from ...commands.conversation import Turn
@@ -113,9 +114,9 @@ def linux_proc_list(
     return reply
 
 
-def _consent_to_kill(ctx: Context, arguments: Mapping[str, Any]) -> str | None:
+def _consent_to_kill(ctx: Context, arguments: Mapping[str, Any]) -> Risk | None:
     foreign = ctx.app.processes.describe_foreign(arguments["pid"])
-    return None if foreign is None else f"send SIG{_known(arguments['signal'])} to {foreign}"
+    return None if foreign is None else Risk("foreign_process", f"send SIG{_known(arguments['signal'])} to {foreign}")
 
 
 @tool("Send a signal to a process", needs=KILLS, destructive=True, consent=_consent_to_kill)
@@ -261,7 +262,12 @@ class Sessions(Result):
         """Do nothing: the list is always far shorter than a reply."""
 
 
-@tool("Start a program to talk to (REPL, debugger, shell) on a terminal", needs=REPLS, destructive=True)
+@tool(
+    "Start a program to talk to (REPL, debugger, shell) on a terminal",
+    needs=REPLS,
+    destructive=True,
+    consent=consent_to_run,
+)
 def linux_proc_start(
     ctx: Context,
     command: str | list[str],

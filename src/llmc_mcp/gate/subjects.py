@@ -1,0 +1,93 @@
+"""What the arguments of a call are about, as rules judge it: paths as they resolve, and programs of command lines.
+
+A path is judged as it is spelled and as it leads to: neither a link nor `..` brings a call past a rule.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..app import App
+from ..errors import LlmcError
+from ..permissions.rules import Subject
+from ..tool import CODE_INDEX, ToolDef
+
+_PATHS = ("path", "source", "target", "root", "cwd", "paths")
+_COMMANDS = ("command", "args")
+# What reads or changes all that lies below a folder; listing names is not reading.
+_WHOLE_TREES = frozenset({"linux_search_content", "linux_fs_delete", "linux_fs_move", "linux_mcp_run_onboarding"})
+_USUAL_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"})
+
+
+def subjects_of(app: App, tool: ToolDef, arguments: Mapping[str, Any], needs: frozenset[str]) -> list[Subject]:
+    """What a call is about, as far as rules want to know: every path with every program of it."""
+    paths = list(_path_subjects(app, tool, arguments)) if "path" in needs else []
+    programs = _programs(app, tool, arguments) if "program" in needs else []
+    if not programs:
+        return paths
+    return [
+        Subject(path.path, path.tree, program) for path in paths or [Subject()] for program in dict.fromkeys(programs)
+    ]
+
+
+def _path_subjects(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> Iterator[Subject]:
+    spelled = [path for name in _PATHS for path in _strings(arguments.get(name))]
+    if tool.name == "repo_read":
+        spelled = [os.path.join(arguments["root"], arguments["path"])]
+    if "diff_text" in arguments:
+        spelled += _named_in(arguments["diff_text"])
+    if tool.needs == CODE_INDEX:
+        yield from (Subject(root.shown, tree=True) for root in app.files.roots)
+    if not spelled and any(name in tool.arguments.__struct_fields__ for name in ("cwd", "root")):
+        spelled = ["."]
+    for path in dict.fromkeys(spelled):
+        for real in _spellings(app, path):
+            yield Subject(real, tree=tool.name in _WHOLE_TREES and os.path.isdir(real))
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [str(item) for item in value] if isinstance(value, list | tuple) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _named_in(diff_text: str) -> list[str]:
+    """The files that a diff is about; one that can't be read is refused by its tool."""
+    from ..changes import diff
+
+    try:
+        patches = diff.parse(diff_text)
+    except LlmcError:
+        return []
+    return [path for patch in patches for path in (patch.old_path, patch.new_path) if path]
+
+
+def _spellings(app: App, path: str) -> set[str]:
+    """A path as it is spelled and as the server resolves it, absolute; none where its tool refuses it anyway."""
+    try:
+        place = app.files.locate(path)
+        return {os.path.normpath(place.absolute), app.files.resolved(place)}
+    except LlmcError:
+        return {os.path.normpath(os.path.join(app.files.roots[0].shown, os.path.expanduser(path)))}
+
+
+def _programs(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> list[str]:
+    """The programs that a command names; `?` stands for one that is known only when it runs."""
+    given: Any = next((arguments[name] for name in _COMMANDS if arguments.get(name)), None)
+    if tool.name == "run_pytest":
+        return ["pytest"]
+    if given is None or not {"command", "args"} & set(tool.arguments.__struct_fields__):
+        return []
+    if tool.name in app.config.tools.executables:
+        return [_program_name(app.config.tools.executables[tool.name])]
+    try:
+        names = app.shell_lines.names(given)
+    except LlmcError:
+        return []  # a line that can't be read is refused by its tool
+    return [_program_name(program) for program in names.programs] + ["?"] * names.unknown
+
+
+def _program_name(program: str) -> str:
+    """The name of a program of the system; any other one is its path."""
+    folder, _, name = program.rpartition("/")
+    return name if not folder or folder in _USUAL_FOLDERS else program
