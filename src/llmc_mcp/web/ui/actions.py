@@ -9,6 +9,7 @@ from ...errors import NotFound
 from ...gate.dispatch import Gate
 from ...review import processes
 from ...review.undoing import app_on, journal_of, standing, undo_all
+from . import tokens
 from .layout import Page, Viewer
 
 
@@ -47,3 +48,31 @@ def stop(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> 
     """End a program in the background with all it started."""
     ended = processes.stop(gate.app, viewer.reader.principal, given.get("id", ""), ctx.check)
     return Outcome(f"Stopped: {ended.program.command[:100]}")
+
+
+def approve(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:
+    """Let a call that waits happen, once."""
+    del ctx
+    answered = gate.app.approvals.answer(given.get("id", ""), True, viewer.name)
+    return Outcome(f"Approved: {answered.deed}")
+
+
+def deny(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:
+    """Refuse a call that waits."""
+    del ctx
+    answered = gate.app.approvals.answer(given.get("id", ""), False, viewer.name)
+    return Outcome(f"Denied: {answered.deed}")
+
+
+def create_token(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:
+    """Make a token; the page that shows it is the reply, and nothing keeps it."""
+    del ctx
+    tokens.refuse_beyond_own(viewer, given)
+    return Outcome("", tokens.create(gate, given))
+
+
+def revoke_token(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:
+    """Have no server accept a token any more."""
+    del viewer, ctx
+    gate.app.token_table.revoke(given.get("name", ""))
+    return Outcome(f"Revoked: {given.get('name', '')}")

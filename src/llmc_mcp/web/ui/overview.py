@@ -12,7 +12,7 @@ from .changes import change_table, undo_session
 from .html import Child, Html, address, element, link, table
 from .layout import HOME, Page, Viewer, duration, facts, section, several, when
 
-_SESSIONS, _CALLS, _CALLS_OF_SESSION, _CHANGES = 30, 30, 200, 100
+_SESSIONS, _CALLS, _CALLS_OF_SESSION, _CHANGES = 30, 30, 250, 250
 _NUMBERS = frozenset({3, 4, 5, 6, 7, 8})
 _CALL_NUMBERS = frozenset({5, 6, 7, 8})
 

@@ -22,7 +22,7 @@ from ...store.sessions import EVERYTHING, Reader
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
 from ..threads import CallThreads
-from . import actions, changes, index, machine, overview, processes, usage
+from . import actions, approvals, changes, index, machine, overview, processes, tokens, usage
 from .html import element
 from .layout import ASSETS, CSRF, HOME, Page, Viewer, framed, several, viewer_of
 from .live import LiveFeed
@@ -37,11 +37,17 @@ PAGES: dict[str, Render] = {
     f"{HOME}/network": processes.network,
     f"{HOME}/index": index.index,
     f"{HOME}/usage": usage.usage_page,
+    f"{HOME}/approvals": approvals.approvals,
+    f"{HOME}/tokens": tokens.limits_and_tokens,
     f"{HOME}/doctor": machine.doctor,
 }
 FORMS: dict[str, tuple[str, actions.Action]] = {  # the scope that each needs
     changes.UNDO: ("write", actions.undo),
     processes.STOP: ("exec", actions.stop),
+    approvals.APPROVE: ("admin", actions.approve),
+    approvals.DENY: ("admin", actions.deny),
+    tokens.CREATE: ("admin", actions.create_token),
+    tokens.REVOKE: ("admin", actions.revoke_token),
 }
 _SIGN_OUT = f"{HOME}/sign-out"
 _EVENTS = f"{HOME}/events"
@@ -58,8 +64,8 @@ _HEADERS = {
 class UserPages:
     """The pages of one server."""
 
-    def __init__(self, gate: Gate, workers: CallThreads, tokens: Tokens) -> None:
-        self._gate, self._workers, self._tokens = gate, workers, tokens
+    def __init__(self, gate: Gate, workers: CallThreads, logins: Tokens) -> None:
+        self._gate, self._workers, self._logins = gate, workers, logins
         self._secret = secrets.token_bytes(32)
         self._notices: dict[str, str] = {}  # what a form did, until its viewer's next page
         self.feed = LiveFeed(database_of(gate.app.data_dir), lambda: gate.live_changes + activity(gate.app))
@@ -150,7 +156,7 @@ class UserPages:
 
     async def _sign_out(self, request: Request) -> Response:
         self._refuse_forged(self._viewer(request), _fields(await request.body()))
-        self._tokens.sign_out(request.cookies.get(COOKIE, ""))
+        self._logins.sign_out(request.cookies.get(COOKIE, ""))
         response = RedirectResponse("/login", 303, _HEADERS)
         response.delete_cookie(COOKIE, path="/")
         return response
