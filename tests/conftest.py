@@ -14,6 +14,7 @@ from .support.workspace import Workspace, require
 # Words of a skipped test's reason → what would let it run.
 REMEDIES = (
     (("bwrap", "bubblewrap"), "apt-get install bubblewrap"),
+    (("chromium",), "apt-get install chromium"),
     (("make peers",), "make peers (needs npm)"),
     (("make clients",), "make clients (needs npm)"),
     (("root", "user", "mount"), "run it as root"),

@@ -4,6 +4,8 @@ The source closest to the call wins: its own `_meta`, then the session that the 
 `clientInfo` of the handshake, then the configuration.
 """
 
+from fnmatch import fnmatchcase
+
 import msgspec
 
 
@@ -17,6 +19,7 @@ class Session(msgspec.Struct, frozen=True):
     scopes: frozenset[str] | None = None  # None: everything, as for the user's own process on stdio
     limited: bool = False  # whether rate and concurrency limits apply: to HTTP principals
     budget_profile: str = "unknown"  # what the call is charged to; the operator gives profiles budgets
+    tools: tuple[str, ...] = ()  # patterns of the tools that the token may call; none: all that its scopes cover
 
     def environment(self) -> dict[bytes, bytes]:
         """The environment variables that identify the caller to a command."""
@@ -26,3 +29,7 @@ class Session(msgspec.Struct, frozen=True):
     def may(self, scope: str) -> bool:
         """Whether the caller's token covers what a tool needs."""
         return self.scopes is None or scope in self.scopes
+
+    def may_call(self, tool: str) -> bool:
+        """Whether the caller's token is for this tool."""
+        return not self.tools or any(fnmatchcase(tool, pattern) for pattern in self.tools)

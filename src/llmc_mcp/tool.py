@@ -141,12 +141,15 @@ class ToolDef:
         takes_long: bool = False,
         task_support: TaskSupport | None = None,
         consent: Consent | None = None,
+        whole_trees: bool = False,
+        program: str = "",
     ) -> None:
         self.fn, self.description, self.name, self.aliases, self.needs = fn, description, name, aliases, needs
         self.role, self.carries_calls, self.content = role, carries_calls, content
         self._takes_long = takes_long
         self.task_support: TaskSupport | None = task_support
         self.consent = consent
+        self.whole_trees, self.program = whole_trees, program
         self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
         if not read_only:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
@@ -269,13 +272,16 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     takes_long: bool = False,
     task_support: TaskSupport | None = None,
     consent: Consent | None = None,
+    whole_trees: bool = False,
+    program: str = "",
 ) -> Callable[[Handler], Handler]:
     """Register a function `(ctx, arguments…) -> Result` as a tool.
 
     `needs`: settings that must be on. `carries_calls`: it changes nothing by itself; the gate checks each call that it
     makes. `content`: arguments that hold somebody's data, which no log shows. `takes_long`: its calls take longer
     than a look at a file, though neither its scope nor its needs say so. `task_support`: a call may run on as a task.
-    `consent`: what a call does that its user must agree to, where the client can ask.
+    `consent`: what a call does that a person had better agree to. `whole_trees`: a call reads or changes all that lies
+    below the folder it names. `program`: the one that its calls start.
     """
 
     def register(fn: Handler) -> Handler:
@@ -294,6 +300,8 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
             takes_long=takes_long,
             task_support=task_support,
             consent=consent,
+            whole_trees=whole_trees,
+            program=program,
         )
         if definition.name in registered:
             raise ValueError(f"two tools are called {definition.name}")

@@ -144,7 +144,7 @@ def test_for_a_client_that_shows_no_forms_a_person_approves_elsewhere(
 
 
 def answer_as_a_person(approval_id: str) -> None:
-    command = [sys.executable, "-m", "llmc_mcp.cli.main", "approve", approval_id]
+    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "approve", approval_id]
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
 
 

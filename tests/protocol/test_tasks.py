@@ -12,7 +12,7 @@ from llmc_mcp.context import Context, UserAnswer, UserQuestion
 from llmc_mcp.protocol.jsonrpc import ProtocolError
 from llmc_mcp.protocol.request import Peer, Request
 from llmc_mcp.session import Session
-from llmc_mcp.web.auth import add
+from llmc_mcp.web.auth import open_table
 
 from ..conformance.fixtures import FixtureMethods
 from ..support.asking import HAS_TASKS, TASKS, HttpTalk, Message, StdioTalk, Talk, call, outcome, stateless, talk_to
@@ -277,7 +277,7 @@ def test_a_task_is_nobody_elses(workspace: Workspace) -> None:
 def test_a_task_is_not_another_tokens(workspace: Workspace) -> None:
     data = {"LLMC_DATA_DIR": str(workspace.outside / "data")}
     with HttpServer(workspace.root, *OPEN_HANDED, env=data) as served:
-        token = add(data["LLMC_DATA_DIR"], "other", ("read", "write", "exec"))
+        token = open_table(data["LLMC_DATA_DIR"]).create("other", ("read", "write", "exec"))
         with HttpTalk(served, version="2026-07-28") as owner, HttpTalk(served, None, "2026-07-28", token) as other:
             params = call("run_cmd", WITH_TASKS, command=WAITING)
             task = owner.request("tools/call", params)["result"]["taskId"]

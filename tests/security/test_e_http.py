@@ -12,7 +12,7 @@ import httpx2 as httpx
 import pytest
 
 from llmc_mcp.errors import Forbidden
-from llmc_mcp.web.auth import add
+from llmc_mcp.web.auth import open_table
 from llmc_mcp.web.guard import Hosts
 
 from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def second_token(data: Path) -> str:
-    return add(str(data), "second", ("read", "write", "exec"))
+    return open_table(str(data)).create("second", ("read", "write", "exec"))
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_e12_neither_a_tool_nor_a_command_reaches_audit_or_token(served: HttpSer
     (audit,) = (data / "audit").iterdir()
     before = audit.read_bytes()
     assert b"noted.txt" in before
-    for path in (audit, data / "tokens.json", data / "session.key"):
+    for path in (audit, data / "llmc.db", data / "session.key"):
         assert served.tool("read_file", path=str(path)).status_code == 403
         assert served.tool("linux_fs_write", path=str(path), content="x").status_code == 403
         assert served.tool("linux_fs_delete", path=str(path)).status_code == 403

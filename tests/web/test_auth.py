@@ -1,10 +1,12 @@
 """Who may call over HTTP, and what: tokens, scopes, sign-in, and starts that are refused."""
 
+import json
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ import pytest
 from llmc_mcp.config.schema import Auth, Config
 from llmc_mcp.errors import InvalidArgument, NotFound
 from llmc_mcp.gate.catalog import Catalog
-from llmc_mcp.web.auth import SCOPES, Principal, Tokens, add, issue, kept_secret, remove, stored
+from llmc_mcp.permissions.tokens import SCOPES, digest
+from llmc_mcp.web.auth import Principal, Tokens, issue, kept_secret, open_table, revoke_owner, rotate_owner
 
-from ..support.http_server import OPEN_HANDED, TOKEN, HttpServer
+from ..support.client import PATIENCE
+from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
+from ..support.talk import eventually
 from ..support.workspace import Workspace
 
 
@@ -29,7 +34,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def named(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A data directory with a token for each scope."""
     data = str(tmp_path_factory.mktemp("tokens"))
-    return {"": data, **{scope: add(data, f"only-{scope}", (scope,)) for scope in SCOPES}}
+    return {"": data, **{scope: open_table(data).create(f"only-{scope}", (scope,)) for scope in SCOPES}}
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +91,6 @@ def test_whoever_has_not_the_right_token_gets_nothing(served: HttpServer, header
 
 
 def test_a_token_is_compared_with_all_of_them_and_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    import hashlib
     import hmac
 
     compared: list[int] = []
@@ -97,9 +101,9 @@ def test_a_token_is_compared_with_all_of_them_and_in_constant_time(monkeypatch: 
         return real(one, other)
 
     monkeypatch.setattr("llmc_mcp.web.auth.hmac.compare_digest", counting)
-    known = {name: (hashlib.sha256(name.encode()).digest(), frozenset(SCOPES)) for name in ("a", "b", "c")}
+    known = {name: Principal(name, frozenset(SCOPES), digest=digest(name)) for name in ("a", "b", "c")}
     tokens = Tokens(known)
-    assert tokens.principal("a") == Principal("a", frozenset(SCOPES))
+    assert tokens.principal("a") == known["a"]
     assert tokens.principal("wrong" * 100) is None
     assert compared == [64] * 6
 
@@ -258,66 +262,135 @@ def test_metrics_need_to_read(served: HttpServer, named: dict[str, str]) -> None
 
 
 def test_named_tokens_are_kept_as_hashes_and_can_be_taken_back(tmp_path: Path) -> None:
-    token = add(str(tmp_path), "ci", ("read", "exec"))
-    path = tmp_path / "tokens.json"
-    assert token not in path.read_text()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    table = open_table(str(tmp_path))
+    token = table.create("ci", ("read", "exec"))
+    for path in tmp_path.iterdir():
+        assert token.encode() not in path.read_bytes()
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
     issued = issue(Auth(), "0.0.0.0", str(tmp_path), {})
-    assert issued.tokens.principal(token) == Principal("ci", frozenset({"read", "exec"}))
-    for name in ("ci", "owner", "anonymous", "UPPER", "a b", "", "uid:0"):
+    found = issued.tokens.principal(token)
+    assert found is not None
+    assert (found.name, found.scopes) == ("ci", frozenset({"read", "exec"}))
+    for name in ("ci", "owner", "anonymous", "UPPER", "a b", "", "uid:0", "sub:x"):
         with pytest.raises(InvalidArgument):
-            add(str(tmp_path), name, ("read",))
+            table.create(name, ("read",))
     with pytest.raises(InvalidArgument, match="unknown scopes"):
-        add(str(tmp_path), "other", ("root",))
-    remove(str(tmp_path), "ci")
-    assert stored(str(tmp_path)) == {}
+        table.create("other", ("root",))
+    table.revoke("ci")
+    assert table.list() == []
     with pytest.raises(NotFound):
-        remove(str(tmp_path), "ci")
+        table.revoke("ci")
 
 
-def test_llmc_token_adds_lists_and_removes(tmp_path: Path) -> None:
+def test_tokens_of_a_former_version_are_moved_into_the_store(tmp_path: Path) -> None:
+    former = {"ci": {"sha256": digest("the old token").hex(), "scopes": ["read"], "created": 1.0}}
+    (tmp_path / "tokens.json").write_text(json.dumps(former))
+    found = issue(Auth(), "0.0.0.0", str(tmp_path), {}).tokens.principal("the old token")
+    assert found is not None
+    assert found.name == "ci"
+    assert not (tmp_path / "tokens.json").exists()
+
+
+def test_llmc_token_creates_lists_rotates_and_revokes(tmp_path: Path) -> None:
     def llmc(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "token", *arguments]
         environment = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    made = llmc("add", "ci", "--scopes", "read,write")
+    made = llmc("create", "ci", "--scope", "read,write", "--expires", "2h", "--tools", "read_*,stat")
     assert len(made.stdout.strip()) >= 40
-    assert "ci" in llmc("list").stdout
-    assert made.stdout.strip() not in llmc("list").stdout
-    assert llmc("remove", "ci").returncode == 0
+    listed = llmc("list").stdout
+    assert "read,write" in listed
+    assert "read_*,stat" in listed
+    assert "expires 20" in listed
+    assert made.stdout.strip() not in listed
+    rotated = llmc("rotate", "ci").stdout.strip()
+    assert len(rotated) >= 40
+    assert rotated != made.stdout.strip()
+    assert llmc("revoke", "ci").returncode == 0
     assert llmc("list").stdout == ""
-    assert llmc("remove", "ci").returncode == 2
+    assert llmc("revoke", "ci").returncode == 2
+    assert llmc("create", "ci", "--expires", "soon").returncode == 2
 
 
 def test_a_token_counts_from_its_making_to_its_removal_in_a_server_that_runs(
     served: HttpServer, named: dict[str, str]
 ) -> None:
-    token = add(named[""], "visitor", ("read",))
+    table = open_table(named[""])
+    token = table.create("visitor", ("read",))
     with served.client(token) as client, served.client("") as browser:
         assert client.post("/tool", json=CALL).status_code == 200
         assert browser.post("/login", data={"token": token}, headers={"origin": served.url}).status_code == 303
         assert browser.get("/metrics").status_code == 200
-        remove(named[""], "visitor")
-        assert client.post("/tool", json=CALL).status_code == 401
-        assert browser.get("/metrics").status_code == 401
-        again = add(named[""], "visitor", ("read",))
+        again = table.rotate("visitor")
         assert again != token
         assert client.post("/tool", json=CALL).status_code == 401
         assert browser.get("/metrics").status_code == 401
-        remove(named[""], "visitor")
+        assert client.post("/tool", json=CALL, headers={"x-llmc-token": again}).status_code == 200
+        table.revoke("visitor")
+        assert client.post("/tool", json=CALL, headers={"x-llmc-token": again}).status_code == 401
     assert served.tool("stat", path="a.txt").status_code == 200
 
 
-def test_a_running_server_takes_no_named_token_from_a_file_that_it_can_not_read(tmp_path: Path) -> None:
-    token = add(str(tmp_path), "ci", ("read",))
+def test_a_call_under_way_ends_with_its_token(workspace: Workspace, tmp_path: Path) -> None:
+    table = open_table(str(tmp_path))
+    token = table.create("visitor", ("read",))
+    with (
+        HttpServer(workspace.root, *UNHURRIED, env={"LLMC_DATA_DIR": str(tmp_path)}) as server,
+        ThreadPoolExecutor(1) as pool,
+        server.client(token) as client,
+    ):
+        call = {"name": "read_file", "args": endless(workspace.root)}
+        under_way = pool.submit(lambda: client.post("/tool", json=call))
+        assert eventually(under_way.running)
+        with server.client(token) as other:
+            assert other.post("/tool", json=CALL).status_code == 200
+        table.revoke("visitor")
+        assert under_way.result(PATIENCE).status_code == 401
+
+
+def test_the_operators_own_token_is_rotated_and_revoked_while_the_server_runs(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    with HttpServer(workspace.root, env={"LLMC_DATA_DIR": str(tmp_path)}, token=None) as server:
+        first = (tmp_path / "token").read_text().strip()
+
+        def status(token: str) -> int:
+            with server.client(token) as client:
+                return client.post("/tool", json=CALL).status_code
+
+        assert status(first) == 200
+        second = rotate_owner(str(tmp_path))
+        assert (status(first), status(second)) == (401, 200)
+        revoke_owner(str(tmp_path))
+        assert status(second) == 401
+
+
+def test_a_token_lasts_as_long_as_it_says_and_calls_the_tools_that_it_names(
+    served: HttpServer, named: dict[str, str]
+) -> None:
+    table = open_table(named[""])
+    narrow = table.create("narrow", ("read", "write"), tools=("stat", "list_*"))
+    expired = table.create("expired", ("read",), lasts_s=-1.0)
+    with served.client(narrow) as client:
+        assert client.post("/tool", json=CALL).status_code == 200
+        assert client.post("/tool", json={"name": "read_file", "args": {"path": "a.txt"}}).status_code == 403
+        listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        reply = client.post("/mcp", json=listing, headers={"accept": "application/json"})
+        assert {tool["name"] for tool in reply.json()["result"]["tools"]} == {"stat", "list_dir"}
+    with served.client(expired) as client:
+        assert client.post("/tool", json=CALL).status_code == 401
+
+
+def test_a_running_server_takes_no_named_token_from_a_store_that_it_can_not_read(tmp_path: Path) -> None:
+    table = open_table(str(tmp_path))
+    token = table.create("ci", ("read",))
     tokens = issue(Auth(), "127.0.0.1", str(tmp_path), {"LLMC_MCP_TOKEN": TOKEN}).tokens
     assert tokens.principal(token)
-    (tmp_path / "tokens.json").write_text("{broken")
+    for path in tmp_path.iterdir():
+        path.unlink()
     assert tokens.principal(token) is None
     assert tokens.principal(TOKEN)
-    (tmp_path / "tokens.json").unlink()
-    assert tokens.principal(token) is None
 
 
 # --- browsers ------------------------------------------------------------------------------------------------------
@@ -329,7 +402,7 @@ def test_a_browser_signs_in_with_a_form_and_gets_a_cookie_that_scripts_and_sites
     with served.client("") as browser:
         assert 'type="password"' in browser.get("/login").text
         reply = browser.post("/login", data={"token": TOKEN}, headers={"origin": served.url})
-        assert (reply.status_code, reply.headers["location"]) == (303, "/docs")
+        assert (reply.status_code, reply.headers["location"]) == (303, "/ui")
         cookie = reply.headers["set-cookie"].lower()
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
@@ -339,6 +412,28 @@ def test_a_browser_signs_in_with_a_form_and_gets_a_cookie_that_scripts_and_sites
         assert browser.post("/tool", json=CALL, headers={"origin": served.url}).status_code == 200
         assert browser.post("/logout", json={}, headers={"origin": served.url}).status_code == 204
         assert browser.get("/docs").status_code == 401
+        sent_away = browser.get("/docs", headers={"accept": "text/html"})
+        assert (sent_away.status_code, sent_away.headers["location"]) == (303, "/login?next=/docs")
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.test", "https://evil.test", "/\\\\evil.test", "/a?b", "javascript:x", "/" * 9]
+)
+def test_after_signing_in_a_browser_stays_on_this_server(served: HttpServer, target: str) -> None:
+    with served.client("") as browser:
+        fields = {"token": TOKEN, "next": target}
+        reply = browser.post("/login", data=fields, headers={"origin": served.url})
+        assert reply.headers["location"] == "/ui"
+        assert "evil" not in browser.get("/login", params={"next": target}).text
+
+
+def test_a_login_link_works_once() -> None:
+    owner = Principal("owner", frozenset(SCOPES), digest=digest("x"))
+    tokens = Tokens({"owner": owner})
+    code = tokens.login_code()
+    assert tokens.use_code("guessed") is None
+    assert tokens.use_code(code) == owner
+    assert tokens.use_code(code) is None
 
 
 def test_a_wrong_token_signs_nobody_in_and_a_form_of_another_site_is_not_looked_at(served: HttpServer) -> None:
@@ -351,9 +446,7 @@ def test_a_wrong_token_signs_nobody_in_and_a_form_of_another_site_is_not_looked_
 
 
 def test_the_oldest_sign_ins_make_room() -> None:
-    import hashlib
-
-    tokens = Tokens({"a": (hashlib.sha256(b"a").digest(), frozenset(SCOPES))})
+    tokens = Tokens({"a": Principal("a", frozenset(SCOPES), digest=digest("a"))})
     principal = tokens.principal("a")
     assert principal is not None
     cookies = [tokens.sign_in(principal) for _ in range(250)]

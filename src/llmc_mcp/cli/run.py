@@ -45,6 +45,10 @@ def announcement(gate: Gate, listening: ListeningServer) -> str:
     lines = [
         f"LLMC MCP on {roots}",
         f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
+        *(
+            [f"  browser  {url}/login?code={listening.issued.tokens.login_code()} (works once, for ten minutes)"]
+            * bool(token)
+        ),
         f"  token    {token or 'none'} ({listening.issued.source})",
         f"  sandbox  commands: {gate.app.command_confinement()}",
         *own,

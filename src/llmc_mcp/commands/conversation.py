@@ -144,6 +144,11 @@ class Conversation:
         """How many bytes it has printed so far."""
         return self._total
 
+    def remember(self, printed: str) -> None:
+        """What it printed before this conversation began, for `tail`."""
+        with self._news:
+            self._tail = (bytearray(printed.encode("utf-8", "replace")) + self._tail)[-_TAIL_BYTES:]
+
     def tail(self) -> str:
         """The end of what it printed; reading it here leaves it unread for its owner."""
         with self._news:

@@ -349,6 +349,7 @@ class TerminalSessions:
             with self._lock:
                 self._entries.pop(entry.proc_id, None)
             return None
+        entry.conversation.remember(running.printed)
         entry.watch, entry.sandbox, entry.started_at = running.watch, running.sandbox, running.started
         entry.ends_at = ends_at
         entry.follow(running.window)

@@ -96,6 +96,18 @@ class Auth(Section):
     allow_unauthenticated: Annotated[bool, key("serve HTTP without a token", "off")] = False
 
 
+class OAuth(Section):
+    """[mcp.oauth]"""
+
+    issuer: Annotated[str, key("URL of the issuer whose access tokens are taken; empty: none", "operator")] = ""
+    jwks_url: Annotated[str, key("URL of its keys; empty: as its metadata says", "operator")] = ""
+    resource: Annotated[str, key("URL of this server's /mcp for clients; empty: as requested", "operator")] = ""
+    audience: Annotated[str, key("audience that tokens must have; empty: the resource", "operator")] = ""
+    scopes: Annotated[dict[str, str], key("the issuer's scope = ours, space separated", "operator")] = msgspec.field(
+        default_factory=dict[str, str]
+    )
+
+
 class Tools(Section):
     """[mcp.tools]"""
 
@@ -441,6 +453,7 @@ class Config(Section):
     ] = "hybrid"
     server: Server = msgspec.field(default_factory=Server)
     auth: Auth = msgspec.field(default_factory=Auth)
+    oauth: OAuth = msgspec.field(default_factory=OAuth)
     tools: Tools = msgspec.field(default_factory=Tools)
     sandbox: SandboxSection = msgspec.field(default_factory=SandboxSection)
     policy: Policy = msgspec.field(default_factory=Policy)

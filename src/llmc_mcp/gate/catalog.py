@@ -63,7 +63,7 @@ class Catalog:
         if session.scopes is None:
             return self.entries
         pairs = zip(self.listed, self.entries, strict=True)
-        return [entry for tool, entry in pairs if session.may(self.scope_of(tool))]
+        return [entry for tool, entry in pairs if session.may(self.scope_of(tool)) and session.may_call(tool.name)]
 
     def scope_of(self, tool: ToolDef) -> str:
         """The scope that a tool needs: code in CPython is a program, whatever it calls."""

@@ -324,6 +324,10 @@ class Gate:
         self.app.refresh()
         tool = self.catalog.find(name)
         self._refuse_scope(ctx, tool.name, self.catalog.scope_of(tool))
+        if not ctx.session.may_call(tool.name):
+            raise Forbidden(
+                f"{tool.name} is none of the tools of this token", hint="Ask the operator for another token."
+            )
         arguments = tool.parse(raw_args)
         config = self.app.config
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
@@ -348,7 +352,7 @@ class Gate:
         if not ctx.session.may(scope):
             raise Forbidden(
                 f"{name} needs the scope {scope!r}, which this token lacks",
-                hint="Ask the operator for another token: llmc token add NAME --scopes read,write,exec",
+                hint="Ask the operator for another token: llmc token create NAME --scope read,write,exec",
             )
 
     def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:

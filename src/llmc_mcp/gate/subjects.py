@@ -4,8 +4,8 @@ A path is judged as it is spelled and as it leads to: neither a link nor `..` br
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from ..app import App
 from ..errors import LlmcError
@@ -14,8 +14,6 @@ from ..tool import CODE_INDEX, ToolDef
 
 _PATHS = ("path", "source", "target", "root", "cwd", "paths")
 _COMMANDS = ("command", "args")
-# What reads or changes all that lies below a folder; listing names is not reading.
-_WHOLE_TREES = frozenset({"linux_search_content", "linux_fs_delete", "linux_fs_move", "linux_mcp_run_onboarding"})
 _USUAL_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"})
 
 
@@ -32,7 +30,7 @@ def subjects_of(app: App, tool: ToolDef, arguments: Mapping[str, Any], needs: fr
 
 def _path_subjects(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> Iterator[Subject]:
     spelled = [path for name in _PATHS for path in _strings(arguments.get(name))]
-    if tool.name == "repo_read":
+    if "root" in arguments and "path" in arguments:  # the path starts there
         spelled = [os.path.join(arguments["root"], arguments["path"])]
     if "diff_text" in arguments:
         spelled += _named_in(arguments["diff_text"])
@@ -42,13 +40,13 @@ def _path_subjects(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> Ite
         spelled = ["."]
     for path in dict.fromkeys(spelled):
         for real in _spellings(app, path):
-            yield Subject(real, tree=tool.name in _WHOLE_TREES and os.path.isdir(real))
+            yield Subject(real, tree=tool.whole_trees and os.path.isdir(real))
 
 
 def _strings(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
-    return [str(item) for item in value] if isinstance(value, list | tuple) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return [str(item) for item in cast(Sequence[object], value)] if isinstance(value, list | tuple) else []
 
 
 def _named_in(diff_text: str) -> list[str]:
@@ -73,13 +71,11 @@ def _spellings(app: App, path: str) -> set[str]:
 
 def _programs(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> list[str]:
     """The programs that a command names; `?` stands for one that is known only when it runs."""
+    if tool.program:
+        return [_program_name(tool.program)]
     given: Any = next((arguments[name] for name in _COMMANDS if arguments.get(name)), None)
-    if tool.name == "run_pytest":
-        return ["pytest"]
-    if given is None or not {"command", "args"} & set(tool.arguments.__struct_fields__):
+    if given is None:
         return []
-    if tool.name in app.config.tools.executables:
-        return [_program_name(app.config.tools.executables[tool.name])]
     try:
         names = app.shell_lines.names(given)
     except LlmcError:

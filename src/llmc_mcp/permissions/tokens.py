@@ -4,7 +4,6 @@ Whoever changes a token changes the file `tokens.stamp` beside the store, which 
 stat instead of a query. So a new token is accepted, and a revoked one refused, from the next request on.
 """
 
-import fnmatch
 import hashlib
 import os
 import re
@@ -112,11 +111,6 @@ class TokenTable:
 def digest(token: str) -> bytes:
     """What is stored of a token."""
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
-
-
-def covers(patterns: tuple[str, ...] | None, tool: str) -> bool:
-    """Whether a list of tools names a tool; no list names all."""
-    return not patterns or any(fnmatch.fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 def _read(row: tuple[object, ...]) -> StoredToken:

@@ -153,7 +153,13 @@ def _run_te(ctx: Context, line: "CommandLine", cwd: str | None, timeout: float, 
     return CommandOutput(Streams(done.stdout, done.stderr, done.exit_code), meta)
 
 
-@tool("Run pytest; returns counts and failures", needs=PROCESSES, destructive=True, task_support="optional")
+@tool(
+    "Run pytest; returns counts and failures",
+    needs=PROCESSES,
+    destructive=True,
+    task_support="optional",
+    program="pytest",
+)
 def run_pytest(
     ctx: Context, path: str | None = None, args: list[str] | None = None, timeout: Seconds | None = None
 ) -> TestReport:
@@ -196,6 +202,7 @@ def _executable(name: str, path: str) -> ToolDef:
         name=name,
         needs=PROCESSES,
         destructive=True,
+        program=path,
     )
 
 

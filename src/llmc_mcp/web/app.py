@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -21,7 +21,8 @@ from .auth import Tokens, kept_secret
 from .guard import Guard, Receive, RequestCaller, Scope, Send
 from .mcp import McpEndpoint, SessionIds
 from .metrics import CONTENT_TYPE, Metrics
-from .pages import docs_page, sign_in_routes
+from .oauth import Issuer
+from .pages import docs_page, metadata_routes, sign_in_routes
 from .replies import JSON, error_reply, refusal
 from .threads import CallThreads
 from .ui.routes import PATHS, UserPages
@@ -227,6 +228,7 @@ def _json(body: bytes) -> Response:
 def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Guard:
     """Create the application: MCP at /mcp, REST on the other routes, the guard in front of both."""
     config = gate.app.config
+    issuer = Issuer(config.oauth) if config.oauth.issuer else None
     metrics = Metrics(gate)
     workers = CallThreads(config.limits.concurrency_per_token)
     mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
@@ -234,6 +236,8 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     pages = UserPages(gate, workers, tokens)
     api = _rest_app(gate, rest, tokens, mcp.run)
     api.include_router(pages.router())
+    if issuer is not None:
+        api.include_router(metadata_routes(issuer))
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == _MCP:
@@ -244,7 +248,7 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
             await api(scope, receive, send)
 
     paths = [route.path for route in api.routes if isinstance(route, APIRoute)]
-    return Guard(route, gate, tokens, metrics, [_MCP, *paths, *PATHS], pages.feed.close)
+    return Guard(route, gate, tokens, metrics, [_MCP, *paths, *PATHS], issuer, pages.feed.close)
 
 
 def _tool_call(scope: Scope) -> ToolCall | None:
@@ -279,6 +283,10 @@ def _rest_app(
     api.post("/rag/bootload", responses=_FAILURES)(rest.bootload)
     api.get(settings.metrics_path, response_class=PlainTextResponse, responses=_FAILURES)(rest.metrics)
     api.include_router(sign_in_routes(tokens))
+
+    @api.get("/", include_in_schema=False)
+    async def first_page() -> Response:  # pyright: ignore[reportUnusedFunction]
+        return RedirectResponse("/docs", status_code=303)
 
     @api.get("/docs", include_in_schema=False, response_class=HTMLResponse)
     async def docs() -> str:  # pyright: ignore[reportUnusedFunction]

@@ -7,13 +7,14 @@ admitted requests only.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ..config.schema import Config
 from ..errors import AuthFailed, Cancelled, Forbidden, Internal, LlmcError, Timeout, TooLarge
@@ -23,6 +24,7 @@ from ..protocol.lanes import RunningCall
 from ..session import Session
 from .auth import COOKIE, Principal, Tokens, is_loopback
 from .metrics import Metrics
+from .oauth import METADATA, Issuer
 from .replies import error_reply, refusal
 from .threads import DisconnectWatch
 
@@ -33,8 +35,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TARGET_HOST = "target_host"  # in the state of a request whose request line holds a whole URL: the host that it names
-OPEN_ROUTES = frozenset({"/health", "/login"})
-_PAGES = "/ui"  # for people: a browser without a token is sent to the login, and forms are accepted
+OPEN_ROUTES = frozenset({"/health", "/login", METADATA, f"{METADATA}/mcp"})
+_REVOKED_EVERY_S = 0.5  # how often requests under way are checked for a token that was revoked
+_PAGES = "/ui"  # for people: forms are accepted
 _OPEN_BODY = 4 << 10  # bytes of a body on a route without authentication: enough for a token
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM = "application/x-www-form-urlencoded"
@@ -69,6 +72,7 @@ class RequestCaller(NamedTuple):
             self.principal.scopes,
             limited=True,
             budget_profile=defaults.default_budget_profile,
+            tools=self.principal.tools,
         )
 
 
@@ -82,10 +86,14 @@ class Guard:
         tokens: Tokens,
         metrics: Metrics,
         routes: Iterable[str],
+        issuer: Issuer | None = None,
         end_streams: Callable[[], None] = lambda: None,
     ) -> None:
         config = gate.app.config
         self.end_streams = end_streams  # a server that stops does not wait for what never ends by itself
+        self._issuer = issuer
+        self._under_way: dict[int, tuple[Principal, RunningCall, asyncio.Task[None] | None]] = {}
+        self._watching: asyncio.Task[None] | None = None
         self._app, self._gate, self._tokens, self._metrics = app, gate, tokens, metrics
         self._config = config
         self._hosts = Hosts(config.server.host, config.server.allowed_hosts, config.server.allowed_origins)
@@ -109,21 +117,25 @@ class Guard:
         exchange = _Exchange(scope, send, _chosen_id(headers.get(b"x-correlation-id")))
         principal: Principal | None = None
         try:
-            principal = self._admit(scope, headers)
+            principal = await self._admit(scope, headers)
             caller = RequestCaller(principal, exchange.correlation_id, self._config, RunningCall())
             scope["state"]["caller"] = caller
             body = await self._body(scope, headers, receive)
             scope["state"]["body"] = body
-            with DisconnectWatch(receive, caller.running):
+            with DisconnectWatch(receive, caller.running), self._revocable(principal, caller.running):
                 await self._app(scope, _replay(body, receive), exchange.send)
+        except _SignInFirst as exc:
+            await exchange.redirect(exc.location)
         except LlmcError as exc:
+            extra: dict[str, str] = {}
             if isinstance(exc, AuthFailed):
                 self._metrics.auth_failed()
-            if isinstance(exc, AuthFailed) and scope["method"] == "GET" and _is_page(scope["path"]):
-                await exchange.redirect("/login")
-            else:
-                await exchange.fail(exc)
+                extra = self._challenge(scope, headers)
+            await exchange.fail(exc, extra)
         except asyncio.CancelledError:  # the server is stopping and the grace period is over
+            if principal is not None and not self._tokens.is_current(principal):
+                await exchange.fail(AuthFailed("the token was revoked, or has expired"))
+                return
             await exchange.fail(Timeout("the server is stopping, and the call took too long to wait for"))
         except ConnectionError:
             pass  # the client disconnected while sending
@@ -153,10 +165,12 @@ class Guard:
 
     # --- admission -------------------------------------------------------------------------
 
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
-        own_page = self._hosts.check(_host(scope, headers), headers.get(b"origin"))
-        principal = self._principal(headers)
+    async def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
+        own_page = self._hosts.check(_host(scope, headers), _origin(headers))
+        principal = await self._principal(scope, headers)
         if principal is None and scope["path"] not in OPEN_ROUTES:
+            if _is_browser(scope, headers):
+                raise _SignInFirst(scope["path"])
             raise AuthFailed(
                 "missing or invalid token",
                 hint=f"Send it in {self._config.auth.header}, or as Authorization: Bearer.",
@@ -169,14 +183,52 @@ class Guard:
             _check_content(headers, form=(scope["path"] == "/login" or _is_page(scope["path"])) and own_page)
         return principal
 
-    def _principal(self, headers: dict[bytes, bytes]) -> Principal | None:
+    async def _principal(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
         presented = headers.get(self._token_header)
         if presented is None:
             scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
             presented = rest.strip() if scheme.lower() == b"bearer" else None
         if presented is None and (cookie := _cookie(headers.get(b"cookie"))) is not None:
             return self._tokens.signed_in(cookie)
-        return self._tokens.principal(None if presented is None else presented.decode("latin-1"))
+        token = None if presented is None else presented.decode("latin-1")
+        principal = self._tokens.principal(token)
+        if principal is None and token is not None and self._issuer is not None:
+            principal = await self._issuer.principal(token, base_url(scope))
+        return principal
+
+    def _challenge(self, scope: Scope, headers: dict[bytes, bytes]) -> dict[str, str]:
+        """What tells a client where access tokens come from (RFC 9728); nothing for a server without an issuer."""
+        if self._issuer is None or b"host" not in headers:
+            return {}
+        error = ', error="invalid_token"' if b"authorization" in headers else ""
+        metadata = f"{base_url(scope)}{METADATA}/mcp"
+        return {"www-authenticate": f'Bearer realm="llmc"{error}, resource_metadata="{metadata}"'}
+
+    # --- revocation ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _revocable(self, principal: Principal | None, running: RunningCall) -> Generator[None]:
+        """End a request under way once its token is revoked or has expired, an open stream too."""
+        if principal is None:
+            yield
+            return
+        key = id(running)
+        self._under_way[key] = principal, running, asyncio.current_task()
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            self._under_way.pop(key, None)
+
+    async def _watch(self) -> None:
+        while self._under_way:
+            await asyncio.sleep(_REVOKED_EVERY_S)
+            for principal, running, task in list(self._under_way.values()):
+                if not self._tokens.is_current(principal):
+                    running.cancel()
+                    if task is not None:
+                        task.cancel()
 
     # --- the body --------------------------------------------------------------------------------
 
@@ -230,21 +282,29 @@ class _Exchange:
             ]
         await self._send(message)
 
-    async def redirect(self, path: str) -> None:
-        headers = [(b"location", path.encode()), (b"content-length", b"0")]
+    async def redirect(self, location: str) -> None:
+        headers = [(b"location", location.encode("ascii", "replace")), (b"content-length", b"0")]
         await self.send({"type": "http.response.start", "status": 303, "headers": headers})
         await self.send({"type": "http.response.body", "body": b""})
 
-    async def fail(self, error: LlmcError) -> None:
+    async def fail(self, error: LlmcError, extra: Mapping[str, str] | None = None) -> None:
         if self.status:  # the reply has begun; nothing is left but closing the connection
             return
         # The rest of the body is not read, so the connection can't be used again.
         announced = {name for name, _ in self._scope["headers"]} & {b"content-length", b"transfer-encoding"}
         has_body = announced or self._scope["method"] not in _BODILESS
-        close = {"connection": "close"} if has_body else {}
+        close = {**(extra or {}), **({"connection": "close"} if has_body else {})}
         status, headers, body = error_reply(error, self.correlation_id, close)
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+class _SignInFirst(Exception):
+    """A browser has to sign in before it sees a page."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.location = f"/login?next={quote(path, safe='/')}"
 
 
 class Hosts:
@@ -295,6 +355,29 @@ def _host(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
 
 def _is_page(path: str) -> bool:
     return path == _PAGES or path.startswith(f"{_PAGES}/")
+
+
+def _origin(headers: dict[bytes, bytes]) -> bytes | None:
+    """The page that sent a request. A browser that keeps it to itself (null) still says if it was one of ours.
+
+    No page can set Sec-Fetch-Site itself.
+    """
+    origin = headers.get(b"origin")
+    if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin" and b"host" in headers:
+        return b"http://" + headers[b"host"]
+    return origin
+
+
+def _is_browser(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether somebody opened a page, as opposed to a program that calls the API."""
+    return scope["method"] in ("GET", "HEAD") and b"text/html" in headers.get(b"accept", b"")
+
+
+def base_url(scope: Scope) -> str:
+    """The URL that a request was sent to; its host has been checked. A proxy in front is where TLS ends."""
+    headers = dict(reversed(scope["headers"]))
+    scheme = "https" if headers.get(b"x-forwarded-proto", b"").lower() == b"https" else scope.get("scheme", "http")
+    return f"{scheme}://{headers.get(b'host', b'').decode('latin-1')}"
 
 
 def _announces_body(headers: dict[bytes, bytes]) -> bool:

@@ -25,7 +25,7 @@ def error_reply(
     headers: Headers = [(b"content-type", JSON)]
     if isinstance(error, RateLimited):
         headers.append((b"retry-after", str(max(math.ceil(error.retry_after), 1)).encode()))
-    if error.http_status == 401:
+    if error.http_status == 401 and "www-authenticate" not in (extra or {}):
         headers.append((b"www-authenticate", b'Bearer realm="llmc"'))
     headers += [(name.lower().encode(), value.encode()) for name, value in (extra or {}).items()]
     body = msgspec.json.encode(error.envelope(correlation_id))

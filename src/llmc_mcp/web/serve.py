@@ -76,7 +76,7 @@ class _Forward(logging.Handler):
 def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods | None = None) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; running calls get a grace period."""
     config = gate.app.config
-    issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ)
+    issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ, has_issuer=bool(config.oauth.issuer))
     for notice in issued.notices:
         gate.log.warning("auth", notice=notice)
     _forward_logs(gate.log)

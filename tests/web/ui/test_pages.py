@@ -18,8 +18,8 @@ def submit(visitor: httpx.Client, page: str, path: str, **fields: str) -> httpx.
 def test_a_browser_without_a_token_is_sent_to_the_login(pages_server: PagesServer) -> None:
     with pages_server.client("") as client:
         for path in ("/ui", "/ui/changes", "/ui/events"):
-            reply = client.get(path)
-            assert (reply.status_code, reply.headers["location"]) == (303, "/login")
+            reply = client.get(path, headers={"accept": "text/html"})
+            assert (reply.status_code, reply.headers["location"]) == (303, f"/login?next={path}")
 
 
 def test_a_call_of_any_session_is_on_the_overview(pages_server: PagesServer, visitor: httpx.Client) -> None:

@@ -155,14 +155,20 @@ def linux_fs_write(
     return Write(written.size, written.sha256, written.id, syntax_after(ctx, written.id))
 
 
-@tool("Move or rename a file or folder; undoable", needs=FILES, destructive=True)
+@tool("Move or rename a file or folder; undoable", needs=FILES, destructive=True, whole_trees=True)
 def linux_fs_move(ctx: Context, source: str, target: str, overwrite: bool = False) -> MoveResult:
     done = ctx.app.mutations.move(ctx.session, source, target, overwrite, ctx.check)
     locate = ctx.app.files.locate
     return MoveResult(True, locate(source).absolute, locate(target).absolute, done.id)
 
 
-@tool("Delete a file or folder into the trash; undoable", needs=FILES, destructive=True, consent=_consent_to_delete)
+@tool(
+    "Delete a file or folder into the trash; undoable",
+    needs=FILES,
+    destructive=True,
+    consent=_consent_to_delete,
+    whole_trees=True,
+)
 def linux_fs_delete(ctx: Context, path: str, recursive: bool = False, allow_unjournaled: bool = False) -> PathChanged:
     done = ctx.app.mutations.delete(ctx.session, path, ctx.check, recursive=recursive, unjournaled=allow_unjournaled)
     return PathChanged(True, ctx.app.files.locate(path).absolute, done.id)

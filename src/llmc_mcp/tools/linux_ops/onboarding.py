@@ -70,6 +70,7 @@ class Flow(NamedTuple):
     "Guided start: organize_downloads (plans until apply), explain_repo, system_health",
     needs=FILES,
     destructive=True,
+    whole_trees=True,
 )
 def linux_mcp_run_onboarding(ctx: Context, flow_name: str, apply: bool = False, path: str | None = None) -> FlowReport:
     flow = FLOWS.get(flow_name)

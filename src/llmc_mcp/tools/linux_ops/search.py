@@ -52,6 +52,7 @@ class SearchHits(Result):
     needs=FILES,
     read_only=True,
     takes_long=True,
+    whole_trees=True,
 )
 def linux_search_content(  # noqa: PLR0913 - the tool's schema
     ctx: Context,

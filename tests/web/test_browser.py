@@ -1,0 +1,78 @@
+"""A person with a browser: opens what the server prints, signs in, and sees the page."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..support.chromium import Chromium
+from ..support.client import PATIENCE
+from ..support.workspace import Workspace
+
+
+class Printed:
+    """A server as `make run` starts it, and what it prints."""
+
+    def __init__(self, root: Path, data: Path) -> None:
+        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"]
+        environment = {**os.environ, "LLMC_DATA_DIR": str(data)}
+        environment.pop("LLMC_MCP_TOKEN", None)
+        self.process = subprocess.Popen(
+            [*command, "--root", str(root)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=root,
+            text=True,
+        )
+        assert self.process.stdout
+        self.text = ""
+        for line in self.process.stdout:
+            self.text += line
+            if "^C ends it" in line:
+                break
+
+    def find(self, pattern: str) -> str:
+        found = re.search(pattern, self.text)
+        assert found, self.text
+        return found[1]
+
+    def close(self) -> str:
+        """End it; returns its log."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.communicate(timeout=PATIENCE)[1]
+
+
+@pytest.fixture
+def printed(workspace: Workspace, tmp_path: Path) -> Iterator[Printed]:
+    server = Printed(workspace.root, tmp_path / "data")
+    yield server
+    server.close()
+
+
+def test_whoever_opens_the_printed_page_signs_in_with_the_token_and_sees_it(printed: Printed) -> None:
+    page = printed.find(r"(http://\S+/docs)")
+    with Chromium() as browser:
+        browser.open(page)
+        assert browser.url == page.replace("/docs", "/login?next=/docs")
+        browser.type_and_submit(printed.find(r"token\s+(\S+)"))
+        assert browser.url == page
+        assert "linux_fs_read" in browser.text
+        browser.open(page.removesuffix("docs"))
+        assert browser.url == page
+
+
+def test_the_printed_link_signs_in_once(printed: Printed) -> None:
+    link = printed.find(r"browser\s+(\S+)")
+    with Chromium() as browser, Chromium() as other:
+        browser.open(link)
+        assert browser.url.endswith("/docs")
+        assert "linux_fs_read" in browser.text
+        other.open(link)
+        assert "used already" in other.text
+    assert link.partition("code=")[2] not in printed.close()
