@@ -155,6 +155,7 @@ class App:
         self._making = threading.RLock()
         self._idle_clock: IdleClock | None = None
         self._live: LiveConfig | None = None
+        self.on_settings: list[Callable[[Config], None]] = []  # told when settings were taken over
 
     def follow(self, live: "LiveConfig") -> None:
         """Take over from now on what the user allows or revokes in their configuration file."""
@@ -173,7 +174,15 @@ class App:
             with self._making:
                 self._take_over(fresh.config)
 
-    def _take_over(self, config: Config) -> None:
+    def reload(self) -> list[str]:
+        """Take over at once what the user's file says now; returns the settings that changed. Raises ConfigError."""
+        if self._live is None:
+            return []
+        fresh = self._live.reloaded()
+        with self._making:
+            return self._take_over(fresh.config)
+
+    def _take_over(self, config: Config) -> list[str]:
         from .config.live import LIVE
 
         changed = [name for name in LIVE if get_key(config, name) != get_key(self.config, name)]
@@ -181,13 +190,16 @@ class App:
             put_key(self.config, name, get_key(config, name))
             self.problems.add(f"mcp.{name} was changed by the user, and is in force")
         if not changed:
-            return
+            return []
+        for tell in self.on_settings:
+            tell(self.config)
         settings = self._sandbox_settings()
         for made in self._engines.values():
             if isinstance(made, Reconfigurable):
                 made.reconfigure(settings)
         if "shell" in self._engines:
             self.shell.programs.replace(self._programs())
+        return changed
 
     def engine_of(self, name: str, make: "Callable[[App], Made]") -> Made:
         """The engine of a name; two first calls at once must not make two of it."""

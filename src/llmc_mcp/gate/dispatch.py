@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -69,6 +69,7 @@ class Gate:
         self.app, self.catalog, self.log = app, catalog, log
         self._cold = bool(catalog.with_role("code"))
         self.limits = _limiter(app.config, log)
+        app.on_settings.append(lambda config: self.limits.reconfigure(**_limits_of(config)))
         self.listeners: list[UsageListener] = []
         self.recorder = _recorder(app, self.listeners)
         self._audit: Audit | None = None
@@ -443,13 +444,26 @@ def _not_sent(ctx: Context, outcome: object, sent: int) -> int:
     return max(ctx.kept_bytes - sent, 0)
 
 
-def _limiter(config: "Config", log: Log) -> Limiter:
+class _CallLimits(TypedDict):
+    rps: float
+    burst: int
+    concurrency: int
+    total: int
+
+
+def _limits_of(config: "Config") -> _CallLimits:
     limits = config.limits
-    return Limiter(
+    return _CallLimits(
         rps=limits.rate_limit_rps,
         burst=limits.rate_limit_burst,
         concurrency=limits.concurrency_per_token,
         total=limits.max_queued_calls,
+    )
+
+
+def _limiter(config: "Config", log: Log) -> Limiter:
+    return Limiter(
+        **_limits_of(config),
         decided=lambda principal, at, admitted: log.debug("rate", principal=principal, at=at, admitted=admitted),
     )
 

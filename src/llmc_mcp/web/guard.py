@@ -35,7 +35,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TARGET_HOST = "target_host"  # in the state of a request whose request line holds a whole URL: the host that it names
-OPEN_ROUTES = frozenset({"/health", "/login", METADATA, f"{METADATA}/mcp"})
+OPEN_ROUTES = frozenset({"/health", "/ready", "/login", METADATA, f"{METADATA}/mcp"})
 _REVOKED_EVERY_S = 0.5  # how often requests under way are checked for a token that was revoked
 _PAGES = "/ui"  # for people: forms are accepted
 _OPEN_BODY = 4 << 10  # bytes of a body on a route without authentication: enough for a token
