@@ -63,10 +63,11 @@ def build(
     data_dir: str | None = None,
     own_files: Sequence[str] = (),
     trusted_files: Sequence[str] = (),
+    log: Log | None = None,
 ) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
-    log = Log(
+    log = log or Log(
         enabled=settings.enabled,
         level=settings.log_level,
         log_format=settings.log_format,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from ... import __version__
 from ...errors import NotFound
 from ...gate.dispatch import Gate
+from ...review.summary import SessionSummary, summarize_session
 from ...review.undoing import journal_of, standing
 from ...store.root_sets import folder_of
 from ...store.sessions import SessionCall, SessionTotals, calls, session, sessions
@@ -12,7 +13,7 @@ from .changes import change_table, undo_session
 from .html import Child, Html, address, element, link, table
 from .layout import HOME, Page, Viewer, duration, facts, section, several, when
 
-_SESSIONS, _CALLS, _CALLS_OF_SESSION, _CHANGES = 30, 30, 250, 250
+_SESSIONS, _CALLS, _CALLS_OF_SESSION, _CHANGES, _FILES = 30, 30, 250, 250, 30
 _NUMBERS = frozenset({3, 4, 5, 6, 7, 8})
 _CALL_NUMBERS = frozenset({5, 6, 7, 8})
 
@@ -99,6 +100,27 @@ def call_table(found: Iterable[SessionCall]) -> Html:
     return table("Calls", head, rows, _CALL_NUMBERS)
 
 
+def _summary(found: SessionSummary) -> Html:
+    tools = ", ".join(f"{name} {count:,}" for name, count, _ in found.tools)
+    rows = [
+        (
+            element("code", one.path),
+            one.action,
+            "" if one.added is None else f"+{one.added:,}",
+            "" if one.removed is None else f"-{one.removed:,}",
+        )
+        for one in found.files[:_FILES]
+    ]
+    more = len(found.files) - _FILES
+    return section(
+        "Summary",
+        facts([("Turns", f"{found.turns:,}"), ("Tools", tools), ("Files changed", f"{len(found.files):,}")]),
+        table("Files", ("file", "what", "added", "removed"), rows, frozenset({2, 3})) if rows else None,
+        element("p", f"and {more:,} more files", class_="quiet") if more > 0 else None,
+        [element("p", f"To {what}: ", element("code", command)) for what, command in found.actions],
+    )
+
+
 def session_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
     """One session: what it cost, what it changed, what it called."""
     session_id = given.get("id", "")
@@ -111,6 +133,7 @@ def session_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
     in_effect = standing(journal, viewer.reader.principal, session_id)
     body = several(
         session_table([totals] if totals is not None else []),
+        _summary(summarize_session(store, journal, viewer.reader, session_id)) if totals is not None else None,
         section(
             "Changes",
             undo_session(viewer, session_id, len(in_effect)),
