@@ -317,9 +317,11 @@ class App:
 
     @engine(closes_before=("launcher", "command_undo"))
     def repls(self) -> "TerminalSessions":
+        from .commands.board import ProgramBoard
         from .commands.sessions import TerminalSessions, limits_from
 
-        return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
+        board = ProgramBoard(self.data_dir)
+        return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config), board)
 
     def has_programs(self) -> bool:
         """Whether any program was started that may outlive its call."""

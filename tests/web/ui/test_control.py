@@ -10,6 +10,7 @@ from llmc_mcp.permissions.tokens import TokenTable
 from llmc_mcp.session import Session
 from llmc_mcp.store.sqlite import Store
 
+from ...support.client import Client
 from ...support.workspace import Workspace
 from .conftest import PagesServer, proof_in
 from .test_pages import submit
@@ -43,6 +44,20 @@ def test_looking_on_leaves_the_output_for_the_agent(pages_server: PagesServer, v
     assert "got it" in pages_server.call("linux_proc_read", proc_id=started["proc_id"])["output"]
     assert "got it" in visitor.get("/ui/processes").text
     pages_server.call("linux_proc_stop", proc_id=started["proc_id"])
+
+
+def test_a_program_of_a_stdio_server_is_shown_with_its_output_and_stopped(
+    pages_server: PagesServer, visitor: httpx.Client, workspace: Workspace
+) -> None:
+    with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(pages_server.data_dir)}) as stdio:
+        started = stdio.call("run_cmd", command="echo from afar; sleep 601", yield_after=0.5)
+        while "from afar" not in (shown := visitor.get("/ui/processes").text):
+            pass
+        proc_id = started.meta["process"]
+        assert proc_id in shown
+        submit(visitor, "/ui/processes", "/ui/stop", id=proc_id, back="/ui/processes")
+        while proc_id in visitor.get("/ui/processes").text:
+            pass
 
 
 def test_a_call_that_waits_is_approved_once(pages_server: PagesServer, visitor: httpx.Client, store: Store) -> None:

@@ -46,8 +46,9 @@ def undo(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> 
 
 def stop(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:
     """End a program in the background with all it started."""
-    ended = processes.stop(gate.app, viewer.reader.principal, given.get("id", ""), ctx.check)
-    return Outcome(f"Stopped: {ended.program.command[:100]}")
+    app = gate.app
+    ended = processes.stop(app.data_dir, viewer.reader.principal, given.get("id", ""), ctx.check, app)
+    return Outcome(f"Stopped: {ended.command[:100]}")
 
 
 def approve(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:

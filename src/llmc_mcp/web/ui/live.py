@@ -1,11 +1,11 @@
 """Tell open pages that something changed: in the store, whichever process wrote it, or in the calls under way here.
 
-One look serves all pages. It costs two system calls, so it can be taken often; pages fetch what they show themselves.
+One look serves all pages. It costs a few system calls, so it can be taken often; pages fetch what they show themselves.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 _LOOK_EVERY_S = 0.05
 _PING_S = 15.0
@@ -17,8 +17,8 @@ _CHANGED, _PING = b"data: changed\n\n", b": ping\n\n"
 class LiveFeed:
     """The events of all open pages; belongs to the event loop."""
 
-    def __init__(self, store_path: str, under_way: Callable[[], int]) -> None:
-        self._paths, self._under_way = (store_path, f"{store_path}-wal"), under_way
+    def __init__(self, paths: Sequence[str], under_way: Callable[[], int]) -> None:
+        self._paths, self._under_way = tuple(paths), under_way
         self._waiting: set[asyncio.Event] = set()
         self._looking: asyncio.Task[None] | None = None
         self._closed = False

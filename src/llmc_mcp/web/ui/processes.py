@@ -13,30 +13,29 @@ _DENIALS = 200
 
 
 def processes(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
-    """What runs in this server beside its calls."""
-    found = programs(gate.app, viewer.reader.principal)
+    """What runs in all servers of the user beside their calls."""
+    found = programs(gate.app.data_dir, viewer.reader.principal, gate.app)
     parts = [
         section(
-            one.program.command[:200],
+            one.command[:200],
             facts(
                 [
-                    ("State", one.program.state),
+                    ("State", one.state),
                     ("Kind", "command in the background" if one.background else "interactive program"),
-                    ("Session", link(one.owner.session_id, f"{HOME}/session", id=one.owner.session_id)),
-                    ("Since", one.program.started_iso),
-                    ("Process", f"{one.program.proc_id}, pid {one.program.pid}"),
+                    ("Session", link(one.session_id, f"{HOME}/session", id=one.session_id)),
+                    ("Since", one.started_iso),
+                    ("Process", f"{one.proc_id}, pid {one.pid}"),
                 ]
             ),
-            _stop(viewer, one.program.proc_id, one.program.state),
-            element("pre", one.output, tabindex=0, role="region", aria_label=f"Output of {one.program.proc_id}")
+            _stop(viewer, one.proc_id, one.state),
+            element("pre", one.output, tabindex=0, role="region", aria_label=f"Output of {one.proc_id}")
             if one.output
             else element("p", "It has printed nothing.", class_="quiet"),
         )
         for one in found
     ]
-    empty = element("p", "Nothing runs in the background of this server.", class_="quiet")
-    note = element("p", "Programs of servers on stdio end with them and are listed there alone.", class_="quiet")
-    return Page("Processes", several(parts or empty, note), live=True)
+    empty = element("p", "Nothing runs in the background.", class_="quiet")
+    return Page("Processes", several(parts or empty), live=True)
 
 
 def _stop(viewer: Viewer, proc_id: str, state: str) -> Html | None:

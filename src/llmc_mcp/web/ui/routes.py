@@ -16,8 +16,7 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from ...context import Context
 from ...errors import Forbidden, InvalidArgument, LlmcError
 from ...gate.dispatch import Gate
-from ...review.processes import activity
-from ...store.data_dir import database_of
+from ...review.processes import activity, watched_files
 from ...store.sessions import EVERYTHING, Reader
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
@@ -68,7 +67,7 @@ class UserPages:
         self._gate, self._workers, self._logins = gate, workers, logins
         self._secret = secrets.token_bytes(32)
         self._notices: dict[str, str] = {}  # what a form did, until its viewer's next page
-        self.feed = LiveFeed(database_of(gate.app.data_dir), lambda: gate.live_changes + activity(gate.app))
+        self.feed = LiveFeed(watched_files(gate.app.data_dir), lambda: gate.live_changes + activity(gate.app))
 
     def router(self) -> APIRouter:
         """The routes; none of them is part of the API."""
