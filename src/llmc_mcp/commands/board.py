@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import msgspec
 
+from ..store.data_dir import programs_of
 from ..store.leases import alive, own_process
 
-_FOLDER = "programs"
 _STOP = ".stop"
 _SHOWN = ".json"
 
@@ -42,7 +42,7 @@ class ProgramBoard:
     """The folder, from the side of one process."""
 
     def __init__(self, data_dir: str) -> None:
-        self.folder = os.path.join(data_dir, _FOLDER)
+        self.folder = programs_of(data_dir)
         self._own = os.path.join(self.folder, f"{os.getpid()}{_SHOWN}")
         self._shows = False
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from ..app import App
 from ..commands.board import ProgramBoard, ShownProgram
 from ..errors import ProcessNotFound
-from ..store.data_dir import database_of
 
 
 def programs(data_dir: str, principal: str | None, serving: App | None = None) -> list[ShownProgram]:
@@ -13,12 +12,6 @@ def programs(data_dir: str, principal: str | None, serving: App | None = None) -
     own = serving.repls.of_all() if serving is not None and serving.has_programs() else []
     found = [*own, *ProgramBoard(data_dir).others()]
     return [one for one in found if principal in (None, one.principal)]
-
-
-def watched_files(data_dir: str) -> list[str]:
-    """The files whose change means that there is something new to see, whichever process is at work."""
-    store = database_of(data_dir)
-    return [store, f"{store}-wal", ProgramBoard(data_dir).folder]
 
 
 def activity(app: App) -> int:

@@ -48,7 +48,7 @@ class PagesServer(HttpServer):
         with self.client(token) as client:
             reply = client.post("/tool", json={"session_id": session, "name": name, "args": arguments})
             assert reply.status_code == 200, reply.text
-            flush = {"session_id": "flush", "name": "linux_mcp_usage_stats", "args": {}}
+            flush: dict[str, Any] = {"session_id": "flush", "name": "linux_mcp_usage_stats", "args": {}}
             assert client.post("/tool", json=flush).status_code == 200
         return reply.json()
 

@@ -16,7 +16,8 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from ...context import Context
 from ...errors import Forbidden, InvalidArgument, LlmcError
 from ...gate.dispatch import Gate
-from ...review.processes import activity, watched_files
+from ...review.processes import activity
+from ...store.data_dir import watched_files
 from ...store.sessions import EVERYTHING, Reader
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
