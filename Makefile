@@ -119,8 +119,8 @@ image-test: $(DEV) ## build the container image and run it (as root; minutes)
 lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@test -x $(VENV)/lock/bin/python || $(PYTHON) -m venv $(VENV)/lock
 	@$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
-	@$(UV) --extra embedding pyproject.toml requirements/build.in -o requirements/run.lock
-	@$(UV) --extra embedding --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+	@$(UV) --extra embedding --extra tui pyproject.toml requirements/build.in -o requirements/run.lock
+	@$(UV) --extra embedding --extra tui --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
 
 clean: ## remove .venv and everything generated
 	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules tests/clients/node_modules tests/accessibility/node_modules
