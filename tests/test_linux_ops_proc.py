@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from llmc_mcp.config.schema import Config
 from llmc_mcp.errors import InvalidArgument, LlmcError, PermissionDenied, ProcessNotFound
 from llmc_mcp.tools.linux_ops.proc import ProcessBranch, ProcessInfo, ProcessList, ProcessTree
 
-from .support.client import PATIENCE, Client
+from .support.client import PATIENCE, UNASKED, Client
 from .support.gates import context, gate_on, text_of
 from .support.signals import obey_interrupts
 from .support.talk import alive, eventually
@@ -162,6 +162,12 @@ def test_asking_for_another_user_is_refused(tmp_path: Path) -> None:
 # --- signals: every guard rail -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def server(workspace: Workspace) -> Iterator[Client]:
+    with Client("--root", str(workspace.root), *UNASKED) as client:
+        yield client
+
+
 def kill(server: Client, pid: int, name: str = "TERM") -> str:
     return server.call("linux_proc_kill", pid=pid, signal=name).code
 
@@ -222,7 +228,7 @@ def test_another_users_process_is_not_killed_unless_configured(server: Client, w
         assert "allow_kill_other_users" in refused.meta["hint"]
         assert other.poll() is None
         setting = "linux_ops.process_limits.allow_kill_other_users=true"
-        with Client("--root", str(workspace.root), "--set", setting) as bold:
+        with Client("--root", str(workspace.root), *UNASKED, "--set", setting) as bold:
             assert bold.call("linux_proc_kill", pid=other.pid).meta["success"] is True
         assert other.wait(PATIENCE) == -signal.SIGTERM
 

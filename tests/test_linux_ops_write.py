@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .support.changes import done, litter, server, sha, undo
-from .support.client import Client
+from .support.client import UNASKED, Client
 from .support.workspace import Workspace
 
 __all__ = ["server"]  # the fixture
@@ -131,7 +131,7 @@ def test_a_lone_surrogate_is_refused(workspace: Workspace, server: Client) -> No
 
 def test_a_change_too_large_for_the_journal_needs_the_callers_word(workspace: Workspace, tmp_path: Path) -> None:
     big = workspace.file("big", b"x" * 5000)
-    settings = ("--set", "limits.journal_max_bytes=4096")
+    settings = (*UNASKED, "--set", "limits.journal_max_bytes=4096")
     with Client("--root", str(workspace.root), "--mode", "classic", *settings) as server:
         reply = server.call("linux_fs_write", path="big", content="small")
         assert reply.code == "OUTPUT_TOO_LARGE"
@@ -258,7 +258,7 @@ def test_a_deleted_link_is_the_link_not_what_it_leads_to(workspace: Workspace, s
 
 def test_deleting_what_the_trash_has_no_room_for_needs_the_callers_word(workspace: Workspace, tmp_path: Path) -> None:
     workspace.file("big", b"x" * 5000)
-    settings = ("--set", "limits.trash_max_total_bytes=4096")
+    settings = (*UNASKED, "--set", "limits.trash_max_total_bytes=4096")
     env = {"LLMC_DATA_DIR": str(tmp_path / "data")}
     with Client("--root", str(workspace.root), "--mode", "classic", *settings, env=env) as server:
         assert server.call("linux_fs_delete", path="big").code == "OUTPUT_TOO_LARGE"
@@ -311,7 +311,7 @@ def elsewhere(workspace: Workspace) -> Iterator[Path]:
 def test_moves_and_deletes_cross_file_systems_and_come_back(workspace: Workspace, elsewhere: Path) -> None:
     workspace.file("dir/a.sh", "x").chmod(0o751)
     (workspace.root / "dir/link").symlink_to("a.sh")
-    with Client("--root", str(workspace.root), "--root", str(elsewhere), "--mode", "classic") as server:
+    with Client("--root", str(workspace.root), "--root", str(elsewhere), "--mode", "classic", *UNASKED) as server:
         done(server.call("linux_fs_move", source="dir", target=str(elsewhere / "dir")))
         moved = elsewhere / "dir/a.sh"
         assert (moved.read_text(), stat.S_IMODE(moved.stat().st_mode)) == ("x", 0o751)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .machine.repository import RepositoryOverview
     from .machine.sysinfo import SystemInfo
     from .permissions.approvals import Approvals
+    from .permissions.hosts import GrantedHosts
     from .permissions.tokens import TokenTable
     from .rag.build.syntax_client import Checker
     from .rag.query.maps import Maps
@@ -143,7 +144,7 @@ class App:
     ) -> None:
         """`own_files` are the configuration files in force; those of them that are trusted bind commands too."""
         self.config = config
-        self._trusted_files = tuple(trusted_files)
+        self._own_files, self._trusted_files = tuple(own_files), tuple(trusted_files)
         self._started_in = _working_directory()
         self.data_dir = data_dir or data_directory()
         off_limits.forget_unneeded_imports(roots)
@@ -156,6 +157,12 @@ class App:
         self._idle_clock: IdleClock | None = None
         self._live: LiveConfig | None = None
         self.on_settings: list[Callable[[Config], None]] = []  # told when settings were taken over
+
+    def with_roots(self, roots: list[str]) -> "App":
+        """Another one, the same but for its roots."""
+        other = App(self.config, roots, self.data_dir, self._own_files, self._trusted_files)
+        other._live = self._live
+        return other
 
     def follow(self, live: "LiveConfig") -> None:
         """Take over from now on what the user allows or revokes in their configuration file."""
@@ -248,7 +255,19 @@ class App:
         from .sandbox.sandbox import Sandbox
 
         silent = self.files.silent_roots.find
-        return Sandbox(self.launcher, self._sandbox_settings(), tuple(self.files.roots), self.data_dir, silent)
+        roots = tuple(self.files.roots)
+        return Sandbox(self.launcher, self._sandbox_settings(), roots, self.data_dir, silent, self._granted_hosts)
+
+    def _granted_hosts(self, owner: object) -> tuple[str, ...]:
+        from .commands.sessions import Owner
+
+        return self.granted_hosts.of(*owner) if isinstance(owner, Owner) else ()
+
+    @engine(closes_before=("store",))
+    def granted_hosts(self) -> "GrantedHosts":
+        from .permissions.hosts import GrantedHosts
+
+        return GrantedHosts(lambda: self.approvals)
 
     def _sandbox_settings(self) -> "SandboxSettings":
         from .sandbox.profile import settings_from

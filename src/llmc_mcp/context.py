@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 _PROGRESS_EVERY_S = 0.5
 
 
+ELICIT = "elicitation/create"
+LIST_ROOTS = "roots/list"
+SAMPLE = "sampling/createMessage"
+RESULT = "result"  # the action of an answer to anything but a question to the user
+
+
 class UserQuestion(msgspec.Struct, frozen=True):
-    """What a call asks the user: a sentence, and a form. A form without fields asks for a yes or a no."""
+    """What a call asks the user: a sentence, and a form. A form without fields asks for a yes or a no.
+
+    A client may be asked for other things than its user's word, by another `method` with parameters of its own.
+    """
 
     key: str
-    message: str
+    message: str = ""
     form: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    method: str = ELICIT
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 class UserAnswer(NamedTuple):
@@ -33,8 +44,8 @@ class UserAnswer(NamedTuple):
     content: Mapping[str, Any]
 
 
-# Puts a question to the user and waits for the answer. Polls the call's `check`; returns None if nobody answers.
-Ask = Callable[["Context", UserQuestion], UserAnswer | None]
+# Puts questions to the client and waits for the answers. Polls the call's `check`; None for one that nobody answers.
+Ask = Callable[["Context", Sequence[UserQuestion]], list[UserAnswer | None]]
 
 
 class Toolbox(Protocol):
@@ -115,11 +126,13 @@ class Context:
         progress: Callable[[float, str], None] | None = None,
         parent: "Context | None" = None,
         ask: Ask | None = None,
+        answers: frozenset[str] = frozenset({ELICIT}),
     ) -> None:
         self.app, self.session, self.correlation_id, self.gate = app, session, correlation_id, gate
         self.deadline: float | None = None
         self._progress, self._parent = progress, parent
         self._ask: Ask | None = ask if parent is None else parent._ask
+        self.answers: frozenset[str] = answers if parent is None else parent.answers  # what the client can be asked
         self._started = self._last_progress = time.monotonic()
         self._cancelled = self._unanswered = self._unkept = False
         self.doing = "working"  # the message of a progress notification
@@ -157,20 +170,25 @@ class Context:
     @property
     def can_ask(self) -> bool:
         """Whether the client puts questions to its user."""
-        return self._ask is not None
+        return self._ask is not None and ELICIT in self.answers
 
     def ask(self, question: UserQuestion) -> UserAnswer | None:
         """The user's answer; None if there is none in time. The time that the user takes does not count.
 
         Once a question went unanswered, the rest of the call is spared the wait.
         """
+        return self.ask_all([question])[0]
+
+    def ask_all(self, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
+        """The same for several questions at once; what the client can't be asked goes unanswered."""
         outermost = self._lineage()[-1]
-        if self._ask is None or outermost._unanswered:
-            return None
+        possible = [question for question in questions if question.method in self.answers]
+        if self._ask is None or outermost._unanswered or len(possible) < len(questions):
+            return [None] * len(questions)
         with self._clock_stopped():
-            answer = self._ask(self, question)
-        outermost._unanswered = answer is None
-        return answer
+            answers = self._ask(self, questions)
+        outermost._unanswered = None in answers
+        return answers
 
     def _lineage(self) -> "list[Context]":
         """This call and those that it is a part of."""

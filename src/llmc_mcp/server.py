@@ -95,8 +95,10 @@ def configure(arguments: list[str]) -> LoadedConfig:
     if left:
         raise ConfigError(f"unknown argument {left[0]!r}; see llmc-mcp --help")
     loaded = load(flags)
-    if loaded.refusals:
+    if loaded.refusals and loaded.refusals != [loaded.no_root]:
         raise ConfigError(*loaded.refusals)
+    if loaded.no_root:
+        _write(2, f"llmc-mcp: {loaded.no_root}; no tool works before\n")
     # Not through the log: a workspace's file may set its level, but not hide what was said about the file.
     _write(2, "".join(f"llmc-mcp: {line}\n" for line in loaded.lines()))
     if verbose:
@@ -104,13 +106,26 @@ def configure(arguments: list[str]) -> LoadedConfig:
     return loaded
 
 
+def build_from(loaded: LoadedConfig, log: Log | None = None) -> Gate:
+    """Wire a server from what was loaded; one without a folder to serve says so in every reply."""
+    roots, bounds = loaded.roots, loaded.roots
+    if loaded.no_root:
+        empty = os.path.join(loaded.data_dir, "no-root")
+        os.makedirs(empty, mode=0o700, exist_ok=True)
+        roots = [empty]
+    gate = build(loaded.config, roots, loaded.data_dir, loaded.files, loaded.trusted_files, log)
+    gate.app.follow(LiveConfig(loaded))
+    gate.without_roots = loaded.no_root
+    gate.root_bounds = [os.path.realpath(bound) for bound in bounds]
+    return gate
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve MCP until the client hangs up, or over HTTP until a signal comes."""
     try:
         loaded = configure(sys.argv[1:] if arguments is None else list(arguments))
-        gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files)
+        gate = build_from(loaded)
         config = loaded.config
-        gate.app.follow(LiveConfig(loaded))
         gate.log.info("config", mode=config.mode, roots=loaded.roots, data_dir=loaded.data_dir, set=loaded.changed())
         if config.server.transport == "http":
             _serve_http(gate)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, cast
 
-from llmc_mcp.context import Context, UserQuestion
+from llmc_mcp.context import LIST_ROOTS, SAMPLE, Context, UserQuestion
 from llmc_mcp.errors import Cancelled
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.protocol.jsonrpc import INTERNAL_ERROR, MISSING_CAPABILITY, Params, ProtocolError
@@ -106,6 +106,7 @@ PROMPTS: dict[str, list[str]] = {
     "test_prompt_with_embedded_resource": ["resourceUri"],
     "test_prompt_with_image": [],
 }
+ASKING_PROMPT = "test_input_required_result_prompt"
 
 
 def _form(**properties: Params) -> Params:
@@ -199,6 +200,27 @@ def _multi_input(ctx: Context, _: Params) -> str:
     return str(answers)
 
 
+_ASKED_AT_ONCE = {
+    "user_name": UserQuestion("user_name", "What is your name?", _NAME),
+    "greeting": UserQuestion(
+        "greeting",
+        method=SAMPLE,
+        params={"messages": [{"role": "user", "content": _text("Generate a greeting")}], "maxTokens": 50},
+    ),
+    "client_roots": UserQuestion("client_roots", method=LIST_ROOTS),
+}
+
+
+def _ask_for(*keys: str) -> Callable[[Context, Params], str]:
+    """Ask a client for several things at once, as far as it says that it answers them."""
+
+    def run(ctx: Context, _: Params) -> str:
+        questions = [_ASKED_AT_ONCE[key] for key in keys if _ASKED_AT_ONCE[key].method in ctx.answers]
+        return str(ctx.ask_all(questions))
+
+    return run
+
+
 def _ask_then_work(ctx: Context, _: Params) -> str:
     answer = _asked(ctx, "user_name", _NAME)
     _work(ctx, _BECOMES_TASK_S)
@@ -220,6 +242,10 @@ RUNNING: dict[str, tuple[CallFacts, Callable[[Context, Params], str]]] = {
     "test_input_required_result_request_state": (_QUESTION, _asked_once("confirm", _OK)),
     "test_input_required_result_tampered_state": (_QUESTION, _asked_once("confirm", _OK)),
     "test_input_required_result_multi_round": (_QUESTION, _asked_twice),
+    "test_input_required_result_list_roots": (_QUESTION, _ask_for("client_roots")),
+    "test_input_required_result_sampling": (_QUESTION, _ask_for("greeting")),
+    "test_input_required_result_multiple_inputs": (_QUESTION, _ask_for("user_name", "greeting", "client_roots")),
+    "test_input_required_result_capabilities": (_QUESTION, _ask_for("user_name", "greeting")),
     **{name: (_QUESTION, _asked_by_form(name)) for name in ELICITATION_FORMS},
 }
 
@@ -236,6 +262,9 @@ class FixtureMethods(Methods):
 
     def call_facts(self, name: str, session: Session | None = None) -> CallFacts:
         return RUNNING[name][0] if name in RUNNING else super().call_facts(name, session)
+
+    def may_ask(self, method: object, params: Params, session: Session | None = None) -> bool:
+        return params.get("name") == ASKING_PROMPT or super().may_ask(method, params, session)
 
     def _list_tools(self, request: Request) -> Params:
         listed = super()._list_tools(request)
@@ -296,11 +325,11 @@ class FixtureMethods(Methods):
                 "description": "a fixture",
                 "arguments": [{"name": argument, "description": "any", "required": True} for argument in arguments],
             }
-            for name, arguments in PROMPTS.items()
+            for name, arguments in {**PROMPTS, ASKING_PROMPT: list[str]()}.items()
         ]
         return _with(super()._list_prompts(request), "prompts", listed)
 
-    def _get_prompt(self, request: Request) -> Params:
+    def get_prompt(self, request: Request, ctx: Context) -> Params:
         name, given = request.params.get("name"), cast(dict[str, Any], request.params.get("arguments") or {})
         contents: dict[object, list[Params]] = {
             "test_simple_prompt": [_text("This is a simple prompt for testing.")],
@@ -313,8 +342,11 @@ class FixtureMethods(Methods):
             ],
             "test_prompt_with_image": [IMAGE, _text("Please analyze the image above.")],
         }
+        if name == ASKING_PROMPT:
+            answer = _asked(ctx, "user_context", _form(context={"type": "string"}), "What context?")
+            contents[name] = [_text(f"In the context of {answer.get('context')}")]
         if name not in contents:
-            return super()._get_prompt(request)
+            return super().get_prompt(request, ctx)
         return {"messages": [{"role": "user", "content": content} for content in contents[name]]}
 
     def _complete(self, request: Request) -> Params:

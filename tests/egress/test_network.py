@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.cli.doctor import findings
-from llmc_mcp.config.schema import Config
+from llmc_mcp.config.schema import Config, PolicyRule
+from llmc_mcp.config.trust import ConfigError
 from llmc_mcp.store.calls import by_tool, newest
 from llmc_mcp.tools.introduction import bootstrap
 
@@ -53,7 +54,8 @@ def test_a_denial_is_in_the_answer_the_reply_the_audit_and_the_list_of_calls(tal
     assert "policy: evil.example:443 is not in the allowlist; do not retry." in answer
     assert "llmc allow network evil.example" in answer
     assert warnings == [
-        "network: denied evil.example:443 (policy, do not retry; the user can: llmc allow network evil.example)"
+        "network: denied evil.example:443 (policy, do not retry; the user can: llmc allow network evil.example, "
+        "or for ten minutes llmc approvals)"
     ]
     app = talk.gate.app
     talk.gate.flush_usage()
@@ -204,3 +206,50 @@ def test_a_proxy_that_can_not_be_started_leaves_commands_without_a_network_and_t
     assert "no network (no proxy: the proxy could not be started (the kernel" in talk.gate.app.sandbox.shares()
     done = talk.run(["python3", "-c", "import socket; socket.getaddrinfo('pypi.org', 443)"])
     assert any("Commands have no network here: the proxy" in warning for warning in done.meta.warnings or [])
+
+
+def test_a_host_that_a_person_approves_is_reached_by_that_session_alone(talk: Talk) -> None:
+    talk = Talk(talk.gate, "mine")
+    ask(talk, "evil.example:443")
+    approvals = talk.gate.app.approvals
+    (waiting,) = [row for row in approvals.pending() if row.tool == "network" and row.session_id == "mine"]
+    assert "evil.example:443" in waiting.deed
+    assert ask(talk, "evil.example:443")[0].startswith("HTTP/1.1 403")
+    approvals.answer(waiting.id, True, "test")
+    answer, _ = ask(talk, "evil.example:443")
+    assert not answer.startswith("HTTP/1.1 403")  # it is looked up now, and leads nowhere
+    assert ask(talk, "evil.example:8443")[0].startswith("HTTP/1.1 403")
+    assert ask(Talk(talk.gate, "two"), "evil.example:443")[0].startswith("HTTP/1.1 403")
+
+
+def test_rules_about_hosts_decide_before_the_list_in_their_order(workspace: Workspace) -> None:
+    require(shutil.which("bwrap") is not None, "bubblewrap")
+    config = allowing("*.example.com")
+    config.policy.rules = (
+        PolicyRule("allow", host="good.evil.test"),
+        PolicyRule("deny", host="*.evil.test"),
+        PolicyRule("deny", host="bad.example.com"),
+        PolicyRule("ask", host="asks.example.com"),
+    )
+    with talk_on(workspace.root, config, level="workspace") as owner:
+        talk = Talk(owner.gate, "of-hosts")
+        for host, refused in (
+            *(("good.evil.test", False), ("other.evil.test", True), ("bad.example.com", True)),
+            *(("fine.example.com", False), ("asks.example.com", True), ("unknown.test", True)),
+        ):
+            assert ask(talk, f"{host}:443")[0].startswith("HTTP/1.1 403") == refused, host
+        asked = {row.arguments for row in talk.gate.app.approvals.pending() if row.session_id == "of-hosts"}
+        assert '{"host":"asks.example.com:443"}' in asked
+        assert '{"host":"unknown.test:443"}' in asked
+        assert not any("evil.test" in arguments or "bad" in arguments for arguments in asked)
+
+
+def test_a_rule_about_a_host_stands_alone(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for rule in ('{"host": "x.test", "tool": "run_cmd", "do": "deny"}', '{"host": "**", "do": "deny"}'):
+        with pytest.raises(ConfigError):
+            machine.load("--set", f"policy.rules=[{rule}]")
+    opened = machine.load("--set", 'policy.rules=[{"host": "x.test", "do": "allow"}]').config
+    assert opened.network() == "allowlist"
+    asking = machine.load("--set", 'policy.rules=[{"host": "x.test", "do": "ask"}]').config
+    assert asking.network() == "off"

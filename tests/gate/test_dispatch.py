@@ -22,7 +22,7 @@ from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import Log
 from llmc_mcp.tool import Result, ToolDef, registered
 
-from ..support.client import PATIENCE, Client, Reply
+from ..support.client import PATIENCE, UNASKED, Client, Reply
 from ..support.gates import context, gate_on, text_of
 from ..support.workspace import Workspace
 
@@ -356,7 +356,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Clie
     (root / "sub" / "deep.txt").write_text("another needle\n")
     (root / "sub" / "test_sample.py").write_text("def test_true():\n    assert True\n")
     own_pytest(root)
-    clients = {mode: Client("--root", str(root), "--mode", mode) for mode in MODES}
+    clients = {mode: Client("--root", str(root), "--mode", mode, *UNASKED) for mode in MODES}
     yield clients
     for client in clients.values():
         client.close()

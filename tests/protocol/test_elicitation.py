@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -283,10 +283,9 @@ def test_open_questions_leave_a_worker_for_other_calls(workspace: Workspace) -> 
 def test_the_time_that_the_user_takes_does_not_count(workspace: Workspace) -> None:
     seen: list[float | None] = []
 
-    def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
-        del question
+    def ask(ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
         seen.extend((ctx.deadline, outer.deadline))
-        return None
+        return [None] * len(questions)
 
     with gate_on(workspace.root) as gate:
         outer = Context(gate.app, Session("uid:0", "test"), correlation_id="c", gate=gate, ask=ask)

@@ -225,13 +225,15 @@ OTHERS: dict[str, str] = {
     "A": "Paths and files",
     "D": "Code in execute_code",
     "E": "Protocol, configuration, HTTP and models",
+    "F": "Rules, approvals and identities",
 }
 
 _HEAD = """\
 # Security
 
 Made by `python -m tests.security.claims` from the claims and the tests that show them; a test fails when this page is
-stale. Attacks have ids: A paths and files, B commands, C processes, D code, E protocol and models.
+stale. Attacks have ids: A paths and files, B commands, C processes, D code, E protocol and models, F rules and
+identities.
 
 Files are reached below root directories by openat2 with RESOLVE_BENEATH: the kernel decides what a path may lead to,
 at the moment it is opened. Searches run ripgrep in a Landlock domain that can read below the roots and nothing else.
@@ -326,7 +328,7 @@ def _by_attack() -> dict[str, list[str]]:
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                for number in re.findall(r"(?<=_)[a-e]\d\d(?=_)", node.name):
+                for number in re.findall(r"(?<=_)[a-f]\d\d(?=_)", node.name):
                     found.setdefault(number.upper(), []).append(f"{path.name}::{node.name}")
     return found
 

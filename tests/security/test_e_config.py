@@ -33,13 +33,13 @@ def test_e10_a_client_cannot_widen_the_roots(machine: Machine, workspace: Worksp
         before = client.tools()
         client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         client.send({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
-        client.send({"jsonrpc": "2.0", "id": 77, "result": {"roots": [{"uri": f"file://{workspace.outside}"}]}})
+        for number in (77, "ask-1", "ask-2"):  # unasked, and as an answer to what the server asks
+            client.send({"jsonrpc": "2.0", "id": number, "result": {"roots": [{"uri": f"file://{workspace.outside}"}]}})
         assert client.tools() == before
         reply = client.call("read_file", path=outside)
         assert reply.code == "INVALID_PATH"
         assert SECRET not in reply.text
         assert client.call("health").meta["roots"] == [str(workspace.root)]
-    assert [message for message in client.notifications if message["method"].startswith("roots/")] == []
 
 
 # --- E16: too much at the start -----------------------------------------------------------------------------------
@@ -59,12 +59,27 @@ def test_e16_a_start_in_a_folder_that_holds_the_home_is_refused(machine: Machine
     assert refusals_in(machine.home / "project", machine) == []
 
 
-def test_e16_a_start_at_home_ends_with_a_reason_and_nothing_on_stdout(machine: Machine) -> None:
+def test_e16_a_start_at_home_serves_nothing_and_says_what_to_do(machine: Machine) -> None:
     machine.repo = machine.home
-    client = machine.server()
-    assert client.close() == 2
+    (machine.home / "note.txt").write_text("mine\n")
+    with machine.server() as client:
+        for tool, arguments in (
+            *(("read_file", {"path": "note.txt"}), ("read_file", {"path": str(machine.home / "note.txt")})),
+            *(
+                ("run_cmd", {"command": f"cat {machine.home}/note.txt"}),
+                ("linux_fs_write", {"path": "x", "content": "x"}),
+            ),
+            *(
+                ("execute_code", {"code": "read_file(path='note.txt')"}),
+                ("linux_search_content", {"root": ".", "pattern": "m"}),
+            ),
+        ):
+            refused = client.call(tool, **arguments)
+            assert refused.code == "INVALID_PATH"
+            assert "--root DIR" in refused.text
+            assert "mine" not in refused.text
     assert "--root DIR" in client.log
-    assert client.raw_lines == []
+    assert os.listdir(machine.home).count("x") == 0
 
 
 @pytest.mark.parametrize(("root", "words"), [("/", "the whole machine"), ("~", "a whole home directory")])
@@ -189,6 +204,7 @@ WIDER: dict[Rule, Callable[[SettingKey], Any]] = {
     "more": lambda key: list(key.default[1:]) if key.default else None,
     "beneath": lambda key: ["/etc"],
     "stricter": lambda key: key.choices[-1],
+    "rules": lambda key: [{"do": "allow"}],
     "operator": another,
 }
 TIGHTER: dict[Rule, Callable[[SettingKey], Any]] = {
@@ -196,7 +212,7 @@ TIGHTER: dict[Rule, Callable[[SettingKey], Any]] = {
     "off": lambda key: False,
     "on": lambda key: True,
     "fewer": lambda key: list(key.default[1:]),
-    "more": lambda key: [*key.default, "added"],
+    "more": lambda key: [*key.default, "added"] if key.name != "policy.ask" else [*key.default],  # it has all there are
     "stricter": lambda key: key.choices[0],
 }
 

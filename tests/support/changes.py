@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .client import Client, Reply
+from .client import UNASKED, Client, Reply
 from .workspace import Workspace
 
 
@@ -28,7 +28,8 @@ def litter(folder: Path) -> list[str]:
 @contextmanager
 def journaling_server(workspace: Workspace, data_dir: Path) -> Generator[Client]:
     """A server that answers in JSON and keeps its journal in a directory of its own."""
-    with Client("--root", str(workspace.root), "--mode", "classic", env={"LLMC_DATA_DIR": str(data_dir)}) as client:
+    env = {"LLMC_DATA_DIR": str(data_dir)}
+    with Client("--root", str(workspace.root), "--mode", "classic", *UNASKED, env=env) as client:
         yield client
 
 

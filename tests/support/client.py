@@ -12,6 +12,7 @@ from typing import Any
 from .forked import STDIO, ForkedServer
 
 PATIENCE = 30.0  # seconds that a test waits before it calls a server hung; no test measures time
+UNASKED = ("--set", "policy.ask=[]")  # for tests of what calls do, not of whether a person agrees
 
 
 def exit_code(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> int:

@@ -65,6 +65,8 @@ def toml(value: object) -> str:
     """A value in TOML, where everything but tables is written as in JSON."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{name} = {toml(item)}' for name, item in cast(dict[str, object], value).items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, cast(list[object], value)))}]"
     return json.dumps(value)
 
 

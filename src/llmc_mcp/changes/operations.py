@@ -272,6 +272,16 @@ class Operations:
 
         return self._changes.make(who, "delete", plan, check)
 
+    def refuse_delete(self, path: str, check: Callable[[], None]) -> None:
+        """Raise if no tool may delete an entry, whatever its caller says."""
+        draft = Draft("")
+        try:
+            target = draft.hold(targets.find_entry(self._files, path))
+            target.existing()
+            self.weigh(target, check)
+        finally:
+            draft.close()
+
     def weigh(self, target: Target, check: Callable[[], None]) -> int:
         """The size of a tree; refuses one that contains something protected."""
         total = target.existing().st_size if target.kind == "file" else 0

@@ -4,11 +4,10 @@ import json
 import time
 
 from ..command_line import Arguments, declare
-from ..config.live import LiveConfig
 from ..gate.dispatch import Gate
 from ..review.summary import as_lines, summarize_session
 from ..review.undoing import journal_of
-from ..server import build, configure
+from ..server import build_from, configure
 from ..store.sessions import Reader, sessions
 from ..web.serve import ListeningServer, serve
 from ..web.ui.layout import SESSION
@@ -29,9 +28,7 @@ def command(given: Arguments) -> int:
         print(command.help(), end="")
         return 0
     loaded = configure([*given.rest, "--transport", "http"])
-    log = request_log(loaded.config.observability)
-    gate = build(loaded.config, loaded.roots, loaded.data_dir, loaded.files, loaded.trusted_files, log)
-    gate.app.follow(LiveConfig(loaded))
+    gate = build_from(loaded, request_log(loaded.config.observability))
     started = time.time()
     try:
         serve(gate, lambda listening: print(announcement(gate, listening), flush=True))

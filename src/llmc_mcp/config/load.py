@@ -16,10 +16,23 @@ from typing import Any, NamedTuple, cast, get_origin
 import msgspec
 
 from ..policy import is_below_any, is_broad
-from .schema import RISKS, Config, SettingKey, WorkspaceRule, data_directory, find_key, get_key, keys, put_key, sections
+from .schema import (
+    RISKS,
+    Config,
+    PolicyRule,
+    SettingKey,
+    WorkspaceRule,
+    data_directory,
+    find_key,
+    get_key,
+    keys,
+    put_key,
+    sections,
+)
 from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
 _ENV = "LLMC_MCP_"
+_TOO_BROAD = "is too much to open by default"
 
 
 class ServerFlag(NamedTuple):
@@ -86,6 +99,7 @@ class LoadedConfig(msgspec.Struct):
     risks: dict[str, str]  # what the person who starts the server must not overlook, and what to do instead
     notices: list[str]  # the rest
     refusals: list[str]  # why a server must not start like this
+    no_root: str  # the one of them that a server starts with all the same: no folder is opened by default
     flags: Flags  # what it was loaded by, with the working directory
     directory: str
 
@@ -182,6 +196,7 @@ def load(
         risks={**root_risks, **_running_as_root()},
         notices=notices,
         refusals=[*_refusals(merged), *refusals],
+        no_root=next((line for line in refusals if _TOO_BROAD in line), ""),
         flags=flags,
         directory=directory,
     )
@@ -437,6 +452,8 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     typed = msgspec.convert(value, key.type, strict=strict)
     if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
+    if key.name == "policy.rules":
+        _check_hosts(cast(tuple[PolicyRule, ...], typed))
     if key.name == "policy.ask" and (unknown := set(typed) - set(RISKS)):
         raise msgspec.ValidationError(f"{min(unknown)!r} is none of {', '.join(RISKS)}")
     if key.name == "tools.network_allow" and typed:
@@ -445,6 +462,19 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
         for entry, why in invalid_entries(typed).items():
             raise msgspec.ValidationError(f"{entry!r} is {why}")
     return typed
+
+
+def _check_hosts(rules: tuple[PolicyRule, ...]) -> None:
+    """One proxy serves all sessions of a server: a rule about hosts holds for all of them."""
+    from .network import invalid_entries
+
+    for rule in rules:
+        if not rule.host:
+            continue
+        if rule != PolicyRule(rule.do, host=rule.host):
+            raise msgspec.ValidationError(f"a rule about a host ({rule.host}) has no other conditions")
+        for entry, why in invalid_entries([rule.host]).items():
+            raise msgspec.ValidationError(f"host {entry!r} is {why}")
 
 
 def _read_text(key: SettingKey, text: str) -> Any:
@@ -527,7 +557,7 @@ def _choose_roots(flags: Flags, merged: _ConfigDraft, directory: str) -> tuple[l
     roots = _absolute(flags.roots or configured or (directory,), directory)
     broad = [root for root in roots if is_broad(root)]
     if broad and not written_out:
-        return roots, {}, [f"{broad[0]} is too much to open by default: name the folder to work in with --root DIR"]
+        return roots, {}, [f"{broad[0]} {_TOO_BROAD}: name the folder to work in with --root DIR"]
     if not all(roots):
         why = "a root is empty" if configured else "the working directory is gone"
         return roots, {}, [f"{why}: name the folder to work in with --root DIR"]

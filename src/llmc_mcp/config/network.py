@@ -5,7 +5,7 @@ Standard library only: the proxy, which must stay small, imports this file.
 
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
@@ -105,6 +105,9 @@ def _a_labels(name: str) -> str:
     return encoded.decode("ascii")
 
 
+DENIED, ALLOWED = "!", "+"  # what an entry begins with that decides before the list does, in its order
+
+
 class Rules:
     """The destinations that are allowed; an entry that means nothing allows nothing."""
 
@@ -112,13 +115,20 @@ class Rules:
         self._names: set[tuple[str, int]] = set()
         self._suffixes: set[tuple[str, int]] = set()
         self._addresses: set[tuple[bytes, int]] = set()
+        self._decided: list[tuple[bool, Rules]] = []
         for entry in entries:
+            if entry[:1] in (DENIED, ALLOWED):
+                self._decided.append((entry[0] == ALLOWED, Rules([entry[1:]])))
+                continue
             try:
                 found = parse_entry(entry)
             except ValueError:
                 continue
             for one in found:
                 self._add(one)
+
+    def _decision(self, matches: "Callable[[Rules], bool]") -> bool | None:
+        return next((allowed for allowed, rules in self._decided if matches(rules)), None)
 
     def _add(self, one: Destination) -> None:
         for port in one.ports:
@@ -135,6 +145,9 @@ class Rules:
 
     def allow_name(self, name: str, port: int) -> bool:
         """Whether a name, in the form of `host_name`, is listed."""
+        decided = self._decision(lambda rules: rules.allow_name(name, port))
+        if decided is not None:
+            return decided
         if (name, port) in self._names:
             return True
         labels = name.split(".")
@@ -142,6 +155,9 @@ class Rules:
 
     def allow_address(self, address: bytes, port: int) -> bool:
         """Whether an address is listed as such."""
+        decided = self._decision(lambda rules: rules.allow_address(address, port))
+        if decided is not None:
+            return decided
         return (address, port) in self._addresses
 
 

@@ -112,6 +112,7 @@ class Tools(Section):
     """[mcp.tools]"""
 
     allowed_roots: Annotated[Names, key("folders the tools may access; empty: the working directory", "beneath")] = ()
+    client_roots: Annotated[bool, key("serve only the client's open folders, within the roots", "on")] = True
     read_timeout: Annotated[float, amount("time limit of a call of a file or search tool, in seconds")] = 10.0
     exec_timeout: Annotated[float, amount("time limit of a run_cmd without timeout and yield_after, in seconds")] = 30.0
     consent_timeout: Annotated[float, amount("seconds that a call waits for the user's consent")] = 300.0
@@ -491,7 +492,20 @@ class Config(Section):
             return chosen
         if self.tools.allow_outbound_network:
             return "on"
-        return "allowlist" if self.tools.network_allow else "off"
+        opened = [rule for rule in self._host_rules() if rule.do == "allow" and not isinstance(rule, WorkspaceRule)]
+        return "allowlist" if self.tools.network_allow or opened else "off"
+
+    def _host_rules(self) -> list[PolicyRule]:
+        return [rule for rule in self.policy.rules if rule.host]
+
+    def egress_entries(self) -> Names:
+        """What the proxy obeys: the rules about hosts, those of the workspace first, then the allowlist.
+
+        A rule of the workspace only denies; what asks is denied until a person has said yes.
+        """
+        rules = sorted(self._host_rules(), key=lambda rule: not isinstance(rule, WorkspaceRule))
+        signed = (f"{'+' if rule.do == 'allow' else '!'}{rule.host}" for rule in rules)
+        return (*signed, *self.tools.network_allow)
 
     def allowed_binaries(self) -> frozenset[str]:
         """Every binary that a command may start."""

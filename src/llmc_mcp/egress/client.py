@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..config.network import invalid_entries
+from ..config.network import ALLOWED, invalid_entries
 from ..config.trust import one_line
 from ..kernel import seccomp, syscalls
 from ..kernel.confine import command, needed
@@ -50,7 +50,8 @@ class Denial(NamedTuple):
         name = self.target.removesuffix(":443").removesuffix(":80")
         if self.reason != "host" or invalid_entries([name]):  # whatever a command made up is nothing to type in
             return f"network: denied {self.target} (policy, do not retry: {self.detail})"
-        return f"network: denied {self.target} (policy, do not retry; the user can: llmc allow network {name})"
+        ways = f"llmc allow network {name}, or for ten minutes llmc approvals"
+        return f"network: denied {self.target} (policy, do not retry; the user can: {ways})"
 
 
 class _Served(NamedTuple):
@@ -68,13 +69,17 @@ class Egress:
         self._child: RunningChild | None = None
         self._served: dict[int, _Served] = {}
         self._entries: tuple[str, ...] = ()
+        self._granted: dict[int, tuple[str, ...]] = {}  # by listener, as the proxy knows them
         self._used_at = 0.0
         self._lookup_files: list[tuple[bytes, int, int]] = []
         self._for_audit: deque[Denial] = deque(maxlen=_KEPT_IN_ALL)
         self.denied = Counter[str]()  # by reason
 
-    def serve(self, listener: int, owner: object, entries: tuple[str, ...]) -> None:
-        """Have what is connected to a listener served by the list; OSError if the proxy can't be started."""
+    def serve(self, listener: int, owner: object, entries: tuple[str, ...], granted: tuple[str, ...] = ()) -> None:
+        """Have what is connected to a listener served by the list; OSError if the proxy can't be started.
+
+        `granted` are hosts that a person lets this session reach besides.
+        """
         with self._lock:
             self._hear()
             self._used_at = time.monotonic()
@@ -89,6 +94,10 @@ class Egress:
                 if listener not in self._served:
                     _hand_over(control, listener)
                     self._served[listener] = _Served(owner, {})
+                if granted != self._granted.get(listener, ()) or (granted and changed):
+                    own = (*(f"{ALLOWED}{host}" for host in granted), *entries)
+                    _order(control, {"grant": listener, "entries": own})
+                    self._granted[listener] = granted
             except OSError:
                 self._end()
                 raise
@@ -96,6 +105,7 @@ class Egress:
     def drop(self, listener: int) -> None:
         """Serve a listener no more: connections to it are refused."""
         with self._lock:
+            self._granted.pop(listener, None)
             if self._served.pop(listener, None) is None:
                 return
             _refuse_connections(listener)
@@ -200,6 +210,7 @@ class Egress:
 
     def _end(self) -> None:
         """The proxy is gone or has to go: until there is another one, sessions reach nobody."""
+        self._granted.clear()
         control, self._control = self._control, None
         child, self._child = self._child, None
         for listener in self._served:

@@ -110,9 +110,10 @@ class Proxy:
         self.loop = asyncio.get_running_loop()
         self._control, self._bounds = control, bounds
         self._rules = Rules()
+        self._granted: dict[int, Rules] = {}  # to a session, instead of the list of all
         self._sessions: dict[int, SessionListener] = {}
         self._dialer = Dialer()
-        self._targets: dict[asyncio.Task[None], Endpoint] = {}  # of connections that have asked
+        self._targets: dict[asyncio.Task[None], tuple[int, Endpoint]] = {}  # of connections that have asked
         self.connections = 0
         self.ended = asyncio.Event()
         control.setblocking(False)
@@ -148,8 +149,11 @@ class Proxy:
         order = json.loads(message)
         if "allow" in order:
             self._rules = Rules(order["allow"])
-            for task, target in self._targets.items():
-                if not self._rules.allow(target.name, target.address, target.port):
+        if "grant" in order:
+            self._granted[order["grant"]] = Rules(order["entries"])
+        if "allow" in order or "grant" in order:
+            for task, (key, target) in self._targets.items():
+                if not self._rules_of(key).allow(target.name, target.address, target.port):
                     task.cancel()
         if "serve" in order and fds:
             self._drop(order["serve"])
@@ -157,7 +161,11 @@ class Proxy:
         if "drop" in order:
             self._drop(order["drop"])
 
+    def _rules_of(self, key: int) -> Rules:
+        return self._granted.get(key, self._rules)
+
     def _drop(self, key: int) -> None:
+        self._granted.pop(key, None)
         if session := self._sessions.pop(key, None):
             session.close()
 
@@ -176,11 +184,11 @@ class Proxy:
             try:
                 async with asyncio.timeout(self._bounds.asking_s):
                     request = await read_request(peer)
-                self._targets[task] = request.target
+                self._targets[task] = (key, request.target)
                 if isinstance(request, Tunnel):
                     await self._tunnel(peer, request, key)
                 else:
-                    await self._plain(peer, request)
+                    await self._plain(peer, request, key)
             except Denied as denied:
                 self._tell(key, denied)
                 await self._answer(peer, 403, _denial(denied))
@@ -209,7 +217,7 @@ class Proxy:
 
     async def _tunnel(self, peer: PeerSocket, request: Tunnel, key: int) -> None:
         target = request.target
-        addresses = await self._dialer.addresses_of(target, self._rules)
+        addresses = await self._dialer.addresses_of(target, self._rules_of(key))
         await peer.send(socks_reply(0) if request.socks else b"HTTP/1.1 200 Connection established\r\n\r\n")
         if target.name and not await self._shows_name(peer, target, key):  # an address is listed for any protocol
             return
@@ -247,8 +255,8 @@ class Proxy:
             return False
         return True
 
-    async def _plain(self, peer: PeerSocket, request: PlainRequest) -> None:
-        addresses = await self._dialer.addresses_of(request.target, self._rules)
+    async def _plain(self, peer: PeerSocket, request: PlainRequest, key: int) -> None:
+        addresses = await self._dialer.addresses_of(request.target, self._rules_of(key))
         with await dial(addresses, request.target.port) as sock:
             server = PeerSocket(sock)
             await server.send(request.head())

@@ -5,6 +5,7 @@ the handler runs, its reply is cut to size, and the outcome is logged and record
 anything else that escapes a handler is a bug, becomes INTERNAL, and leaves its traceback in the log only.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 import msgspec
 
 from ..app import App
-from ..context import Ask, Context
-from ..errors import BadArgs, Forbidden, Internal, LlmcError, shortage
+from ..context import ELICIT, Ask, Context
+from ..errors import BadArgs, Forbidden, Internal, InvalidPath, LlmcError, shortage
 from ..session import Session
 from ..tokens import estimate, sample
 from ..tool import Result, ToolDef, as_payload
@@ -71,10 +72,19 @@ class Gate:
         self.limits = _limiter(app.config, log)
         app.on_settings.append(lambda config: self.limits.reconfigure(**_limits_of(config)))
         self.listeners: list[UsageListener] = []
-        self.recorder = _recorder(app, self.listeners)
+        self.recorder = _recorder(lambda: self.app, self.listeners)
+        self.root_bounds = [os.fsdecode(root.real) for root in app.files.roots]  # what a client may choose folders in
+        self.without_roots = ""  # why no folder is served yet, and what to do
         self._audit: Audit | None = None
         self._under_way: dict[Context, tuple[str, object, float]] = {}
         self.live_changes = 0  # grows whenever a call begins or ends
+
+    def use_roots(self, roots: list[str]) -> App:
+        """Serve these folders from now on; returns what served the former ones, for the caller to close."""
+        former, self.app = self.app, self.app.with_roots(roots)
+        self.__dict__.pop("permits", None)
+        self.without_roots = ""
+        return former
 
     @cached_property
     def permits(self) -> "Permits":
@@ -97,9 +107,18 @@ class Gate:
         correlation_id: str,
         progress: Callable[[float, str], None] | None = None,
         ask: Ask | None = None,
+        answers: frozenset[str] = frozenset({ELICIT}),
     ) -> Context:
-        """A context for one call through this gate; `ask`: how to put a question to the user, if the client can."""
-        return Context(self.app, session, correlation_id=correlation_id, gate=self, progress=progress, ask=ask)
+        """A context for one call through this gate; `ask`: how to ask the client, for what it `answers`."""
+        return Context(
+            self.app,
+            session,
+            correlation_id=correlation_id,
+            gate=self,
+            progress=progress,
+            ask=ask,
+            answers=answers,
+        )
 
     def call(self, ctx: Context, name: str, raw_args: object, *, reply_bytes: int | None = None) -> object:
         """Run a tool; returns its result, already within the reply limit."""
@@ -269,10 +288,19 @@ class Gate:
         shown = f"{denial.target} ({denial.detail})"
         self.log.warning("network", denied=shown, session=who.session_id, cid=call.ctx.correlation_id)
         ctx = Context(self.app, who, correlation_id=call.ctx.correlation_id, gate=self)
+        if denial.reason == "host":
+            self._ask_for_host(ctx, denial.target)
         made = _FinishedCall(ctx, _NETWORK, None, {"target": denial.target}, _DENIED, 0.0, None, "")
         self._audit_call(made, shown)
         if self.recorder is not None:
             self.recorder.record(_usage_row(made, shown)._replace(source=_NETWORK))
+
+    def _ask_for_host(self, ctx: Context, target: str) -> None:
+        """Leave a question about a host, for a person to answer; its next command then reaches it."""
+        try:
+            self.permits.ask_for_host(ctx.session, target)
+        except LlmcError as exc:
+            self.log.warning("approvals", reason=exc.message, cid=ctx.correlation_id)
 
     def _log_call(self, call: "_FinishedCall", summary: str) -> None:
         ctx = call.ctx
@@ -324,6 +352,10 @@ class Gate:
     def _run(self, ctx: Context, name: str, raw_args: object, limit: int, *, lean: bool | None = None) -> object:
         self.app.refresh()
         tool = self.catalog.find(name)
+        if self.without_roots:
+            raise InvalidPath(
+                self.without_roots, hint="Start it with --root DIR, or from a client that has a folder open."
+            )
         self._refuse_scope(ctx, tool.name, self.catalog.scope_of(tool))
         if not ctx.session.may_call(tool.name):
             raise Forbidden(
@@ -468,13 +500,13 @@ def _limiter(config: "Config", log: Log) -> Limiter:
     )
 
 
-def _recorder(app: App, listeners: list[UsageListener]) -> Recorder | None:
-    settings = app.config.observability
+def _recorder(app: Callable[[], App], listeners: list[UsageListener]) -> Recorder | None:
+    settings = app().config.observability
     if not settings.enabled:
         return None
     if not settings.csv_token_audit_enabled:
-        return Recorder(lambda: app.store, (), settings.retention_days, listeners)
+        return Recorder(lambda: app().store, (), settings.retention_days, listeners)
     from .audit import TokenAudit
 
-    sinks = (TokenAudit(settings.csv_path, app.data_dir),)
-    return Recorder(lambda: app.store, sinks, settings.retention_days, listeners)
+    sinks = (TokenAudit(settings.csv_path, app().data_dir),)
+    return Recorder(lambda: app().store, sinks, settings.retention_days, listeners)

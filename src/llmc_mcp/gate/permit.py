@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..app import App
+from ..config.network import invalid_entries
 from ..context import Context, UserQuestion
 from ..errors import ApprovalRequired, Declined, PermissionDenied, Stale
 from ..permissions.approvals import AskedCall, shown_arguments
+from ..permissions.hosts import NETWORK, asked_host
 from ..permissions.rules import CallShape, Decision, RuleTable, Subject
 from ..session import Session
 from ..tool import Risk, ToolDef
@@ -97,11 +99,23 @@ class Permits:
         if again.action == "deny" or self._asked(ctx, tool, arguments, again, risk).hash != call.hash:
             raise Stale(f"{tool.name}: what the user agreed to has changed meanwhile", hint="Look again, then decide.")
 
+    def ask_for_host(self, session: Session, target: str) -> None:
+        """Have a person asked about a host that commands were denied, unless a rule denies it."""
+        name = target.rpartition(":")[0]
+        if not name or invalid_entries([target]):
+            return
+        shape = CallShape((NETWORK,), session.principal, True)
+        decision = self.table.decide(shape, (Subject(host=name),), NETWORK)
+        if decision.action == "ask":
+            self._app.approvals.request(asked_host(session, target, decision.reason, self._app.root_set.key))
+
     def _asked(
         self, ctx: Context, tool: ToolDef, arguments: Mapping[str, Any], decision: Decision, risk: Risk | None
     ) -> AskedCall:
         deed = risk.deed if risk is not None else f"make this call{_about(decision.subject)}"
-        return AskedCall(ctx.session, tool.name, arguments, deed, decision.reason, self._app.root_set.key)
+        paths = subjects_of(self._app, tool, arguments, frozenset({"path"}))
+        about = tuple(sorted(subject.path for subject in paths))
+        return AskedCall(ctx.session, tool.name, arguments, deed, decision.reason, self._app.root_set.key, about)
 
     def _obtain(self, ctx: Context, call: AskedCall) -> None:
         """Return if a person agrees to a call."""

@@ -29,9 +29,9 @@ def subjects_of(app: App, tool: ToolDef, arguments: Mapping[str, Any], needs: fr
 
 
 def _path_subjects(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> Iterator[Subject]:
-    spelled = [path for name in _PATHS for path in _strings(arguments.get(name))]
+    spelled: list[str] = [path for name in _PATHS for path in _strings(arguments.get(name))]
     if "root" in arguments and "path" in arguments:  # the path starts there
-        spelled = [os.path.join(arguments["root"], arguments["path"])]
+        spelled = [os.path.join(str(arguments["root"]), str(arguments["path"]))]
     if "diff_text" in arguments:
         spelled += _named_in(arguments["diff_text"])
     if tool.needs == CODE_INDEX:

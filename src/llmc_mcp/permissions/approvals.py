@@ -62,12 +62,13 @@ class AskedCall(NamedTuple):
     deed: str
     rule: str
     roots: str
+    about: tuple[str, ...] = ()  # the files that its paths lead to: a link may lead elsewhere the next time
 
     @property
     def hash(self) -> str:
         """What an approval is bound to: another byte anywhere in it is another call."""
         who = self.session
-        parts = (self.tool, dict(self.arguments), self.deed, who.principal, who.session_id, self.roots)
+        parts = (self.tool, dict(self.arguments), self.deed, who.principal, who.session_id, self.roots, self.about)
         return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
@@ -97,6 +98,18 @@ class Approvals:
                 "UPDATE approvals SET state='used' WHERE id=? AND state='approved' AND expires_at>?", (number, now)
             )
             return True if used.rowcount == 1 else None
+
+    def use_all(self, tool: str, principal: str, session_id: str) -> list[Approval]:
+        """Use up every approval that a session has for a tool; returns them."""
+        now, store = self._clock(), self._store()
+        mine = (tool, principal, session_id, now)
+        where = "tool=? AND principal=? AND session_id=? AND state='approved' AND expires_at>?"
+        if not store.query(f"SELECT 1 FROM approvals WHERE {where} LIMIT 1", mine):  # noqa: S608 - own names
+            return []
+        with store.transaction(durable=True) as connection:
+            rows = connection.execute(f"{_SELECT} WHERE {where}", mine).fetchall()
+            connection.execute(f"UPDATE approvals SET state='used' WHERE {where}", mine)  # noqa: S608 - own names
+            return [Approval._make(row) for row in rows]
 
     def request(self, call: AskedCall) -> Approval:
         """The question about a call, for a person to answer; asked again, it is the same one."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ..context import Context, UserAnswer, UserQuestion
@@ -86,26 +86,27 @@ class BackgroundCall:
         if progress is not None:
             progress(params)
 
-    def ask(self, ctx: Context, question: UserQuestion) -> UserAnswer | None:
-        """Wait for the answer to a question; None if none comes in time."""
+    def ask(self, ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
+        """Wait for the answers to questions, which are asked together; None for one that is not answered in time."""
         until = time.monotonic() + self._patience_s
+        keys = [question.key for question in questions]
         with self._news:
-            if question.key not in self._given:
-                self._questions[question.key] = question
-                self._touch()
+            self._questions.update({one.key: one for one in questions if one.key not in self._given})
+            self._touch()
         self.changed()
         while True:
             with self._news:
-                if question.key not in self._given:
+                if not self._given.keys() >= set(keys):
                     self._news.wait(_CHECK_S)
-                answer = self._given.pop(question.key, None)
-                if answer is not None or time.monotonic() > until:
-                    self._questions.pop(question.key, None)
+                if self._given.keys() >= set(keys) or time.monotonic() > until:
+                    for key in keys:
+                        self._questions.pop(key, None)
+                    answers = [self._given.pop(key, None) for key in keys]
                     self._touch()
                     break
             ctx.check()
         self.changed()
-        return answer
+        return answers
 
     # --- for everybody else ----------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from ..context import Context, UserAnswer, UserQuestion
+from ..context import ELICIT, RESULT, Context, UserAnswer, UserQuestion
 from .background import BackgroundCall, CallOwner
 from .jsonrpc import INVALID_PARAMS, SERVER_ERROR, Params, ProtocolError
 
@@ -25,32 +25,44 @@ _KEPT_S = 60.0  # how long the outcome of a call is kept whose client did not co
 
 def as_request(question: UserQuestion) -> Params:
     """A question as the protocol's request to a client."""
+    if question.method != ELICIT:
+        return {"method": question.method, "params": dict(question.params)}
     return {
-        "method": "elicitation/create",
+        "method": ELICIT,
         "params": {"mode": "form", "message": question.message, "requestedSchema": question.form},
     }
 
 
-def read_answer(raw: object) -> UserAnswer | None:
+def read_answer(raw: object, method: str = ELICIT) -> UserAnswer | None:
     """An answer as a client sends it; None if it is malformed."""
     if not isinstance(raw, dict):
         return None
     fields = cast(Params, raw)
+    if method != ELICIT:
+        return UserAnswer(RESULT, fields)
     action, content = fields.get("action"), fields.get("content")
     if action not in _ACTIONS or not isinstance(content, dict | None):
         return None
     return UserAnswer(action, cast(Params, content or {}))
 
 
-def read_answers(raw: object, expected: Set[str] | None = None) -> dict[str, UserAnswer]:
-    """The answers of `inputResponses`; keys that nobody asked for are ignored, malformed answers are refused."""
+def read_answers(raw: object, expected: Mapping[str, UserQuestion] | None = None) -> dict[str, UserAnswer]:
+    """The answers of `inputResponses`; keys that nobody asked for are ignored, malformed answers are refused.
+
+    Where it is not known yet what is asked, an answer without an action can only be one to something else than a
+    question to the user.
+    """
     if not isinstance(raw, dict):
         raise ProtocolError(INVALID_PARAMS, "inputResponses is an object: answers by the keys of inputRequests")
     answers: dict[str, UserAnswer] = {}
-    for key, value in cast(Params, raw).items():
-        if expected is not None and key not in expected:
+    for key, value in cast(dict[str, object], raw).items():
+        if expected is None:
+            method = ELICIT if not isinstance(value, dict) or "action" in value else ""
+        elif key in expected:
+            method = expected[key].method
+        else:
             continue
-        answer = read_answer(value)
+        answer = read_answer(value, method)
         if answer is None:
             raise ProtocolError(INVALID_PARAMS, f"inputResponses[{key[:100]!r}] has no action, or content that is none")
         answers[key] = answer
@@ -65,6 +77,16 @@ class SentQuestions:
         self._ids = itertools.count(1)
         self._waiting: dict[tuple[str, str], queue.SimpleQueue[Params]] = {}
         self._closed = False
+
+    def ask_each(
+        self,
+        ctx: Context,
+        questions: Sequence[UserQuestion],
+        send: Callable[[Params], None],
+        session_id: str = "",
+    ) -> list[UserAnswer | None]:
+        """Ask one after the other: each is a request of its own."""
+        return [self.ask(ctx, question, send, session_id) for question in questions]
 
     def ask(
         self, ctx: Context, question: UserQuestion, send: Callable[[Params], None], session_id: str = ""
@@ -85,7 +107,7 @@ class SentQuestions:
             send({"jsonrpc": "2.0", "id": request_id, **as_request(question)})
             reply = self._wait(ctx, replies)
             answered = reply is not None
-            return read_answer(reply.get("result")) if reply is not None else None
+            return read_answer(reply.get("result"), question.method) if reply is not None else None
         finally:
             del self._waiting[session_id, request_id]
             if not answered:
@@ -117,9 +139,13 @@ class SentQuestions:
 
 class _PausedCall(NamedTuple):
     owner: CallOwner
-    name: object
-    arguments: object
+    said: tuple[object, ...]
     call: BackgroundCall
+
+
+def _said(params: Params) -> tuple[object, ...]:
+    """What makes a request that comes back the same request."""
+    return tuple(params.get(name) for name in ("name", "arguments", "uri"))
 
 
 class PausedCalls:
@@ -142,7 +168,7 @@ class PausedCalls:
             own = sum(paused.owner.principal == owner.principal for paused in self._paused.values())
             crowded = own >= self._most or self._closed
             if not crowded:
-                self._paused[state] = _PausedCall(owner, params.get("name"), params.get("arguments"), call)
+                self._paused[state] = _PausedCall(owner, _said(params), call)
         if crowded:
             call.cancel()
             raise ProtocolError(SERVER_ERROR, f"{self._most} calls wait for an answer already; answer one of them")
@@ -162,8 +188,7 @@ class PausedCalls:
     def _get(self, owner: CallOwner, params: Params) -> _PausedCall:
         state: object = params.get("requestState")
         found = self._paused.get(state) if isinstance(state, str) else None
-        same = (owner, params.get("name"), params.get("arguments"))
-        if found is None or (found.owner, found.name, found.arguments) != same:
+        if found is None or (found.owner, found.said) != (owner, _said(params)):
             raise ProtocolError(
                 INVALID_PARAMS, "unknown requestState: the call that asked is over, or was another one; call again"
             )

@@ -42,14 +42,14 @@ class LongCalls:
         given = read_answers(request.params["inputResponses"]) if "inputResponses" in request.params else {}
         call = BackgroundCall(self._answer_s, given)
         call.progress = request.progress
-        self._begin(request, call, client.asks_users)
+        self._begin(request, call, bool(client.answers))
         return self._attend(request, call, support)
 
     def resume(self, request: Request, support: TaskSupport | None) -> Params:
         """Go on with a call that asked: its client is back with the answers."""
         owner = self._owner_of(request)
         questions = self._paused.find(owner, request.params).questions()
-        answers = read_answers(request.params.get("inputResponses", {}), questions.keys())
+        answers = read_answers(request.params.get("inputResponses", {}), questions)
         call = self._paused.take(owner, request.params)
         call.progress = request.progress
         call.serve(request.attach)
@@ -78,7 +78,7 @@ class LongCalls:
         """A task for a call that works; None if it has ended, if it asks, or if there are too many tasks."""
         if call.status != "working":
             return None
-        task = Task(self._owner_of(request), str(request.params["name"]), call, self._tasks.ttl_ms(None))
+        task = Task(self._owner_of(request), str(request.params.get("name", "")), call, self._tasks.ttl_ms(None))
         if not self._tasks.add(task):
             return None
         call.progress = None
@@ -95,7 +95,7 @@ class LongCalls:
             raise ProtocolError(INVALID_PARAMS, "task is an object")
         call = BackgroundCall(self._answer_s)
         ttl_ms = self._tasks.ttl_ms(request.params["task"].get("ttl"))
-        task = Task(self._owner_of(request), str(request.params["name"]), call, ttl_ms)
+        task = Task(self._owner_of(request), str(request.params.get("name", "")), call, ttl_ms)
         if request.notify is not None:
             call.progress = request.progress
             announce(task, request.notify)
@@ -103,7 +103,7 @@ class LongCalls:
             error = RateLimited("this session has as many tasks as it may", hint="Setting: mcp.limits.max_tasks.")
             raise ProtocolError(SERVER_ERROR, error.message, error.envelope(request.correlation_id))
         try:
-            self._begin(request, call, abilities(request).asks_users)
+            self._begin(request, call, bool(abilities(request).answers))
         except BaseException:
             self._tasks.drop(task)
             raise
@@ -121,7 +121,7 @@ class LongCalls:
             call.wait(_LOOK_S, for_questions=ask is not None)
             if ask is not None:
                 for key, question in call.questions().items():
-                    call.give({key: ask(ctx, question) or UserAnswer("cancel", {})})
+                    call.give({key: ask(ctx, [question])[0] or UserAnswer("cancel", {})})
             try:
                 ctx.check()
             except Cancelled as exc:
@@ -150,7 +150,7 @@ class LongCalls:
     def update(self, request: Request) -> Params:
         """Hand answers to a task that asked."""
         call = self._find(request).call
-        call.give(read_answers(request.params.get("inputResponses"), call.questions().keys()))
+        call.give(read_answers(request.params.get("inputResponses"), call.questions()))
         return {}
 
     def _find(self, request: Request) -> Task:

@@ -70,6 +70,7 @@ _QUICK = frozenset(
         *("tasks/get", "tasks/list", "tasks/cancel", "tasks/update"),
     }
 )
+_MAY_ASK_TOO = frozenset({"prompts/get", "resources/read"})  # what is no call, and runs tools all the same
 _HANDSHAKE_ONLY = frozenset({"initialize", "ping", "tasks/list", "tasks/result"})
 _STATELESS_ONLY = frozenset({"server/discover", "tasks/update"})
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9._:@/+ -]{1,128}")
@@ -126,7 +127,7 @@ class Methods:
         name: object = params.get("name")
         if method == "tools/call":
             return isinstance(name, str) and self.call_facts(name, session).may_ask
-        return method == "tasks/result"
+        return method == "tasks/result" or (method in _MAY_ASK_TOO and bool(self._gate.app.config.policy.rules))
 
     def is_quick(self, method: str) -> bool:
         """Whether a method answers at once, so that a transport need not hand it to a worker."""
@@ -145,7 +146,23 @@ class Methods:
         wrong_era = _HANDSHAKE_ONLY if stateless else _STATELESS_ONLY
         if handler is None or request.method in wrong_era:
             raise ProtocolError(METHOD_NOT_FOUND, f"method not found: {request.method[:100]}")
+        if stateless and request.method in _MAY_ASK_TOO and self._asks_on_the_way(request):
+            return self._complete_result(self._asking(request), stateless)
         return self._complete_result(handler(request), stateless)
+
+    def _asks_on_the_way(self, request: Request) -> bool:
+        """Whether a request that is no call may have to ask: a rule can make the tools behind it do so."""
+        client = abilities(request)
+        return "requestState" in request.params or (
+            bool(client.answers) and self.may_ask(request.method, request.params)
+        )
+
+    def _asking(self, request: Request) -> Params:
+        return (
+            self._long_calls.resume(request, None)
+            if "requestState" in request.params
+            else self._long_calls.run(request, None)
+        )
 
     def give_up(self, request: Request, ctx: Context | None, error: LlmcError) -> Params:
         """The result of a request whose handler does not come back; a ProtocolError for anything but a tool call."""
@@ -234,10 +251,10 @@ class Methods:
                 return self._long_calls.run(request, facts.task_support)
         elif "task" in params and client.has_tasks:
             return self._long_calls.create(request, facts.task_support)
-        return self.run_tool(request, self._context(request, ask=request.ask if client.asks_users else None))
+        return self.run_tool(request, self._context(request, ask=request.ask if client.answers else None))
 
     def _may_take_long(self, facts: CallFacts, client: Abilities) -> bool:
-        return (client.has_tasks and facts.task_support is not None) or (client.asks_users and facts.may_ask)
+        return (client.has_tasks and facts.task_support is not None) or (bool(client.answers) and facts.may_ask)
 
     def run_tool(self, request: Request, ctx: Context) -> Params:
         """The result of a call, which an error of the tool is as well."""
@@ -263,13 +280,21 @@ class Methods:
             return self._made
 
     def _begin(self, request: Request, call: "BackgroundCall", can_ask: bool) -> None:
-        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
+        def ask(ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
             with self._gate.limits.set_aside(ctx.session):
-                return call.ask(ctx, question)
+                return call.ask(ctx, questions)
 
         progress = msgspec.structs.replace(request, progress=call.send_progress)
         ctx = self._context(progress, ask=ask if can_ask else None)
-        call.start(lambda: self.run_tool(request, ctx), ctx, lambda: self._gate.log.exception("request_failed"))
+        call.start(lambda: self._run(request, ctx), ctx, lambda: self._gate.log.exception("request_failed"))
+
+    def _run(self, request: Request, ctx: Context) -> Params:
+        """Answer in a context that is there already."""
+        if request.method == "prompts/get":
+            return self.get_prompt(request, ctx)
+        if request.method == "resources/read":
+            return self.read_resource(request, ctx)
+        return self.run_tool(request, ctx)
 
     def _owner(self, request: Request) -> "CallOwner":
         from .background import CallOwner
@@ -329,18 +354,26 @@ class Methods:
         return self._paged(request, "resourceTemplates", self._resources.templates(request.session))
 
     def _read_resource(self, request: Request) -> Params:
+        return self.read_resource(request, self._context(request, self._ask_of(request)))
+
+    def read_resource(self, request: Request, ctx: Context) -> Params:
+        """The contents of a resource."""
         from .resources import as_contents
 
         uri = request.params.get("uri")
-        content = self._through_gate(request, lambda ctx: self._resources.read(ctx, uri, _reply_bytes(request)))
+        content = self._through_gate(request, lambda ctx: self._resources.read(ctx, uri, _reply_bytes(request)), ctx)
         return {"contents": as_contents(content), **self._cacheable(request, _READ_TTL_MS)}
 
     def _list_prompts(self, request: Request) -> Params:
         return self._paged(request, "prompts", self._prompts.listed(request.session))
 
     def _get_prompt(self, request: Request) -> Params:
+        return self.get_prompt(request, self._context(request, self._ask_of(request)))
+
+    def get_prompt(self, request: Request, ctx: Context) -> Params:
+        """The text of a prompt."""
         name, arguments = request.params.get("name"), request.params.get("arguments")
-        prompt = self._through_gate(request, lambda ctx: self._prompts.get(ctx, name, arguments))
+        prompt = self._through_gate(request, lambda ctx: self._prompts.get(ctx, name, arguments), ctx)
         messages = [{"role": "user", "content": {"type": "text", "text": prompt.text}}]
         return {"description": prompt.description, "messages": messages}
 
@@ -352,9 +385,13 @@ class Methods:
         counted = {} if found.total is None else {"total": found.total}
         return {"completion": {"values": found.values, **counted, "hasMore": found.has_more}}
 
-    def _through_gate(self, request: Request, ask: Callable[[Context], Outcome]) -> Outcome:
+    def _ask_of(self, request: Request) -> Ask | None:
+        """How to ask the client of a handshake-era request, if it can be asked."""
+        return request.ask if request.peer.answers else None
+
+    def _through_gate(self, request: Request, ask: Callable[[Context], Outcome], ctx: Context | None = None) -> Outcome:
         """Answer through the gate; a failure becomes a protocol error with our envelope as its data."""
-        ctx = self._context(request)
+        ctx = ctx or self._context(request)
         try:
             return ask(ctx)
         except LlmcError as exc:
@@ -393,6 +430,7 @@ class Methods:
             request.correlation_id or correlation_id(),
             _progress(meta.get("progressToken"), request.progress),
             ask,
+            abilities(request).answers,
         )
         request.attach(ctx)
         return ctx

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from ..context import Ask, Context
+from ..context import ELICIT, LIST_ROOTS, SAMPLE, Ask, Context
 from ..session import Session
 from .jsonrpc import Params
 
@@ -16,11 +16,20 @@ LONGEST_URI = 2_048  # characters
 TASKS_VERSION = "2025-11-25"  # the handshake-era version whose core has tasks
 
 
+_OTHERS = {"roots": LIST_ROOTS, "sampling": SAMPLE}
+
+
 class Peer(msgspec.Struct, frozen=True):
     """What the handshake settled with a client; the stateless era says it with every request instead."""
 
     version: str = ""
     asks_users: bool = False
+    lists_roots: bool = False
+
+    @property
+    def answers(self) -> frozenset[str]:
+        """The methods by which the client can be asked."""
+        return frozenset([ELICIT] * self.asks_users + [LIST_ROOTS] * self.lists_roots)
 
 
 class Request(msgspec.Struct):
@@ -42,18 +51,24 @@ class Request(msgspec.Struct):
 
 
 class Abilities(NamedTuple):
-    """What a client can do besides waiting for a reply."""
+    """What a client can do besides waiting for a reply: `answers` are the methods by which it can be asked."""
 
-    asks_users: bool
+    answers: frozenset[str]
     has_tasks: bool
+
+    @property
+    def asks_users(self) -> bool:
+        return ELICIT in self.answers
 
 
 def abilities(request: Request) -> Abilities:
     """What the client of a request can do: by the request's own `_meta`, or by the handshake."""
     if VERSION_KEY not in request.meta:
-        return Abilities(request.peer.asks_users, request.peer.version == TASKS_VERSION)
+        return Abilities(request.peer.answers, request.peer.version == TASKS_VERSION)
     capabilities = as_object(request.meta.get(CAPABILITIES_KEY))
-    return Abilities(asks_users(capabilities), TASKS in as_object(capabilities.get("extensions")))
+    answers = [ELICIT] * asks_users(capabilities)
+    answers += [method for name, method in _OTHERS.items() if isinstance(capabilities.get(name), dict)]
+    return Abilities(frozenset(answers), TASKS in as_object(capabilities.get("extensions")))
 
 
 def asks_users(capabilities: object) -> bool:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
@@ -26,9 +26,11 @@ from ..session import Session
 from .jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ProtocolError
 from .lanes import LOOK_EVERY_S, Lanes, Message, PendingCall, RequestId, no_thread, overdue
 from .methods import Methods, introduced
-from .request import Peer, Request, asks_users
+from .request import Peer, Request, as_object, asks_users
 
 if TYPE_CHECKING:
+    from ..app import App
+    from .client_roots import ClientRoots
     from .elicitation import SentQuestions
     from .oversized import IdScanner
 
@@ -45,7 +47,8 @@ class StdioServer:
         self._gate, self._session = gate, session
         self._methods = Methods(gate)
         self._peer = Peer()
-        self._questions: SentQuestions | None = None  # made for a client that asks its user
+        self._questions: SentQuestions | None = None  # made for a client that can be asked
+        self._roots: ClientRoots | None = None  # made for a client that names its folders
         self._limits = gate.app.config.limits
         self._calls: dict[RequestId, PendingCall] = {}
         self._calls_lock = threading.Lock()
@@ -189,11 +192,17 @@ class StdioServer:
             call = self._calls.get(cast(RequestId, request_id)) if _usable_id(request_id) is not None else None
             if call is not None:
                 call.cancel()
+        elif method == "notifications/initialized" and self._roots is not None:
+            self._roots.begin()
+        elif method == "notifications/roots/list_changed" and self._roots is not None:
+            self._roots.ask_again()
 
     # --- answering -------------------------------------------------------------------------------
 
     def _answer(self, call: PendingCall) -> Message | None:
         reply: Message
+        if self._roots is not None and not self._methods.is_quick(call.method):
+            self._roots.wait()
         try:
             request = Request(
                 call.method,
@@ -254,15 +263,27 @@ class StdioServer:
     def _shake_hands(self, params: dict[str, Any], result: dict[str, Any]) -> None:
         """Keep what the handshake says of the client."""
         self._session = introduced(self._session, params.get("clientInfo"))
-        self._peer = Peer(result["protocolVersion"], asks_users(params.get("capabilities")))
-        if self._peer.asks_users and self._questions is None:
+        capabilities = as_object(params.get("capabilities"))
+        follows = self._gate.app.config.tools.client_roots and isinstance(capabilities.get("roots"), dict)
+        self._peer = Peer(result["protocolVersion"], asks_users(capabilities), follows)
+        if self._peer.answers and self._questions is None:
             from .elicitation import SentQuestions
 
             spare = max(self._limits.workers - 1, 1)  # a worker that waits for an answer serves nobody else
             self._questions = SentQuestions(self._gate.app.config.tools.consent_timeout, spare)
+        if follows and self._roots is None:
+            from .client_roots import ClientRoots
 
-    def _ask(self, ctx: Context, question: UserQuestion) -> UserAnswer | None:
-        return None if self._questions is None else self._questions.ask(ctx, question, self._send)
+            self._roots = ClientRoots(self._gate, self._session, self._ask, self._uses)
+
+    def _uses(self, app: "App") -> bool:
+        """Whether a call under way works with an app."""
+        return any(call.context is not None and call.context.app is app for call in list(self._calls.values()))
+
+    def _ask(self, ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
+        if self._questions is None:
+            return [None] * len(questions)
+        return self._questions.ask_each(ctx, questions, self._send)
 
     def _send_progress(self, params: dict[str, Any]) -> None:
         self._send_notification("notifications/progress", params)

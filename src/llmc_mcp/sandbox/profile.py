@@ -78,7 +78,7 @@ def settings_from(config: Config) -> SandboxSettings:
     return SandboxSettings(
         level=chosen.level,
         network=config.network() == "on",
-        egress=tuple(config.tools.network_allow) if config.network() == "allowlist" else None,
+        egress=config.egress_entries() if config.network() == "allowlist" else None,
         extra_read=chosen.extra_read,
         extra_write=chosen.extra_write,
         deny_read=chosen.deny_read,

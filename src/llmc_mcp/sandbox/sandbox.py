@@ -67,8 +67,13 @@ class Sandbox:
         roots: tuple[Root, ...],
         data_dir: str,
         silent: Callable[[], frozenset[bytes]] = frozenset,
+        granted: Callable[[object], tuple[str, ...]] = lambda _: (),
     ) -> None:
-        """`silent` finds roots that do not answer, by their real paths: commands run without them."""
+        """`silent` finds roots that do not answer, by their real paths: commands run without them.
+
+        `granted` finds the hosts that a person lets a session reach besides those on the list.
+        """
+        self._granted = granted
         if settings.level not in LEVELS:
             raise InvalidArgument(f"mcp.sandbox.level is none of {', '.join(LEVELS)}")
         self._settings, self._roots, self._data_dir, self._silent = settings, roots, data_dir, silent
@@ -124,7 +129,7 @@ class Sandbox:
             self._let_go(machine)
             return
         try:
-            self._egress.serve(machine.listener, owner, entries)
+            self._egress.serve(machine.listener, owner, entries, self._granted(owner))
             self._proxy_failed = ""
         except OSError as exc:
             self._proxy_failed = f"the proxy could not be started ({exc.strerror or exc})"

@@ -6,7 +6,7 @@ progress is answered with plain JSON, as any other.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -95,8 +95,8 @@ class AskingCalls:
             await send({"type": "http.response.body", "body": _event(msgspec.json.encode(message)), "more_body": True})
 
     def _request(self, incoming: IncomingCall, running: RunningCall, emit: Callable[[Params], None]) -> Request:
-        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
-            return self._questions.ask(ctx, question, emit, incoming.session.session_id)
+        def ask(ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
+            return self._questions.ask_each(ctx, questions, emit, incoming.session.session_id)
 
         def progress(params: Params) -> None:
             emit({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})

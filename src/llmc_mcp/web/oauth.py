@@ -30,6 +30,7 @@ _ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
+_OFFERED = tuple(scope for scope in SCOPES if scope != "admin")  # what clients ask for, unasked
 _LONGEST_TOKEN = 12_000  # characters
 _MOST_BYTES = 256 << 10  # of a reply of the issuer
 _MOST_KEYS = 64
@@ -65,7 +66,7 @@ class Issuer:
         return {
             "resource": self.resource(base),
             "authorization_servers": [self._settings.issuer],
-            "scopes_supported": sorted(self._settings.scopes or SCOPES),
+            "scopes_supported": sorted(self._settings.scopes) or list(_OFFERED),
             "bearer_methods_supported": ["header"],
             "resource_name": "LLMC MCP",
         }
@@ -165,7 +166,7 @@ class Issuer:
 def _usable_keys(jwks: dict[str, Any]) -> dict[str, _Key]:
     """The public keys for signatures, by id; whatever else is there is not for us."""
     found: dict[str, _Key] = {}
-    for raw in cast(list[dict[str, Any]], jwks["keys"])[:_MOST_KEYS]:
+    for raw in cast(list[dict[str, Any]], [key for key in jwks["keys"] if isinstance(key, dict)])[:_MOST_KEYS]:
         algorithms = _ALGORITHMS.get(raw.get("kty", ""), ())
         if raw.get("alg"):
             algorithms = tuple(name for name in algorithms if name == raw["alg"])

@@ -123,6 +123,8 @@ def _consent_to_delete(ctx: Context, arguments: Mapping[str, Any]) -> Risk | Non
         return Risk("unjournaled", f"delete {place.absolute}, without undo if it is too large for the trash")
     info, link = ctx.app.files.stat(place)
     is_folder = link is None and stat.S_ISDIR(info.st_mode)
+    if is_folder:
+        ctx.app.mutations.refuse_delete(arguments["path"], ctx.check)  # nobody is asked for what can't be
     return Risk("recursive_delete", f"delete the folder {place.absolute} with all it holds") if is_folder else None
 
 
