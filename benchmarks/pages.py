@@ -57,10 +57,12 @@ def _settings() -> list[str]:
 
 
 def _fill(data: Path, port: int) -> None:
-    for at in range(_CHANGES):
-        _call(port, "linux_fs_write", session="filling", path=f"file{at % 50}.txt", content=f"{at}\n", mode="rewrite")
+    for at in range(10):
+        _call(port, "linux_fs_write", session="filling", path=f"file{at}.txt", content=f"{at}\n", mode="rewrite")
     store = Store(str(data))
     now = time.time()
+    columns = "principal, session_id, agent_id, at, action, state, process, roots, effects, undoes, undone_by, about"
+    copied = f"INSERT INTO changes (id, {columns}) SELECT ?, {columns} FROM changes WHERE seq = ?"
     rows = [
         Usage(now - at, "mcp", f"tool_{at % 30}", "ok", 12.5, f"path=src/file{at}.py", 100, 2_000, "uid:0",
               f"session-{at // 200}", "claude", "model", "", 30, 500, 200, "", '["/srv"]', "workspace")
@@ -68,6 +70,7 @@ def _fill(data: Path, port: int) -> None:
     ]  # fmt: skip
     with store.transaction() as connection:
         connection.executemany(insert_into("calls", Usage._fields), rows)
+        connection.executemany(copied, [(f"U_{at:010x}", at % 10 + 1) for at in range(_CHANGES)])
     store.close()
 
 

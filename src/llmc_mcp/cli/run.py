@@ -8,7 +8,7 @@ from ..gate.dispatch import Gate
 from ..review.summary import as_lines, summarize_session
 from ..review.undoing import journal_of
 from ..server import build_from, configure
-from ..store.sessions import Reader, sessions
+from ..store.sessions import StoreReader, sessions
 from ..web.serve import ListeningServer, serve
 from ..web.ui.layout import SESSION
 from .install.clients import BY_NAME, llmc_command
@@ -41,7 +41,7 @@ def command(given: Arguments) -> int:
 def _print_summaries(gate: Gate, since: float) -> None:
     """What the sessions of this run did: they end with it, because clients over HTTP don't say when theirs do."""
     gate.flush_usage()
-    store, own = gate.app.store, Reader(None, gate.app.root_set)
+    store, own = gate.app.store, StoreReader(None, gate.app.root_set)
     journal = journal_of(gate.app.config, store, gate.app.root_set)
     for one in sessions(store, own, _SUMMARIES):
         if one.last_at >= since and one.session_id != SESSION:

@@ -19,7 +19,7 @@ _LISTED = 200
 _SESSION_COLUMNS = ("session", "agent", "calls", "fail", "in", "out", "saved", "sandbox", "last", "folder")
 
 
-class Row(NamedTuple):
+class ViewRow(NamedTuple):
     """A line of a view: what it is of, and its cells."""
 
     key: str
@@ -31,7 +31,7 @@ class View(NamedTuple):
 
     title: str
     columns: tuple[str, ...]
-    rows: Callable[[], list[Row]]
+    rows: Callable[[], list[ViewRow]]
 
 
 class Sources:
@@ -73,7 +73,7 @@ class Sources:
             "5": View("Processes", ("process", "state", "session", "command"), self._programs),
         }
 
-    def _sessions(self) -> list[Row]:
+    def _sessions(self) -> list[ViewRow]:
         return [
             _row(
                 one.session_id,
@@ -91,7 +91,7 @@ class Sources:
             for one in sessions(self.store, EVERYTHING, _LISTED)
         ]
 
-    def _calls(self) -> list[Row]:
+    def _calls(self) -> list[ViewRow]:
         return [
             _row(
                 str(one.id),
@@ -107,19 +107,19 @@ class Sources:
             for one in calls(self.store, EVERYTHING, _LISTED)
         ]
 
-    def _changes(self) -> list[Row]:
+    def _changes(self) -> list[ViewRow]:
         return [
             _row(one.id, one.id, clock(one.at), state_of(one), one.session_id, what_of(one))
             for one in self.journal.history(None, None, _LISTED)
         ]
 
-    def _approvals(self) -> list[Row]:
+    def _approvals(self) -> list[ViewRow]:
         return [
             _row(one.id, one.id, clock(one.expires_at), one.tool, one.session_id, one.deed)
             for one in self.approvals.pending()
         ]
 
-    def _programs(self) -> list[Row]:
+    def _programs(self) -> list[ViewRow]:
         from ..review.processes import programs
 
         found = programs(self.data_dir, None)
@@ -154,5 +154,5 @@ def short(count: int) -> str:
     return f"{count}" if count < 1000 else f"{count / 1000:.0f}k" if count < 1_000_000 else f"{count / 1e6:.0f}M"
 
 
-def _row(key: str, *cells: str) -> Row:
-    return Row(key, tuple(visible(cell) for cell in cells))
+def _row(key: str, *cells: str) -> ViewRow:
+    return ViewRow(key, tuple(visible(cell) for cell in cells))

@@ -208,10 +208,10 @@ class ResourceReader:
 
     def _summary(self, ctx: Context, uri: str, reply_bytes: int | None) -> ResourceContent:
         from ..review.summary import as_lines, summarize_session
-        from ..store.sessions import Reader
+        from ..store.sessions import StoreReader
 
         self._gate.flush_usage()
-        app, reader = self._app, Reader(ctx.session.principal, self._app.root_set)
+        app, reader = self._app, StoreReader(ctx.session.principal, self._app.root_set)
         found = summarize_session(app.store, app.changes.journal, reader, ctx.session.session_id)
         return self._page(uri, "text/plain", _Page("\n".join(as_lines(found)) + "\n", None, 0), reply_bytes)
 

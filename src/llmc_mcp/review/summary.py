@@ -8,7 +8,7 @@ from ..changes.effects import effects_of
 from ..changes.journal import Change, Journal
 from ..errors import NotFound
 from ..store.root_sets import folder_of
-from ..store.sessions import Reader, SessionCall, SessionTotals, calls, session, sessions, tools_of
+from ..store.sessions import SessionCall, SessionTotals, StoreReader, calls, session, sessions, tools_of
 from ..store.sqlite import Store
 from ..visible import visible
 
@@ -52,7 +52,7 @@ class SessionSummary(NamedTuple):
         return found
 
 
-def summarize_session(store: Store, journal: Journal, reader: Reader, session_id: str | None) -> SessionSummary:
+def summarize_session(store: Store, journal: Journal, reader: StoreReader, session_id: str | None) -> SessionSummary:
     """The summary of a session by its id, or of the latest one."""
     if session_id is None:
         totals = next(iter(sessions(store, reader, 1)), None)

@@ -11,7 +11,7 @@ _CALLS = "source NOT IN ('te_run', 'network')"  # the rows that are calls: the o
 _WHOSE = f"(?1 IS NULL OR principal = ?1) AND {VISIBLE.format(parameter='?2')}"
 
 
-class Reader(NamedTuple):
+class StoreReader(NamedTuple):
     """Whose rows are read: those of one principal within some roots, or everything for None."""
 
     principal: str | None = None
@@ -22,7 +22,7 @@ class Reader(NamedTuple):
         return self.principal, visible_to(store, self.roots)
 
 
-EVERYTHING = Reader()  # what the person who owns the store sees
+EVERYTHING = StoreReader()  # what the person who owns the store sees
 
 
 class SessionTotals(NamedTuple):
@@ -101,31 +101,31 @@ _BUCKETS = f"""
 """  # noqa: S608 - built from constants
 
 
-def sessions(store: Store, reader: Reader, limit: int) -> list[SessionTotals]:
+def sessions(store: Store, reader: StoreReader, limit: int) -> list[SessionTotals]:
     """The sessions that called something lately, the latest first."""
     rows = store.query(_SESSIONS, (*reader.parameters(store), limit))
     return [SessionTotals(*row) for row in rows]  # type: ignore[arg-type]
 
 
-def session(store: Store, reader: Reader, session_id: str) -> SessionTotals | None:
+def session(store: Store, reader: StoreReader, session_id: str) -> SessionTotals | None:
     """One session by its id, the latest of that name; None if it never called anything."""
     rows = store.query(_SESSION, (*reader.parameters(store), session_id))
     return SessionTotals(*rows[0]) if rows else None  # type: ignore[arg-type]
 
 
-def calls(store: Store, reader: Reader, limit: int, session_id: str | None = None) -> list[SessionCall]:
+def calls(store: Store, reader: StoreReader, limit: int, session_id: str | None = None) -> list[SessionCall]:
     """The latest calls, of one session or of all, newest first."""
     rows = store.query(_SOME_CALLS, (*reader.parameters(store), session_id, limit))
     return [SessionCall(*row) for row in rows]  # type: ignore[arg-type]
 
 
-def denials(store: Store, reader: Reader, limit: int) -> list[SessionCall]:
+def denials(store: Store, reader: StoreReader, limit: int) -> list[SessionCall]:
     """What commands were denied of the network lately, newest first; `args` names the host and the reason."""
     rows = store.query(_DENIALS, (*reader.parameters(store), limit))
     return [SessionCall(*row) for row in rows]  # type: ignore[arg-type]
 
 
-def usage(store: Store, reader: Reader, since: float, until: float, buckets: int) -> list[UsageBucket]:
+def usage(store: Store, reader: StoreReader, since: float, until: float, buckets: int) -> list[UsageBucket]:
     """Usage between two times in equal stretches, oldest first; a stretch without calls is empty."""
     width = (until - since) / buckets
     rows = store.query(_BUCKETS, (*reader.parameters(store), since, width, until))
@@ -134,7 +134,7 @@ def usage(store: Store, reader: Reader, since: float, until: float, buckets: int
     return [UsageBucket(number, *found.get(number, (number, *empty))[1:]) for number in range(buckets)]  # type: ignore[arg-type]
 
 
-def tools_of(store: Store, reader: Reader, session_id: str) -> list[tuple[str, int, int]]:
+def tools_of(store: Store, reader: StoreReader, session_id: str) -> list[tuple[str, int, int]]:
     """The tools that a session called: name, calls, failures; the busiest first."""
     rows = store.query(
         f"""SELECT tool, count(*), sum(status <> 'ok') FROM calls WHERE {_WHOSE} AND {_CALLS} AND session_id = ?3

@@ -159,7 +159,7 @@ class _Rest:
         """Say whether the server can work: its store can be read and has the tables that this version needs."""
         try:
             await self._workers.start(_READY, self._check_store, caller.running).outcome()
-            found = Readiness(ready=True)
+            found = Readiness(ready=True, reason=None)
         except LlmcError as exc:
             found = Readiness(ready=False, reason=exc.message if caller.principal else None)
         body = found.model_dump_json(exclude_none=True)

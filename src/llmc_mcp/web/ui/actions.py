@@ -10,14 +10,14 @@ from ...gate.dispatch import Gate
 from ...review import processes
 from ...review.undoing import app_on, journal_of, standing, undo_all
 from . import tokens
-from .layout import Page, Viewer
+from .layout import Viewer, WebPage
 
 
 class Outcome(NamedTuple):
     """What a form did: a line for the next page or, where that must not be kept, a page of its own."""
 
     notice: str
-    page: Page | None = None
+    page: WebPage | None = None
 
 
 Action = Callable[[Gate, Viewer, Context, Mapping[str, str]], Outcome]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from ...gate.dispatch import Gate
 from ...permissions.approvals import Approval
 from .html import Html, element, link, table
-from .layout import HOME, Page, Viewer, facts, form, section, several, when
+from .layout import HOME, Viewer, WebPage, facts, form, section, several, when
 
 APPROVE, DENY = f"{HOME}/approve", f"{HOME}/deny"
 _RECENT = 50
 
 
-def approvals(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+def approvals(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> WebPage:
     """What waits, and what was answered in the last day."""
     kept = gate.app.approvals
     waiting = [_shown(viewer, one) for one in kept.pending() if _may_see(viewer, one)]
@@ -31,7 +31,7 @@ def approvals(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
     head = ("when", "tool", "what", "session", "state", "by")
     empty = element("p", "Nothing waits for you.", class_="quiet")
     past = section("Answered", table("Answers", head, answered, frozenset()))
-    return Page("Approvals", several(section("Waiting", waiting or empty), past), live=True)
+    return WebPage("Approvals", several(section("Waiting", waiting or empty), past), live=True)
 
 
 def _may_see(viewer: Viewer, one: Approval) -> bool:

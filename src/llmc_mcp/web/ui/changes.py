@@ -7,7 +7,7 @@ from ...changes.journal import Change
 from ...gate.dispatch import Gate
 from ...review.undoing import app_on, journal_of
 from .html import Html, address, element, link, table
-from .layout import HOME, Page, Viewer, facts, form, section, several, when
+from .layout import HOME, Viewer, WebPage, facts, form, section, several, when
 
 UNDO = f"{HOME}/undo"
 _LISTED, _EFFECTS = 100, 8
@@ -15,12 +15,12 @@ _DIFF_MOST, _DIFF_LINES = 400_000, 3_000  # characters and lines of a diff that 
 _MARKS = {"+": "add", "-": "del", "@": "hunk"}
 
 
-def changes(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
+def changes(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> WebPage:
     """The newest changes of all sessions."""
     del given
     journal = journal_of(gate.app.config, gate.app.store, viewer.reader.roots)
     found = journal.history(viewer.reader.principal, None, _LISTED)
-    return Page("Changes", change_table(viewer, found, f"{HOME}/changes"), live=True)
+    return WebPage("Changes", change_table(viewer, found, f"{HOME}/changes"), live=True)
 
 
 def change_table(viewer: Viewer, found: Iterable[Change], back: str) -> Html:
@@ -86,7 +86,7 @@ def undo_session(viewer: Viewer, session_id: str, count: int) -> Html | None:
     return element("div", form(viewer, UNDO, label, fields, about="of this session", danger=True), class_="actions")
 
 
-def change_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
+def change_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> WebPage:
     """One change as a diff."""
     app = gate.app
     change = journal_of(app.config, app.store, viewer.reader.roots).find(given.get("id", ""), viewer.reader.principal)
@@ -105,7 +105,7 @@ def change_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
         element("div", _button(viewer, change, f"{HOME}/change?id={change.id}"), class_="actions"),
         section("Before the change and now", diff(text)),
     )
-    return Page(f"Change {change.id}", body, live=True)
+    return WebPage(f"Change {change.id}", body, live=True)
 
 
 def diff(text: str) -> Html:

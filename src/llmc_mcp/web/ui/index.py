@@ -8,13 +8,13 @@ from ...gate.dispatch import Gate
 from ...gate.log import correlation_id
 from ...tools.rag import Snippets, rag_search
 from .html import Html, element
-from .layout import HOME, Page, Viewer, facts, section, several
+from .layout import HOME, Viewer, WebPage, facts, section, several
 
 _LONGEST = 500
 _BYTES = 100_000
 
 
-def index(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
+def index(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> WebPage:
     """The state of the index and, for a query, what it finds: the tool that agents call."""
     query = given.get("q", "").strip()[:_LONGEST]
     box = element(
@@ -27,7 +27,7 @@ def index(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
     )
     folders = ", ".join(root.shown for root in gate.app.indexed_roots) or "-"
     state = facts([("State", gate.app.index_state()), ("Folders", folders)])
-    return Page("Code index", several(state, box, _found(gate, viewer, query) if query else None))
+    return WebPage("Code index", several(state, box, _found(gate, viewer, query) if query else None))
 
 
 def _found(gate: Gate, viewer: Viewer, query: str) -> Html:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ... import PACKAGE
 from ...session import Session
-from ...store.sessions import EVERYTHING, Reader
+from ...store.sessions import EVERYTHING, StoreReader
 from ..guard import RequestCaller
 from .html import Child, Html, document, element, joined
 
@@ -56,7 +56,7 @@ class Viewer(NamedTuple):
     name: str
     scopes: frozenset[str]
     session: Session
-    reader: Reader
+    reader: StoreReader
     csrf: str
 
     def may(self, scope: str) -> bool:
@@ -69,7 +69,7 @@ class Viewer(NamedTuple):
         return self.reader == EVERYTHING
 
 
-def viewer_of(caller: RequestCaller, reader: Reader, secret: bytes, cookie: str) -> Viewer:
+def viewer_of(caller: RequestCaller, reader: StoreReader, secret: bytes, cookie: str) -> Viewer:
     """The viewer behind a request. What a form must carry is bound to the cookie: no other page can know it."""
     principal = caller.principal
     name = principal.name if principal else ""
@@ -77,7 +77,7 @@ def viewer_of(caller: RequestCaller, reader: Reader, secret: bytes, cookie: str)
     return Viewer(name, principal.scopes if principal else frozenset(), caller.session(SESSION), reader, proof)
 
 
-class Page(NamedTuple):
+class WebPage(NamedTuple):
     """A page to be framed; `live` ones update themselves."""
 
     title: str
@@ -85,7 +85,7 @@ class Page(NamedTuple):
     live: bool = False
 
 
-def framed(page: Page, path: str, viewer: Viewer, notice: str = "") -> bytes:
+def framed(page: WebPage, path: str, viewer: Viewer, notice: str = "") -> bytes:
     """A page as a browser gets it."""
     items = [
         element("li", element("a", name, href=address, aria_current="page" if address == path else None))

@@ -6,12 +6,12 @@ from ...errors import Forbidden
 from ...gate.dispatch import Gate
 from ...review.checks import findings_of_server
 from .html import element, table
-from .layout import Page, Viewer, several
+from .layout import Viewer, WebPage, several
 
 _CLASSES = {"ok": "good", "missing": "warn", "broken": "bad"}
 
 
-def doctor(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+def doctor(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> WebPage:
     """All findings; they name paths of the machine, so they are the operator's."""
     if not viewer.sees_everything:
         raise Forbidden("this page needs the scope 'admin'")
@@ -27,4 +27,4 @@ def doctor(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
         )
         for one in findings_of_server(gate.app)
     ]
-    return Page("Doctor", table("Findings", ("state", "topic", "finding"), rows, frozenset()))
+    return WebPage("Doctor", table("Findings", ("state", "topic", "finding"), rows, frozenset()))

@@ -11,14 +11,14 @@ from ...store.root_sets import folder_of
 from ...store.sessions import SessionCall, SessionTotals, calls, session, sessions
 from .changes import change_table, undo_session
 from .html import Child, Html, address, element, link, table
-from .layout import HOME, Page, Viewer, duration, facts, section, several, when
+from .layout import HOME, Viewer, WebPage, duration, facts, section, several, when
 
 _SESSIONS, _CALLS, _CALLS_OF_SESSION, _CHANGES, _FILES = 30, 30, 250, 250, 30
 _NUMBERS = frozenset({3, 4, 5, 6, 7, 8})
 _CALL_NUMBERS = frozenset({5, 6, 7, 8})
 
 
-def overview(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+def overview(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> WebPage:
     """What happens now, and what happened last."""
     store = gate.app.store
     roots = ", ".join(root.shown for root in gate.app.files.roots)
@@ -36,7 +36,7 @@ def overview(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
         section("Sessions", session_table(sessions(store, viewer.reader, _SESSIONS))),
         section("Latest calls", call_table(calls(store, viewer.reader, _CALLS))),
     )
-    return Page("Overview", body, live=True)
+    return WebPage("Overview", body, live=True)
 
 
 def _running(gate: Gate, viewer: Viewer) -> Html:
@@ -121,7 +121,7 @@ def _summary(found: SessionSummary) -> Html:
     )
 
 
-def session_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
+def session_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> WebPage:
     """One session: what it cost, what it changed, what it called."""
     session_id = given.get("id", "")
     store = gate.app.store
@@ -141,4 +141,4 @@ def session_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
         ),
         section("Calls", call_table(calls(store, viewer.reader, _CALLS_OF_SESSION, session_id))),
     )
-    return Page(f"Session {session_id}", body, live=True)
+    return WebPage(f"Session {session_id}", body, live=True)

@@ -6,13 +6,13 @@ from ...gate.dispatch import Gate
 from ...review.processes import programs
 from ...store.sessions import denials
 from .html import Html, element, link, table
-from .layout import HOME, Page, Viewer, facts, form, section, several, when
+from .layout import HOME, Viewer, WebPage, facts, form, section, several, when
 
 STOP = f"{HOME}/stop"
 _DENIALS = 200
 
 
-def processes(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+def processes(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> WebPage:
     """What runs in all servers of the user beside their calls."""
     found = programs(gate.app.data_dir, viewer.reader.principal, gate.app)
     parts = [
@@ -35,7 +35,7 @@ def processes(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
         for one in found
     ]
     empty = element("p", "Nothing runs in the background.", class_="quiet")
-    return Page("Processes", several(parts or empty), live=True)
+    return WebPage("Processes", several(parts or empty), live=True)
 
 
 def _stop(viewer: Viewer, proc_id: str, state: str) -> Html | None:
@@ -45,7 +45,7 @@ def _stop(viewer: Viewer, proc_id: str, state: str) -> Html | None:
     return element("div", form(viewer, STOP, "Stop", fields, about=f"process {proc_id}", danger=True), class_="actions")
 
 
-def network(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+def network(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> WebPage:
     """What commands tried to reach and were denied."""
     rows = [
         (when(one.at), link(one.session_id, f"{HOME}/session", id=one.session_id), element("code", one.args))
@@ -57,4 +57,4 @@ def network(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
     )
     hint = element("p", "llmc allow network HOST lets commands reach a host.", class_="quiet")
     shown = table("Denials", ("when", "session", "host and reason"), rows, frozenset())
-    return Page("Network", several(about, hint, section("Denied", shown)), live=True)
+    return WebPage("Network", several(about, hint, section("Denied", shown)), live=True)

@@ -18,16 +18,16 @@ from ...errors import Forbidden, InvalidArgument, LlmcError
 from ...gate.dispatch import Gate
 from ...review.processes import activity
 from ...store.data_dir import watched_files
-from ...store.sessions import EVERYTHING, Reader
+from ...store.sessions import EVERYTHING, StoreReader
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
 from ..threads import CallThreads
 from . import actions, approvals, changes, index, machine, overview, processes, tokens, usage
 from .html import element
-from .layout import ASSETS, CSRF, HOME, Page, Viewer, framed, several, viewer_of
+from .layout import ASSETS, CSRF, HOME, Viewer, WebPage, framed, several, viewer_of
 from .live import LiveFeed
 
-Render = Callable[[Gate, Viewer, Mapping[str, str]], Page]
+Render = Callable[[Gate, Viewer, Mapping[str, str]], WebPage]
 PAGES: dict[str, Render] = {
     HOME: overview.overview,
     f"{HOME}/session": overview.session_page,
@@ -97,7 +97,9 @@ class UserPages:
 
         return show
 
-    async def _framed(self, request: Request, viewer: Viewer, make: Callable[[], Page], notice: str = "") -> Response:
+    async def _framed(
+        self, request: Request, viewer: Viewer, make: Callable[[], WebPage], notice: str = ""
+    ) -> Response:
         caller = _caller(request)
         status = 200
         try:
@@ -111,7 +113,7 @@ class UserPages:
         caller = _caller(request)
         if caller.principal is None or not caller.principal.scopes & {"read", "admin"}:
             raise Forbidden("the pages need the scope 'read'")
-        own = Reader(caller.principal.name, self._gate.app.root_set)
+        own = StoreReader(caller.principal.name, self._gate.app.root_set)
         reader = EVERYTHING if "admin" in caller.principal.scopes else own
         return viewer_of(caller, reader, self._secret, request.cookies.get(COOKIE, ""))
 
@@ -189,6 +191,6 @@ def _own_path(path: str) -> str:
     return path if page in PAGES and path.isprintable() and path.isascii() else HOME
 
 
-def _failure(error: LlmcError) -> Page:
+def _failure(error: LlmcError) -> WebPage:
     hint = element("p", error.hint, class_="quiet") if error.hint else None
-    return Page("Not possible", several(element("p", error.message, class_="notice"), hint))
+    return WebPage("Not possible", several(element("p", error.message, class_="notice"), hint))

@@ -7,13 +7,13 @@ from ...errors import Forbidden
 from ...gate.dispatch import Gate
 from ...permissions.tokens import SCOPES, StoredToken
 from .html import Html, element, table
-from .layout import HOME, Page, Viewer, facts, form, section, several, when
+from .layout import HOME, Viewer, WebPage, facts, form, section, several, when
 
 CREATE, REVOKE = f"{HOME}/token-create", f"{HOME}/token-revoke"
 _DAY_S = 86_400.0
 
 
-def limits_and_tokens(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
+def limits_and_tokens(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> WebPage:
     """What bounds every client, and who the clients are."""
     limits = gate.app.config.limits
     bounds = facts(
@@ -28,7 +28,7 @@ def limits_and_tokens(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> Page:
         ]
     )
     mine = facts([("Signed in as", viewer.name), ("Scopes", ", ".join(sorted(viewer.scopes)))])
-    return Page("Limits and tokens", several(section("Limits", bounds), section("You", mine), _tokens(gate, viewer)))
+    return WebPage("Limits and tokens", several(section("Limits", bounds), section("You", mine), _tokens(gate, viewer)))
 
 
 def _tokens(gate: Gate, viewer: Viewer) -> Html | None:
@@ -70,7 +70,7 @@ def _create(viewer: Viewer) -> Html:
     return form(viewer, CREATE, "Create token", inside=several(name, scopes, days, " "))
 
 
-def create(gate: Gate, given: Mapping[str, str]) -> Page:
+def create(gate: Gate, given: Mapping[str, str]) -> WebPage:
     """Make a token and the only page that ever shows it."""
     scopes = tuple(scope for scope in given.get("scopes", "").split(",") if scope)
     days = given.get("days", "")
@@ -86,7 +86,7 @@ def create(gate: Gate, given: Mapping[str, str]) -> Page:
         element("pre", secret, tabindex=0, role="region", aria_label="The new token"),
         element("p", element("a", "Back to limits and tokens", href=f"{HOME}/tokens")),
     )
-    return Page("New token", body)
+    return WebPage("New token", body)
 
 
 def refuse_beyond_own(viewer: Viewer, given: Mapping[str, str]) -> None:

@@ -7,14 +7,14 @@ from ...gate.dispatch import Gate
 from ...store.calls import by_tool
 from ...store.sessions import UsageBucket, usage
 from .html import Html, element, table
-from .layout import HOME, Page, Viewer, duration, section, several
+from .layout import HOME, Viewer, WebPage, duration, section, several
 
 _SPANS = {"day": (86_400, 24, "%H:%M", "Last day"), "month": (30 * 86_400, 30, "%m-%d", "Last 30 days")}
 _WIDTH, _HEIGHT, _FOOT = 720, 160, 18
 _EVERY = 6  # columns between two labels
 
 
-def usage_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
+def usage_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> WebPage:
     """Tokens and calls over the last day or month."""
     chosen = given.get("span", "day")
     seconds, count, pattern, title = _SPANS.get(chosen, _SPANS["day"])
@@ -50,7 +50,7 @@ def usage_page(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> Page:
         section("The same in numbers", table("Usage", head, rows, frozenset(range(1, 6)))),
         section("Per tool", _tools(gate, viewer, since)),
     )
-    return Page("Usage", body, live=True)
+    return WebPage("Usage", body, live=True)
 
 
 def _legend() -> Html:
