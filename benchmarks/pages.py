@@ -147,7 +147,7 @@ def _started(data: Path) -> float:
         os.environ.update(LLMC_DATA_DIR=str(data), TERM="xterm-256color", COLUMNS="80", LINES="24")
         os.execv(sys.executable, [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "top"])
     seen = b""
-    while b"session-0" not in seen and b"filling" not in seen:
+    while b"session-" not in seen:
         select.select([terminal], [], [], 30)
         seen += os.read(terminal, 65_536)
     took = (time.perf_counter() - begun) * 1000

@@ -42,6 +42,8 @@ PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.ports": {"sandbox"},
     "cli.person": {"rag.store"},  # whether there is an index
     "cli.onboard": {"machine"},
+    "cli.top_screen": {"changes"},
+    "cli.top_views": {"changes"},
     "protocol.completion": {"files", "rag.query"},
     "web.ui.actions": {"changes"},
     "web.ui.changes": {"changes"},
