@@ -173,6 +173,10 @@ class Page:
         """Give the browser a cookie for a site, as the site's own login sets it."""
         self._send("Network.setCookie", {"url": url, "name": name, "value": value, "sameSite": "Strict"})
 
+    def clear_cookies(self) -> None:
+        """Forget who is signed in, in the whole browser."""
+        self._send("Network.clearBrowserCookies")
+
     def evaluate(self, script: str) -> Any:
         """The value of an expression; a promise is awaited."""
         reply = self._send(
@@ -258,7 +262,8 @@ class Page:
     def complaints(self) -> list[str]:
         """What the browser objected to so far: errors of scripts, violations of the content security policy."""
         self.evaluate("0")  # what has come before the answer is read by now
-        logged = [one["entry"]["text"] for one in self._browser.events("Log.entryAdded", self._session)]
+        entries = [one["entry"] for one in self._browser.events("Log.entryAdded", self._session)]
+        logged = [entry["text"] for entry in entries if entry["level"] in ("error", "warning")]
         thrown = [str(one) for one in self._browser.events("Runtime.exceptionThrown", self._session)]
         printed = [
             str(one["args"])

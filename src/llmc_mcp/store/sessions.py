@@ -73,19 +73,29 @@ class UsageBucket(NamedTuple):
     tokens_saved: int
 
 
+_SUMMED = (
+    *("principal", "session_id", "agent_id", "model", "id", "status", "tokens_in", "tokens_out", "tokens_saved"),
+    *("duration_ms", "at", "roots"),
+)
+_NEWEST_ROWS = f"""
+    SELECT {", ".join(_SUMMED)} FROM calls WHERE {_WHOSE} AND {_CALLS} ORDER BY id DESC LIMIT {_NEWEST}
+"""  # noqa: S608 - built from constants
+_ROWS_OF_ONE = f"SELECT {', '.join(_SUMMED)} FROM calls WHERE {_WHOSE} AND {_CALLS} AND session_id = ?3"  # noqa: S608 - own
 _TOTALS = """
-    principal, session_id, max(agent_id), max(model), count(*), sum(status <> 'ok'), sum(tokens_in), sum(tokens_out),
-    sum(tokens_saved), sum(duration_ms), min(at), max(at), max(roots),
-    coalesce(substr(max(CASE WHEN sandbox <> '' THEN printf('%020d', id) || sandbox END), 21), '')
+    SELECT principal, session_id, agent_id, model, calls, errors, tokens_in, tokens_out, tokens_saved, busy, first,
+           last, roots, coalesce((
+               SELECT sandbox FROM calls AS one WHERE one.session_id = totals.session_id AND sandbox <> ''
+               ORDER BY id DESC LIMIT 1
+           ), '')
+    FROM (
+        SELECT principal, session_id, max(agent_id) AS agent_id, max(model) AS model, count(*) AS calls,
+               sum(status <> 'ok') AS errors, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,
+               sum(tokens_saved) AS tokens_saved, sum(duration_ms) AS busy, min(at) AS first, max(at) AS last,
+               max(roots) AS roots, max(id) AS latest
+        FROM ({rows}) GROUP BY principal, session_id ORDER BY latest DESC LIMIT {limit}
+    ) AS totals ORDER BY latest DESC
 """
-_NEWEST_ROWS = f"SELECT * FROM calls WHERE {_WHOSE} AND {_CALLS} ORDER BY id DESC LIMIT {_NEWEST}"  # noqa: S608 - own
-_SESSIONS = f"""
-    SELECT {_TOTALS} FROM ({_NEWEST_ROWS}) GROUP BY principal, session_id ORDER BY max(id) DESC LIMIT ?3
-"""  # noqa: S608 - built from constants
-_SESSION = f"""
-    SELECT {_TOTALS} FROM calls WHERE {_WHOSE} AND {_CALLS} AND session_id = ?3 GROUP BY principal, session_id
-    ORDER BY max(id) DESC
-"""  # noqa: S608 - built from constants
+_SESSIONS, _SESSION = _TOTALS.format(rows=_NEWEST_ROWS, limit="?3"), _TOTALS.format(rows=_ROWS_OF_ONE, limit="1")
 _SOME_CALLS = f"""
     SELECT {", ".join(SessionCall._fields)} FROM calls
     WHERE {_WHOSE} AND {_CALLS} AND (?3 IS NULL OR session_id = ?3) ORDER BY id DESC LIMIT ?4

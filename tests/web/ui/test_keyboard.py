@@ -1,6 +1,10 @@
 """The pages in Chromium, by keyboard alone."""
 
-from ...support.browser import Page
+from llmc_mcp.permissions.approvals import Approvals, AskedCall
+from llmc_mcp.session import Session
+from llmc_mcp.store.sqlite import Store
+
+from ...support.browser import Browser, Page
 from ...support.workspace import Workspace
 from .conftest import PagesServer
 
@@ -40,3 +44,38 @@ def test_the_focus_stays_where_it_is_when_the_page_updates_itself(page: Page, pa
     other = pages_server.call("linux_fs_write", path="other.txt", content="x\n")["undo_id"]
     page.wait_for(f"document.body.innerText.includes('{other}')")
     assert page.focused == f"Undo change {change}"
+
+
+def test_a_person_signs_in_stops_a_program_approves_a_call_and_makes_a_token(
+    browser: Browser, pages_server: PagesServer
+) -> None:
+    started = pages_server.call("run_cmd", session="keys", command="echo busy; sleep 603", yield_after=0.5)["process"]
+    store = Store(str(pages_server.data_dir))
+    approvals = Approvals(lambda: store)
+    who = Session(principal="uid:0", session_id="asking", agent_id="agent")
+    asked = approvals.request(AskedCall(who, "linux_fs_delete", {"path": "tree"}, "delete the tree", "risk", "/"))
+    page = browser.page()
+    page.clear_cookies()
+    page.goto(f"{pages_server.url}/ui/processes")
+    page.type(str(pages_server.token))  # the field has the focus
+    page.loaded(lambda: page.press("Enter"))
+    assert page.path == "/ui/processes"
+    page.tab_to(f"Stop process {started}")
+    page.loaded(lambda: page.press("Space"))
+    assert "Stopped: " in page.text
+    page.tab_to("Approvals")
+    page.loaded(lambda: page.press("Enter"))
+    page.tab_to(f"Approve {asked.id}: delete the tree")
+    page.loaded(lambda: page.press("Enter"))
+    assert "Approved: delete the tree" in page.text
+    page.tab_to("Limits and tokens")
+    page.loaded(lambda: page.press("Enter"))
+    page.tab_to("Name")
+    page.type("laptop")
+    page.loaded(lambda: page.press("Enter"))
+    assert "It is shown this once." in page.text
+    page.tab_to("Sign out")
+    page.loaded(lambda: page.press("Enter"))
+    assert page.path.startswith("/login")
+    assert page.complaints() == []
+    store.close()
