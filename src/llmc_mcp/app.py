@@ -160,6 +160,7 @@ class App:
         self._making = threading.RLock()
         self._idle_clock: IdleClock | None = None
         self._live: LiveConfig | None = None
+        self.on_settings: list[Callable[[Config], None]] = []  # told when settings were taken over
 
     def with_roots(self, roots: list[str]) -> "App":
         """Another one, the same but for its roots."""
@@ -184,7 +185,15 @@ class App:
             with self._making:
                 self._take_over(fresh.config)
 
-    def _take_over(self, config: Config) -> None:
+    def reload(self) -> list[str]:
+        """Take over at once what the user's file says now; returns the settings that changed. Raises ConfigError."""
+        if self._live is None:
+            return []
+        fresh = self._live.reloaded()
+        with self._making:
+            return self._take_over(fresh.config)
+
+    def _take_over(self, config: Config) -> list[str]:
         from .config.live import LIVE
 
         changed = [name for name in LIVE if get_key(config, name) != get_key(self.config, name)]
@@ -192,13 +201,16 @@ class App:
             put_key(self.config, name, get_key(config, name))
             self.problems.add(f"mcp.{name} was changed by the user, and is in force")
         if not changed:
-            return
+            return []
+        for tell in self.on_settings:
+            tell(self.config)
         settings = self._sandbox_settings()
         for made in self._engines.values():
             if isinstance(made, Reconfigurable):
                 made.reconfigure(settings)
         if "shell" in self._engines:
             self.shell.programs.replace(self._programs())
+        return changed
 
     def engine_of(self, name: str, make: "Callable[[App], Made]") -> Made:
         """The engine of a name; two first calls at once must not make two of it."""
@@ -328,9 +340,15 @@ class App:
 
     @engine(closes_before=("launcher", "command_undo"))
     def repls(self) -> "TerminalSessions":
+        from .commands.board import ProgramBoard
         from .commands.sessions import TerminalSessions, limits_from
 
-        return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config))
+        board = ProgramBoard(self.data_dir)
+        return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config), board)
+
+    def has_programs(self) -> bool:
+        """Whether any program was started that may outlive its call."""
+        return "repls" in self._engines
 
     @engine(closes_before=("launcher",))
     def code(self) -> "CodeEngine":
@@ -344,6 +362,10 @@ class App:
         if not report.level:
             return f"unavailable ({'; '.join(report.reasons.values())})"
         return f"{report.level} sandbox"
+
+    def known_sandbox_level(self) -> str:
+        """The level that confines commands, if one has been chosen already; empty otherwise."""
+        return self.sandbox.known_level if "sandbox" in self._engines else ""
 
     def command_terms(self) -> str:
         """What holds for commands: network, /tmp and time; empty where there are none."""

@@ -138,6 +138,7 @@ class Context:
         self.doing = "working"  # the message of a progress notification
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
         self.lean = app.config.lean_replies()  # the gate sets it: whether the reply is text or a JSON object
+        self.audited = False  # the gate sets it: in the audit although no tool that changes something was called
         self.in_code = False  # whether the result goes to code, which pays nothing for its length
         self.truncated = False  # for the log: whether the reply was cut
         self.logged: dict[str, object] = {}  # for the log: what the result says of itself

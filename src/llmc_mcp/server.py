@@ -63,10 +63,11 @@ def build(
     data_dir: str | None = None,
     own_files: Sequence[str] = (),
     trusted_files: Sequence[str] = (),
+    log: Log | None = None,
 ) -> Gate:
     """Wire a server from its configuration."""
     settings = config.observability
-    log = Log(
+    log = log or Log(
         enabled=settings.enabled,
         level=settings.log_level,
         log_format=settings.log_format,
@@ -105,14 +106,14 @@ def configure(arguments: list[str]) -> LoadedConfig:
     return loaded
 
 
-def build_from(loaded: LoadedConfig) -> Gate:
+def build_from(loaded: LoadedConfig, log: Log | None = None) -> Gate:
     """Wire a server from what was loaded; one without a folder to serve says so in every reply."""
     roots, bounds = loaded.roots, loaded.roots
     if loaded.no_root:
         empty = os.path.join(loaded.data_dir, "no-root")
         os.makedirs(empty, mode=0o700, exist_ok=True)
         roots = [empty]
-    gate = build(loaded.config, roots, loaded.data_dir, loaded.files, loaded.trusted_files)
+    gate = build(loaded.config, roots, loaded.data_dir, loaded.files, loaded.trusted_files, log)
     gate.app.follow(LiveConfig(loaded))
     gate.without_roots = loaded.no_root
     gate.root_bounds = [os.path.realpath(bound) for bound in bounds]

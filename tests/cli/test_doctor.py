@@ -12,6 +12,7 @@ import pytest
 
 from llmc_mcp.cli import doctor
 from llmc_mcp.kernel import syscalls
+from llmc_mcp.review import checks
 from llmc_mcp.sandbox import levels
 
 from ..support.workspace import Workspace
@@ -112,7 +113,7 @@ def test_every_probe_has_words() -> None:
         "pid_namespace": 1,
     }
     assert tuple(attempts(facts)) == NAMES
-    assert set(doctor._ATTEMPTS) == set(NAMES)  # pyright: ignore[reportPrivateUsage]
+    assert set(checks._ATTEMPTS) == set(NAMES)  # pyright: ignore[reportPrivateUsage]
 
 
 def test_an_unknown_argument_is_refused(workspace: Workspace) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import httpx2 as httpx
 
@@ -50,7 +50,7 @@ class HttpServer:
         assert self._listening.wait(PATIENCE), f"the server does not listen:\n{self.log}"
         assert self.url, f"the server ended:\n{self.log}"
 
-    def __enter__(self) -> "HttpServer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from llmc_mcp import __version__
 from llmc_mcp.files.revisions import revision_of
 
 from ..support.http_server import OPEN_HANDED, HttpServer
@@ -59,6 +60,11 @@ def envelope(reply: httpx.Response, status: int, code: str) -> dict[str, Any]:
 def test_health_says_that_it_is_well_and_no_more(served: HttpServer) -> None:
     with served.client("") as anonymous:
         assert anonymous.get("/health").json() == {"ok": True, "version": "v0"}
+        assert anonymous.get("/ready").json() == {"ready": True}
+
+
+def test_health_names_the_server_to_whoever_has_a_token(client: httpx.Client) -> None:
+    assert client.get("/health").json() == {"ok": True, "version": "v0", "server": __version__}
 
 
 def test_read_file_list_dir_stat_and_run_cmd_have_their_designed_shapes(

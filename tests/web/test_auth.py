@@ -402,7 +402,7 @@ def test_a_browser_signs_in_with_a_form_and_gets_a_cookie_that_scripts_and_sites
     with served.client("") as browser:
         assert 'type="password"' in browser.get("/login").text
         reply = browser.post("/login", data={"token": TOKEN}, headers={"origin": served.url})
-        assert (reply.status_code, reply.headers["location"]) == (303, "/docs")
+        assert (reply.status_code, reply.headers["location"]) == (303, "/ui")
         cookie = reply.headers["set-cookie"].lower()
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
@@ -423,7 +423,7 @@ def test_after_signing_in_a_browser_stays_on_this_server(served: HttpServer, tar
     with served.client("") as browser:
         fields = {"token": TOKEN, "next": target}
         reply = browser.post("/login", data=fields, headers={"origin": served.url})
-        assert reply.headers["location"] == "/docs"
+        assert reply.headers["location"] == "/ui"
         assert "evil" not in browser.get("/login", params={"next": target}).text
 
 

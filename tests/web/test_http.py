@@ -244,7 +244,7 @@ def test_so_many_calls_of_a_token_run_at_once_over_http(workspace: Workspace) ->
 # --- the end -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_told_to_stop_the_server_finishes_what_is_under_way(workspace: Workspace, number: int) -> None:
     with HttpServer(workspace.root, "--set", "tools.read_timeout=2") as server:
         replies: list[int] = []
@@ -273,6 +273,47 @@ def test_what_does_not_finish_is_taken_back_and_the_exit_is_clean(workspace: Wor
         assert server.stop() == 0
         caller.join(PATIENCE)
         assert "the server is stopping" in replies[0]
+
+
+def test_a_hangup_reloads_limits_and_stops_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[mcp.limits]\nrate_limit_burst = 1000\n")
+    with HttpServer(workspace.root, "--config", str(settings), "--log-level", "info") as server:
+        assert server.tool("stat", path=".").status_code == 200
+        settings.write_text("[mcp.limits]\nrate_limit_burst = 1\nrate_limit_rps = 0.001\n")
+        server.process.send_signal(signal.SIGHUP)
+        while '"event":"reload"' not in server.log:
+            pass
+        assert [server.tool("stat", path=".").status_code for _ in range(2)] == [200, 429]
+        settings.write_text("[mcp.limits]\nrate_limit_burst = 0\n")
+        server.process.send_signal(signal.SIGHUP)
+        while "refused" not in server.log:
+            pass
+        assert server.tool("stat", path=".").status_code == 429
+        assert server.stop() == 0
+
+
+def test_a_server_whose_store_is_gone_is_not_ready(workspace: Workspace, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with HttpServer(workspace.root, env={"LLMC_DATA_DIR": str(data)}) as server, server.client("") as client:
+        assert client.get("/ready").status_code == 200
+        for file in data.glob("llmc.db*"):
+            file.unlink()
+        (data / "llmc.db").write_bytes(b"no database any more" * 1000)
+        reply = client.get("/ready")
+        assert (reply.status_code, reply.json()) == (503, {"ready": False})
+        with server.client() as operator:
+            assert "store" in operator.get("/ready").json()["reason"]
+
+
+def test_open_pages_do_not_keep_a_server_from_ending(workspace: Workspace) -> None:
+    with (
+        HttpServer(workspace.root) as server,
+        server.client() as client,
+        client.stream("GET", "/ui/events") as stream,
+    ):
+        assert next(stream.iter_lines()).startswith("retry")
+        assert server.stop() == 0
 
 
 def test_a_server_under_nohup_outlives_its_terminal(workspace: Workspace) -> None:

@@ -4,16 +4,18 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from ..app import App
 from ..changes.effects import effects_of, line_of, paths_shown
-from ..changes.journal import Change, Journal, limits_from
-from ..changes.undo import refuse_uncertain
+from ..changes.journal import Change, Journal
+from ..changes.undo import Undone, refuse_uncertain
 from ..command_line import JSON, Arguments, Command, Flag, Positional, UsageError, declare
 from ..config.load import load
-from ..errors import LlmcError, NotFound
+from ..errors import NotFound
 from ..policy import is_below
 from ..printing import print_json, print_line
+from ..review.undoing import app_on, journal_of, standing, undo_all
 from ..store.opening import open_store
 from ..visible import visible
 from .person import never, session
@@ -24,14 +26,13 @@ _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 def _journal() -> Journal:
     loaded = load()
-    return Journal(open_store(loaded.config.store.url, loaded.data_dir), limits_from(loaded.config), None)
+    return journal_of(loaded.config, open_store(loaded.config.store.url, loaded.data_dir))
 
 
-def _app(changes: Sequence[Change]) -> App:
+def _app(changes: Sequence[Change]) -> AbstractContextManager[App]:
     """The engines on the roots of these changes: a person is not bound to a server's roots."""
-    roots = dict.fromkeys(root for change in changes for root in change.roots if os.path.isdir(root))
     loaded = load()
-    return App(loaded.config, list(roots) or [os.getcwd()], loaded.data_dir)
+    return app_on(changes, loaded.config, loaded.data_dir)
 
 
 def _here(change: Change) -> bool:
@@ -58,7 +59,8 @@ def changes(given: Arguments) -> int:
     if "--all" not in given:
         found = [change for change in found if _here(change)]
     if "--diff" in given:
-        _print_diff(_app(found).undoing.diff(found))
+        with _app(found) as app:
+            _print_diff(app.undoing.diff(found))
     elif "--json" in given:
         rows = [row for change in found for row in _rows(change)]
         print_json(rows)
@@ -139,44 +141,33 @@ def _chosen(change_id: str | None, session_id: str) -> list[Change]:
     journal = _journal()
     if change_id:
         return [journal.find(change_id, None)]
-    standing = [
-        change
-        for change in journal.history(None, session_id or None, 100_000)
-        if change.undoes is None and change.undone_by is None and (session_id or _here(change))
-    ]
-    if not standing:
+    found = [change for change in standing(journal, None, session_id or None) if session_id or _here(change)]
+    if not found:
         raise NotFound("there is no change to undo here", hint="llmc changes --all lists those of other folders.")
-    return standing if session_id else standing[:1]
+    return found if session_id else found[:1]
 
 
 def _undo_session(chosen: Sequence[Change], force: bool) -> int:
     """Take back all that can be; returns 1 if something could not."""
-    app = _app(chosen)
     failed = 0
-    if not force:
-        app.undoing.refuse_committed(chosen)
-    for change in chosen:
-        try:
-            if not force:
-                refuse_uncertain(change)
-            _undo(app, change, force)
-        except LlmcError as exc:
-            failed = 1
-            print(f"not undone: {visible(exc.message)}", file=sys.stderr)
-    app.close()
+    with _app(chosen) as app:
+        for undone in undo_all(app, session(), chosen, never, force=force):
+            if undone.failure is None:
+                _print_undone(undone)
+            else:
+                failed = 1
+                print(f"not undone: {visible(undone.failure.message)}", file=sys.stderr)
     return failed
 
 
 def _undo_one(change: Change, force: bool) -> int:
-    app = _app([change])
-    _undo(app, change, force)
-    app.close()
+    with _app([change]) as app:
+        _print_undone(app.undoing.undo(session(), change, force, never))
     return 0
 
 
-def _undo(app: App, change: Change, force: bool) -> None:
-    undone = app.undoing.undo(session(), change, force, never)
-    for effect in effects_of(change):
+def _print_undone(undone: Undone) -> None:
+    for effect in effects_of(undone.change):
         print_line(f"undone: {effect.action} {effect.path}")
     for what in undone.left:
         print(f"not brought back: {what}", file=sys.stderr)
@@ -211,13 +202,13 @@ def _restore(given: Arguments) -> int:
 
 @trash.verb("empty", "remove it, or everything, for good", positionals=(_TRASHED._replace(required=False),))
 def _empty(given: Arguments) -> int:
-    app, change_id = _app(()), given.first()
-    gone = [row[0] for row in app.changes.journal.trashed() if change_id in (None, row[1])]
-    if change_id and not gone:
-        raise NotFound(f"nothing of {change_id} is in the trash")
-    app.changes.empty_trash(gone)
+    change_id = given.first()
+    with _app(()) as app:
+        gone = [row[0] for row in app.changes.journal.trashed() if change_id in (None, row[1])]
+        if change_id and not gone:
+            raise NotFound(f"nothing of {change_id} is in the trash")
+        app.changes.empty_trash(gone)
     print(f"removed for good: {len(gone)}", file=sys.stderr)
-    app.close()
     return 0
 
 

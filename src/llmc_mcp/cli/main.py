@@ -24,10 +24,12 @@ GROUPS = {
         "smoke": ("cli.smoke", "start the server on this folder, call it once, print a client configuration"),
     },
     "What agents did": {
+        "top": ("cli.top", "what agents do, live in the terminal; undo, approve and stop by key (extra: tui)"),
         "changes": ("cli.changes:changes", "what agents changed below this folder; --diff shows it"),
         "undo": ("cli.changes:undo", "take back the newest change here, one by its id, or a session's"),
         "trash": ("cli.changes:trash", "what agents deleted; trash restore ID, trash empty"),
         "locks": ("cli.changes:locks", "who is changing what right now"),
+        "summary": ("cli.summary", "what a session did: turns, tools, tokens, time, changes; what to do next"),
         "calls": ("cli.stats:calls", "the latest calls, newest first"),
         "stats": ("cli.stats", "calls per tool: how many, how fast, at what price"),
         "handles": ("cli.handles", "list what earlier replies left behind, or print one of them"),

@@ -1,13 +1,20 @@
 """`llmc run`: serve a folder over HTTP and print how to connect; `make run` starts it."""
 
 import json
+import time
 
 from ..command_line import Arguments, declare
 from ..gate.dispatch import Gate
+from ..review.summary import as_lines, summarize_session
+from ..review.undoing import journal_of
 from ..server import build_from, configure
+from ..store.sessions import StoreReader, sessions
 from ..web.serve import ListeningServer, serve
+from ..web.ui.layout import SESSION
 from .install.clients import BY_NAME, llmc_command
+from .request_log import request_log
 
+_SUMMARIES = 10
 _ABOUT = """\
 Serves this folder over HTTP until ^C, and prints URL, token, sandbox level and the configuration for a client. The\
  token is made once and kept for the next time.
@@ -20,13 +27,25 @@ def command(given: Arguments) -> int:
     if {"-h", "--help"} & set(given.rest):
         print(command.help(), end="")
         return 0
-    loaded = configure(["--set", "observability.log_level=warning", *given.rest, "--transport", "http"])
-    gate = build_from(loaded)
+    loaded = configure([*given.rest, "--transport", "http"])
+    gate = build_from(loaded, request_log(loaded.config.observability))
+    started = time.time()
     try:
         serve(gate, lambda listening: print(announcement(gate, listening), flush=True))
+        _print_summaries(gate, started)
     finally:
         gate.close()
     return 0
+
+
+def _print_summaries(gate: Gate, since: float) -> None:
+    """What the sessions of this run did: they end with it, because clients over HTTP don't say when theirs do."""
+    gate.flush_usage()
+    store, own = gate.app.store, StoreReader(None, gate.app.root_set)
+    journal = journal_of(gate.app.config, store, gate.app.root_set)
+    for one in sessions(store, own, _SUMMARIES):
+        if one.last_at >= since and one.session_id != SESSION:
+            print("\n" + "\n".join(as_lines(summarize_session(store, journal, own, one.session_id))), flush=True)
 
 
 def announcement(gate: Gate, listening: ListeningServer) -> str:
@@ -42,7 +61,7 @@ def announcement(gate: Gate, listening: ListeningServer) -> str:
     own = [f"  own code {', '.join(kept)}: nobody changes it"] if (kept := gate.app.files.own_code) else []
     lines = [
         f"LLMC MCP on {roots}",
-        f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
+        f"  URL      {url}/mcp (MCP), {url}/docs (REST), {url}/ui (what agents do)",
         *(
             [f"  browser  {url}/login?code={listening.issued.tokens.login_code()} (works once, for ten minutes)"]
             * bool(token)

@@ -24,6 +24,7 @@ from .input_wait import BlockedThread, Terminal, blocked_reader, ignores, is_pyt
 from .terminal import Screen, keystrokes, python_block
 
 _KEPT_BYTES = 256 << 10  # of unread output
+_TAIL_BYTES = 16 << 10  # of output, read or not, for a person who looks on
 _TYPED_AHEAD_BYTES = 1 << 20  # of input that the program has not read yet
 _LINE_BYTES = 4_000  # the kernel's line buffer holds 4,095
 _LINE_END_BYTES = 1_000  # the end of a longer line, typed in line mode
@@ -106,7 +107,7 @@ class Conversation:
         self._news = threading.Condition()
         self._typing = threading.Lock()  # one input at a time
         self._screen = Screen()
-        self._output = bytearray()
+        self._output, self._tail = bytearray(), bytearray()
         self._dropped = self._total = 0
         self._unwritten = bytearray()
         self._echoes: dict[int, bool] = {}  # by foreground process group: whether it echoes
@@ -131,11 +132,27 @@ class Conversation:
     def _keep(self, data: bytes) -> None:
         with self._news:
             self._output += data
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self._total += len(data)
             if (over := len(self._output) - _KEPT_BYTES) > 0:
                 del self._output[:over]
                 self._dropped += over
             self._news.notify_all()
+
+    @property
+    def printed(self) -> int:
+        """How many bytes it has printed so far."""
+        return self._total
+
+    def remember(self, printed: str) -> None:
+        """What it printed before this conversation began, for `tail`."""
+        with self._news:
+            self._tail = (bytearray(printed.encode("utf-8", "replace")) + self._tail)[-_TAIL_BYTES:]
+
+    def tail(self) -> str:
+        """The end of what it printed; reading it here leaves it unread for its owner."""
+        with self._news:
+            return self._tail.decode("utf-8", "replace")
 
     def writable(self) -> bool:
         with self._news:

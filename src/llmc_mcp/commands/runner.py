@@ -74,6 +74,7 @@ class RunningCommand(NamedTuple):
     sandbox: str
     started: float
     window: CommandWindow | None = None
+    printed: str = ""  # what its call has reported already
 
 
 class CommandResult(NamedTuple):
@@ -283,7 +284,9 @@ class _StartedCommand(NamedTuple):
         return check
 
     def running(self, terminal: Terminal | None) -> RunningCommand:
-        return RunningCommand(self.child.running(), terminal, self.watch, self.level.name, self.started, self.window)
+        printed = self.kept.text(OUT) + self.kept.text(ERR)
+        going_on = self.child.running()
+        return RunningCommand(going_on, terminal, self.watch, self.level.name, self.started, self.window, printed)
 
     def exit_code(self) -> int:
         code = self.child.exit_code or 0

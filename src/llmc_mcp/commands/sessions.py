@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from ..changes.commands import CommandChanges, CommandWindow
 from ..config.schema import Config
 from ..errors import (
     BadArgs,
+    LlmcError,
     PermissionDenied,
     ProcessNotFound,
     ProcLimitExceeded,
@@ -34,6 +35,7 @@ from ..sandbox.profile import SYSTEM_PATH
 from ..sandbox.sandbox import Sandbox
 from .allowlist import Programs
 from .background import BackgroundCommand
+from .board import ProgramBoard, ShownProgram
 from .conversation import Check, Conversation, StreamsTurn, Turn, open_terminal
 from .protected_files import ProtectedFiles, ProtectedFileWatch
 from .pump import Pump
@@ -42,6 +44,7 @@ from .shell_syntax import CommandLine
 
 _COLUMNS, _ROWS = 120, 40
 _LATE_S = 1.0  # between asking a command that is out of time to end and making it
+_SHOW_EVERY_S = 0.25  # how often others see what runs, and are heard
 _EXITED_KEPT = 16  # exited programs kept per session, for their last output
 _SIGNAL_S, _HANGUP_S, _KILL_S = 0.3, 2.0, 10.0  # how long to wait for the end after each signal
 
@@ -175,7 +178,10 @@ class _Entry:
 class TerminalSessions:
     """Starts programs and keeps track of them; one instance per server."""
 
-    def __init__(self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: SessionLimits) -> None:
+    def __init__(
+        self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: SessionLimits, board: ProgramBoard
+    ) -> None:
+        self._board, self._shown_activity, self._next_show = board, 0, 0.0
         self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
         self._protected = ProtectedFiles(files)
         self._lock = threading.Lock()
@@ -340,6 +346,7 @@ class TerminalSessions:
             with self._lock:
                 self._entries.pop(entry.proc_id, None)
             return None
+        entry.conversation.remember(running.printed)
         entry.watch, entry.sandbox, entry.started_at = running.watch, running.sandbox, running.started
         entry.ends_at = ends_at
         entry.follow(running.window)
@@ -422,20 +429,45 @@ class TerminalSessions:
 
     def running(self, owner: Owner) -> list[RunningProgram]:
         """List the programs of a session, oldest first."""
-        now = time.monotonic()
         with self._lock:
             mine = [entry for entry in self._entries.values() if entry.owner == owner]
-        return [
-            RunningProgram(
-                entry.proc_id,
-                entry.pid,
-                entry.command,
-                "exited" if entry.exited else "running",
-                entry.started.isoformat(timespec="seconds").replace("+00:00", "Z"),
-                int(now - entry.used_at),
-            )
-            for entry in mine
-        ]
+        return [_as_program(entry) for entry in mine]
+
+    def of_all(self) -> list[ShownProgram]:
+        """List the programs of all sessions, oldest first; no output counts as read by it."""
+        with self._lock:
+            entries = list(self._entries.values())
+        return [_as_shown(entry, entry.conversation) for entry in entries if entry.conversation is not None]
+
+    def stop_for_person(self, proc_id: str, check: Check) -> None:
+        """End a program of any session, as its owner would."""
+        with self._lock:
+            entry = self._entries.get(proc_id)
+        if entry is not None:
+            self.stop(entry.owner, proc_id, signal.SIGTERM, check)
+
+    def _face_others(self) -> float:
+        """Show what runs to the user's other processes, and end what they want ended; returns when to look again."""
+        if not self._entries and not self._shown_activity:
+            return self._limits.idle_s
+        if time.monotonic() < self._next_show:
+            return self._next_show - time.monotonic()
+        self._next_show = time.monotonic() + _SHOW_EVERY_S
+        for proc_id in self._board.take_requests(list(self._entries)):
+            threading.Thread(target=self._stop_quietly, args=(proc_id,), name="stop", daemon=True).start()
+        if (activity := self.activity()) != self._shown_activity:
+            self._shown_activity = activity
+            self._board.show(self.of_all())
+        return _SHOW_EVERY_S
+
+    def _stop_quietly(self, proc_id: str) -> None:
+        with suppress(LlmcError):  # it ended by itself, or is stuck in the kernel
+            self.stop_for_person(proc_id, lambda: None)
+
+    def activity(self) -> int:
+        """A number that changes when a program starts, prints or ends."""
+        entries = list(self._entries.values())
+        return sum(1 + entry.exited + (entry.conversation.printed if entry.conversation else 0) for entry in entries)
 
     def close(self) -> None:
         """Release everything; the launcher ends the programs."""
@@ -444,6 +476,7 @@ class TerminalSessions:
             pump, self._pump = self._pump, None
         if pump is not None:
             pump.close()
+        self._board.show([])
         for entry in entries.values():
             if entry.conversation is not None:
                 entry.conversation.abandon()
@@ -491,6 +524,7 @@ class TerminalSessions:
         left = [self._limits.idle_s - seconds for entry, seconds in idle.items() if entry not in over]
         with self._lock:
             left += [entry.ends_at - now for entry in self._entries.values() if not entry.exited]
+        left.append(self._face_others())
         return min([*left, self._limits.idle_s])  # one that is in use now may be idle from now on
 
     def _end_late(self, entry: _Entry, now: float) -> None:
@@ -509,6 +543,32 @@ class TerminalSessions:
     def _request_write(self, conversation: Conversation) -> None:
         if self._pump is not None:
             self._pump.wants_to_write(conversation)
+
+
+def _as_shown(entry: _Entry, conversation: Conversation) -> ShownProgram:
+    one, owner = _as_program(entry), entry.owner
+    return ShownProgram(
+        one.proc_id,
+        owner.principal,
+        owner.session_id,
+        one.command,
+        one.state,
+        one.pid,
+        one.started_iso,
+        entry.handed_over,
+        conversation.tail(),
+    )
+
+
+def _as_program(entry: _Entry) -> RunningProgram:
+    return RunningProgram(
+        entry.proc_id,
+        entry.pid,
+        entry.command,
+        "exited" if entry.exited else "running",
+        entry.started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        int(time.monotonic() - entry.used_at),
+    )
 
 
 def _ended_fd(child: RunningChild) -> int:

@@ -19,6 +19,12 @@ LIVE = (
     "tools.network_allow",
     "sandbox.extra_read",
     "sandbox.extra_write",
+    "limits.rate_limit_rps",
+    "limits.rate_limit_burst",
+    "limits.concurrency_per_token",
+    "limits.max_queued_calls",
+    "limits.max_reply_bytes",
+    "limits.max_reply_bytes_cap",
 )
 _LOOK_EVERY_S = 1.0
 
@@ -46,6 +52,12 @@ class LiveConfig:
             return load(self._flags, directory=self._directory)
         finally:
             self._lock.release()
+
+    def reloaded(self) -> LoadedConfig:
+        """The configuration of now, whether or not the file looks changed; raises ConfigError if it has mistakes."""
+        with self._lock:
+            self._seen = _state_of(self.path)
+            return load(self._flags, directory=self._directory)
 
 
 def _state_of(path: str) -> tuple[int, int, int] | None:

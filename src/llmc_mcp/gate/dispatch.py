@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -54,6 +54,15 @@ class _FinishedCall(NamedTuple):
     sent: str | bytes  # what a model reads of it
 
 
+class LiveCall(NamedTuple):
+    """A call under way, for whoever watches."""
+
+    session: Session
+    tool: str
+    args: str
+    seconds: float
+
+
 class Gate:
     """Everything a surface needs: the app behind it, the tools in force, the log."""
 
@@ -61,11 +70,14 @@ class Gate:
         self.app, self.catalog, self.log = app, catalog, log
         self._cold = bool(catalog.with_role("code"))
         self.limits = _limiter(app.config, log)
+        app.on_settings.append(lambda config: self.limits.reconfigure(**_limits_of(config)))
         self.listeners: list[UsageListener] = []
         self.recorder = _recorder(lambda: self.app, self.listeners)
         self.root_bounds = [os.fsdecode(root.real) for root in app.files.roots]  # what a client may choose folders in
         self.without_roots = ""  # why no folder is served yet, and what to do
         self._audit: Audit | None = None
+        self._under_way: dict[Context, tuple[str, object, float]] = {}
+        self.live_changes = 0  # grows whenever a call begins or ends
 
     def use_roots(self, roots: list[str]) -> App:
         """Serve these folders from now on; returns what served the former ones, for the caller to close."""
@@ -145,6 +157,27 @@ class Gate:
         with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, method, raw_args, run)
 
+    def act(self, ctx: Context, name: str, scope: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
+        """Do what a person asked for on a page, by the rules of a tool call: scope, log, usage and audit."""
+
+        def within_scope() -> Outcome:
+            self._refuse_scope(ctx, name, scope)
+            ctx.limit_time(self.app.config.capped_seconds(self.app.config.tools.read_timeout))
+            return run()
+
+        ctx.audited = True
+        with self.limits.admitted(ctx.session, ctx):
+            return self._observed(ctx, name, raw_args, within_scope)
+
+    def live_calls(self) -> list[LiveCall]:
+        """The calls under way, the longest first."""
+        now = time.perf_counter()
+        content = self.catalog.content_arguments
+        return [
+            LiveCall(ctx.session, name, summarize(raw_args, content), now - started)
+            for ctx, (name, raw_args, started) in list(self._under_way.items())
+        ]
+
     def part(self, ctx: Context, name: str, arguments: dict[str, object], reply_bytes: int | None = None) -> object:
         """A tool's result as a part of an answer to `ask`, cut to the reply limit."""
         return self._run(ctx, name, arguments, self.reply_limit(reply_bytes), lean=True)
@@ -202,6 +235,8 @@ class Gate:
     def _observed(self, ctx: Context, name: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
         """Run something for a call: one log line and one usage row, whatever its outcome."""
         started = time.perf_counter()
+        self._under_way[ctx] = (name[:64], raw_args, started)
+        self.live_changes += 1
         status, outcome = "ok", None
         try:
             outcome = run()
@@ -225,6 +260,8 @@ class Gate:
                 hint="This is a bug in the server; its log has the details under the correlation id.",
             ) from None
         finally:
+            self._under_way.pop(ctx, None)
+            self.live_changes += 1
             duration_ms = (time.perf_counter() - started) * 1000
             tool = self.catalog.known(name[:64])
             shown = tool.name if tool is not None else name[:64]
@@ -234,7 +271,7 @@ class Gate:
         """Log a call, count it, and audit it if it may have changed something."""
         summary = summarize(call.raw_args, self.catalog.content_arguments)
         self._log_call(call, summary)
-        if call.tool is not None and call.tool.mutating:
+        if call.ctx.audited or (call.tool is not None and call.tool.mutating):
             self._audit_call(call, summary)
         if self.recorder is not None or self.listeners:
             self._count_call(call, summary)
@@ -256,7 +293,7 @@ class Gate:
         made = _FinishedCall(ctx, _NETWORK, None, {"target": denial.target}, _DENIED, 0.0, None, "")
         self._audit_call(made, shown)
         if self.recorder is not None:
-            self.recorder.record(_usage_row(made, shown, self.app.root_set.key)._replace(source=_NETWORK))
+            self.recorder.record(_usage_row(made, shown)._replace(source=_NETWORK))
 
     def _ask_for_host(self, ctx: Context, target: str) -> None:
         """Leave a question about a host, for a person to answer; its next command then reaches it."""
@@ -300,7 +337,7 @@ class Gate:
 
     def _count_call(self, call: "_FinishedCall", summary: str) -> None:
         """A row of usage, for the store or, where nothing is stored, for the listeners alone."""
-        row = _usage_row(call, summary, self.app.root_set.key)
+        row = _usage_row(call, summary)
         if self.recorder is not None:
             self.recorder.record(row, sample(call.sent))
             return
@@ -399,7 +436,8 @@ def _sent(outcome: object) -> str | bytes:
     return outcome if isinstance(outcome, bytes) else ""
 
 
-def _usage_row(call: _FinishedCall, summary: str, roots: str) -> Usage:
+def _usage_row(call: _FinishedCall, summary: str) -> Usage:
+    app = call.ctx.app
     who, sent, size = call.ctx.session, len(call.sent), _bytes_of(call.raw_args)
     return Usage(
         at=time.time(),
@@ -418,7 +456,8 @@ def _usage_row(call: _FinishedCall, summary: str, roots: str) -> Usage:
         tokens_in=-(-size // _BYTES_PER_TOKEN),
         tokens_saved=_not_sent(call.ctx, call.outcome, sent) // _BYTES_PER_TOKEN,
         budget_profile=who.budget_profile,
-        roots=roots,
+        roots=app.root_set.key,
+        sandbox=app.known_sandbox_level(),
     )
 
 
@@ -437,13 +476,26 @@ def _not_sent(ctx: Context, outcome: object, sent: int) -> int:
     return max(ctx.kept_bytes - sent, 0)
 
 
-def _limiter(config: "Config", log: Log) -> Limiter:
+class _CallLimits(TypedDict):
+    rps: float
+    burst: int
+    concurrency: int
+    total: int
+
+
+def _limits_of(config: "Config") -> _CallLimits:
     limits = config.limits
-    return Limiter(
+    return _CallLimits(
         rps=limits.rate_limit_rps,
         burst=limits.rate_limit_burst,
         concurrency=limits.concurrency_per_token,
         total=limits.max_queued_calls,
+    )
+
+
+def _limiter(config: "Config", log: Log) -> Limiter:
+    return Limiter(
+        **_limits_of(config),
         decided=lambda principal, at, admitted: log.debug("rate", principal=principal, at=at, admitted=admitted),
     )
 

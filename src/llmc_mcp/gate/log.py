@@ -86,8 +86,11 @@ class Log:
             self._writer.join(_CLOSE_S)
 
     def _log(self, level: str, event: str, fields: dict[str, object]) -> None:
-        if _LEVELS[level] < self._threshold:
-            return
+        if _LEVELS[level] >= self._threshold:
+            self.write(level, event, fields)
+
+    def write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write a record, whatever the threshold."""
         if not self._with_ids:
             fields.pop("cid", None)
         stamp = _stamp(int(time.time()))
@@ -97,13 +100,17 @@ class Log:
         else:
             rest = " ".join(f"{_field(key)}={_field(value)}" for key, value in fields.items())
             line = f"{stamp} {level.upper():7} {_field(event)} {rest}".encode("utf-8", "replace")
+        self.write_line(line, urgent=_LEVELS[level] >= _URGENT)
+
+    def write_line(self, line: bytes, *, urgent: bool = False) -> None:
+        """Have a line written by the thread that does so; it never waits for a reader."""
         if len(self._lines) >= _WAITING_LINES:
             self.dropped += 1
             return
         self._lines.append(line + b"\n")
         if self._writer is None:
             self._start_writer()
-        if _LEVELS[level] >= _URGENT:
+        if urgent:
             self._hurry.set()
         if not self._wake.is_set():
             self._wake.set()

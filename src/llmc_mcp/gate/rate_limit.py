@@ -54,6 +54,12 @@ class Limiter:
         self._holders: dict[object, str] = {}  # the calls under way that count, and whose they are
         self.dropped = {"rate": 0, "concurrency": 0, "total": 0}
 
+    def reconfigure(self, *, rps: float, burst: int, concurrency: int, total: int) -> None:
+        """Other limits from now on; everybody starts with a full bucket."""
+        with self._lock:
+            self._rps, self._burst, self._concurrency, self._total = rps, burst, concurrency, total
+            self._buckets.clear()
+
     def admitted(self, session: Session, call: object | None = None) -> AbstractContextManager[None]:
         """Around a call that came from outside; what it calls itself is not counted again. `call` can be given up."""
         return self._counted(session, object() if call is None else call) if session.limited else _UNLIMITED

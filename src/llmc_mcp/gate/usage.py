@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WAITING_ROWS = 10_000
 _BATCH = 500
-_EVERY_S = 0.5
+_EVERY_S = 0.1  # who watches a session sees a call this much after it
 _CLOSE_S = 2.0
 _WRITE_S = 30.0  # how long a batch waits for other writers: nobody waits for it
 _DAY_S = 86_400.0
@@ -54,6 +54,7 @@ class Usage(NamedTuple):
     tokens_saved: int = 0
     budget_profile: str = ""
     roots: str = ""  # the key of the root set that it was made under
+    sandbox: str = ""  # the level that confines commands, once it is known
 
 
 # Called with the usage of calls, many at a time, some time after they ended.

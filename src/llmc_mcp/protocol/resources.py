@@ -4,6 +4,7 @@
     llmc://handle/ID      the rest of an earlier reply; for its owner only
     llmc://map            the repository map
     llmc://symbol/NAME    what `inspect` says of a definition
+    llmc://summary        what this session did so far: turns, tools, tokens, changes
 
 An address is looked up, never resolved: a name is one of a list, a handle is a row of the caller's, so no spelling of
 an address leads to a file. Documents are opened by the same gate as every file, and every read is limited, recorded
@@ -27,17 +28,26 @@ from ..tools.linux_ops.handles import HandlePage, linux_handle_read
 from .request import LONGEST_URI
 
 DOCS, HANDLE, MAP, SYMBOL = "llmc://docs/", "llmc://handle/", "llmc://map", "llmc://symbol/"
+SUMMARY = "llmc://summary"
 DOCS_TEMPLATE, HANDLE_TEMPLATE = f"{DOCS}{{name}}{{?offset}}", f"{HANDLE}{{id}}{{?offset}}"
 SYMBOL_TEMPLATE = f"{SYMBOL}{{name}}"
 SHIPPED = {"agents.core.min.md": "How to work here", "contracts.env.min.md": "What this environment promises"}
 
 _SHIPPED_IN = os.path.join(PACKAGE, "docs")
-_ADDRESS = re.compile(r"llmc://(docs/|handle/|symbol/|map)([^?#]*)(?:\?offset=(\d{1,12}))?")
+_ADDRESS = re.compile(r"llmc://(docs/|handle/|symbol/|map|summary)([^?#]*)(?:\?offset=(\d{1,12}))?")
 _LINES = 5_000
 _BYTES_PER_TOKEN = 5  # of a map, to be sure
 _TYPES = {".md": "text/markdown", ".json": "application/json"}
 
 Entry = dict[str, Any]
+
+_SUMMARY_ENTRY: Entry = {
+    "uri": SUMMARY,
+    "name": "summary",
+    "title": "This session so far",
+    "description": "turns, tools, tokens, time, and changes with their diffstat",
+    "mimeType": "text/plain",
+}
 
 
 class ResourceContent(RenderedReply):
@@ -76,7 +86,7 @@ class ResourceReader:
 
     def listed(self, who: Session) -> list[Entry]:
         """Documents that are there, and the map. Handles come and go with every call: they are not listed."""
-        return [*self._listed_documents(), *self._listed_map()] if who.may(SCOPE) else []
+        return [*self._listed_documents(), *self._listed_map(), _SUMMARY_ENTRY] if who.may(SCOPE) else []
 
     def templates(self, who: Session) -> list[Entry]:
         """For resources/templates/list."""
@@ -153,7 +163,9 @@ class ResourceReader:
             result = self._gate.part(ctx, inspect.__name__, {"symbol": address.name}, reply_bytes)
             text = render(result, lean=True, first_root=self._app.files.roots[0].shown).text
             return _content(uri, "text/plain", text, None)
-        if not address.name:
+        if address.kind == SUMMARY and not address.name:
+            return self._summary(ctx, uri, reply_bytes)
+        if address.kind == MAP and not address.name:
             return self._map(ctx, uri, reply_bytes)
         raise _unknown(uri)
 
@@ -193,6 +205,15 @@ class ResourceReader:
         drawn = self._app.maps.draw(budget, caller_of(ctx))
         parts = [f"# {one.root.shown}{f' ({one.note})' if one.note else ''}\n{one.text}\n" for one in drawn]
         return self._page(uri, "text/plain", _Page("\n".join(parts), None, 0), reply_bytes)
+
+    def _summary(self, ctx: Context, uri: str, reply_bytes: int | None) -> ResourceContent:
+        from ..review.summary import as_lines, summarize_session
+        from ..store.sessions import StoreReader
+
+        self._gate.flush_usage()
+        app, reader = self._app, StoreReader(ctx.session.principal, self._app.root_set)
+        found = summarize_session(app.store, app.changes.journal, reader, ctx.session.session_id)
+        return self._page(uri, "text/plain", _Page("\n".join(as_lines(found)) + "\n", None, 0), reply_bytes)
 
 
 def _content(uri: str, kind: str, text: str, next_offset: int | None) -> ResourceContent:

@@ -104,6 +104,12 @@ class Sandbox:
                 raise self._untested or self._unavailable()
             return self._level
 
+    @property
+    def known_level(self) -> str:
+        """The name of the level in force, without testing one for it; empty as long as none was needed."""
+        level = self._level
+        return "" if level is None else level.name
+
     def machine(self, owner: object, level: Level) -> Machine | None:
         """What the commands of a session share at a level of this sandbox; None where each is by itself."""
         if owner is None or not isinstance(level, WorkspaceLevel):

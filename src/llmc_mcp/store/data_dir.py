@@ -9,6 +9,17 @@ def database_of(data_dir: str) -> str:
     return os.path.join(data_dir, "llmc.db")
 
 
+def programs_of(data_dir: str) -> str:
+    """The folder in which servers show the programs that run in them."""
+    return os.path.join(data_dir, "programs")
+
+
+def watched_files(data_dir: str) -> tuple[str, ...]:
+    """The files whose change means that there is something new to see, whichever process is at work."""
+    store = database_of(data_dir)
+    return store, f"{store}-wal", programs_of(data_dir)
+
+
 def data_directory(environ: Mapping[str, str] | None = None) -> str:
     """Where state lives: LLMC_DATA_DIR, else .llmc in LLMC_ROOT, else the XDG state home; never from a file."""
     environ = os.environ if environ is None else environ

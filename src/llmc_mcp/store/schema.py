@@ -173,6 +173,10 @@ STEPS: tuple[str, ...] = (
         expires_at  REAL NOT NULL       -- 0: never
     ) STRICT;
     """,
+    """
+    ALTER TABLE calls ADD COLUMN sandbox TEXT NOT NULL DEFAULT '';  -- the level of its server's commands, once known
+    CREATE INDEX calls_by_session ON calls (session_id, id);
+    """,
 )
 
 

@@ -113,6 +113,12 @@ class SqliteStore:
         with self.transaction(wait_s=_PROBE_S) as connection:
             connection.execute("UPDATE totals SET bytes=bytes")  # says nothing new, and is written all the same
 
+    def check_version(self) -> None:
+        """Raise if it can't be read, or lacks tables that this version needs."""
+        ((version,),) = self.query("PRAGMA user_version")
+        if int(str(version)) < len(STEPS):
+            raise FeatureUnavailable(f"the store {self.path} has version {version} of {len(STEPS)}")
+
     def sync(self) -> None:
         """Wait until all that is committed is on disk. Without the write lock: others write while the disk works."""
         writer = self._writer

@@ -25,11 +25,13 @@ from .oauth import Issuer
 from .pages import docs_page, metadata_routes, sign_in_routes
 from .replies import JSON, error_reply, refusal
 from .threads import CallThreads
+from .ui.routes import PATHS, UserPages
 
 API_VERSION = "v0"
 _MCP, _TOOL = "/mcp", "/tool"
 _DEFAULT_SESSION = "http"
 _SESSION_KEY = "session.key"
+_READY = "readiness"  # whose threads look after the store: those of no client
 _SEARCHED = 2_000  # characters of a message used as the query; longer queries are refused
 
 _SESSION_LENGTH = _NAME_LENGTH = 128
@@ -92,7 +94,13 @@ class BootloadRequest(Body):
 
 class Health(BaseModel):
     ok: bool
-    version: str
+    version: str = Field(description="of the API")
+    server: str | None = Field(None, description="version of the server; for callers with a token")
+
+
+class Readiness(BaseModel):
+    ready: bool
+    reason: str | None = Field(None, description="what is missing; for callers with a token")
 
 
 class ErrorEnvelope(BaseModel):
@@ -143,8 +151,22 @@ class _Rest:
         self._gate, self._workers, self._metrics = gate, workers, metrics
         self._rag = gate.app.config.rag
 
-    async def health(self) -> Health:
-        return Health(ok=True, version=API_VERSION)
+    async def health(self, caller: Who) -> Health:
+        """Say that the server answers."""
+        return Health(ok=True, version=API_VERSION, server=__version__ if caller.principal else None)
+
+    async def ready(self, caller: Who) -> Response:
+        """Say whether the server can work: its store can be read and has the tables that this version needs."""
+        try:
+            await self._workers.start(_READY, self._check_store, caller.running).outcome()
+            found = Readiness(ready=True, reason=None)
+        except LlmcError as exc:
+            found = Readiness(ready=False, reason=exc.message if caller.principal else None)
+        body = found.model_dump_json(exclude_none=True)
+        return Response(body, 200 if found.ready else 503, media_type="application/json")
+
+    def _check_store(self) -> None:
+        self._gate.app.store.check_version()  # opens it, the first time
 
     async def tool(self, body: ToolRequest, caller: Who) -> Response:
         """Call a tool by name; the reply is the tool's result object."""
@@ -230,9 +252,12 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     issuer = Issuer(config.oauth) if config.oauth.issuer else None
     metrics = Metrics(gate)
     workers = CallThreads(config.limits.concurrency_per_token)
+    gate.app.on_settings.append(lambda fresh: workers.resize(fresh.limits.concurrency_per_token))
     mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
     rest = _Rest(gate, workers, metrics)
+    pages = UserPages(gate, workers, tokens)
     api = _rest_app(gate, rest, tokens, mcp.run)
+    api.include_router(pages.router())
     if issuer is not None:
         api.include_router(metadata_routes(issuer))
 
@@ -245,7 +270,7 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
             await api(scope, receive, send)
 
     paths = [route.path for route in api.routes if isinstance(route, APIRoute)]
-    return Guard(route, gate, tokens, metrics, [_MCP, *paths], issuer)
+    return Guard(route, gate, tokens, metrics, [_MCP, *paths, *PATHS], issuer, pages.feed.close)
 
 
 def _tool_call(scope: Scope) -> ToolCall | None:
@@ -271,7 +296,8 @@ def _rest_app(
     )
     api.router.route_class = _StrictRoute
     settings = gate.app.config.observability
-    api.get("/health", response_model=Health)(rest.health)
+    api.get("/health", response_model=Health, response_model_exclude_none=True)(rest.health)
+    api.get("/ready", response_model=Readiness, responses={503: {"model": Readiness}})(rest.ready)
     api.post(_TOOL, responses=_FAILURES)(rest.tool)
     api.post("/invoke_agent", response_model=AgentReply, response_model_exclude_none=True, responses=_FAILURES)(
         rest.invoke_agent

@@ -35,8 +35,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TARGET_HOST = "target_host"  # in the state of a request whose request line holds a whole URL: the host that it names
-OPEN_ROUTES = frozenset({"/health", "/login", METADATA, f"{METADATA}/mcp"})
+OPEN_ROUTES = frozenset({"/health", "/ready", "/login", METADATA, f"{METADATA}/mcp"})
 _REVOKED_EVERY_S = 0.5  # how often requests under way are checked for a token that was revoked
+_PAGES = "/ui"  # for people: forms are accepted
 _OPEN_BODY = 4 << 10  # bytes of a body on a route without authentication: enough for a token
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM = "application/x-www-form-urlencoded"
@@ -86,8 +87,10 @@ class Guard:
         metrics: Metrics,
         routes: Iterable[str],
         issuer: Issuer | None = None,
+        end_streams: Callable[[], None] = lambda: None,
     ) -> None:
         config = gate.app.config
+        self.end_streams = end_streams  # a server that stops does not wait for what never ends by itself
         self._issuer = issuer
         self._under_way: dict[int, tuple[Principal, RunningCall, asyncio.Task[None] | None]] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -177,7 +180,7 @@ class Guard:
         if principal is not None and principal.by_cookie and not own_page:
             raise Forbidden("a signed-in browser may only send requests of the server's own pages")
         if scope["method"] != "DELETE" or _announces_body(headers):  # without a body it has no type
-            _check_content(headers, form=scope["path"] == "/login" and own_page)
+            _check_content(headers, form=(scope["path"] == "/login" or _is_page(scope["path"])) and own_page)
         return principal
 
     async def _principal(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
@@ -348,6 +351,10 @@ def _host(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
     if target is not None and target.lower() != (host or b"").lower():
         raise refusal(400, "the URL in the request line names another server than the Host header")
     return host
+
+
+def _is_page(path: str) -> bool:
+    return path == _PAGES or path.startswith(f"{_PAGES}/")
 
 
 def _origin(headers: dict[bytes, bytes]) -> bytes | None:

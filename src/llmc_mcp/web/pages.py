@@ -26,7 +26,7 @@ _FORM = (
     'autocomplete="current-password"></label> <button>Sign in</button></form>'
     "<p>The server prints at start-up where the token is stored.</p>"
 )
-_FIRST_PAGE = "/docs"
+_FIRST_PAGE = "/ui"
 _LOCAL = re.compile(r"/(?:[A-Za-z0-9._~-]+/?)*")
 
 

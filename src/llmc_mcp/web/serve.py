@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -16,13 +17,14 @@ from typing import Any, NamedTuple, cast
 import uvicorn
 import uvloop
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, LlmcError
 from ..gate.dispatch import Gate
 from ..gate.log import Log
 from ..protocol.methods import Methods
 from . import otel
 from .app import create_app
 from .auth import IssuedTokens, issue
+from .guard import Guard
 from .wire import LimitedProtocol, Patience
 
 _SWITCH_S = 0.0005  # switch interval: how long a busy thread delays the other threads and the event loop
@@ -39,6 +41,10 @@ class ListeningServer(NamedTuple):
 class _Uvicorn(uvicorn.Server):
     """uvicorn with our own signal handling: after a signal the server exits with status 0."""
 
+    def __init__(self, config: uvicorn.Config, reload: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._reload, self._on_terminal = reload, _has_terminal()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
@@ -49,10 +55,18 @@ class _Uvicorn(uvicorn.Server):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup, and stays so
-            loop.add_signal_handler(signal.SIGHUP, self._stop)
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Reload what may change, as daemons do; but end if the terminal is gone that the server was started on."""
+        if self._on_terminal and not _has_terminal():
+            self._stop()
+        else:
+            threading.Thread(target=self._reload, name="reload", daemon=True).start()
 
     def _stop(self) -> None:
         """Drain on the first signal, stop at once on the second."""
+        cast(Guard, self.config.app).end_streams()
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -72,7 +86,7 @@ class _Forward(logging.Handler):
 
 
 def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods | None = None) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP; running calls get a grace period."""
+    """Serve until SIGTERM or SIGINT; running calls get a grace period. SIGHUP reloads limits and policy."""
     config = gate.app.config
     issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ, has_issuer=bool(config.oauth.issuer))
     for notice in issued.notices:
@@ -82,7 +96,7 @@ def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods
     _raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
     with _bound(config.server.host, config.server.port) as listener:
-        server = _Uvicorn(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)))
+        server = _Uvicorn(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)), partial(_reload, gate))
         listening = ListeningServer(_url(listener, config.server.host), issued)
         _freeze_heap()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -97,6 +111,22 @@ async def _run(server: _Uvicorn, listener: socket.socket, ready: Callable[[], No
     if server.started:
         ready()
     await serving
+
+
+def _reload(gate: Gate) -> None:
+    """Take over limits and policy from the configuration; tokens are looked up with every request anyway."""
+    try:
+        gate.log.warning("reload", changed=gate.app.reload())
+    except LlmcError as exc:
+        gate.log.warning("reload", refused=exc.message)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _uvicorn_config(gate: Gate, app: Any) -> uvicorn.Config:

@@ -153,6 +153,10 @@ class CallThreads:
         self._idle: list[_Thread] = []  # the last one worked last, and is the quickest to wake
         self._looking: asyncio.TimerHandle | None = None
 
+    def resize(self, per_principal: int) -> None:
+        """Another number of calls at a time from now on."""
+        self._size = per_principal + _REFUSALS_AT_ONCE
+
     def start(
         self,
         principal: str,

@@ -1,0 +1,40 @@
+"""`llmc summary`: what a session did, and what to do next."""
+
+from ..command_line import JSON, Arguments, Positional, declare
+from ..config.load import load
+from ..printing import print_json
+from ..review.summary import SessionSummary, as_lines, summarize_session
+from ..review.undoing import journal_of
+from ..store.sessions import EVERYTHING
+from ..store.sqlite import Store
+
+
+@declare(
+    "summary",
+    "What a session did: turns, tools, tokens, time, and its changes with their diffstat; then what to do next. Without"
+    " an ID, the latest session of all servers.",
+    positionals=(Positional("SESSION", "the session, as llmc changes and /ui name it", required=False),),
+    flags=(JSON,),
+)
+def command(given: Arguments) -> int:
+    """Print the summary of one session."""
+    loaded = load()
+    store = Store(loaded.data_dir)
+    found = summarize_session(store, journal_of(loaded.config, store), EVERYTHING, given.first() or None)
+    if "--json" in given:
+        print_json(as_json(found))
+    else:
+        print("\n".join(as_lines(found)))
+    return 0
+
+
+def as_json(found: SessionSummary) -> dict[str, object]:
+    """A summary as data."""
+    return {
+        **found.totals._asdict(),
+        "turns": found.turns,
+        "tools": {name: {"calls": count, "failed": failed} for name, count, failed in found.tools},
+        "files": [one._asdict() for one in found.files],
+        "changes_in_effect": found.standing,
+        "actions": dict(found.actions),
+    }

@@ -1,0 +1,1 @@
+"""The pages for people, in a real browser and over plain HTTP."""
