@@ -16,7 +16,7 @@ from typing import Any
 
 from llmc_mcp.gate.usage import Usage
 from llmc_mcp.store.schema import insert_into
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.web.auth import COOKIE
 from tests.support.browser import Browser, Page
 
@@ -59,7 +59,7 @@ def _settings() -> list[str]:
 def _fill(data: Path, port: int) -> None:
     for at in range(10):
         _call(port, "linux_fs_write", session="filling", path=f"file{at}.txt", content=f"{at}\n", mode="rewrite")
-    store = Store(str(data))
+    store = SqliteStore(str(data))
     now = time.time()
     columns = "principal, session_id, agent_id, at, action, state, process, roots, effects, undoes, undone_by, about"
     copied = f"INSERT INTO changes (id, {columns}) SELECT ?, {columns} FROM changes WHERE seq = ?"

@@ -15,7 +15,7 @@ from llmc_mcp.gate.usage import Usage
 from llmc_mcp.permissions.approvals import Approvals, AskedCall
 from llmc_mcp.session import Session
 from llmc_mcp.store.schema import insert_into
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from ..support.client import Client
 from ..support.talk import eventually
@@ -64,7 +64,7 @@ def data(tmp_path: Path) -> Path:
     require(shutil.which("tmux") is not None, "tmux")
     pytest.importorskip("textual")
     folder = tmp_path / "data"
-    store = Store(str(folder))
+    store = SqliteStore(str(folder))
     rows = [
         Usage(
             AT + number,
@@ -163,7 +163,7 @@ def test_a_change_is_undone_and_redone_and_a_call_approved_by_key(
     with Client("--root", str(workspace.root), env={"LLMC_DATA_DIR": str(data)}) as client:
         written = client.call("linux_fs_write", path="a.txt", content="after\n", mode="rewrite")
         started = client.call("run_cmd", command="echo here; sleep 602", yield_after=0.5).meta["process"]
-        store = Store(str(data))
+        store = SqliteStore(str(data))
         approvals = Approvals(lambda: store)
         who = Session(principal="uid:0", session_id="asking", agent_id="agent")
         call = AskedCall(who, "linux_fs_delete", {"path": "tree"}, "delete the folder tree", "risk", "/")

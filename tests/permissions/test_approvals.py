@@ -9,7 +9,7 @@ import pytest
 from llmc_mcp.errors import Conflict, NotFound, RateLimited
 from llmc_mcp.permissions.approvals import LASTS_S, Approvals, AskedCall
 from llmc_mcp.session import Session
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 WHO = Session(principal="uid:0", session_id="s1", agent_id="agent")
 CALL = AskedCall(WHO, "linux_fs_delete", {"path": "tree", "recursive": True}, "delete tree", "risk", "/root")
@@ -31,7 +31,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def approvals(tmp_path: Path, clock: Clock) -> Approvals:
-    store = Store(str(tmp_path))
+    store = SqliteStore(str(tmp_path))
     return Approvals(lambda: store, clock)
 
 

@@ -19,7 +19,7 @@ from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import correlation_id
 from llmc_mcp.permissions.approvals import LASTS_S, Approvals
 from llmc_mcp.session import Session
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.visible import visible
 from llmc_mcp.web.auth import open_table
 
@@ -98,7 +98,7 @@ def test_f04_of_two_answers_at_once_one_counts(gate: Gate) -> None:
     start = threading.Barrier(6)
 
     def answer(yes: bool) -> None:
-        store = Store(gate.app.data_dir)
+        store = SqliteStore(gate.app.data_dir)
         start.wait()
         try:
             outcomes.append(Approvals(lambda: store).answer(number, yes, "test").state)
@@ -194,7 +194,7 @@ def test_f09_an_approval_is_of_no_use_to_another_token(workspace: Workspace, tmp
     workspace.file("tree/leaf.txt", "leaf")
     table = open_table(str(tmp_path))
     one, other = (table.create(name, ("read", "write")) for name in ("one", "other"))
-    store = Store(str(tmp_path))
+    store = SqliteStore(str(tmp_path))
     body = {"session_id": "S", "name": "linux_fs_delete", "args": DELETE}
     with (
         HttpServer(workspace.root, *OPEN_HANDED, env={"LLMC_DATA_DIR": str(tmp_path)}) as server,

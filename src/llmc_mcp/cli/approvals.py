@@ -8,16 +8,17 @@ import os
 import time
 
 from ..command_line import Arguments, Flag, Positional, declare
-from ..config.schema import data_directory
+from ..config.load import load
 from ..config.trust import INSIDE_COMMAND
 from ..errors import Forbidden
 from ..permissions.approvals import Approval, Approvals
 from ..printing import print_line
-from ..store.sqlite import Store
+from ..store.opening import open_store
 
 
 def _approvals() -> Approvals:
-    store = Store(data_directory())
+    loaded = load()
+    store = open_store(loaded.config.store.url, loaded.data_dir)
     return Approvals(lambda: store)
 
 

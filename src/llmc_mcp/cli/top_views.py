@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..store.root_sets import folder_of
 from ..store.sessions import EVERYTHING, calls, sessions
-from ..store.sqlite import Store
 from ..visible import visible
 
 if TYPE_CHECKING:  # the first view is there before the rest is imported
     from ..changes.journal import Change, Journal
     from ..config.load import LoadedConfig
     from ..permissions.approvals import Approvals
+    from ..store.base import Store
 
 _LISTED = 200
 _SESSION_COLUMNS = ("session", "agent", "calls", "fail", "in", "out", "saved", "sandbox", "last", "folder")
@@ -39,7 +39,12 @@ class Sources:
 
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
-        self.store = Store(data_dir)
+
+    @cached_property
+    def store(self) -> "Store":
+        from ..store.opening import open_store
+
+        return open_store(self.loaded.config.store.url, self.data_dir)
 
     @cached_property
     def loaded(self) -> "LoadedConfig":

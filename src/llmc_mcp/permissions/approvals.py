@@ -19,7 +19,7 @@ from ..session import Session
 from ..store.schema import insert_into
 
 if TYPE_CHECKING:
-    from ..store.sqlite import Store
+    from ..store.base import Store
 
 State = Literal["pending", "approved", "denied", "used"]
 

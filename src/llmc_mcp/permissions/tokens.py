@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InvalidArgument, NotFound
-from ..store.schema import insert_into
+from ..store.schema import insert_or_replace
 
 if TYPE_CHECKING:
-    from ..store.sqlite import Store
+    from ..store.base import Store
 
 SCOPES = ("read", "write", "exec", "admin")
 OWNER = "owner"
@@ -88,9 +88,7 @@ class TokenTable:
         """Store a token, in the place of one of the same name."""
         row = (token.name, token.digest.hex(), ",".join(token.scopes), ",".join(token.tools))
         with self._store().transaction(durable=True) as connection:
-            connection.execute(
-                insert_into("tokens", _COLUMNS, verb="INSERT OR REPLACE"), (*row, token.created_at, token.expires_at)
-            )
+            connection.execute(insert_or_replace("tokens", _COLUMNS), (*row, token.created_at, token.expires_at))
         self._touch()
 
     def revoke(self, name: str) -> None:

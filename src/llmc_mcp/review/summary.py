@@ -7,9 +7,9 @@ from typing import NamedTuple
 from ..changes.effects import effects_of
 from ..changes.journal import Change, Journal
 from ..errors import NotFound
+from ..store.base import Store
 from ..store.root_sets import folder_of
 from ..store.sessions import SessionCall, SessionTotals, StoreReader, calls, session, sessions, tools_of
-from ..store.sqlite import Store
 from ..visible import visible
 
 _CALLS, _CHANGES = 20_000, 2_000

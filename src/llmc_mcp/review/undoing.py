@@ -10,8 +10,8 @@ from ..changes.undo import Undone, refuse_uncertain
 from ..config.schema import Config
 from ..errors import LlmcError
 from ..session import Session
+from ..store.base import Store
 from ..store.root_sets import RootSet
-from ..store.sqlite import Store
 
 _ALL = 100_000
 

@@ -48,6 +48,7 @@ def _translated(query: str) -> bytes:
     numbers = iter(range(1, 1 << 15))
     query = re.sub(r"\?(\d*)", lambda mark: f"${mark[1] or next(numbers)}", query)
     query = re.sub(r"SELECT value FROM json_each\((\$\d+)\)", r"SELECT json_array_elements_text(\1::json)", query)
+    query = re.sub(r"CAST\((.+?) AS INTEGER\)", r"floor(\1)::bigint", query)  # which rounds here
     return re.sub(r"(\$\d+) IS NULL", r"\1::text IS NULL", query).encode()  # alone it would have no type
 
 

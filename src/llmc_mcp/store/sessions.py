@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+from .base import Store
 from .root_sets import VISIBLE, RootSet, visible_to
-from .sqlite import Store
+from .schema import count_of
 
 # Lists for people look at the newest calls only: a page must not take longer with every month that is recorded.
 _NEWEST = 20_000
 _CALLS = "source NOT IN ('te_run', 'network')"  # the rows that are calls: the others are parts of one
+_FAILED = count_of("status <> 'ok'")
 _WHOSE = f"(?1 IS NULL OR principal = ?1) AND {VISIBLE.format(parameter='?2')}"
 
 
@@ -89,23 +91,26 @@ _TOTALS = """
            ), '')
     FROM (
         SELECT principal, session_id, max(agent_id) AS agent_id, max(model) AS model, count(*) AS calls,
-               sum(status <> 'ok') AS errors, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,
+               {failed} AS errors, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,
                sum(tokens_saved) AS tokens_saved, sum(duration_ms) AS busy, min(at) AS first, max(at) AS last,
                max(roots) AS roots, max(id) AS latest
-        FROM ({rows}) GROUP BY principal, session_id ORDER BY latest DESC LIMIT {limit}
+        FROM ({rows}) AS newest GROUP BY principal, session_id ORDER BY latest DESC LIMIT {limit}
     ) AS totals ORDER BY latest DESC
 """
-_SESSIONS, _SESSION = _TOTALS.format(rows=_NEWEST_ROWS, limit="?3"), _TOTALS.format(rows=_ROWS_OF_ONE, limit="1")
+_SESSIONS, _SESSION = (
+    _TOTALS.format(rows=rows, limit=limit, failed=_FAILED)
+    for rows, limit in ((_NEWEST_ROWS, "?3"), (_ROWS_OF_ONE, "1"))
+)
 _SOME_CALLS = f"""
     SELECT {", ".join(SessionCall._fields)} FROM calls
     WHERE {_WHOSE} AND {_CALLS} AND (?3 IS NULL OR session_id = ?3) ORDER BY id DESC LIMIT ?4
 """  # noqa: S608 - built from constants
 _DENIALS = f"""
-    SELECT {", ".join(SessionCall._fields)} FROM (SELECT * FROM calls WHERE {_WHOSE} ORDER BY id DESC LIMIT {_NEWEST})
+    SELECT {", ".join(SessionCall._fields)} FROM (SELECT * FROM calls WHERE {_WHOSE} ORDER BY id DESC LIMIT {_NEWEST}) AS newest
     WHERE source = 'network' ORDER BY id DESC LIMIT ?3
 """  # noqa: S608 - built from constants
 _BUCKETS = f"""
-    SELECT CAST((at - ?3) / ?4 AS INTEGER) AS bucket, count(*), sum(status <> 'ok'), sum(tokens_in), sum(tokens_out),
+    SELECT CAST((at - ?3) / ?4 AS INTEGER) AS bucket, count(*), {_FAILED}, sum(tokens_in), sum(tokens_out),
            sum(tokens_saved)
     FROM calls WHERE {_WHOSE} AND {_CALLS} AND at >= ?3 AND at < ?5 GROUP BY bucket ORDER BY bucket
 """  # noqa: S608 - built from constants
@@ -147,7 +152,7 @@ def usage(store: Store, reader: StoreReader, since: float, until: float, buckets
 def tools_of(store: Store, reader: StoreReader, session_id: str) -> list[tuple[str, int, int]]:
     """The tools that a session called: name, calls, failures; the busiest first."""
     rows = store.query(
-        f"""SELECT tool, count(*), sum(status <> 'ok') FROM calls WHERE {_WHOSE} AND {_CALLS} AND session_id = ?3
+        f"""SELECT tool, count(*), {_FAILED} FROM calls WHERE {_WHOSE} AND {_CALLS} AND session_id = ?3
             GROUP BY tool ORDER BY count(*) DESC, tool""",  # noqa: S608 - built from constants
         (*reader.parameters(store), session_id),
     )

@@ -261,9 +261,9 @@ def _stamp(path: str) -> object:
 
 def open_table(data_dir: str) -> TokenTable:
     """The table of named tokens; those of a former version's file are moved into it first."""
-    from ..store.sqlite import Store
+    from ..store.sqlite import SqliteStore
 
-    store = Store(data_dir)
+    store = SqliteStore(data_dir)
     table = TokenTable(lambda: store)
     _adopt_former(data_dir, table)
     return table

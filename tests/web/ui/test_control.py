@@ -8,7 +8,7 @@ import pytest
 from llmc_mcp.permissions.approvals import Approvals, AskedCall
 from llmc_mcp.permissions.tokens import TokenTable
 from llmc_mcp.session import Session
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from ...support.client import Client
 from ...support.workspace import Workspace
@@ -17,9 +17,9 @@ from .test_pages import submit
 
 
 @pytest.fixture(scope="module")
-def store(pages_server: PagesServer) -> Iterator[Store]:
+def store(pages_server: PagesServer) -> Iterator[SqliteStore]:
     """The store of the server, as another process of the user has it."""
-    made = Store(str(pages_server.data_dir))
+    made = SqliteStore(str(pages_server.data_dir))
     yield made
     made.close()
 
@@ -60,7 +60,9 @@ def test_a_program_of_a_stdio_server_is_shown_with_its_output_and_stopped(
             pass
 
 
-def test_a_call_that_waits_is_approved_once(pages_server: PagesServer, visitor: httpx.Client, store: Store) -> None:
+def test_a_call_that_waits_is_approved_once(
+    pages_server: PagesServer, visitor: httpx.Client, store: SqliteStore
+) -> None:
     approvals = Approvals(lambda: store)
     who = Session(principal="uid:0", session_id="asking", agent_id="agent")
     call = AskedCall(who, "linux_fs_delete", {"path": "tree"}, "delete the folder tree", "risk", "/")
@@ -94,7 +96,7 @@ def test_what_a_form_did_is_in_the_audit(pages_server: PagesServer, visitor: htt
 
 
 @pytest.fixture(scope="module")
-def reader(store: Store) -> str:
+def reader(store: SqliteStore) -> str:
     """A token that may only read."""
     return TokenTable(lambda: store).create("reader", ("read",))
 

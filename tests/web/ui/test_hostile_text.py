@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.store.schema import insert_into
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.web.auth import COOKIE
 
 from ...support.browser import Browser, Page
@@ -86,7 +86,7 @@ def _insert_calls(data_dir: Path, rows: list[tuple[str, int]]) -> None:
         *("at", "source", "tool", "status", "duration_ms", "args", "bytes_in", "bytes_out"),
         *("principal", "session_id", "agent_id", "model", "roots", "sandbox"),
     )
-    store = Store(str(data_dir))
+    store = SqliteStore(str(data_dir))
     with store.transaction() as connection:
         for raw, number in rows:
             text = raw.encode("utf-8", "replace").decode()

@@ -2,7 +2,7 @@
 
 from llmc_mcp.permissions.approvals import Approvals, AskedCall
 from llmc_mcp.session import Session
-from llmc_mcp.store.sqlite import Store
+from llmc_mcp.store.sqlite import SqliteStore
 
 from ...support.browser import Browser, Page
 from ...support.workspace import Workspace
@@ -50,7 +50,7 @@ def test_a_person_signs_in_stops_a_program_approves_a_call_and_makes_a_token(
     browser: Browser, pages_server: PagesServer
 ) -> None:
     started = pages_server.call("run_cmd", session="keys", command="echo busy; sleep 603", yield_after=0.5)["process"]
-    store = Store(str(pages_server.data_dir))
+    store = SqliteStore(str(pages_server.data_dir))
     approvals = Approvals(lambda: store)
     who = Session(principal="uid:0", session_id="asking", agent_id="agent")
     asked = approvals.request(AskedCall(who, "linux_fs_delete", {"path": "tree"}, "delete the tree", "risk", "/"))
