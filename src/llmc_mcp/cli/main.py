@@ -85,15 +85,16 @@ def main() -> None:
     elif name in COMMANDS:
         raise SystemExit(_run(name, arguments))
     else:
-        print(f"llmc: unknown command {name!r}{_nearest(name)}\nhint: llmc --help lists them", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(_unknown(name))
 
 
-def _nearest(name: str) -> str:
-    import difflib
+def _unknown(name: str) -> int:
+    from ..command_line import near
+    from ..visible import visible
 
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    return f", did you mean {near[0]}?" if near else ""
+    hint = near(name, list(COMMANDS)) or "llmc --help lists the commands."
+    print(f"llmc: unknown command {visible(name)!r}\nhint: {hint}", file=sys.stderr)
+    return 2
 
 
 def _run(name: str, arguments: list[str]) -> int:

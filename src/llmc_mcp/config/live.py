@@ -18,6 +18,8 @@ LIVE = (
     "sandbox.extra_read",
     "sandbox.extra_write",
 )
+# Read by commands for people at each start, and by no server.
+READ_BY_PEOPLE = ("sandbox.forward_ports",)
 _LOOK_EVERY_S = 1.0
 
 
