@@ -43,12 +43,13 @@ GROUPS = {
         "map": ("cli.graph:repository_map", "what everything else in this repository depends on, in 1,000 tokens"),
     },
     "Set up and check": {
-        "doctor": ("cli.doctor", "what this machine offers the server, what it lacks, how to get it (--json)"),
+        "doctor": ("cli.doctor", "what this machine offers the server, what it lacks; --fix offers to get it"),
         "allow": ("cli.allow", "let commands start a program, use the network or see a folder; list it, take it back"),
         "ports": ("cli.ports", "the ports on which commands listen; llmc ports PORT passes one on to your browser"),
         "config": ("cli.config", "show the configuration in force, set a key, trust this folder's llmc.toml"),
         "repo": ("cli.validate", "repo validate: check the configuration and the tools, with a hint per finding"),
         "token": ("cli.token", "list, add or remove tokens of HTTP clients, with scopes"),
+        "update": ("cli.update", "is there a newer version? Asks the package index, or the clone's remote"),
         "completion": (
             "cli.completion",
             "shell code that completes llmc, llmc-mcp and te in bash, zsh or fish",

@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from ...errors import InvalidArgument
 from ...policy import CLIENT_FILES
 from . import jsonc, toml, yaml
 from .permissions import TOOL, TOOLS, Recipe
 
 SERVER = "llmc"
+_UVX_CACHE = "/uv/archive-v"  # where uv keeps the environments of uvx
 
 
 class Client(NamedTuple):
@@ -327,6 +329,11 @@ BY_NAME = {client.name: client for client in CLIENTS}
 
 def server_command() -> list[str]:
     """The command that starts the server: the script of this installation, or its Python if there is no script."""
+    if _UVX_CACHE in os.path.realpath(sys.prefix):
+        raise InvalidArgument(
+            "uvx made this installation for one run, and an entry needs one that stays",
+            hint="First `uv tool install`, or pipx install, from where uvx took it; then llmc install CLIENT.",
+        )
     script = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "llmc_mcp.server"]
 

@@ -5,6 +5,7 @@ import sys
 
 from ...errors import InvalidArgument
 from ...policy import is_broad
+from ..terminal import ask, has_person
 from .clients import Client
 
 _TRIES = 3
@@ -12,27 +13,19 @@ _TRIES = 3
 
 def roots_asked_for(client: Client) -> list[str]:
     """The folder that the person names; refused where nobody can be asked."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not has_person():
         raise InvalidArgument(
             "it does not start servers in a project; which folder shall it work in?",
             hint=f"Name it: llmc install {client.name} --root DIR.",
         )
     offered = os.getcwd() if _may_be_offered(os.getcwd()) else ""
     for _ in range(_TRIES):
-        choice = f" [{offered}]" if offered else ""
-        print(f"Which folder shall {client.title} work in?{choice} ", end="", file=sys.stderr, flush=True)
-        answer = os.path.abspath(os.path.expanduser(line)) if (line := _typed_line()) else offered
+        typed = ask(f"Which folder shall {client.title} work in?" + (f" [{offered}]" if offered else ""))
+        answer = os.path.abspath(os.path.expanduser(typed)) if typed else offered
         if answer and os.path.isdir(answer):
             return [answer]
         print(f"{answer}: no such folder" if answer else "Name a folder, or press ^C.", file=sys.stderr)
     raise InvalidArgument("no folder was named", hint=f"llmc install {client.name} --root DIR")
-
-
-def _typed_line() -> str:
-    line = sys.stdin.readline()
-    if not line:
-        raise InvalidArgument("no folder was named")
-    return line.strip()
 
 
 def _may_be_offered(folder: str) -> bool:
