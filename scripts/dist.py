@@ -132,14 +132,13 @@ class OneLine:
             cwd=self._project,
             env=self._environment,
             input=typed,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if code else None,
+            capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode != code:
-            raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}")
-        return done.stdout
+            raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout if code == 0 else done.stderr
 
 
 def use_one_line(person: OneLine, wheel: Path) -> Iterator[str]:

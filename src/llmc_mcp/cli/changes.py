@@ -180,7 +180,7 @@ def _undo_one(change: Change, force: bool) -> int:
 def _undo(app: App, change: Change, force: bool) -> None:
     undone = app.undoing.undo(session(), change, force, never)
     for effect in effects_of(change):
-        print_line(f"undone: {effect.action} {effect.path}")
+        print_line(f"undone: {effect.action.removeprefix('command: ')} {effect.path}")
     for what in undone.left:
         print(f"not brought back: {what}", file=sys.stderr)
     print(f"to redo: llmc undo {undone.redo_id}", file=sys.stderr)

@@ -44,7 +44,7 @@ def calls(given: Arguments) -> int:
         return 0
     for call in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call.at))
-        line = f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<14} {call.tool:<24} {call.args}"
+        line = f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<20} {call.tool:<24} {call.args}"
         print_line(f"{line.rstrip()}  [{folder_of(call.roots)}]")
     if not found:
         print(_why_none(given.value("--tool")), file=sys.stderr)

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, cast
 
 from ...command_line import JSON, Arguments, Flag, Positional, declare
 from ...errors import InvalidArgument, LlmcError, NotFound
+from ..fixes import not_on_path
 from . import hook, jsonc, permissions, toml, yaml
 from .client_file import ClientFile, change, demand_unmoved, read, replace
-from .clients import BY_NAME, CLIENTS, Client, entry, roots_for, server_command
+from .clients import BY_NAME, CLIENTS, Client, entry, llmc_command, roots_for, server_command
 from .jsonc import Unreadable
 from .presence import is_here
 from .root import roots_asked_for
@@ -90,6 +91,8 @@ def command(given: Arguments) -> int:
             print(f"llmc: {client.title}: {exc.message}", file=sys.stderr)
             if exc.hint:
                 print(f"hint: {exc.hint}", file=sys.stderr)
+    if not failed and not request.uninstall and not_on_path():
+        print(f"llmc is not on your PATH: {llmc_command()} doctor --fix offers to put it there.", file=sys.stderr)
     return failed
 
 
