@@ -161,14 +161,17 @@ def follow(person: Newcomer) -> Iterator[tuple[str, float]]:
         raise SystemExit("llmc undo did not take the newest change back")
 
 
-def main() -> None:
-    """As this user; as root also as an ordinary one."""
-    for user in (None, _ORDINARY) if os.geteuid() == 0 else (None,):
-        with tempfile.TemporaryDirectory() as name:
-            print(f"as {'an ordinary user' if user or os.geteuid() else 'root'}, in an empty home, from a clean clone:")
-            for line, seconds in follow(Newcomer(Path(name), user)):
+def main(only: str = "") -> None:
+    """As this user; as root also as an ordinary one, unless `only` names root or user."""
+    users = {"root": None, "user": _ORDINARY} if os.geteuid() == 0 else {"user": None}
+    for name, user in users.items():
+        if only not in ("", name):
+            continue
+        with tempfile.TemporaryDirectory() as base:
+            print(f"as {'root' if name == 'root' else 'an ordinary user'}, in an empty home, from a clean clone:")
+            for line, seconds in follow(Newcomer(Path(base), user)):
                 print(f"  {seconds:6.1f} s  {line}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))
