@@ -99,11 +99,13 @@ class Newcomer:
         ours, theirs = pty.openpty()
         started = self.start(line, self.clone, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
-        os.write(ours, b"y\n" * 20)
-        printed = b""
+        printed, answered = b"", 0
         with contextlib.suppress(OSError):  # how a terminal says that its last user is gone
             while piece := os.read(ours, 4096):
                 printed += piece
+                while printed.count(b"[y/N]") > answered:
+                    answered += 1
+                    os.write(ours, b"y\n")
         os.close(ours)
         if started.wait(timeout=_LONGEST_S):
             raise SystemExit(f"{line}: exit code {started.returncode}\n{printed.decode()}")

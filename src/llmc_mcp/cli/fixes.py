@@ -61,7 +61,7 @@ def fixes_for(topics: "dict[str, list[str]]") -> Iterator[Fix]:
 
 def _run_fix(what: str, step: str, command: list[str]) -> Fix:
     def do() -> None:
-        subprocess.run(command, check=True)
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=True)  # the answers are not for it
 
     return Fix(what, step, do)
 
