@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import tokens
 from llmc_mcp.cli import main
 from llmc_mcp.cli.completion import help_of
 from llmc_mcp.cli.install.clients import CLIENTS
@@ -286,6 +287,19 @@ def test_the_readme_leads_to_the_container_and_to_every_tool() -> None:
     assert "docker compose" in deploy
     tools = (TOP / "DOCS" / "mcp_linuxops_tools.md").read_text()
     assert [name for name in Catalog(Config(mode="classic")).tools if name not in tools] == []
+
+
+def test_the_figures_on_the_first_screen_hold(workspace: Workspace) -> None:
+    text = " ".join((TOP / "README.md").read_text().split())
+    said = re.search(r"Seven tools up front, about (\d+) tokens with instructions", text)
+    assert said
+    with Client("--root", str(workspace.root)) as agent:
+        listed = agent.tools()
+        greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        instructions = agent.request("initialize", greeting)["result"]["instructions"]
+    assert len(listed) == 7
+    assert abs(tokens.count_tools(listed) + tokens.count(instructions) - int(said[1])) <= 60
+    assert f"at most {Config().limits.max_reply_bytes // 1000} kB" in text
 
 
 def test_the_readme_marks_the_tools_that_are_listed() -> None:

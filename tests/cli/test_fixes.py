@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,8 @@ def program(folder: Path, name: str, script: str) -> None:
 def person(tmp_path: Path) -> Machine:
     """Somebody with an empty home, whose package manager only writes down what it is told."""
     made = Machine(tmp_path)
-    for name in ("apt-get", "sudo"):
-        program(tmp_path / "bin", name, f'echo {name} "$@" >> {tmp_path}/installed')
+    for name in ("apt-get", "sudo"):  # they read all that they are given
+        program(tmp_path / "bin", name, f'cat >/dev/null; echo {name} "$@" >> {tmp_path}/installed')
     made.environ |= {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SHELL": "/bin/bash"}
     return made
 
@@ -81,6 +82,22 @@ def test_without_a_person_nothing_is_done(person: Machine, capsys: pytest.Captur
     assert "at a terminal" in done.stderr
 
 
+@contextlib.contextmanager
+def answers(typed: bytes) -> Iterator[int]:
+    """A person's answers on the standard input of this process; where what is left of them can be read."""
+    reading, writing = os.pipe()
+    os.write(writing, typed)
+    os.close(writing)
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        yield reading
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(reading)
+
+
 def test_a_package_is_installed_by_the_package_manager_that_is_there(
     person: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +105,9 @@ def test_a_package_is_installed_by_the_package_manager_that_is_there(
     monkeypatch.setenv("HOME", str(person.home))
     first, *_ = fixes.fixes_for({"bubblewrap": []})
     assert first.step.endswith("apt-get install -y bubblewrap")
-    first.do()
+    with answers(b"n\n") as left:
+        first.do()
+        assert os.read(left, 9) == b"n\n", "the answer is for the next question"
     assert "install -y bubblewrap" in (tmp_path / "installed").read_text()
 
 
