@@ -289,6 +289,7 @@ def test_the_readme_leads_to_the_container_and_to_every_tool() -> None:
     assert [name for name in Catalog(Config(mode="classic")).tools if name not in tools] == []
 
 
+@pytest.mark.filterwarnings("ignore:open_binary is deprecated")  # in the tokenizer's wheel
 def test_the_figures_on_the_first_screen_hold(workspace: Workspace) -> None:
     text = " ".join((TOP / "README.md").read_text().split())
     said = re.search(r"Seven tools up front, about (\d+) tokens with instructions", text)

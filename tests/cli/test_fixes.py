@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -83,7 +83,7 @@ def test_without_a_person_nothing_is_done(person: Machine, capsys: pytest.Captur
 
 
 @contextlib.contextmanager
-def answers(typed: bytes) -> Iterator[int]:
+def answers(typed: bytes) -> Generator[int]:
     """A person's answers on the standard input of this process; where what is left of them can be read."""
     reading, writing = os.pipe()
     os.write(writing, typed)
