@@ -41,7 +41,7 @@ def command(given: Arguments) -> int:
             print_line("llmc: no command listens on a port", sys.stderr)
         return 0
     if not load().config.sandbox.forward_ports:
-        hint = "It is off by default. To allow it: llmc config set sandbox.forward_ports true"
+        hint = "It is off by default. To allow it: llmc config set sandbox.forward_ports true."
         raise FeatureDisabled("ports of commands are not passed on to this machine", hint=hint)
     asked = given.positionals[0]
     if not asked.isdecimal() or not 0 < int(asked) <= _MOST:

@@ -44,7 +44,7 @@ def announcement(gate: Gate, listening: ListeningServer) -> str:
     own = [f"  own code {', '.join(kept)}: nobody changes it"] if (kept := gate.app.files.own_code) else []
     lines = [
         f"LLMC MCP on {roots}",
-        f"  URL      {url}/mcp (MCP), {url}/docs (REST)",
+        f"  URL      {url}/mcp (MCP), {url}/docs (REST; a browser signs in at {url}/login)",
         f"  token    {token or 'none'} ({listening.issued.source})",
         f"  sandbox  commands: {gate.app.command_confinement()}",
         *own,

@@ -297,7 +297,7 @@ class Gate:
         if not ctx.session.may(scope):
             raise Forbidden(
                 f"{name} needs the scope {scope!r}, which this token lacks",
-                hint="Ask the operator for another token: llmc token add NAME --scopes read,write,exec",
+                hint="Ask the operator for another token: llmc token add NAME --scopes read,write,exec.",
             )
 
     def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:

@@ -25,7 +25,7 @@ def roots_asked_for(client: Client) -> list[str]:
         if answer and os.path.isdir(answer):
             return [answer]
         print(f"{answer}: no such folder" if answer else "Name a folder, or press ^C.", file=sys.stderr)
-    raise InvalidArgument("no folder was named", hint=f"llmc install {client.name} --root DIR")
+    raise InvalidArgument("no folder was named", hint=f"llmc install {client.name} --root DIR names it.")
 
 
 def _may_be_offered(folder: str) -> bool:
