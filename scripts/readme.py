@@ -1,11 +1,15 @@
 """`python -m scripts.readme` (`make readme-test`): every command of README.md, from a clean clone, in an empty home.
 
-Started by root it does so twice: as root, and as an ordinary user. Containers are left to `make image-test`.
+Started by root it does so twice: as root, and as an ordinary user. Containers are left to `make image-test`. It needs
+nothing but Python, git and make, so that it can be run on a bare machine.
 """
 
+import contextlib
 import json
 import os
+import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,6 +25,8 @@ TOP = Path(__file__).parent.parent
 _ORDINARY = 54_321  # nobody has it
 _KEPT = re.compile(r"(?i)pip_|.*_proxy$|ssl_cert|lang$|tmpdir$")
 _SERVING = "^C ends it."
+_CONNECTING = "make install CLIENT=claude-code"
+_FIXING = ".venv/bin/llmc doctor --fix"
 _LONGEST_S = 600
 
 
@@ -43,12 +49,14 @@ class Newcomer:
     def __init__(self, base: Path, user: int | None) -> None:
         self._user = user
         self.clone, self.project, self._home = base / "llmc-mcp", base / "project", base / "home"
+        self._began = time.monotonic()
         subprocess.run(["git", "clone", "--quiet", str(TOP), str(self.clone)], check=True)
         for folder in (self.project, self._home):
             folder.mkdir()
         (self.project / "cart.py").write_text("def total(prices):\n    return sum(prices)\n")
         self._environment = {name: value for name, value in os.environ.items() if _KEPT.match(name)}
-        self._environment |= {"HOME": str(self._home), "PATH": f"{self.clone}/.venv/bin:/usr/local/bin:/usr/bin:/bin"}
+        path = f"{self._home}/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        self._environment |= {"HOME": str(self._home), "PATH": path, "SHELL": "/bin/bash"}
         if user is not None:
             base.chmod(0o755)
             for path in (base, *base.rglob("*")):
@@ -76,6 +84,31 @@ class Newcomer:
         if started.returncode:
             raise SystemExit(f"{line}: exit code {started.returncode}\n{printed}")
         return printed
+
+    def connect(self) -> float:
+        """What a client does with the entry in its file: the seconds from the clone to the list of tools."""
+        entry = json.loads((self._home / ".claude.json").read_text())["mcpServers"]["llmc"]
+        request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}) + "\n"
+        line = shlex.join([entry["command"], *entry["args"]])
+        if "execute_code" not in self.run(f"{line} 2>/dev/null", self.project, request):
+            raise SystemExit(f"{line}: it lists no tools")
+        return time.monotonic() - self._began
+
+    def fix(self, line: str) -> None:
+        """`llmc doctor --fix` at a terminal, with yes for an answer to whatever it offers."""
+        ours, theirs = pty.openpty()
+        started = self.start(line, self.clone, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        printed, answered = b"", 0
+        with contextlib.suppress(OSError):  # how a terminal says that its last user is gone
+            while piece := os.read(ours, 4096):
+                printed += piece
+                while printed.count(b"[y/N]") > answered:
+                    answered += 1
+                    os.write(ours, b"y\n")
+        os.close(ours)
+        if started.wait(timeout=_LONGEST_S):
+            raise SystemExit(f"{line}: exit code {started.returncode}\n{printed.decode()}")
 
     def serve(self, line: str) -> str:
         """A server: wait until it listens, ask it what it says to ask, press ^C."""
@@ -107,6 +140,13 @@ class Newcomer:
 def follow(person: Newcomer) -> Iterator[tuple[str, float]]:
     """All commands in their order; yields each with the seconds it took."""
     lines = list(command_lines(TOP / "README.md"))
+    began = time.monotonic()
+    person.run(_CONNECTING, person.clone)
+    yield _CONNECTING, time.monotonic() - began
+    yield "(from the clone to a client's list of tools)", person.connect()
+    began = time.monotonic()
+    person.fix(_FIXING)
+    yield _FIXING, time.monotonic() - began
     for line in sorted(lines, key=lambda line: not line.startswith("make")):  # the others need what make sets up
         began = time.monotonic()
         if line.startswith("make test"):
@@ -123,14 +163,17 @@ def follow(person: Newcomer) -> Iterator[tuple[str, float]]:
         raise SystemExit("llmc undo did not take the newest change back")
 
 
-def main() -> None:
-    """As this user; as root also as an ordinary one."""
-    for user in (None, _ORDINARY) if os.geteuid() == 0 else (None,):
-        with tempfile.TemporaryDirectory() as name:
-            print(f"as {'an ordinary user' if user or os.geteuid() else 'root'}, in an empty home, from a clean clone:")
-            for line, seconds in follow(Newcomer(Path(name), user)):
+def main(only: str = "") -> None:
+    """As this user; as root also as an ordinary one, unless `only` names root or user."""
+    users = {"root": None, "user": _ORDINARY} if os.geteuid() == 0 else {"user": None}
+    for name, user in users.items():
+        if only not in ("", name):
+            continue
+        with tempfile.TemporaryDirectory() as base:
+            print(f"as {'root' if name == 'root' else 'an ordinary user'}, in an empty home, from a clean clone:")
+            for line, seconds in follow(Newcomer(Path(base), user)):
                 print(f"  {seconds:6.1f} s  {line}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

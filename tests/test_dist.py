@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dist.build("wheel", tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_wheel_is_the_package_and_nothing_else_in_two_megabytes(wheel: Path) -> None:
+def test_the_wheel_is_the_package_and_nothing_else_and_small(wheel: Path) -> None:
     held = dist.contents(wheel)
     assert wheel.stat().st_size <= dist.LARGEST_WHEEL
     modules = {str(path.relative_to(TOP / "src")) for path in (TOP / "src").rglob("*.py")}
@@ -119,3 +119,20 @@ def test_the_bundle_serves_the_folders_that_a_person_chose_and_no_others(workspa
     replies = {reply["id"]: reply["result"] for reply in map(json.loads, done.stdout.splitlines())}
     assert "inside" in replies[0]["content"][0]["text"]
     assert "INVALID_PATH" in replies[1]["content"][0]["text"]
+
+
+def test_a_release_is_published_by_a_workflow_that_holds_no_secret() -> None:
+    text = (TOP / ".github" / "workflows" / "release.yml").read_text()
+    jobs = re.split(r"^  (\w+):$", text.partition("\njobs:\n")[2], flags=re.MULTILINE)[1:]
+    bodies = dict(zip(jobs[::2], jobs[1::2], strict=True))
+    assert list(bodies) == ["build", "publish", "announce"]
+    assert [name for name, body in bodies.items() if "id-token: write" in body] == ["publish"]
+    assert "environment: release" in bodies["publish"]
+    assert "secrets." not in text
+    assert "persist-credentials: false" in bodies["build"]
+    targets = re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"run: make ([a-z-]+)", text)) <= set(targets)
+    pattern = re.search(r'grep -Fx "(.*)" src', text)
+    assert pattern
+    version = pattern[1].replace("${TAG#v}", __version__).replace('\\"', '"')
+    assert version in (TOP / "src/llmc_mcp/__init__.py").read_text().splitlines(), "what the tag is compared with"

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,14 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import tokens
 from llmc_mcp.cli import main
 from llmc_mcp.cli.completion import help_of
+from llmc_mcp.cli.install.clients import CLIENTS
 from llmc_mcp.config.load import parse_flags
-from llmc_mcp.config.schema import Config
+from llmc_mcp.config.schema import Config, keys, sections
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.gate.catalog import Catalog
 from llmc_mcp.te.queries import te
-from scripts import reference, svg
+from scripts import reference, svg, tutorial
 from scripts.readme import ABOUT_THIS_REPOSITORY, command_lines
 
 from .support.client import Client
@@ -53,14 +56,18 @@ def test_entries_and_figures_in_the_readme_are_what_install_writes_and_what_was_
     assert re.search(r"\| spawn → tools/list, median \| [\d.]+ ms \|", text)
 
 
-def test_every_error_code_has_a_row() -> None:
-    page = (TOP / "DOCS" / "errors.md").read_text()
+def all_errors() -> list[type[LlmcError]]:
     kinds, todo = list[type[LlmcError]](), [LlmcError]
     while todo:
         below = todo.pop().__subclasses__()
         kinds += [kind for kind in below if kind.__module__ == "llmc_mcp.errors"]
         todo += below
-    assert [kind.code for kind in kinds if f"| `{kind.code}` | {kind.http_status} |" not in page] == []
+    return kinds
+
+
+def test_every_error_code_has_a_row() -> None:
+    page = (TOP / "DOCS" / "errors.md").read_text()
+    assert [kind.code for kind in all_errors() if f"| `{kind.code}` | {kind.http_status} |" not in page] == []
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
@@ -94,8 +101,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_found_from_the_index() -> None:
     index = (TOP / "DOCS" / "README.md").read_text()
-    # Sidecars are read by agents, through resources; requirements.md by those who check the project.
-    others = {"README.md", "agents.core.min.md", "contracts.env.min.md", "requirements.md"}
+    # Sidecars are read by agents, through resources.
+    others = {"README.md", "agents.core.min.md", "contracts.env.min.md"}
     assert [
         name for page in (TOP / "DOCS").glob("*.md") if (name := page.name) not in others and name not in index
     ] == []
@@ -106,6 +113,13 @@ def test_the_readme_is_read_in_three_minutes() -> None:
         r"^\|.*$|<!--.*?-->|!?\[([^\]]*)\]\([^)]*\)", r"\1", outside_fences((TOP / "README.md").read_text()), flags=re.M
     )
     assert len(prose.split()) <= 3 * 250
+    assert len((TOP / "README.md").read_text().split()) < 1_500
+
+
+def test_the_first_screen_says_what_it_is_and_how_to_start() -> None:
+    screen = "\n".join((TOP / "README.md").read_text().splitlines()[:40])
+    for said in ("One MCP server", "make run", "make test", "make install CLIENT=", "uvx --from", "run.svg"):
+        assert said in screen
 
 
 def test_pictures_are_drawings_with_a_title_that_show_the_commands() -> None:
@@ -207,6 +221,53 @@ def test_the_commands_of_the_readme_do_what_it_says(workspace: Workspace, tmp_pa
     assert "llmc" not in json.loads((home / ".claude.json").read_text() if (home / ".claude.json").exists() else "{}")
 
 
+@pytest.mark.parametrize("name", tutorial.PAGES)
+def test_every_output_on_a_page_that_shows_some_is_real(name: str, tmp_path: Path) -> None:
+    require(shutil.which("bwrap") is not None, "bubblewrap")
+    page = tutorial.page_of(name).read_text()
+    fresh = tutorial.refreshed(page, tutorial.Reader(tmp_path))
+    assert list(tutorial.comparable(fresh)) == list(tutorial.comparable(page)), f"python -m scripts.tutorial {name}"
+
+
+def test_troubleshooting_has_the_twenty_errors_that_people_meet_first() -> None:
+    page = (TOP / "DOCS" / "troubleshooting.md").read_text()
+    assert len(re.findall(r"^\*\*\d+\. ", page, re.MULTILINE)) >= 20
+    assert "cannot make virtual environments" in (TOP / "Makefile").read_text(), "entry 2"
+
+
+def test_what_the_pages_call_a_setting_is_one() -> None:
+    known = {*keys(), *sections()}
+    unknown = list[str]()
+    for page in PAGES:
+        for name in re.findall(r"`mcp\.([a-z_]+(?:\.[a-z_]+)*)", page.read_text()):
+            if name not in known and page.name != "CHANGELOG.md":
+                unknown.append(f"{page.name}: mcp.{name}")
+    assert sorted(set(unknown)) == []
+
+
+def test_the_readme_says_how_many_clients_there_are() -> None:
+    assert f"which of {len(CLIENTS)} clients" in (TOP / "README.md").read_text()
+
+
+def test_what_the_pages_call_a_metric_is_one() -> None:
+    known = (TOP / "DOCS" / "metrics.md").read_text()
+    named = {
+        name for page in PAGES for name in re.findall(r"`(llmc_[a-z_]+_(?:total|seconds|bytes))`", page.read_text())
+    }
+    assert sorted(name for name in named if name not in known) == []
+
+
+def test_what_the_pages_call_an_error_is_one() -> None:
+    known = {kind.code for kind in all_errors()}
+    text = "".join(page.read_text() for page in PAGES)
+    named = set(re.findall(r'"code":"([A-Z_]+)"', text))
+    named |= set(
+        re.findall(r"`([A-Z_]+_(?:UNAVAILABLE|DENIED|ALLOWED|FOUND|MISMATCH|PATH|REQUIRED|BUSY|DISABLED))`", text)
+    )
+    assert len(named) >= 10
+    assert sorted(named - known) == []
+
+
 def test_what_the_pages_call_a_tool_is_one() -> None:
     tools = Catalog(Config(mode="classic", linux_ops=Config().linux_ops)).tools
     known = {alias for tool in tools.values() for alias in (tool.name, *tool.aliases)}
@@ -226,6 +287,20 @@ def test_the_readme_leads_to_the_container_and_to_every_tool() -> None:
     assert "docker compose" in deploy
     tools = (TOP / "DOCS" / "mcp_linuxops_tools.md").read_text()
     assert [name for name in Catalog(Config(mode="classic")).tools if name not in tools] == []
+
+
+@pytest.mark.filterwarnings("ignore:open_binary is deprecated")  # in the tokenizer's wheel
+def test_the_figures_on_the_first_screen_hold(workspace: Workspace) -> None:
+    text = " ".join((TOP / "README.md").read_text().split())
+    said = re.search(r"Seven tools up front, about (\d+) tokens with instructions", text)
+    assert said
+    with Client("--root", str(workspace.root)) as agent:
+        listed = agent.tools()
+        greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        instructions = agent.request("initialize", greeting)["result"]["instructions"]
+    assert len(listed) == 7
+    assert abs(tokens.count_tools(listed) + tokens.count(instructions) - int(said[1])) <= 100
+    assert f"at most {Config().limits.max_reply_bytes // 1000} kB" in text
 
 
 def test_the_readme_marks_the_tools_that_are_listed() -> None:

@@ -36,7 +36,7 @@ SURFACES = ("protocol", "web", "server", "cli")
 # Who reaches an engine past the gate, because no tool does it: a person's own journal, handles and index, where
 # secrets lie, and what a completion or a listing has to spell.
 PAST_THE_GATE: Mapping[str, set[str]] = {
-    "cli.allow": {"files"},
+    "cli.allow": {"files", "sandbox"},
     "cli.changes": {"changes"},
     "cli.handles": {"files"},
     "cli.index": {"files", "rag.build", "rag.parse", "rag.query", "rag.store"},

@@ -172,7 +172,10 @@ def test_an_image_is_sent_as_an_image(workspace: Workspace, server: Client, head
 def test_an_image_that_is_too_large_is_described(workspace: Workspace, call: Call) -> None:
     raw = b"\x89PNG\r\n\x1a\n" + bytes(Limits().max_image_bytes)
     workspace.file("big.png", raw)
-    assert call("read_file", path="big.png")["data"].startswith(f"image/png, {len(raw):,} bytes")
+    said = call("read_file", path="big.png")["data"]
+    assert said.startswith(
+        f"image/png, {len(raw):,} bytes, not shown: images of more than 1,048,576 bytes are not sent"
+    )
 
 
 def test_a_line_of_200_kb_is_cut_and_says_so(workspace: Workspace, call: Call) -> None:

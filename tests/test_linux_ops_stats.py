@@ -109,5 +109,6 @@ def test_nothing_recorded_is_said_and_nonsense_refused(tmp_path: Path) -> None:
     for arguments in (("stats", "--dayz", "1"), ("calls", "-n", "x"), ("stats", "--days")):
         done = llmc(tmp_path, *arguments)
         assert done.returncode == 2
-        assert done.stderr.startswith("llmc: ")
+        assert "\nllmc: " in done.stderr
+    assert "no tool red_file. Did you mean read_file?" in llmc(tmp_path, "calls", "--tool", "red_file").stderr
     assert llmc(tmp_path, "stats", "--help").stdout.startswith("usage:")

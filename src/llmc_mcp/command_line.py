@@ -183,7 +183,7 @@ class Command:
     # --- running -------------------------------------------------------------------------------------
 
     def __call__(self, words: Sequence[str]) -> int:
-        """Run a command line; a wrong one is explained on stderr and ends with 2."""
+        """Run a command line; a wrong one is explained on stderr, the usage first, and ends with 2."""
         try:
             return self.dispatch(words)
         except UsageError as exc:
@@ -191,7 +191,7 @@ class Command:
 
             program = self.full_name.partition(" ")[0]
             hint = f"hint: {visible(exc.hint)}\n" if exc.hint else ""
-            print(f"{program}: {visible(exc.message)}\n{hint}{self.synopsis()}", end="", file=sys.stderr)
+            print(f"{self.synopsis()}{program}: {visible(exc.message)}\n{hint}", end="", file=sys.stderr)
             return 2
 
     def dispatch(self, words: Sequence[str]) -> int:
@@ -206,12 +206,15 @@ class Command:
         if words and words[0] in self.verbs:
             return self.verbs[words[0]]._dispatch(words[1:])
         if self.default:
-            return self.verbs[self.default]._dispatch(words)
+            verb = self.verbs[self.default]
+            if words and not words[0].startswith("-") and not verb.positionals:
+                raise unknown_argument(words[0], list(self.verbs))
+            return verb._dispatch(words)
         if self.run is not None:
             return self.run(self.parse(words))
         if not words or words[0] in (*_HELP, "help"):
             raise _HelpRequested
-        raise UsageError(f"unknown argument {words[0]!r}")
+        raise unknown_argument(words[0], list(self.verbs))
 
     def parse(self, words: Sequence[str]) -> Arguments:
         """The words by their meaning."""
@@ -245,7 +248,7 @@ class Command:
             elif word in _HELP:
                 raise _HelpRequested
             elif word.startswith("--") or (word.startswith("-") and word != "-" and not self._dashed_words):
-                raise unknown_argument(word, list(known))
+                raise unknown_argument(word, [one.name for one in self.all_flags()])
             else:
                 given.positionals.append(word)
 
@@ -256,7 +259,7 @@ class Command:
         for number, word in enumerate(words):
             positional = self._positional(number)
             if positional is None:
-                raise UsageError(f"unknown argument {word!r}")
+                raise unknown_argument(word, list(self.verbs))
             if positional.choices and word not in positional.choices:
                 raise UsageError(
                     f"no {positional.name.lower()} is called {word!r}", hint=_nearest(word, positional.choices)
@@ -363,19 +366,21 @@ def server_flags() -> tuple[Flag, ...]:
     )
 
 
-def unknown_argument(word: str, known: Sequence[str]) -> UsageError:
-    """The error for a word that means nothing, with the one that was probably meant."""
+def near(word: str, choices: Sequence[str]) -> str:
+    """The choice that was probably meant, as a question; empty if none is similar."""
     import difflib
 
-    near = difflib.get_close_matches(word.partition("=")[0], known, 1)
-    return UsageError(f"unknown argument {word!r}", hint=f"Did you mean {near[0]}?" if near else "")
+    found = difflib.get_close_matches(word.partition("=")[0], choices, 1)
+    return f"Did you mean {found[0]}?" if found else ""
 
 
 def _nearest(word: str, choices: Sequence[str]) -> str:
-    import difflib
+    return near(word, choices) or f"Known are {', '.join(choices)}."
 
-    near = difflib.get_close_matches(word, choices, 1)
-    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(choices)}."
+
+def unknown_argument(word: str, choices: Sequence[str]) -> UsageError:
+    """The error for a word that means nothing, with the one that was probably meant."""
+    return UsageError(f"unknown argument {word!r}", hint=near(word, choices) or None)
 
 
 def _described(flag: Flag) -> str:

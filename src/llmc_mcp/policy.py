@@ -21,6 +21,13 @@ CLIENT_FILES = {
     "vscode": ".vscode/mcp.json",
     "codex": ".codex/config.toml",
     "zed": ".zed/settings.json",
+    "gemini": ".gemini/settings.json",
+    "opencode": "opencode.json",
+    "copilot": ".github/mcp.json",
+    "roo": ".roo/mcp.json",
+    "junie": ".junie/mcp/mcp.json",
+    "amazon-q": ".amazonq/mcp.json",
+    "continue": ".continue/mcpServers/llmc.json",
 }
 # Files that make another program run something. A folder that is protected as a whole is listed itself too: otherwise
 # a link could take its place. HEAD is what makes a folder a repository, whatever the folder's name.
@@ -29,7 +36,7 @@ PROTECTED_NAMES = (
     *("HEAD", ".gitmodules", ".gitconfig", ".config/git/config"),
     *("llmc.toml", *CLIENT_FILES.values()),
     *(".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/hooks/*"),
-    *(".gemini/settings.json", ".roo/mcp.json", ".kilocode/mcp.json", ".amazonq/mcp.json", "opencode.json"),
+    *(".kilocode/mcp.json", ".continue/mcpServers", ".continue/mcpServers/*", "opencode.jsonc"),
     *(".codex", ".codex/*", ".cursor", ".cursor/*", ".windsurf", ".windsurf/*", ".zed", ".zed/*"),
     *(".vscode", ".vscode/*", "*.code-workspace", ".idea", ".idea/*"),
     *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile"),

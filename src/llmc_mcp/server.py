@@ -93,7 +93,10 @@ def configure(arguments: list[str]) -> LoadedConfig:
     verbose = "--verbose" in left
     left = [word for word in left if word != "--verbose"]
     if left:
-        raise ConfigError(f"unknown argument {left[0]!r}; see llmc-mcp --help")
+        from .command_line import near, server_flags
+
+        hint = near(left[0], [flag.name for flag in server_flags()]) or "See llmc-mcp --help."
+        raise ConfigError(f"unknown argument {left[0]!r}. {hint}")
     loaded = load(flags)
     if loaded.refusals and loaded.refusals != [loaded.no_root]:
         raise ConfigError(*loaded.refusals)

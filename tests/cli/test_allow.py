@@ -109,7 +109,7 @@ def test_what_is_wrong_or_too_much_is_refused_and_nothing_is_written(machine: Ma
     (machine.home / ".ssh").mkdir()
     done = machine.llmc(*words)
     assert done.returncode == 2
-    assert done.stderr.startswith("llmc: ")
+    assert "llmc: " in done.stderr
     assert not users_file(machine).exists()
 
 
@@ -270,3 +270,27 @@ def test_the_refusal_of_an_unsafe_program_names_the_setting_that_decided(machine
         assert "llmc allow" not in str(refused.value.hint)
     finally:
         gate.close()
+
+
+# --- slips -------------------------------------------------------------------------------------------
+
+
+def test_a_flag_without_anything_to_apply_it_to_is_refused(machine: Machine) -> None:
+    done = machine.llmc("allow", "--revoke")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--revoke: of what?" in done.stderr
+
+
+def test_a_program_that_commands_do_not_find_is_allowed_with_a_word_about_it(machine: Machine) -> None:
+    done = machine.llmc("allow", "program", "no-such-program")
+    assert done.returncode == 0
+    assert "commands find no program no-such-program now" in done.stderr
+    assert machine.llmc("allow", "program", UNLISTED).stderr == ""
+
+
+def test_a_setting_that_only_commands_for_people_read_holds_at_once(machine: Machine) -> None:
+    assert "from now on" in machine.llmc("config", "set", "sandbox.forward_ports", "true").stdout
+
+
+def test_an_unknown_key_is_said_once(machine: Machine) -> None:
+    assert machine.llmc("config", "set", "nope", "1").stderr.startswith("llmc: config set: unknown key mcp.nope")

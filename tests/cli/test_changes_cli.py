@@ -63,6 +63,7 @@ def test_changes_are_listed_newest_first(person: Person) -> None:
     lines = person.llmc("changes").splitlines()
     assert [line.split()[3] for line in lines] == ["delete", "create", "edit"]
     rows = json.loads(person.llmc("changes", "--json"))
+    assert {line.rpartition("  ")[2] for line in lines} == {f"[{rows[0]['session']}]"}, "for llmc undo --session"
     assert [(row["action"], row["lines_added"], row["undone"]) for row in rows] == [
         ("delete", None, False),
         ("create", 1, False),

@@ -35,7 +35,7 @@ def test_every_command_stands_in_a_group() -> None:
 
 
 def test_help_about_a_command_is_its_own_and_a_slip_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
-    for line, code, expected in ((["help", "undo"], 0, "usage: llmc undo"), (["chnges"], 2, "did you mean changes?")):
+    for line, code, expected in ((["help", "undo"], 0, "usage: llmc undo"), (["chnges"], 2, "Did you mean changes?")):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["llmc", *line])
             with pytest.raises(SystemExit) as ended:

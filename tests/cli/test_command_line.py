@@ -61,6 +61,8 @@ def test_words_find_their_places() -> None:
         (["north", "gren"], "Did you mean green?"),
         (["north", "red", "south"], "unknown argument 'south'"),
         (["north", "--brush"], "unknown argument '--brush'"),
+        (["north", "--cots", "3"], "unknown argument '--cots'\nhint: Did you mean --coats?"),
+        (["north", "--cots=3"], "Did you mean --coats?"),
         (["north", "--json=yes"], "unknown argument '--json=yes'"),
         (["north", "--coats"], "--coats needs a value"),
         (["north", "--coats", "10"], "--coats takes a number from 1 to 9, not '10'"),
@@ -73,9 +75,18 @@ def test_a_wrong_command_line_is_explained(
     assert paint(words) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("llmc: ")
-    assert complaint in err
-    assert err.endswith(paint.synopsis())
+    assert err.startswith(f"{paint.synopsis()}llmc: ")
+    assert complaint in err.removeprefix(paint.synopsis()), "what is wrong comes last, where the eye is"
+
+
+def test_the_usage_comes_before_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    paint(["north", "--brush"])
+    assert capsys.readouterr().err == f"{paint.synopsis()}llmc: unknown argument '--brush'\n"
+
+
+def test_a_slip_in_a_subcommand_is_corrected_where_there_is_a_default_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shed(["lck", "gold"]) == 2
+    assert capsys.readouterr().err.endswith("llmc: unknown argument 'lck'\nhint: Did you mean lock?\n")
 
 
 def test_a_subcommand_is_chosen_by_its_name_or_by_default(capsys: pytest.CaptureFixture[str]) -> None:

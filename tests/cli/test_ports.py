@@ -108,7 +108,7 @@ def test_a_port_of_a_command_is_passed_on_when_the_operator_allows_it(ports: Por
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", int(here))) == 0
 
-    assert eventually(is_listening)
+    assert is_listening(), "what is announced is there"
     for _ in range(3):
         with urllib.request.urlopen(f"http://127.0.0.1:{here}/") as page:
             assert page.read() == b"from a command"
@@ -118,6 +118,16 @@ def test_a_port_of_a_command_is_passed_on_when_the_operator_allows_it(ports: Por
     forwarding.communicate()
     assert forwarding.returncode == 0
     assert not is_listening()
+
+
+def test_a_port_that_is_taken_here_is_not_announced(ports: Ports) -> None:
+    ports.allow()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = ports.llmc("ports", ports.port, "--at", str(taken.getsockname()[1]))
+        said = done.communicate()[1]
+    assert done.returncode == 2
+    assert "can't be used" in said
+    assert "leads to" not in said
 
 
 def test_a_port_that_nobody_has_is_said_so(ports: Ports) -> None:

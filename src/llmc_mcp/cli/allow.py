@@ -1,6 +1,7 @@
 """`llmc allow`: widen what commands may do, in the user's own configuration file."""
 
 import os
+import shutil
 import sys
 
 from ..command_line import Arguments, Flag, Positional, UsageError, declare
@@ -49,6 +50,8 @@ def command(given: Arguments) -> int:
     """Change or list what is allowed."""
     what, name, *_ = (*given.positionals, "", "")
     if not what:
+        if given_flags := [flag for flag in ("--revoke", "--write") if flag in given]:
+            raise UsageError(f"{given_flags[0]}: of what?", hint="llmc allow lists what is allowed, a line each.")
         _list()
         return 0
     if not name and what != "network":
@@ -74,7 +77,15 @@ def _program(name: str, *, revoke: bool) -> SettingChange:
     commands = load().config.linux_ops.commands
     if name in commands.unsafe_binaries and not commands.allow_unsafe:
         raise ConfigError(f"{name} is in mcp.{_UNSAFE}, which goes before what is allowed: take it out there first")
+    if not _is_program(name):
+        print_line(f"llmc: commands find no program {name} now; it is allowed for when there is one", sys.stderr)
     return add_to(_PROGRAMS, name)
+
+
+def _is_program(name: str) -> bool:
+    from ..sandbox.profile import search_path, settings_from
+
+    return shutil.which(name, path=":".join(search_path(settings_from(load().config)))) is not None
 
 
 def _network(name: str, *, revoke: bool) -> list[SettingChange]:

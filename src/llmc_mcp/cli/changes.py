@@ -45,7 +45,7 @@ def _here(change: Change) -> bool:
 
 @declare(
     "changes",
-    "Lists what the file tools and commands changed below this folder, newest first.",
+    "Lists what the file tools and commands changed below this folder, newest first; [the session] stands at the end.",
     flags=(
         Flag("--all", "changes in every folder"),
         Flag("--session", "changes of one session", "ID"),
@@ -67,7 +67,7 @@ def changes(given: Arguments) -> int:
     else:
         for change in found:
             if (line := line_of(change)) is not None:
-                print_line(f"{change.id}  {_when(change.at)}  $ {line}")
+                print_line(f"{change.id}  {_when(change.at)}  $ {line}  [{change.session_id}]")
             for row in _rows(change):
                 print_line(_line(row))
         if not found:
@@ -98,7 +98,9 @@ def _line(row: dict[str, object]) -> str:
     lines = "" if row["lines_added"] is None else f"+{row['lines_added']} -{row['lines_removed']}"
     target = f" -> {row['target']}" if row["target"] else ""
     undone = "  (undone)" if row["undone"] else ""
-    return f"{row['undo_id']}  {row['when']}  {row['action']:8} {lines:>10}  {row['path']}{target}{undone}"
+    action = str(row["action"]).removeprefix("command: ")  # the line above says that a command did it
+    shown = f"{row['undo_id']}  {row['when']}  {action:12} {lines:>10}  {row['path']}{target}{undone}"
+    return shown if row["command"] else f"{shown}  [{row['session']}]"
 
 
 def _print_diff(text: str) -> None:
@@ -168,7 +170,7 @@ def _undo_one(change: Change, force: bool) -> int:
 
 def _print_undone(undone: Undone) -> None:
     for effect in effects_of(undone.change):
-        print_line(f"undone: {effect.action} {effect.path}")
+        print_line(f"undone: {effect.action.removeprefix('command: ')} {effect.path}")
     for what in undone.left:
         print(f"not brought back: {what}", file=sys.stderr)
     print(f"to redo: llmc undo {undone.redo_id}", file=sys.stderr)

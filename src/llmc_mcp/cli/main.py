@@ -50,7 +50,7 @@ GROUPS = {
         "map": ("cli.graph:repository_map", "what everything else in this repository depends on, in 1,000 tokens"),
     },
     "Set up and check": {
-        "doctor": ("cli.doctor", "what this machine offers the server, what it lacks, how to get it (--json)"),
+        "doctor": ("cli.doctor", "what this machine offers the server, what it lacks; --fix offers to get it"),
         "allow": ("cli.allow", "let commands start a program, use the network or see a folder; list it, take it back"),
         "ports": ("cli.ports", "the ports on which commands listen; llmc ports PORT passes one on to your browser"),
         "config": ("cli.config", "show the configuration in force, set a key, trust this folder's llmc.toml"),
@@ -58,6 +58,7 @@ GROUPS = {
         "store": ("cli.store", "the database of a server's state: check, migrate, copy to PostgreSQL and back"),
         "policy": ("cli.policy", "the rules about calls: policy show, policy test 'CALL' says which one decides"),
         "token": ("cli.token", "tokens of HTTP clients: list, create, rotate, revoke, with scopes, tools and expiry"),
+        "update": ("cli.update", "is there a newer version? Asks the package index, or the clone's remote"),
         "completion": (
             "cli.completion",
             "shell code that completes llmc, llmc-mcp and te in bash, zsh or fish",
@@ -96,15 +97,16 @@ def main() -> None:
     elif name in COMMANDS:
         raise SystemExit(_run(name, arguments))
     else:
-        print(f"llmc: unknown command {name!r}{_nearest(name)}\nhint: llmc --help lists them", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(_unknown(name))
 
 
-def _nearest(name: str) -> str:
-    import difflib
+def _unknown(name: str) -> int:
+    from ..command_line import near
+    from ..visible import visible
 
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    return f", did you mean {near[0]}?" if near else ""
+    hint = near(name, list(COMMANDS)) or "llmc --help lists the commands."
+    print(f"llmc: unknown command {visible(name)!r}\nhint: {hint}", file=sys.stderr)
+    return 2
 
 
 def _run(name: str, arguments: list[str]) -> int:

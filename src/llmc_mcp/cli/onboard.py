@@ -51,7 +51,7 @@ def _run(flow: str, folder: str | None, *, apply: bool) -> FlowReport:
     loaded.config.observability.log_level = "error"
     root = folder or (downloads_folder() if flow == "organize_downloads" else ".")
     if not os.path.isdir(root):
-        raise InvalidArgument(f"{root}: there is no such folder", hint="Name another: llmc onboard FLOW FOLDER")
+        raise InvalidArgument(f"{root}: there is no such folder", hint="Name another: llmc onboard FLOW FOLDER.")
     gate = build(loaded.config, [root], loaded.data_dir, loaded.files, loaded.trusted_files)
     defaults = loaded.config.session
     who = Session(f"uid:{os.getuid()}", f"cli-{os.getpid()}", defaults.default_agent_id, defaults.default_model)

@@ -41,7 +41,7 @@ def command(given: Arguments) -> int:
             print_line("llmc: no command listens on a port", sys.stderr)
         return 0
     if not load().config.sandbox.forward_ports:
-        hint = "It is off by default. To allow it: llmc config set sandbox.forward_ports true"
+        hint = "It is off by default. To allow it: llmc config set sandbox.forward_ports true."
         raise FeatureDisabled("ports of commands are not passed on to this machine", hint=hint)
     asked = given.positionals[0]
     if not asked.isdecimal() or not 0 < int(asked) <= _MOST:
@@ -49,7 +49,7 @@ def command(given: Arguments) -> int:
     port = int(asked)
     here = given.number("--at", most=_MOST) if "--at" in given else port
     found = find_port(port, given.number("--pid") if "--pid" in given else None)
-    print_line(f"http://127.0.0.1:{here}/ leads to {found.program[:80]} (pid {found.pid}); ^C ends it", sys.stderr)
+    announcement = f"http://127.0.0.1:{here}/ leads to {found.program[:80]} (pid {found.pid}); ^C ends it"
     with contextlib.suppress(KeyboardInterrupt):
-        forward(port, found.pid, here)
+        forward(port, found.pid, here, lambda: print_line(announcement, sys.stderr))
     return 0

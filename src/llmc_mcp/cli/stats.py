@@ -5,6 +5,7 @@ import time
 
 from ..command_line import JSON, Arguments, Flag, declare
 from ..config.load import load
+from ..config.schema import Config
 from ..printing import print_json, print_line
 from ..store.calls import ToolTotals, by_tool, newest
 from ..store.opening import open_store
@@ -48,11 +49,23 @@ def calls(given: Arguments) -> int:
         return 0
     for call in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call.at))
-        line = f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<14} {call.tool:<24} {call.args}"
+        line = f"{when}  {call.duration_ms:>8,.1f} ms  {call.status:<20} {call.tool:<24} {call.args}"
         print_line(f"{line.rstrip()}  [{folder_of(call.roots)}]")
     if not found:
-        print("no calls yet", file=sys.stderr)
+        print(_why_none(given.value("--tool")), file=sys.stderr)
     return 0
+
+
+def _why_none(tool: str) -> str:
+    if not tool:
+        return "no calls yet"
+    from ..command_line import near
+    from ..gate.catalog import Catalog
+
+    known = list(Catalog(Config(mode="classic")).tools)
+    if tool in known:
+        return f"no calls of {tool} yet"
+    return f"there is no tool {visible(tool)}. {near(tool, known)}".rstrip()
 
 
 def _print_totals(totals: list[ToolTotals]) -> None:

@@ -39,7 +39,7 @@ def _validate(given: Arguments) -> int:
     else:
         for finding in found:
             print(f"{finding.severity:8}{finding.message}\n        hint: {finding.hint}")
-        print("nothing is wrong" if not found else f"{len(found)} findings")
+        print("nothing is wrong" if not found else f"{len(found)} finding{'s' * (len(found) > 1)}")
     return int(any(finding.severity == "error" for finding in found))
 
 

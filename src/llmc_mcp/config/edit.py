@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from .live import LIVE
+from .live import LIVE, READ_BY_PEOPLE
 from .load import GivenSetting, parse_file, read_bytes, typed_settings
 from .schema import Config, find_key, get_key, keys
 from .trust import INSIDE_COMMAND, ConfigError, user_config_file
@@ -44,7 +44,7 @@ def read_users_config() -> Config:
 def set_key(name: str, text: str) -> SettingChange:
     """Set a key to a value that was typed as text."""
     name = name.removeprefix("mcp.")
-    config = typed_settings([GivenSetting(name, text, "llmc config set", spelled=True)])
+    config = typed_settings([GivenSetting(name, text, "config set", spelled=True)])
     return _edit(name, get_key(config, name))
 
 
@@ -52,7 +52,7 @@ def unset_key(name: str) -> SettingChange:
     """Take a key out of the file: its default is in force again."""
     name = name.removeprefix("mcp.")
     if find_key(name) is None:
-        typed_settings([GivenSetting(name, "", "llmc config unset", spelled=True)])
+        typed_settings([GivenSetting(name, "", "config unset", spelled=True)])
     return _edit(name, None)
 
 
@@ -219,4 +219,6 @@ def takes_effect(name: str) -> str:
     key = keys()[name]
     if key.not_in_force:
         return f"It has no effect in this version: {key.not_in_force}."
+    if name in READ_BY_PEOPLE:
+        return "It holds from now on."
     return "Running servers notice within a second." if name in LIVE else "Servers notice when they start again."

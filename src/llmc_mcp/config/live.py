@@ -26,6 +26,8 @@ LIVE = (
     "limits.max_reply_bytes",
     "limits.max_reply_bytes_cap",
 )
+# Read by commands for people at each start, and by no server.
+READ_BY_PEOPLE = ("sandbox.forward_ports",)
 _LOOK_EVERY_S = 1.0
 
 

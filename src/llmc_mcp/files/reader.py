@@ -163,6 +163,8 @@ class Reader:
         if mime_type and info.st_size <= self._costs.image_bytes:
             return FileSlice("", info, mime_type=mime_type, image=os.pread(fd, info.st_size, 0))
         words = [mime_type or slices.binary_type(head), f"{info.st_size:,} bytes"]
+        if mime_type:
+            words.append(f"not shown: images of more than {self._costs.image_bytes:,} bytes are not sent")
         if digest := self._sha256(fd, info, check):
             words.append(f"sha256 {digest}")
         return FileSlice(", ".join(words), info, mime_type=mime_type)

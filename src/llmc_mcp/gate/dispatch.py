@@ -385,7 +385,7 @@ class Gate:
         if not ctx.session.may(scope):
             raise Forbidden(
                 f"{name} needs the scope {scope!r}, which this token lacks",
-                hint="Ask the operator for another token: llmc token create NAME --scope read,write,exec",
+                hint="Ask the operator for another token: llmc token create NAME --scope read,write,exec.",
             )
 
     def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:

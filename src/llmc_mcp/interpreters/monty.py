@@ -27,6 +27,7 @@ from .engine import LARGEST_VALUE, NOTHING, Functions, PrintBuffer, RunFailure, 
 from .monty_child import Order
 from .tool_channel import MAX_ARGUMENTS, RunError, ToolChannel
 
+_HOW_TO_INSTALL = "Install it: pip install pydantic-monty==1.4.0."
 _WORKERS = 4
 _PATIENCE_S = 10.0  # to wait for a free worker, or for one to start
 _LOOK_EVERY_S = 0.05
@@ -100,7 +101,7 @@ class _Worker:
             self.close()
             raise FeatureUnavailable(
                 f"the code engine did not start ({reason[:300] or 'its process ended'})",
-                hint="pip install pydantic-monty==1.4.0",
+                hint=_HOW_TO_INSTALL,
             )
 
 
@@ -216,7 +217,7 @@ class MontyEngine:
                     return worker
                 worker.close()
         if importlib.util.find_spec("pydantic_monty") is None:
-            raise FeatureUnavailable("the code engine is not installed", hint="pip install pydantic-monty==1.4.0")
+            raise FeatureUnavailable("the code engine is not installed", hint=_HOW_TO_INSTALL)
         return _Worker(self._launcher, self._memory_bytes)
 
 

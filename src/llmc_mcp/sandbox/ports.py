@@ -8,7 +8,7 @@ import asyncio
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..config.trust import INSIDE_COMMAND
@@ -156,13 +156,17 @@ def _enter(network: int) -> None:
         syscalls.setns(network, syscalls.CLONE_NEWNET)
 
 
-def forward(port: int, pid: int, here: int) -> None:
-    """Pass connections to `here` on this machine's loopback on to a port in the network of a process, until ^C."""
+def forward(port: int, pid: int, here: int, listening: Callable[[], None]) -> None:
+    """Pass connections to `here` on this machine's loopback on to a port in the network of a process, until ^C.
+
+    Calls `listening` once connections are accepted.
+    """
     door = Door(pid, port)
     try:
         door.open().close()  # fails now rather than in a browser
         with socket.create_server(("127.0.0.1", here)) as listener:
             listener.setblocking(False)
+            listening()
             asyncio.run(_accept(listener, door))
     except OSError as exc:
         raise ResourceBusy(f"127.0.0.1:{here} can't be used: {exc.strerror}", hint="Name another one: --at N.") from exc

@@ -106,7 +106,8 @@ _SOME_CALLS = f"""
     WHERE {_WHOSE} AND {_CALLS} AND (?3 IS NULL OR session_id = ?3) ORDER BY id DESC LIMIT ?4
 """  # noqa: S608 - built from constants
 _DENIALS = f"""
-    SELECT {", ".join(SessionCall._fields)} FROM (SELECT * FROM calls WHERE {_WHOSE} ORDER BY id DESC LIMIT {_NEWEST}) AS newest
+    SELECT {", ".join(SessionCall._fields)}
+    FROM (SELECT * FROM calls WHERE {_WHOSE} ORDER BY id DESC LIMIT {_NEWEST}) AS newest
     WHERE source = 'network' ORDER BY id DESC LIMIT ?3
 """  # noqa: S608 - built from constants
 _BUCKETS = f"""

@@ -178,9 +178,7 @@ def _trace(gate: Gate) -> Callable[[], None]:
     if not gate.app.config.observability.otel_enabled or not otel.wanted():
         return lambda: None
     if not otel.installed():
-        gate.log.warning(
-            "otel", notice="a collector is configured, but the extra is not installed: pip install 'llmc-mcp[otel]'"
-        )
+        gate.log.warning("otel", notice="a collector is configured, but the extra otel of llmc-mcp is not installed")
         return lambda: None
     listener, stop = otel.over_http()
     gate.listeners.append(listener)

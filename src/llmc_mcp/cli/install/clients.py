@@ -7,13 +7,16 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
+from ...errors import InvalidArgument
 from ...policy import CLIENT_FILES
-from . import jsonc, toml
+from . import jsonc, toml, yaml
+from .permissions import TOOL, TOOLS, Recipe
 
 SERVER = "llmc"
+_UVX_CACHE = "/uv/archive-v"  # where uv keeps the environments of uvx
 
 
 class Client(NamedTuple):
@@ -21,7 +24,7 @@ class Client(NamedTuple):
 
     name: str
     title: str
-    form: str  # json, jsonc (comments and trailing commas allowed) or toml
+    form: str  # json, jsonc (comments and trailing commas allowed), toml or yaml
     table: str  # name of the table of servers in the file
     file: Callable[[], str]
     signs: Callable[[], tuple[str, ...]]  # paths of which one exists if the client is installed
@@ -29,8 +32,11 @@ class Client(NamedTuple):
     project_file: str = ""  # relative to the project's folder; empty: not supported
     project_root: str = ""  # placeholder for the project's folder in that file; empty: the server starts there
     starts_in_project: bool = False  # servers start in the project's folder, so no --root is needed
-    says_type: bool = False  # entries have a `type`
+    extra: Mapping[str, object] = {}  # what an entry has besides the command
+    program_key: str = "command"  # the key of the program in an entry
+    one_list: bool = False  # program and arguments are one list
     then: str = ""  # how to make the client see the change
+    recipe: Recipe = Recipe()  # what --allow writes
 
     @property
     def comments(self) -> bool:
@@ -40,6 +46,17 @@ class Client(NamedTuple):
     def path(self) -> tuple[str, str]:
         """The path of our entry in the file."""
         return self.table, SERVER
+
+    def words_of(self, entry: Mapping[str, Any]) -> list[str]:
+        """The command line that an entry starts; empty if it has none."""
+        program, arguments = entry.get(self.program_key), entry.get("args", [])
+        words: object = program
+        if not self.one_list:
+            words = [program, *(cast("list[object]", arguments) if isinstance(arguments, list) else [])]
+        if not isinstance(words, list):
+            return []
+        found = cast("list[object]", words)
+        return [word for word in found if isinstance(word, str)] if found and isinstance(found[0], str) else []
 
 
 def _home(*parts: str) -> str:
@@ -60,6 +77,15 @@ def _claude_code_file() -> str:
     return os.path.join(chosen, ".claude.json") if chosen else _home(".claude.json")
 
 
+def _opencode_file() -> str:
+    with_comments = _config_home("opencode", "opencode.jsonc")
+    return with_comments if os.path.exists(with_comments) else _config_home("opencode", "opencode.json")
+
+
+def _roo_folder(*parts: str) -> str:
+    return _config_home("Code", "User", "globalStorage", "rooveterinaryinc.roo-cline", *parts)
+
+
 CLIENTS = (
     Client(
         "claude-code",
@@ -71,8 +97,15 @@ CLIENTS = (
         program="claude",
         project_file=CLIENT_FILES["claude-code"],
         starts_in_project=True,
-        says_type=True,
+        extra={"type": "stdio"},
         then="Start Claude Code in a project; /mcp lists the server.",
+        recipe=Recipe(
+            rules_file=lambda: os.path.join(_folder_of("CLAUDE_CONFIG_DIR", ".claude"), "settings.json"),
+            project_rules_file=".claude/settings.json",
+            rules_path=("permissions", "allow"),
+            rules=("mcp__llmc",),
+            memory=lambda: os.path.join(_folder_of("CLAUDE_CONFIG_DIR", ".claude"), "CLAUDE.md"),
+        ),
     ),
     Client(
         "claude-desktop",
@@ -95,6 +128,13 @@ CLIENTS = (
         project_file=CLIENT_FILES["cursor"],
         project_root="${workspaceFolder}",
         then="Switch the server on in Cursor's settings under MCP.",
+        recipe=Recipe(
+            rules_file=lambda: _home(".cursor", "permissions.json"),
+            project_rules_file=".cursor/permissions.json",
+            rules_path=("mcpAllowlist",),
+            rules=("llmc:*",),
+            note="Cursor takes its list of allowed MCP tools from that file alone from now on.",
+        ),
     ),
     Client(
         "vscode",
@@ -106,7 +146,7 @@ CLIENTS = (
         program="code",
         project_file=CLIENT_FILES["vscode"],
         project_root="${workspaceFolder}",
-        says_type=True,
+        extra={"type": "stdio"},
         then="Run the command 'MCP: List Servers' and start the server.",
     ),
     Client(
@@ -120,6 +160,10 @@ CLIENTS = (
         project_file=CLIENT_FILES["codex"],
         starts_in_project=True,
         then="Start Codex in a project; /mcp lists the server.",
+        recipe=Recipe(
+            in_entry={"default_tools_approval_mode": "approve"},
+            memory=lambda: os.path.join(_folder_of("CODEX_HOME", ".codex"), "AGENTS.md"),
+        ),
     ),
     Client(
         "windsurf",
@@ -142,6 +186,142 @@ CLIENTS = (
         project_file=CLIENT_FILES["zed"],
         starts_in_project=True,
         then="The agent panel's settings list the server.",
+        recipe=Recipe(
+            rules_file=lambda: _config_home("zed", "settings.json"),
+            project_rules_file=CLIENT_FILES["zed"],
+            rules_path=("agent", "tool_permissions", "tools"),
+            rules=(f"mcp:llmc:{TOOL}",),
+            rule_value={"default": "allow"},
+        ),
+    ),
+    Client(
+        "gemini",
+        "Gemini CLI",
+        "jsonc",
+        "mcpServers",
+        lambda: _home(".gemini", "settings.json"),
+        lambda: (_home(".gemini"),),
+        program="gemini",
+        project_file=CLIENT_FILES["gemini"],
+        starts_in_project=True,
+        then="Start gemini in a project; /mcp lists the server.",
+        recipe=Recipe(in_entry={"trust": True}, memory=lambda: _home(".gemini", "GEMINI.md")),
+    ),
+    Client(
+        "opencode",
+        "OpenCode",
+        "jsonc",
+        "mcp",
+        _opencode_file,
+        lambda: (_config_home("opencode"),),
+        program="opencode",
+        project_file=CLIENT_FILES["opencode"],
+        starts_in_project=True,
+        extra={"type": "local", "enabled": True},
+        one_list=True,
+        then="Start opencode in a project.",
+        recipe=Recipe(
+            rules_file=_opencode_file,
+            project_rules_file=CLIENT_FILES["opencode"],
+            rules_path=("permission",),
+            rules=("llmc_*",),
+            rule_value="allow",
+            memory=lambda: _config_home("opencode", "AGENTS.md"),
+        ),
+    ),
+    Client(
+        "copilot",
+        "GitHub Copilot CLI",
+        "json",
+        "mcpServers",
+        lambda: os.path.join(_folder_of("COPILOT_HOME", ".copilot"), "mcp-config.json"),
+        lambda: (_folder_of("COPILOT_HOME", ".copilot"),),
+        program="copilot",
+        project_file=CLIENT_FILES["copilot"],
+        starts_in_project=True,
+        extra={"type": "local", "tools": ["*"]},
+        then="Start copilot in a project; /mcp show lists the server.",
+        recipe=Recipe(
+            memory=lambda: os.path.join(_folder_of("COPILOT_HOME", ".copilot"), "copilot-instructions.md"),
+            note="Copilot asks unless it is started so: copilot --allow-tool=llmc.",
+        ),
+    ),
+    Client(
+        "cline",
+        "Cline",
+        "json",
+        "mcpServers",
+        lambda: os.path.join(_folder_of("CLINE_DIR", ".cline"), "data", "settings", "cline_mcp_settings.json"),
+        lambda: (_folder_of("CLINE_DIR", ".cline"),),
+        program="cline",
+        then="Cline's list of MCP servers shows it.",
+        recipe=Recipe(in_entry={"autoApprove": TOOLS}),
+    ),
+    Client(
+        "roo",
+        "Roo Code",
+        "json",
+        "mcpServers",
+        lambda: _roo_folder("settings", "mcp_settings.json"),
+        lambda: (_roo_folder(),),
+        project_file=CLIENT_FILES["roo"],
+        starts_in_project=True,
+        then="Roo Code's list of MCP servers shows it.",
+        recipe=Recipe(in_entry={"alwaysAllow": TOOLS}, memory=lambda: _home(".roo", "rules", "llmc.md")),
+    ),
+    Client(
+        "junie",
+        "JetBrains Junie",
+        "json",
+        "mcpServers",
+        lambda: _home(".junie", "mcp", "mcp.json"),
+        lambda: (_home(".junie"), _config_home("JetBrains")),
+        program="junie",
+        project_file=CLIENT_FILES["junie"],
+        then="Settings | Tools | Junie | MCP Settings lists the server.",
+        recipe=Recipe(note="Junie keeps what it may do in its action allowlist: allow the server there."),
+    ),
+    Client(
+        "goose",
+        "Goose",
+        "yaml",
+        "extensions",
+        lambda: _config_home("goose", "config.yaml"),
+        lambda: (_config_home("goose"),),
+        program="goose",
+        starts_in_project=True,
+        extra={"name": "llmc", "type": "stdio", "enabled": True, "timeout": 300},
+        program_key="cmd",
+        then="Start a goose session in a project.",
+        recipe=Recipe(
+            memory=lambda: _config_home("goose", ".goosehints"),
+            note="Goose asks by GOOSE_MODE; in the mode auto, which is its default, it does not.",
+        ),
+    ),
+    Client(
+        "amazon-q",
+        "Amazon Q Developer CLI",
+        "json",
+        "mcpServers",
+        lambda: _home(".aws", "amazonq", "mcp.json"),
+        lambda: (_home(".aws", "amazonq"),),
+        program="q",
+        project_file=CLIENT_FILES["amazon-q"],
+        starts_in_project=True,
+        then="Start q chat in a project; /tools lists the server's.",
+        recipe=Recipe(note="Amazon Q asks until you say: /tools trust @llmc, in the chat."),
+    ),
+    Client(
+        "continue",
+        "Continue",
+        "json",
+        "mcpServers",
+        lambda: os.path.join(_folder_of("CONTINUE_GLOBAL_DIR", ".continue"), "mcpServers", "llmc.json"),
+        lambda: (_folder_of("CONTINUE_GLOBAL_DIR", ".continue"),),
+        program="cn",
+        project_file=CLIENT_FILES["continue"],
+        then="Reload the editor's window; the agent's tools list the server.",
+        recipe=Recipe(note="Continue keeps that per tool in its settings: set the server's to automatic there."),
     ),
 )
 BY_NAME = {client.name: client for client in CLIENTS}
@@ -149,6 +329,11 @@ BY_NAME = {client.name: client for client in CLIENTS}
 
 def server_command() -> list[str]:
     """The command that starts the server: the script of this installation, or its Python if there is no script."""
+    if _UVX_CACHE in os.path.realpath(sys.prefix):
+        raise InvalidArgument(
+            "uvx made this installation for one run, and an entry needs one that stays",
+            hint="First `uv tool install`, or pipx install, from where uvx took it; then llmc install CLIENT.",
+        )
     script = os.path.join(os.path.dirname(sys.executable), "llmc-mcp")
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "llmc_mcp.server"]
 
@@ -163,15 +348,15 @@ def roots_for(client: Client, folder: str, *, project: bool) -> list[str]:
     """The default roots of an entry: none if the client starts the server in the project."""
     if client.starts_in_project:
         return []
-    return [client.project_root] if project else [folder]
+    return [client.project_root or folder] if project else [folder]
 
 
 def entry(client: Client, command: Sequence[str], roots: Sequence[str], flags: Sequence[str] = ()) -> dict[str, object]:
     """The server's entry in the client's file."""
-    program, *words = command
-    arguments = [*words, *(word for root in roots for word in ("--root", root)), *flags]
-    kind: dict[str, object] = {"type": "stdio"} if client.says_type else {}
-    return {**kind, "command": program, "args": arguments}
+    words = [*command, *(word for root in roots for word in ("--root", root)), *flags]
+    if client.one_list:
+        return {**client.extra, client.program_key: words}
+    return {**client.extra, client.program_key: words[0], "args": words[1:]}
 
 
 def snippet(client: Client, command: Sequence[str], folder: str, *, project: bool = False) -> str:
@@ -179,6 +364,8 @@ def snippet(client: Client, command: Sequence[str], folder: str, *, project: boo
     values = entry(client, command, roots_for(client, folder, project=project))
     if client.form == "toml":
         return toml.put("", client.path(), values)
+    if client.form == "yaml":
+        return yaml.put("", client.path(), values)
     return jsonc.put("", client.path(), values, comments=client.comments)
 
 
@@ -189,11 +376,11 @@ def guide(client: Client, command: Sequence[str], folder: str) -> str:
     if client.starts_in_project:
         text += f". {client.title} starts the server in the project's folder, so that folder is the root"
     elif client.project_file:
-        text += ". The root is this folder, or `--root DIR`; in a project's file the project"
+        text += ". Name the root: `--root DIR`; in a project's file it is the project"
     else:
-        text += ". The root is this folder, or `--root DIR`"
-    fence = "toml" if client.form == "toml" else "json"
-    return f"{text}. {client.then}\n\n```{fence}\n{snippet(client, command, folder)}```\n"
+        text += ". Name the root: `--root DIR`"
+    fence = client.form if client.form in ("toml", "yaml") else "json"
+    return f"{text}. {client.then} {client.recipe.about()}\n\n```{fence}\n{snippet(client, command, folder)}```\n"
 
 
 def _shown_path(client: Client) -> str:

@@ -5,19 +5,28 @@ import json
 import os
 import shutil
 import sys
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from ...command_line import JSON, Arguments, Flag, Positional, declare
 from ...errors import InvalidArgument, LlmcError, NotFound
-from . import hook, jsonc, toml
+from ..fixes import not_on_path
+from . import hook, jsonc, permissions, toml, yaml
 from .client_file import ClientFile, backups, change, read, remove, replace
-from .clients import BY_NAME, CLIENTS, Client, entry, roots_for, server_command
+from .clients import BY_NAME, CLIENTS, Client, entry, llmc_command, roots_for, server_command
 from .jsonc import Unreadable
+from .presence import is_here
+from .root import roots_asked_for
 
 _ABOUT = """\
 Puts this server into the settings of an MCP client, with everything else in the file kept as it is, comments too. A\
  copy of the old file is kept beside it. A second run changes nothing. Without a client it lists them.
+
+A client that does not start servers in a project needs a folder to serve: --root DIR, or the answer to a question.
 """
+
+
+_NO_RECIPE = "It has no file for that: allow the tools when it asks."
 
 
 class _InstallRequest(NamedTuple):
@@ -28,6 +37,7 @@ class _InstallRequest(NamedTuple):
     project: bool
     uninstall: bool
     dry_run: bool
+    allow: bool
 
 
 @declare(
@@ -38,13 +48,14 @@ class _InstallRequest(NamedTuple):
         Flag(
             "--root",
             "what the server may reach (default: the folder in which the client starts the server, for clients that"
-            " start it in the project; else this folder)",
+            " start it in the project)",
             "DIR",
             repeated=True,
         ),
         Flag("--project", "the settings of the project in this folder instead of yours, for clients that have such"),
         Flag("--dry-run", "print the change as a diff and make none"),
         Flag("--uninstall", "remove the entry; a file that nothing else changed is restored byte by byte"),
+        Flag("--allow", "let the client call the tools without asking, and tell its agents to prefer them"),
         Flag("--hook", "Claude Code: have te condense what its Bash tool prints; with --uninstall: no longer"),
         Flag("--list", "list the clients found here, and which of them have the server"),
         JSON._replace(help="print the list as JSON"),
@@ -64,6 +75,7 @@ def command(given: Arguments) -> int:
         project="--project" in given,
         uninstall="--uninstall" in given,
         dry_run="--dry-run" in given,
+        allow="--allow" in given,
     )
     failed = 0
     for name in given.positionals:
@@ -78,6 +90,8 @@ def command(given: Arguments) -> int:
             print(f"llmc: {client.title}: {exc.message}", file=sys.stderr)
             if exc.hint:
                 print(f"hint: {exc.hint}", file=sys.stderr)
+    if not failed and not request.uninstall and not_on_path():
+        print(f"llmc is not on your PATH: {llmc_command()} doctor --fix offers to put it there.", file=sys.stderr)
     return failed
 
 
@@ -92,15 +106,37 @@ def _root(folder: str) -> str:
 
 
 def _carry_out(client: Client, request: _InstallRequest) -> None:
-    shown = _file_of(client, request.project)
-
     def act(file: ClientFile) -> None:
         if request.uninstall:
             _uninstall(client, file, dry_run=request.dry_run)
         else:
-            _install(client, file, _new_entry(client, request), dry_run=request.dry_run)
+            _install(client, file, request)
 
-    change(shown, act)
+    path = _file_of(client, request.project)
+    if request.uninstall and not request.dry_run:
+        _say(
+            client, "taken back", permissions.remove(client.recipe, _listed_tools(["classic"]), project=request.project)
+        )
+    change(path, act)
+    if request.allow and not (request.uninstall or request.dry_run):
+        tools = _listed_tools(request.server_flags)
+        _say(client, "allowed", permissions.write(client.recipe, tools, project=request.project))
+        if client.recipe.note or not (client.recipe.in_entry or client.recipe.rules):
+            print(f"  {client.recipe.note or _NO_RECIPE}", file=sys.stderr)
+
+
+def _say(client: Client, what: str, paths: list[str]) -> None:
+    for path in paths:
+        print(f"{client.title}: {what} in {path}")
+
+
+def _listed_tools(server_flags: list[str]) -> list[str]:
+    """The tools that the server lists to the client."""
+    from ...config.schema import Config
+    from ...gate.catalog import Catalog
+
+    mode = "classic" if "classic" in server_flags else Config().mode
+    return sorted(tool.name for tool in Catalog(Config(mode=mode)).listed)
 
 
 def _file_of(client: Client, project: bool) -> str:
@@ -111,37 +147,41 @@ def _file_of(client: Client, project: bool) -> str:
     return os.path.join(os.getcwd(), client.project_file)
 
 
-def _new_entry(client: Client, request: _InstallRequest) -> dict[str, object]:
-    here = os.getcwd()
-    roots = request.roots or roots_for(client, here, project=request.project)
-    if not request.roots and here in roots and _holds_home(here):
-        raise InvalidArgument(
-            f"{here} is too much to open by default",
-            hint="Go to a project's folder, or name one: --root DIR.",
-        )
-    return entry(client, server_command(), roots, request.server_flags)
+def _new_entry(client: Client, request: _InstallRequest, there: dict[str, Any] | None) -> dict[str, object]:
+    """The entry, for the roots that were named, that the entry has now, or that the person answers, in this order."""
+    roots = request.roots
+    if not roots and not client.starts_in_project:
+        if request.project:
+            roots = roots_for(client, os.getcwd(), project=True)
+        else:
+            roots = _roots_of(client, there) or roots_asked_for(client)
+    allowed = client.recipe.entry(_listed_tools(request.server_flags)) if request.allow else {}
+    return {**entry(client, server_command(), roots, request.server_flags), **allowed}
 
 
-def _holds_home(folder: str) -> bool:
-    home = os.path.realpath(os.path.expanduser("~"))
-    return os.path.commonpath([home, os.path.realpath(folder)]) == os.path.realpath(folder)
+def _roots_of(client: Client, there: dict[str, Any] | None) -> list[str]:
+    words = client.words_of(there or {})
+    return [after for word, after in pairwise(words) if word == "--root"]
 
 
-def _install(client: Client, file: ClientFile, wanted: dict[str, object], *, dry_run: bool) -> None:
+def _install(client: Client, file: ClientFile, request: _InstallRequest) -> None:
     before = file.text or ""
     there = _entry_in(client, before)
+    wanted = _new_entry(client, request, there)
     if there is not None and {"args": [], **there, **wanted} == {"args": [], **there}:
         print(f"{client.title}: already there ({file.shown})")
         return
     after = _with_entry(client, before, wanted)
-    if dry_run:
+    if request.dry_run:
         _print_diff(file.shown, before, after)
         return
-    is_here = _is_here(client)  # before its folder is made
+    found = is_here(client)
     backup = replace(file, after)
     print(f"{client.title}: {'changed' if there else 'installed'} in {file.shown}")
+    roots = _roots_of(client, wanted) or [f"the folder in which {client.title} is started"]
+    print(f"  root: {', '.join(roots)}", file=sys.stderr)
     print(f"  as it was: {backup}" if backup else "  the file is new", file=sys.stderr)
-    if not is_here:
+    if not found:
         print(f"  {client.title} itself was not found on this machine", file=sys.stderr)
     print(f"  {client.then}", file=sys.stderr)
 
@@ -198,7 +238,10 @@ def _print_diff(shown: str, before: str, after: str) -> None:
 
 
 def _meaning(client: Client, text: str) -> dict[str, Any]:
-    found = toml.parse(text) if client.form == "toml" else jsonc.parse(text, comments=client.comments).value
+    if client.form in ("toml", "yaml"):
+        found = toml.parse(text) if client.form == "toml" else yaml.parse(text)
+    else:
+        found = jsonc.parse(text, comments=client.comments).value
     if not isinstance(found, dict):
         raise Unreadable(1, "the whole is not an object")
     servers = cast("dict[str, Any]", found).get(client.table, {})
@@ -227,6 +270,8 @@ def _with_entry(client: Client, text: str, wanted: dict[str, Any]) -> str:
     meant[table] = {**meant.get(table, {}), name: {**(there or {}), **wanted}}
     if client.form == "toml":
         after = toml.put(text, (table, name), wanted)
+    elif client.form == "yaml":
+        after = yaml.put(text, (table, name), meant[table][name])
     elif there is None:
         after = jsonc.put(text, (table, name), wanted, comments=client.comments)
     else:
@@ -245,6 +290,10 @@ def _without_entry(client: Client, text: str) -> str:
         after = toml.cut(text, (table, name))
         if not meant[table]:
             del meant[table]  # without its only table it is not there
+    elif client.form == "yaml":
+        after = yaml.cut(text, (table, name))
+        if not meant[table]:
+            del meant[table]
     else:
         after = jsonc.cut(text, (table, name), comments=client.comments)
     return _checked(client, after, meant)
@@ -285,11 +334,7 @@ def _row(client: Client) -> dict[str, object]:
     states = [(path, _state(client, path)) for path in files]
     installed = [found for found in states if found[1].startswith("installed")]
     path, state = (installed or states)[0]
-    return {"client": client.name, "title": client.title, "found": _is_here(client), "state": state, "file": path}
-
-
-def _is_here(client: Client) -> bool:
-    return any(map(os.path.exists, client.signs())) or shutil.which(client.program) is not None
+    return {"client": client.name, "title": client.title, "found": is_here(client), "state": state, "file": path}
 
 
 def _state(client: Client, path: str) -> str:
@@ -301,7 +346,7 @@ def _state(client: Client, path: str) -> str:
         return "can't be read"
     if there is None:
         return "not installed"
-    program = there.get("command")
-    if not isinstance(program, str):
+    words = client.words_of(there)
+    if not words:
         return "installed over HTTP" if "url" in there else "installed, no command"
-    return "installed" if shutil.which(program) else "installed, command missing"
+    return "installed" if shutil.which(words[0]) else "installed, command missing"
