@@ -13,6 +13,10 @@ from ..store.data_dir import data_directory, database_of
 from ..store.root_sets import RootSet
 from ..store.schema import STEPS, insert_into
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
+    from ..store.base import Connection
+
 _WAIT_S = 3.0
 _LONGEST_NAME = 200
 _BYTES_PER_TOKEN = 4  # estimate for output that is not parsed
@@ -83,7 +87,7 @@ class CommandRecord:
             "roots": self.roots.key,
         }
 
-    def insert(self, connection: sqlite3.Connection, code: int) -> None:
+    def insert(self, connection: "Connection", code: int) -> None:
         """Write the row."""
         row = self.row(code)
         connection.execute(insert_into("calls", tuple(row)), tuple(row.values()))

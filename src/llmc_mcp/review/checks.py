@@ -232,10 +232,10 @@ def _in_container() -> bool:
 def _data_directory(app: App) -> Check:
     try:
         app.store.probe()
-        path = app.store.path
+        name = app.store.name
     except LlmcError as exc:
         return Check("store", "broken", exc.message, exc.hint or "Set LLMC_DATA_DIR to a folder of your own.")
-    return Check("store", "ok", path)
+    return Check("store", "ok", name)
 
 
 def _port(app: App) -> Check:

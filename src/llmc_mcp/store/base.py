@@ -76,6 +76,10 @@ class Store(Protocol):
         """The time by the clock that leases expire by."""
         ...
 
+    def check_version(self) -> None:
+        """Raise if it can't be read, or lacks tables that this version needs."""
+        ...
+
     def probe(self) -> None:
         """Raise if nothing can be written now."""
         ...

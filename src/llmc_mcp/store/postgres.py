@@ -208,6 +208,12 @@ class PostgresStore:
         with self.transaction(wait_s=_PROBE_S) as connection:
             connection.execute("UPDATE totals SET bytes=bytes")
 
+    def check_version(self) -> None:
+        """Raise if it can't be read, or lacks tables that this version needs."""
+        ((version,),) = self.query("SELECT coalesce(max(version), 0) FROM schema_version")
+        if int(str(version)) < len(STEPS):
+            raise FeatureUnavailable(f"the store ({self.name}) has version {version} of {len(STEPS)}")
+
     def sync(self) -> None:
         """Wait until all that is committed is on disk: a durable commit comes after all of it in the log."""
         with self._explained(), self._connection() as connection:

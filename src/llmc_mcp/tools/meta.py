@@ -58,7 +58,7 @@ def _store(ctx: Context) -> tuple[bool, str]:
     """Whether the store can be written, and where it is or what is wrong with it."""
     try:
         ctx.app.store.probe()
-        return True, ctx.app.store.path
+        return True, ctx.app.store.name
     except (FeatureUnavailable, ResourceBusy) as exc:
         return False, " ".join(filter(None, (exc.message, exc.hint)))
 

@@ -64,6 +64,7 @@ class UnindexedFiles:
                 symbol=None,
                 kind=None,
                 definitions=(),
+                revision="",
             )
             for one in order
         ]

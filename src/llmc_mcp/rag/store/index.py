@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 import msgspec
 import tantivy
 
-from ...store.schema import insert_into
+from ...store.schema import insert_or_replace
 from ..parse import outline
 from ..parse.question import Question
 from ..parse.types import PackedReferences
@@ -53,13 +53,12 @@ class FileState(msgspec.Struct, frozen=True, array_like=True):
     content: IndexedContent | None = None
 
 
-_INSERT_FILE = insert_into(
+_INSERT_FILE = insert_or_replace(
     "files",
     (
         *("id", "path", "language", "size", "mtime_ns", "sha256", "generation"),
         *("state", "broken_line", "chunk_count"),
     ),
-    verb="INSERT OR REPLACE",
 )
 _NOTHING = IndexedContent(
     language="",

@@ -40,7 +40,7 @@ def undo(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> 
         undone = engines.undoing.undo(viewer.session, change, False, ctx.check)
     verb = "Redone" if change.undoes is not None else "Undone"
     paths = ", ".join(effect.path for effect in effects_of(change)[:3])
-    left = f" Not brought back: {'; '.join(undone.left[:3])}." if undone.left else ""
+    left = f" Not brought back: {'; '.join(map(str, undone.left[:3]))}." if undone.left else ""
     return Outcome(f"{verb}: {paths}.{left}")
 
 
