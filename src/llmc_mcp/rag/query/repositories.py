@@ -98,17 +98,30 @@ class Repositories:
             chosen = _named(wanted, self._all())
             builds = {build: one for one in chosen if (build := one.home.current()) is not None}
             request = ManyRequest(list(builds), question, query.scope, query.limit + _SPARE, self._embedding)
-            answer = self._process.ask("", msgspec.msgpack.encode(request), _LONGEST_S)
+            reply = self._asked(request)
             caller.check()
-            if answer is None:
-                raise FeatureUnavailable("the indexes could not be searched", hint="Try again, or name fewer repos.")
-            reply = msgspec.msgpack.decode(answer, type=ManyReply)
             found = [
                 self._loaded(builds[one.build].root, one.build, one.ranked, one.generation, query, question)
                 for one in reply.found
             ]
         damaged = [f"{builds[build].root.shown} is left out: its index can't be read" for build in reply.damaged]
         return found, [f"{len(builds):,} repositories, each as it was last indexed", *damaged]
+
+    def _asked(self, request: ManyRequest) -> ManyReply:
+        """The answer of the process; it reads what was made of hostile files, so it runs confined or not at all."""
+        if syscalls.landlock_abi() == 0:
+            raise FeatureUnavailable("a search of many repositories needs Landlock, which this kernel lacks")
+        try:
+            answer = self._process.ask("", msgspec.msgpack.encode(request), _LONGEST_S)
+        except OSError as exc:
+            raise FeatureUnavailable(f"the indexes could not be searched: {exc.strerror}") from None
+        if answer is None:
+            raise FeatureUnavailable("the indexes could not be searched", hint="Try again, or name fewer repos.")
+        try:
+            return msgspec.msgpack.decode(answer, type=ManyReply)
+        except msgspec.MsgspecError:  # do not trust one that sends garbage
+            self._process.close()
+            raise FeatureUnavailable("the indexes could not be searched", hint="Try again.") from None
 
     def _loaded(
         self, root: Root, build: str, ranked: RankedChunks, generation: int, query: CodeQuery, question: Question
