@@ -85,6 +85,13 @@ def test_repositories_are_named_by_folder_or_path(library: Library, base: Path) 
         assert "outside" not in (caught.value.hint or "")
 
 
+def test_a_glob_restricts_what_is_found_in_each(library: Library, base: Path) -> None:
+    query = CodeQuery("oven", limit=5, budget=2_000, path_glob="dough*", repos=("*",))
+    assert library.rag.search(query, library.caller()).hits == []
+    oven = library.rag.search(query._replace(path_glob="ov*.py"), library.caller())
+    assert sorted(found(oven, base)) == ["projects/bakery/oven.py", "projects/harbour/oven.py"]
+
+
 def test_the_best_hits_of_all_repositories_come_first_whichever_they_are_of(library: Library, base: Path) -> None:
     answer = ask(library, "oven", "*")
     assert sorted(found(answer, base)[:2]) == ["projects/bakery/oven.py", "projects/harbour/oven.py"]

@@ -24,6 +24,7 @@ from ..store.layout import Home, indexed_folders
 from ..store.tables import IndexDamaged, IndexTables
 from ..store.types import ManyReply, ManyRequest, RankedChunks
 from .folders import root_at
+from .globs import Glob
 from .hits import HitSource, LoadedHit
 from .types import CodeQuery, QueryCaller
 
@@ -31,6 +32,7 @@ ALL = "*"
 
 _CHILD = "llmc_mcp.rag.build.many_child"
 _LONGEST_S = 30.0
+_MOST = 200  # hits of which a glob leaves some
 _SPARE = 4  # hits beyond the limit, should some files have changed
 _LISTED_S = 5.0  # how long the list of repositories is taken for current
 _OPEN = 16  # databases that stay open
@@ -97,18 +99,37 @@ class Repositories:
         with self._asking:
             chosen = _named(wanted, self._all())
             builds = {build: one for one in chosen if (build := one.home.current()) is not None}
-            request = ManyRequest(list(builds), question, query.scope, query.limit + _SPARE, self._embedding)
-            answer = self._process.ask("", msgspec.msgpack.encode(request), _LONGEST_S)
+            limit = query.limit + _SPARE if query.path_glob is None else _MOST
+            request = ManyRequest(list(builds), question, query.scope, limit, self._embedding)
+            reply = self._asked(request)
             caller.check()
-            if answer is None:
-                raise FeatureUnavailable("the indexes could not be searched", hint="Try again, or name fewer repos.")
-            reply = msgspec.msgpack.decode(answer, type=ManyReply)
             found = [
                 self._loaded(builds[one.build].root, one.build, one.ranked, one.generation, query, question)
                 for one in reply.found
+                if one.build in builds
             ]
-        damaged = [f"{builds[build].root.shown} is left out: its index can't be read" for build in reply.damaged]
+        damaged = [
+            f"{builds[build].root.shown} is left out: its index can't be read"
+            for build in reply.damaged
+            if build in builds
+        ]
         return found, [f"{len(builds):,} repositories, each as it was last indexed", *damaged]
+
+    def _asked(self, request: ManyRequest) -> ManyReply:
+        """The answer of the process; it reads what was made of hostile files, so it runs confined or not at all."""
+        if syscalls.landlock_abi() == 0:
+            raise FeatureUnavailable("a search of many repositories needs Landlock, which this kernel lacks")
+        try:
+            answer = self._process.ask("", msgspec.msgpack.encode(request), _LONGEST_S)
+        except OSError as exc:
+            raise FeatureUnavailable(f"the indexes could not be searched: {exc.strerror}") from None
+        if answer is None:
+            raise FeatureUnavailable("the indexes could not be searched", hint="Try again, or name fewer repos.")
+        try:
+            return msgspec.msgpack.decode(answer, type=ManyReply)
+        except msgspec.MsgspecError:  # do not trust one that sends garbage
+            self._process.close()
+            raise FeatureUnavailable("the indexes could not be searched", hint="Try again.") from None
 
     def _loaded(
         self, root: Root, build: str, ranked: RankedChunks, generation: int, query: CodeQuery, question: Question
@@ -116,6 +137,7 @@ class Repositories:
         try:
             tables = self._tables_of(build)
             tables.catch_up()
+            ranked = _fitting(ranked, tables, query.path_glob)
             hits, changed = HitSource(self._files, root).load(tables, ranked, question, query.limit, generation)
         except IndexDamaged as exc:
             self._tables.pop(build, None)
@@ -161,6 +183,16 @@ def _named(wanted: Sequence[str], known: list[Repository]) -> list[Repository]:
     if not found:
         raise NotFound("no repository is indexed", hint="rag_index(path=FOLDER) indexes one.")
     return found
+
+
+def _fitting(ranked: RankedChunks, tables: IndexTables, glob: str | None) -> RankedChunks:
+    """The chunks of files whose paths match."""
+    if glob is None:
+        return ranked
+    pattern = Glob(glob)
+    paths = tables.paths({one.file for one in ranked.chunks})
+    chunks = [one for one in ranked.chunks if pattern.fits(paths.get(one.file, ""))]
+    return msgspec.structs.replace(ranked, chunks=chunks)
 
 
 def _hint(known: list[Repository]) -> str:
