@@ -70,9 +70,8 @@ def interval(judged: Judged, mix: Sequence[float], *, by_group: bool = True) -> 
     values = judged.rows @ np.array(mix, float)
     names = judged.groups if by_group else [str(at) for at in range(len(values))]
     each = [values[[at for at, own in enumerate(names) if own == name]] for name in dict.fromkeys(names)]
-    draws = [
-        np.concatenate([each[at] for at in row]).mean() for row in chance.integers(0, len(each), (_DRAWS, len(each)))
-    ]
+    drawn: list[list[int]] = chance.integers(0, len(each), (_DRAWS, len(each))).tolist()
+    draws = [np.concatenate([each[at] for at in row]).mean() for row in drawn]
     low, high = np.percentile(draws, [2.5, 97.5])
     return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
 
