@@ -202,15 +202,19 @@ def fit_imported(tasks: Sequence[TaskCase], weights: Floats) -> float:
     cases: list[Case] = []
     for one in tasks:
         scores = one.files.rows @ weights
-        found = neighbours.imported(dict(enumerate(scores.tolist())), one.linked)
+        found = neighbours.imported(_by_row(scores), one.linked)
         rows = np.column_stack([scores, [found.get(at, 0.0) for at in range(len(scores))]])
         cases.append(one.files._replace(rows=rows))
     return float(fit(cases, np.array([False, True]), np.ones(2), _TASK_PENALTY, np.array([1.0, 0.0]))[1])
 
 
+def _by_row(scores: Floats) -> dict[int, float]:
+    return {row: float(score) for row, score in enumerate(scores)}
+
+
 def task_scores(task: TaskCase, weights: Floats, imported: float) -> Floats:
     """The scores of a task's candidates."""
-    scores: dict[int, float] = dict(enumerate((task.files.rows @ weights).tolist()))
+    scores = _by_row(task.files.rows @ weights)
     raised = neighbours.raised(scores, neighbours.imported(scores, task.linked), imported) if scores else scores
     return np.array([raised[at] for at in range(len(scores))])
 

@@ -68,11 +68,10 @@ def interval(judged: Judged, mix: Sequence[float], *, by_group: bool = True) -> 
     """A sum of columns and its 95 % interval, drawing groups (or single cases) again."""
     chance = np.random.default_rng(1)
     values = judged.rows @ np.array(mix, float)
-    names = np.array(judged.groups if by_group else list(map(str, range(len(values)))))
-    each = [values[names == name] for name in dict.fromkeys(names.tolist())]
-    draws = [
-        np.concatenate([each[at] for at in row]).mean() for row in chance.integers(0, len(each), (_DRAWS, len(each)))
-    ]
+    names = judged.groups if by_group else [str(at) for at in range(len(values))]
+    each = [values[[at for at, own in enumerate(names) if own == name]] for name in dict.fromkeys(names)]
+    drawn: list[list[int]] = chance.integers(0, len(each), (_DRAWS, len(each))).tolist()
+    draws = [np.concatenate([each[at] for at in row]).mean() for row in drawn]
     low, high = np.percentile(draws, [2.5, 97.5])
     return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
 

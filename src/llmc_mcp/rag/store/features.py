@@ -261,7 +261,8 @@ def _candidates(
         for file in found.keys() & crude.keys():
             crude[file] += found[file] / asked.totals.get(name, 1.0)
     for name, places in by_chunk.items():
-        best_chunks = {file: score for (file, _), score in reversed(places.items())}  # the first of a file is its best
+        last_first = list(places.items())[::-1]
+        best_chunks = {file: score for (file, _), score in last_first}  # the first of a file is its best
         for file in best_chunks.keys() & crude.keys():
             crude[file] += best_chunks[file] / asked.totals.get(name, 1.0)
     best = sorted(crude, key=lambda file: -crude[file])[:_MOST_OF_TASK]
