@@ -33,7 +33,7 @@ def _section(tool: ToolDef) -> str:
         lines.append(f"- also called {', '.join(f'`{alias}`' for alias in tool.aliases)}")
     lines.append(f"- {_nature(tool)}")
     if tool.consent is not None:
-        lines.append("- may ask the user for consent first, where the client shows forms")
+        lines.append("- may ask a person first: [who may do what](policy.md)")
     if tool.task_support is not None:
         lines.append("- may run as an MCP task")
     return "\n".join(lines) + "\n"

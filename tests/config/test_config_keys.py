@@ -42,7 +42,7 @@ PROVED_BY = {
     "limits.helper_idle_sec": "test_the_clock_ends_them_by_itself",
     "limits.workers": "test_as_many_calls_run_at_once_as_configured",
     "policy.rules": "test_a_denied_call_says_which_rule",
-    "policy.ask": "test_a_person_who_runs_llmc_is_not_asked",
+    "policy.ask": "test_the_operator_chooses_which_risks_ask",
     "oauth.issuer": "test_a_refusal_says_where_tokens_come_from",
     "oauth.jwks_url": "test_the_sdks_client_finds_the_issuer_signs_in_and_calls",
     "oauth.resource": "test_scopes_of_an_issuer_are_mapped_and_its_keys_are_found",

@@ -283,3 +283,20 @@ def test_a_denied_call_says_which_rule(workspace: Workspace) -> None:
         ctx = gate.context(Session("uid:0", "s"), correlation_id())
         with pytest.raises(PermissionDenied, match=r"rule 1 \(path=\*\.txt → deny\)"):
             gate.call(ctx, "read_file", {"path": "a.txt"})
+
+
+def test_changed_rules_count_from_the_next_call_on(workspace: Workspace) -> None:
+    workspace.file("a.txt", "a")
+    with gate_on(workspace.root, policed(PolicyRule("deny", path="a.txt"))) as gate:
+        for turn in range(20):  # whatever address the next table of rules is at
+            gate.app.config.policy.rules = (PolicyRule("deny" if turn % 2 else "allow", path="a.txt"),)
+            assert code_of(gate, "read_file", path="a.txt") == ("PERMISSION_DENIED" if turn % 2 else "")
+
+
+def test_the_operator_chooses_which_risks_ask(workspace: Workspace) -> None:
+    workspace.file("tree/leaf.txt", "x")
+    config = Config()
+    config.policy.ask = ("push",)
+    with gate_on(workspace.root, config) as gate:
+        assert code_of(gate, "run_cmd", command="git push") == "APPROVAL_REQUIRED"
+        assert code_of(gate, "linux_fs_delete", path="tree", recursive=True) == ""

@@ -1,7 +1,7 @@
 """Tasks: long calls that their client need not wait for, in the words of both eras, on stdio and over HTTP."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -232,10 +232,10 @@ def test_a_task_that_asks_is_answered_while_its_result_is_awaited(workspace: Wor
         methods = FixtureMethods(gate)
         asked: list[str] = []
 
-        def ask(ctx: Context, question: UserQuestion) -> UserAnswer | None:
+        def ask(ctx: Context, questions: Sequence[UserQuestion]) -> list[UserAnswer | None]:
             del ctx
-            asked.append(question.key)
-            return UserAnswer("accept", {"confirm": True})
+            asked.extend(question.key for question in questions)
+            return [UserAnswer("accept", {"confirm": True})] * len(questions)
 
         def answer(method: str, **params: Any) -> Message:
             peer = Peer("2025-11-25", asks_users=True)

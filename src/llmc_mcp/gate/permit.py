@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..app import App
-from ..config.network import invalid_entries
 from ..context import Context, UserQuestion
 from ..errors import ApprovalRequired, Declined, PermissionDenied, Stale
 from ..permissions.approvals import AskedCall, shown_arguments
-from ..permissions.hosts import NETWORK, asked_host
 from ..permissions.rules import CallShape, Decision, RuleTable, Subject
 from ..session import Session
 from ..tool import Risk, ToolDef
@@ -35,7 +33,7 @@ class Permits:
     def __init__(self, app: App, catalog: "Catalog") -> None:
         self._app, self._catalog = app, catalog
         self._lock = threading.Lock()
-        self._made_from: object = None
+        self._made_from: tuple[object, object] | None = None  # the very objects: equal ones may be compiled again
         self._table = RuleTable((), (), ())
         self._listed: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
@@ -43,11 +41,12 @@ class Permits:
     def table(self) -> RuleTable:
         """The rules as they are configured now, compiled once."""
         policy = self._app.config.policy
-        if self._made_from != (id(policy.rules), id(policy.ask)):
+        rules, ask = policy.rules, policy.ask
+        if self._made_from is None or self._made_from[0] is not rules or self._made_from[1] is not ask:
             with self._lock:
                 roots = [root.shown for root in self._app.files.roots]
-                self._table = RuleTable(policy.rules, policy.ask, sorted({*roots, *self._real_roots()}))
-                self._made_from = (id(policy.rules), id(policy.ask))
+                self._table = RuleTable(rules, ask, sorted({*roots, *self._real_roots()}))
+                self._made_from = (rules, ask)
         return self._table
 
     def _real_roots(self) -> list[str]:
@@ -101,6 +100,9 @@ class Permits:
 
     def ask_for_host(self, session: Session, target: str) -> None:
         """Have a person asked about a host that commands were denied, unless a rule denies it."""
+        from ..config.network import invalid_entries
+        from ..permissions.hosts import NETWORK, asked_host
+
         name = target.rpartition(":")[0]
         if not name or invalid_entries([target]):
             return

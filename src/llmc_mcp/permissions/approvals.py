@@ -7,7 +7,7 @@ or two uses, at once exactly one counts.
 """
 
 import hashlib
-import secrets
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -129,7 +129,7 @@ class Approvals:
                 )
             who = call.session
             fresh = Approval(
-                f"A_{secrets.token_hex(4)}",
+                f"A_{os.urandom(4).hex()}",
                 call.hash,
                 call.tool,
                 shown_arguments(call.arguments),

@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 from ..context import ELICIT, RESULT, Context, UserAnswer, UserQuestion
 from .background import BackgroundCall, CallOwner
 from .jsonrpc import INVALID_PARAMS, SERVER_ERROR, Params, ProtocolError
+from .request import as_object
 
 _ACTIONS = ("accept", "decline", "cancel")
 _CHECK_S = 0.1  # how often a waiting call looks whether it was cancelled
@@ -57,7 +58,8 @@ def read_answers(raw: object, expected: Mapping[str, UserQuestion] | None = None
     answers: dict[str, UserAnswer] = {}
     for key, value in cast(dict[str, object], raw).items():
         if expected is None:
-            method = ELICIT if not isinstance(value, dict) or "action" in value else ""
+            fields = as_object(value)
+            method = "" if fields and "action" not in fields else ELICIT
         elif key in expected:
             method = expected[key].method
         else:
