@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from llmc_mcp.cli.main import COMMANDS
+from tests.support.browser import Browser
 
 from .svg import picture
 
@@ -100,6 +101,27 @@ class Scene:
         if len(replies) != len(calls) or any(reply.get("isError") for reply in replies):
             raise SystemExit(f"the agent's calls failed: {done.stdout}{done.stderr}")
 
+    def photograph(self, path: str, name: str) -> None:
+        """A picture of the change that a page of the server names first."""
+        command = [str(_BIN / "llmc"), "run", "--port", "0"]
+        with subprocess.Popen(
+            command, env=self._environment, cwd=self.project, stdout=subprocess.PIPE, text=True
+        ) as run:
+            printed = ""
+            while "^C ends it." not in printed:
+                printed += run.stdout.readline() if run.stdout else ""
+            link = printed.split("browser  ")[1].split()[0]
+            with Browser(self.home) as browser:
+                page = browser.page()
+                page.resize(1000, 620)
+                page.goto(link)
+                page.goto(link.split("/login")[0] + path)
+                page.goto(page.evaluate("document.querySelector('td a').href"))
+                names = f"{json.dumps(str(self.project))}, '/home/me/shop'"
+                page.evaluate(f"document.body.innerHTML = document.body.innerHTML.replaceAll({names}), 0")
+                page.screenshot(IMAGES / f"{name}.png")
+            run.send_signal(signal.SIGINT)
+
     def save(self, name: str, title: str) -> None:
         """The picture of everything typed so far."""
         text = self.shown.replace(str(self.project), "/home/me/shop").replace(str(self.home), "/home/me")
@@ -143,10 +165,18 @@ def search(scene: Scene) -> None:
     scene.save("search", "llmc search: where something is implemented")
 
 
+def pages(scene: Scene) -> None:
+    """`/ui`: a session in Chromium."""
+    right = "sum(prices) * (100 - discount) / 100"
+    edit = {"path": "cart.py", "old_text": "sum(prices) * discount / 100", "new_text": right}
+    scene.agent(("read_file", {"path": "cart.py"}), ("linux_fs_edit", edit))
+    scene.photograph("/ui/changes", "ui")
+
+
 def main() -> None:
     """All pictures, or those that are named."""
     IMAGES.mkdir(exist_ok=True)
-    scenes = {"run": start, "doctor": doctor, "undo": undo}
+    scenes = {"run": start, "doctor": doctor, "undo": undo, "pages": pages}
     if "search" in COMMANDS:
         scenes["search"] = search
     for name in sys.argv[1:] or scenes:

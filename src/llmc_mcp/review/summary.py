@@ -99,9 +99,9 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 def _tests(made: Sequence[SessionCall]) -> str:
     for one in made:  # newest first
-        if one.tool == "run_pytest":
+        if one.tool.endswith("pytest"):
             return "pytest"
-        if one.tool == "run_cmd" and (found := _TESTS.search(one.args)):
+        if found := _TESTS.search(one.args):
             return found[1]
     return ""
 
