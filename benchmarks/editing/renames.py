@@ -188,7 +188,7 @@ def judges(language: str, tsc: str, go: str) -> list[str]:
     if language == "go" and go:
         return [go, "vet", "./..."]
     if language == "java" and shutil.which("javac"):
-        found = '$(find . -path "*src/main/java*" -name "*.java")'
+        found = '$(find . -path "*src/main/java*" -name "*.java" -not -name module-info.java)'
         script = f'javac -proc:none -Xmaxerrs 10000 -nowarn -d "$(mktemp -d)" {found}'
         return ["sh", "-c", script]
     if language in ("c", "cpp") and shutil.which("gcc"):
