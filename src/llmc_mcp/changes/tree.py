@@ -182,7 +182,7 @@ class TreeFolders:
         except PermissionError:
             return SeenEntry(info, file_state(info, looks(info), REASONS[UNREADABLE]), None)
         with open(fd, "rb") as file:
-            data = file.read(most + 1)
+            data = file.read(info.st_size + 1)  # a larger buffer than needed would keep a mapping of its own
         return SeenEntry(info, file_state(info, hashlib.sha256(data).hexdigest()), data)
 
     def list(self, path: str) -> "list[str]":
