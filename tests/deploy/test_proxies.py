@@ -12,6 +12,8 @@ import pytest
 from mcp.client import Client as SdkClient
 from mcp.client.streamable_http import streamable_http_client
 
+from llmc_mcp import __version__
+
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
 from ..support.workspace import require
@@ -64,7 +66,7 @@ def test_rest_goes_through_with_tls_and_the_servers_answers_come_back(proxy: Pro
         assert done.json()["data"] == ["hello.txt"]
         assert done.headers["x-correlation-id"] == "proxy-test-1"
         assert "max-age" in done.headers["strict-transport-security"]
-        assert client.get("/health").json() == {"ok": True, "version": "v0"}
+        assert client.get("/health").json() == {"ok": True, "version": "v0", "server": __version__}
     with proxy.client("wrong") as client:
         refused = client.post("/tool", json=LIST)
         assert (refused.status_code, refused.json()["code"]) == (401, "AUTH_FAILED")
