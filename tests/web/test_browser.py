@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.chromium import Chromium
+from ..support.browser import Browser
 from ..support.client import PATIENCE
 from ..support.workspace import Workspace
 
@@ -55,24 +55,26 @@ def printed(workspace: Workspace, tmp_path: Path) -> Iterator[Printed]:
     server.close()
 
 
-def test_whoever_opens_the_printed_page_signs_in_with_the_token_and_sees_it(printed: Printed) -> None:
-    page = printed.find(r"(http://\S+/docs)")
-    with Chromium() as browser:
-        browser.open(page)
-        assert browser.url == page.replace("/docs", "/login?next=/docs")
-        browser.type_and_submit(printed.find(r"token\s+(\S+)"))
-        assert browser.url == page
-        assert "linux_fs_read" in browser.text
-        browser.open(page.removesuffix("docs"))
-        assert browser.url == page
+def test_whoever_opens_the_printed_page_signs_in_with_the_token_and_sees_it(printed: Printed, tmp_path: Path) -> None:
+    address = printed.find(r"(http://\S+/docs)")
+    with Browser(tmp_path / "home") as browser:
+        page = browser.page()
+        page.goto(address)
+        assert page.path == "/login?next=/docs"
+        page.type(printed.find(r"token\s+(\S+)"))  # the field has the focus
+        page.loaded(lambda: page.press("Enter"))
+        assert page.path == "/docs"
+        assert "linux_fs_read" in page.text
+        page.goto(address.removesuffix("docs"))
+        assert page.path == "/ui"
 
 
-def test_the_printed_link_signs_in_once(printed: Printed) -> None:
+def test_the_printed_link_signs_in_once(printed: Printed, tmp_path: Path) -> None:
     link = printed.find(r"browser\s+(\S+)")
-    with Chromium() as browser, Chromium() as other:
-        browser.open(link)
-        assert browser.url.endswith("/docs")
-        assert "linux_fs_read" in browser.text
-        other.open(link)
-        assert "used already" in other.text
+    with Browser(tmp_path / "one") as browser, Browser(tmp_path / "two") as other:
+        page, late = browser.page(), other.page()
+        page.goto(link)
+        assert page.path == "/ui"
+        late.goto(link)
+        assert "used already" in late.text
     assert link.partition("code=")[2] not in printed.close()

@@ -309,7 +309,7 @@ def _rest_app(
 
     @api.get("/", include_in_schema=False)
     async def first_page() -> Response:  # pyright: ignore[reportUnusedFunction]
-        return RedirectResponse("/docs", status_code=303)
+        return RedirectResponse("/ui", status_code=303)
 
     @api.get("/docs", include_in_schema=False, response_class=HTMLResponse)
     async def docs() -> str:  # pyright: ignore[reportUnusedFunction]
