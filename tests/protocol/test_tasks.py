@@ -177,7 +177,12 @@ def test_the_client_hears_of_a_task_that_ends(server: Client) -> None:
 def test_tools_say_whether_they_run_as_tasks_where_the_version_has_the_word(workspace: Workspace) -> None:
     with talk_to("stdio", workspace.root, "mode=classic") as talk:
         listed = {tool["name"]: tool.get("execution") for tool in talk.request("tools/list", {})["result"]["tools"]}
-        assert {name for name, execution in listed.items() if execution} == {"run_cmd", "run_pytest", "rag_index"}
+        assert {name for name, execution in listed.items() if execution} == {
+            "run_cmd",
+            "run_pytest",
+            "rag_index",
+            "code_check",
+        }
         assert listed["run_cmd"] == {"taskSupport": "optional"}
         later = talk.request("tools/list", {"_meta": stateless()})["result"]["tools"]
         assert not any("execution" in tool for tool in later)

@@ -366,8 +366,8 @@ def test_a_repository_cannot_have_a_program_started_by_a_question(
         level = sandbox.another()
         monkeypatch.setattr(sandbox, "another", Mock(return_value=level))
     else:  # whether the sandbox does
-        monkeypatch.setattr(git_log, "_QUIET", ())
-        monkeypatch.setattr(git_log, "_ENVIRONMENT", {})
+        monkeypatch.setattr(git_log, "QUIET", ())
+        monkeypatch.setattr(git_log, "ENVIRONMENT", {})
     assert told(committed) is None
     assert not marker.exists()
 

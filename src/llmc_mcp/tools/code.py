@@ -81,10 +81,9 @@ def _set_value(ctx: Context, reply: CodeResult, encoded: bytes, calls: "_Calls")
 
     A tool's own result is shown as the tool would show it, below what was printed.
     """
-    room = ctx.reply_bytes // 2
+    room = max(ctx.reply_bytes // 2, ctx.reply_bytes - len(reply.stdout.encode()) - _ROOM_FOR_META)
     result = calls.result_behind(encoded) if ctx.lean else None
     if result is not None:
-        room = max(room, ctx.reply_bytes - len(reply.stdout.encode()) - _ROOM_FOR_META)
         shown = ctx.gate.render_part(ctx, result, room)
         reply.stdout += ("\n" if reply.stdout and not reply.stdout.endswith("\n") else "") + shown
         reply.result = "below"

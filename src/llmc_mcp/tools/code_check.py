@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar
 
 from ..context import Context
-from ..errors import LlmcError
+from ..errors import LlmcError, NotFound
 from ..files import names
 from ..tool import COMMANDS, Result, Row, tool
 from .exec import call_of, limit_time, owner_of
@@ -90,7 +90,12 @@ def _since_commit(ctx: Context, wanted: tuple[str, ...], since: str) -> "Baselin
 
     git = GitBaseline(ctx.app.sandbox, ctx.app.shell.programs, ctx.app.project)
     revision = "HEAD" if since == _COMMIT else since
-    return git.at(revision, lambda path: _is_wanted(path, wanted), ctx.check)
+    try:
+        return git.at(revision, lambda path: _is_wanted(path, wanted), ctx.check)
+    except NotFound:
+        if since != _COMMIT:
+            raise
+        return _since_session(ctx, wanted)  # a folder without commits
 
 
 def _since_session(ctx: Context, wanted: tuple[str, ...]) -> "Baseline":

@@ -89,11 +89,12 @@ class RootIndex:
         except ResourceBusy:  # nothing is indexed yet
             hits = self._unindexed.find(query, question, (), caller.check)
             return hits, self._partial_note(), RankedChunks([], len(hits))
+        # Before ranking: what is indexed while it goes on, it may not have seen.
+        known = None if reader.complete else {path for _, path in reader.all_paths()}
         hits, note, ranked = self._ranked(reader, note, query, question, caller)
-        if reader.complete:
+        if known is None:
             return hits, note, ranked
-        known = {path for _, path in reader.all_paths()}
-        others = self._unindexed.find(query, question, known, caller.check)
+        others = self._unindexed.find(query, question, known | {hit.path for hit in hits}, caller.check)
         return _alternating(hits, others), self._partial_note(), ranked
 
     def _ranked(
