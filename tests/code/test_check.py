@@ -98,6 +98,16 @@ def test_since_the_session_began_the_journal_has_the_former_texts(root: Path, ca
     assert found.since == "session"
 
 
+def test_a_folder_without_commits_is_compared_with_the_sessions_start(root: Path, call: Call) -> None:
+    (root / ".git").rename(root / ".away")
+    try:
+        call("linux_fs_write", path="fine.py", content="x = no_such_name\n")
+        found = call("code_check")
+    finally:
+        (root / ".away").rename(root / ".git")
+    assert (shown(found), found.since) == ([("fine.py", 1, "ruff")], "session")
+
+
 def test_an_unknown_commit_is_refused(call: Call) -> None:
     with pytest.raises(NotFound, match="no commit"):
         call("code_check", since="nowhere")

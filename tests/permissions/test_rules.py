@@ -1,16 +1,18 @@
 """Rules about calls: the first match decides, and neither links nor harmless parts of a call bring it past one."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llmc_mcp.config.load import Flags, load
+from llmc_mcp.config.load import Flags, GivenSetting, load
 from llmc_mcp.config.schema import Config, PolicyRule, WorkspaceRule
 from llmc_mcp.errors import ApprovalRequired, Declined, LlmcError, PermissionDenied
 from llmc_mcp.gate.dispatch import Gate
 from llmc_mcp.gate.log import correlation_id
+from llmc_mcp.permissions.globs import name_regex, path_regex
 from llmc_mcp.permissions.rules import CallShape, RuleTable, Subject
 from llmc_mcp.session import Session
 
@@ -300,3 +302,33 @@ def test_the_operator_chooses_which_risks_ask(workspace: Workspace) -> None:
     with gate_on(workspace.root, config) as gate:
         assert code_of(gate, "run_cmd", command="git push") == "APPROVAL_REQUIRED"
         assert code_of(gate, "linux_fs_delete", path="tree", recursive=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("*a*a*a*b", "/r/xaxaxab", True),
+        ("*a*a*a*b", "/r/xaxaxa", False),
+        ("src/*.py", "/r/src/a.py.py", True),
+        ("src/*.py", "/r/src/deep/a.py", False),
+        ("src/*x*/end", "/r/src/axbx/end", True),
+        ("src/**/x*y/z", "/r/src/x1/a/x2y/z", True),  # the first x is not the one
+        ("src/*[!a]*.c", "/r/src/aab.c", True),
+        ("src/*", "/r/src/any/thing", True),
+        ("src/?", "/r/src/ab", False),
+    ],
+)
+def test_a_glob_of_paths_means_what_it_says(pattern: str, path: str, matches: bool) -> None:
+    assert bool(re.fullmatch(path_regex(pattern, ["/r"]), path)) is matches
+
+
+def test_a_glob_that_could_match_in_many_ways_is_quick() -> None:
+    stars, name = "*a" * 40 + "b", "a" * 4_000
+    assert not re.fullmatch(path_regex(stars, ["/r"]), f"/r/{name}")
+    assert not re.fullmatch(name_regex(stars), name)
+
+
+def test_a_rule_holds_few_wildcards_that_cross_folders() -> None:
+    text = '[{"do": "deny", "path": "a/**/b/**/c/**/d"}]'
+    with pytest.raises(LlmcError, match=r"more than 2 \*\*"):
+        load(Flags(settings=[GivenSetting("policy.rules", text, "--set policy.rules", spelled=True)]))

@@ -277,6 +277,12 @@ def test_a_search_does_not_wait_for_the_first_build_but_answers_from_the_text(li
     assert eventually(lambda: library.ask("paint zebra").freshness == "fresh")
 
 
+def test_what_a_ragignore_may_leave_out_is_not_searched_as_text(library: Library) -> None:
+    (library.root / "zoo/.ragignore").write_text("zebra.py\n")
+    answer = library.rag.search(CodeQuery("paint zebra"), library.caller(patience=0.0))
+    assert b"zoo/zebra.py" not in [hit.path for hit in answer.hits]
+
+
 def test_a_question_to_the_graph_waits_for_the_first_build_and_says_when_it_can_not(library: Library) -> None:
     with pytest.raises(LlmcError) as caught:
         library.rag.ask(lambda view: view.files.files(), library.caller(seconds=0.0))

@@ -29,6 +29,7 @@ from .attack import assert_alive
 LENGTH = 200_000
 CPU_SECONDS = 5  # linear time needs less than one of them; quadratic time hours
 
+FIELDS = ("rule.host.lower()", "rule.program", "rule.subject", "rule.token", "rule.tool")
 # What expressions are put together from while the program runs. None of it is a pattern of a caller.
 BUILT = {
     ("policy.py", "f'/(?:{alternatives})$' if alternatives else '(?!)'"),  # the operator's globs
@@ -41,7 +42,18 @@ BUILT = {
     ("files/listing.py", "fnmatch.translate(f'*/{text}').encode()"),  # a glob of at most 500 characters
     ("files/listing.py", "fnmatch.translate(text).encode()"),
     ("envelope/names.py", "PATTERN.encode()"),  # a constant
-    ("envelope/grep.py", "path + (b'(?P<number>\\\\d+):' if self._numbered else b'(?P<number>)')"),  # two constants
+    ("envelope/grep.py", "path + (b'(?P<number>\\\\d+):' if self.numbered else b'(?P<number>)')"),  # two constants
+    ("envelope/grep.py", "b'[:-]\\\\d+[:-]' if self.numbered else b':'"),
+    (
+        "envelope/grep.py",
+        "fnmatch.translate(os.fsdecode(_BRACES.sub(b'*', path) + folder)).encode()",
+    ),  # a word of a command
+    ("cli/update.py", "f'{_NAME} \\\\(([^)]+)\\\\)'"),  # a constant
+    *(("permissions/rules.py", f"name_regex({field})") for field in FIELDS),  # by fnmatch.translate
+    ("permissions/rules.py", "path_regex(rule.path, roots)"),  # a `*` has one way, and there are few `**`
+    ("rag/parse/names.py", "b'(?<![%s])%s(?![%s])' % (_WORD, re.escape(name), _WORD)"),  # a literal
+    ("store/postgres.py", "pattern"),  # of a table of the module, on the schema
+    ("tracking/generated.py", "'|'.join((fnmatch.translate(one) for one in patterns)) or _NEVER"),
 }
 
 

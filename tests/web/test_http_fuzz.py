@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
         yield server
 
 
-ROUTES = ["/health", "/tool", "/invoke_agent", "/rag/search", "/rag/bootload", "/metrics"]
+ROUTES = ["/health", "/ready", "/tool", "/invoke_agent", "/rag/search", "/rag/bootload", "/metrics"]
 
 
 @pytest.mark.parametrize("route", ROUTES)

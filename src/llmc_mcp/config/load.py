@@ -32,6 +32,7 @@ from .schema import (
 from .trust import FILE_NAME, MAX_FILE_BYTES, ConfigError, is_pinned, one_line, user_config_file
 
 _ENV = "LLMC_MCP_"
+_MOST_DEEP = 2  # `**` in a path of a rule
 _TOO_BROAD = "is too much to open by default"
 
 
@@ -453,7 +454,7 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     if key.choices and isinstance(typed, str) and typed not in key.choices:
         raise msgspec.ValidationError(f"{typed!r} is none of {', '.join(key.choices)}")
     if key.name == "policy.rules":
-        _check_hosts(cast(tuple[PolicyRule, ...], typed))
+        _check_rules(cast(tuple[PolicyRule, ...], typed))
     if key.name == "policy.ask" and (unknown := set(typed) - set(RISKS)):
         raise msgspec.ValidationError(f"{min(unknown)!r} is none of {', '.join(RISKS)}")
     if key.name == "tools.network_allow" and typed:
@@ -464,11 +465,16 @@ def _check(key: SettingKey, value: object, *, strict: bool = True) -> Any:
     return typed
 
 
-def _check_hosts(rules: tuple[PolicyRule, ...]) -> None:
-    """One proxy serves all sessions of a server: a rule about hosts holds for all of them."""
+def _check_rules(rules: tuple[PolicyRule, ...]) -> None:
+    """One proxy serves all sessions of a server: a rule about hosts holds for all of them.
+
+    A path is matched in time that grows with its depth to the power of the `**` in a rule.
+    """
     from .network import invalid_entries
 
     for rule in rules:
+        if rule.path.count("**") > _MOST_DEEP:
+            raise msgspec.ValidationError(f"path {rule.path!r} has more than {_MOST_DEEP} **")
         if not rule.host:
             continue
         if rule != PolicyRule(rule.do, host=rule.host):

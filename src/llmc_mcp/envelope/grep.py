@@ -71,8 +71,8 @@ _RECURSIVE = frozenset({"-r", "-R", "--recursive", "--dereference-recursive"})
 _CONTEXT = frozenset({"-A", "-B", "-C", "-NUM", "--after-context", "--before-context", "--context"})
 
 _NUMBER = re.compile(rb"(\d+)([:-])")
-_WILDCARDS = re.compile(rb"[*?[]|\{.*,.*\}")
-_BRACES = re.compile(rb"\{.*\}")
+_WILDCARDS = re.compile(rb"[*?[]|\{[^{}]*,[^{}]*\}")
+_BRACES = re.compile(rb"\{[^{}]*\}")
 _IN_TESTS = re.compile(
     rb"(?:^|/)(?:tests?|testing|specs?|__tests__|testdata|fixtures)/"
     rb"|(?:^|/)(?:test_[^/]*|conftest\.py|[^/]*[_.](?:test|spec|tests)\.\w+)$"

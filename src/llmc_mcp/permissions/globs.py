@@ -4,6 +4,7 @@ In a path `*` and `?` stay within one name and `**` crosses folders. A pattern m
 below it. One without a slash is about a name at any depth, one that is not absolute starts at each root.
 """
 
+import fnmatch
 import os
 import re
 from collections.abc import Sequence
@@ -24,12 +25,12 @@ def longest_literal(pattern: str) -> str:
 
 def name_regex(pattern: str) -> str:
     """A glob about a name: of a tool, a token, a program, a host."""
-    return _translate(pattern, any_name=".*", any_letter=".")
+    return fnmatch.translate(pattern.replace("[^", "[!"))
 
 
 def path_regex(pattern: str, roots: Sequence[str]) -> str:
     """A glob about absolute paths, as one regular expression."""
-    alternatives = "|".join(_translate(one, any_name="[^/]*", any_letter="[^/]") for one in _absolute(pattern, roots))
+    alternatives = "|".join(map(_translate, _absolute(pattern, roots)))
     return f"(?:{alternatives})(?:/.*)?"
 
 
@@ -53,29 +54,44 @@ def _absolute(pattern: str, roots: Sequence[str]) -> list[str]:
     return [os.path.normpath(f"{root.rstrip('/')}/{pattern}") for root in roots]
 
 
-def _translate(pattern: str, *, any_name: str, any_letter: str) -> str:
-    parts: list[str] = []
+def _translate(pattern: str) -> str:
+    """A glob of paths. What follows a `*` is taken where it comes first, and never looked for again: a workspace's
+    rules must not be able to make a match take long. Only `**` has several ways, and a rule may hold few of them.
+    """
+    made = ""
+    for wild, literal in _split(pattern):
+        if wild == "*":
+            made += f"(?>[^/]*?{literal})" if literal else "[^/]*"
+        else:
+            made += {"": "", "**": ".*", "**/": "(?:.*/)?"}[wild] + literal
+    return made
+
+
+def _split(pattern: str) -> list[tuple[str, str]]:
+    """A pattern as wildcards, each with the regular expression of what follows it up to the next one."""
+    parts: list[tuple[str, str]] = [("", "")]
     at = 0
     while at < len(pattern):
-        if pattern.startswith("**/", at):
-            parts.append("(?:.*/)?")
-            at += 3
-        elif pattern.startswith("**", at):
-            parts.append(".*")
-            at += 2
-        elif pattern[at] == "*":
-            parts.append(any_name)
-            at += 1
-        elif pattern[at] == "?":
-            parts.append(any_letter)
-            at += 1
-        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            inside = pattern[at + 1 : end]
-            negated = inside[0] in "!^"
-            letters = re.escape(inside[negated:]).replace(r"\-", "-")
-            parts.append(f"(?!/)[{'^' if negated else ''}{letters}]")
-            at = end + 1
-        else:
-            parts.append(re.escape(pattern[at]))
-            at += 1
-    return "".join(parts)
+        wild = next((one for one in ("**/", "**", "*") if pattern.startswith(one, at)), "")
+        if wild:
+            parts.append((wild, ""))
+            at += len(wild)
+            continue
+        text, at = _letter(pattern, at)
+        parts[-1] = (parts[-1][0], parts[-1][1] + text)
+    last_star = max((place for place, (wild, _) in enumerate(parts) if wild == "*"), default=-1)
+    if last_star == len(parts) - 1 and parts[-1][1]:  # it must reach the end, not stop where its text comes first
+        parts[-1:] = [("*", ""), ("", parts[-1][1])]
+    return parts
+
+
+def _letter(pattern: str, at: int) -> tuple[str, int]:
+    """The regular expression of what is at a place, and where it ends."""
+    if pattern[at] == "?":
+        return "[^/]", at + 1
+    if pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
+        inside = pattern[at + 1 : end]
+        negated = inside[0] in "!^"
+        letters = re.escape(inside[negated:]).replace(r"\-", "-")
+        return f"(?!/)[{'^' if negated else ''}{letters}]", end + 1
+    return re.escape(pattern[at]), at + 1

@@ -14,9 +14,9 @@ from ..visible import visible
 
 _CALLS, _CHANGES = 20_000, 2_000
 _FILES_SHOWN, _TOOLS_SHOWN = 20, 12
-_TESTS = re.compile(
-    r"\bcommand=((?:\S+ )*?(?:pytest|tox|make test|npm test|cargo test|go test|ctest)\b[^…]*?)(?= \w+=|$)"
-)
+_COMMAND = re.compile(r"\bcommand=([^…]*+)")
+_NEXT_ARGUMENT = re.compile(r" \w+=")
+_TESTS = re.compile(r"\b(?:pytest|tox|make test|npm test|cargo test|go test|ctest)\b")
 
 
 class FileStat(NamedTuple):
@@ -101,8 +101,10 @@ def _tests(made: Sequence[SessionCall]) -> str:
     for one in made:  # newest first
         if one.tool.endswith("pytest"):
             return "pytest"
-        if found := _TESTS.search(one.args):
-            return found[1]
+        if found := _COMMAND.search(one.args):
+            line = _NEXT_ARGUMENT.split(found[1], maxsplit=1)[0]
+            if _TESTS.search(line):
+                return line
     return ""
 
 

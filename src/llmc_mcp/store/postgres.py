@@ -48,7 +48,7 @@ def _translated(query: str) -> bytes:
     numbers = iter(range(1, 1 << 15))
     query = re.sub(r"\?(\d*)", lambda mark: f"${mark[1] or next(numbers)}", query)
     query = re.sub(r"SELECT value FROM json_each\((\$\d+)\)", r"SELECT json_array_elements_text(\1::json)", query)
-    query = re.sub(r"CAST\((.+?) AS INTEGER\)", r"floor(\1)::bigint", query)  # which rounds here
+    query = re.sub(r"CAST\((.{1,80}?) AS INTEGER\)", r"floor(\1)::bigint", query)  # which rounds here
     return re.sub(r"(\$\d+) IS NULL", r"\1::text IS NULL", query).encode()  # alone it would have no type
 
 
@@ -72,7 +72,9 @@ _OWN_TABLES = """
     ALTER TABLE blobs ALTER COLUMN data SET STORAGE EXTERNAL;  -- compressed already, or read in pages
 """
 _INSERT_PART = insert_missing("blobs", ("name", "part", "data"))
-_TRIGGER = re.compile(r"CREATE TRIGGER (\w+) (AFTER \w+ ON \w+)\s+BEGIN (.*?); END;", re.DOTALL)
+_TRIGGER = re.compile(
+    r"CREATE TRIGGER (\w{1,40}) (AFTER \w{1,40} ON \w{1,40})\s{1,40}BEGIN (.{1,200}?); END;", re.DOTALL
+)
 
 
 def migration(step: str) -> bytes:

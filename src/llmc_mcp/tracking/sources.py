@@ -39,7 +39,7 @@ _SHARED_FROM = 256 << 10  # bytes of a file whose blocks are shared rather than 
 # What makes a file differ from its blob although git takes it for unchanged; line ends also change its size.
 _CONVERTS = re.compile(rb"(?:^|\s)(?:filter=|ident(?:\s|$)|working-tree-encoding=)", re.MULTILINE)
 # In a configuration: attributes, or more configuration, that is not looked at. Then files are read to compare them.
-_ELSEWHERE = re.compile(rb"attributesfile\s*=|^\s*\[(?:include|attr\b)", re.IGNORECASE | re.MULTILINE)
+_ELSEWHERE = re.compile(rb"attributesfile[ \t]*=|^[ \t]*\[(?:include|attr\b)", re.IGNORECASE | re.MULTILINE)
 _OTHER_NAMES = re.compile(rb"objectformat\s*=\s*sha256", re.IGNORECASE)
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -27,7 +27,7 @@ _FORM = (
     "<p>The server prints at start-up where the token is stored.</p>"
 )
 _FIRST_PAGE = "/ui"
-_LOCAL = re.compile(r"/(?:[A-Za-z0-9._~-]+/?)*")
+_LOCAL = re.compile(r"/(?:[A-Za-z0-9._~-]++/?)*+")
 
 
 def page(title: str, body: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .jsonc import Unreadable
 
-_TOP = re.compile(r"""^(?:(\w[\w .-]*?)|"([^"]*)"|'([^']*)')[ ]*:(?:[ ]+(.*))?$""")
+_TOP = re.compile(r"""^(?:(\w[\w .-]*+)|"([^"]*)"[ ]*|'([^']*)'[ ]*):(?:[ ]++(.*))?$""")
 _EMPTY = ("", "{}", "null", "~")
 _INDENT = "  "
 
@@ -100,10 +100,10 @@ def _blocks(lines: Sequence[str], start: int, end: int, indent: str) -> dict[str
             key = _TOP.match(line[len(indent) :])
             if not key:
                 raise Unreadable(at + 1, "this line is in a form that is not touched")
-            name = next(part for part in key.groups()[:3] if part is not None)
+            name = next(part for part in key.groups()[:3] if part is not None).rstrip()
             if name in found:
                 raise Unreadable(at + 1, f"{name} is there twice")
-            found[name] = _Block(at, at + 1, re.sub(r"(^|\s)#.*$", "", key[4] or "").strip())
+            found[name] = _Block(at, at + 1, re.sub(r"(^|\s)#.*", "", key[4] or "").strip())
         elif not name:
             raise Unreadable(at + 1, "this line is in a form that is not touched")
         else:

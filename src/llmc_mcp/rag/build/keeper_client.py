@@ -260,8 +260,9 @@ class Builder:
                 line.close()
                 check()
                 return self._connected(who, check)
-            self._listener = threading.Thread(target=self._listen, args=(line,), name="index-news", daemon=True)
-            self._listener.start()
+            listener = threading.Thread(target=self._listen, args=(line,), name="index-news", daemon=True)
+            listener.start()
+            self._listener = listener  # only now: whoever closes the line joins it
             self._line, self._news = line, News(busy=True)
             return line
 

@@ -50,7 +50,11 @@ class UnindexedFiles:
             return []
         pattern = "|".join(re.escape(word) for word in wanted)
         found = self._search().content(self._place, Query(pattern, context_lines=_CONTEXT), _LINES, check)
-        fits = _chooser(query, known)
+        suits, is_free = _chooser(query, known), self._freedom()
+
+        def fits(path: bytes) -> bool:
+            return suits(path) and is_free(path)
+
         matches = _by_file(found.hits, len(self._place.absolute.rstrip("/")) + 1, wanted, fits)
         by_name = [] if len(matches) >= query.limit else self._named(wanted, fits, matches, check)
         rarity = _rarities([*matches, *by_name], wanted)
@@ -82,6 +86,24 @@ class UnindexedFiles:
         paths = (path.removeprefix(b"./") for path in listed.split(b"\0") if path)
         named = ((path, _in_path(path, wanted)) for path in paths if path not in seen)
         return [_MatchedFile(path, set(), held, 0.0, None) for path, held in named if held and fits(path)]
+
+    def _freedom(self) -> Callable[[bytes], bool]:
+        """Whether no .ragignore can be about a file: only the build knows what such rules leave out."""
+        from ..build.walk import RAG_IGNORE  # only while an index is being built
+
+        root = self._place.root.fd
+        known: dict[bytes, bool] = {}
+
+        def has_rules(folder: bytes) -> bool:
+            if folder not in known:
+                try:
+                    os.stat(os.path.join(folder, RAG_IGNORE), dir_fd=root, follow_symlinks=False)
+                    known[folder] = True
+                except OSError:
+                    known[folder] = folder != b"" and has_rules(os.path.dirname(folder))
+            return known[folder]
+
+        return lambda path: not has_rules(os.path.dirname(path))
 
     def _head(self, path: bytes) -> snippets.Piece:
         try:

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 import msgspec
 import tantivy
 
-from ...store.schema import insert_or_replace
+from ...store.schema import insert_into
 from ..parse import outline
 from ..parse.question import Question
 from ..parse.types import PackedReferences
@@ -53,13 +53,11 @@ class FileState(msgspec.Struct, frozen=True, array_like=True):
     content: IndexedContent | None = None
 
 
-_INSERT_FILE = insert_or_replace(
-    "files",
-    (
-        *("id", "path", "language", "size", "mtime_ns", "sha256", "generation"),
-        *("state", "broken_line", "chunk_count"),
-    ),
+_FILE_COLUMNS = (
+    *("id", "path", "language", "size", "mtime_ns", "sha256", "generation"),
+    *("state", "broken_line", "chunk_count"),
 )
+_INSERT_FILE = insert_into("files", _FILE_COLUMNS).replace("INSERT", "INSERT OR REPLACE", 1)  # by id and by path
 _NOTHING = IndexedContent(
     language="",
     broken_line=0,
@@ -333,8 +331,8 @@ class IndexWriter:
         """Have the content that the first build has seen hold again."""
         seen = (result.size, result.mtime_ns, self.generation, result.id)
         self._connection.execute(
-            "INSERT OR REPLACE INTO files SELECT file, path, language, ?, ?, sha256, ?, '', broken_line, chunk_count"
-            " FROM replaced WHERE file=?",
+            f"INSERT OR REPLACE INTO files ({', '.join(_FILE_COLUMNS)})"  # noqa: S608 - own names
+            " SELECT file, path, language, ?, ?, sha256, ?, '', broken_line, chunk_count FROM replaced WHERE file=?",
             seen,
         )
         self._connection.execute("DELETE FROM replaced WHERE file=?", (result.id,))
@@ -372,8 +370,9 @@ class IndexWriter:
             execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
         if file < self._base_end:
             execute(
-                "INSERT OR IGNORE INTO replaced SELECT id, path, CASE state WHEN '' THEN sha256 ELSE x'' END, language,"
-                " broken_line, chunk_count FROM files WHERE id=?",
+                "INSERT OR IGNORE INTO replaced (file, path, sha256, language, broken_line, chunk_count)"
+                " SELECT id, path, CASE state WHEN '' THEN sha256 ELSE x'' END, language, broken_line, chunk_count"
+                " FROM files WHERE id=?",
                 (file,),
             )
         rank.delete(self._texts(), file)
