@@ -37,7 +37,7 @@ def command_lines(page: Path) -> Iterator[str]:
         if language in ("", "sh", "bash", "console"):
             for typed in dedent(block).replace("\\\n", " ").splitlines():
                 line = typed.removeprefix("$ ")
-                if re.match(r"(\S*/)?(llmc|llmc-mcp|te|make|echo)\b", line):
+                if re.match(r"(\S*/)?(llmc|llmc-mcp|te|make|echo)(?!\S)", line):
                     yield line
 
 
