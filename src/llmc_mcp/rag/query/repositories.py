@@ -114,7 +114,7 @@ class Repositories:
             for build in reply.damaged
             if build in builds
         ]
-        return found, [f"{counted(len(builds), 'repository')}, each as it was last indexed", *damaged]
+        return found, [f"{counted(len(builds), 'repository')}, as last indexed", *damaged]
 
     def _asked(self, request: ManyRequest) -> ManyReply:
         """The answer of the process; it reads what was made of hostile files, so it runs confined or not at all."""
