@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 TOP = Path(__file__).parent.parent
@@ -32,11 +33,11 @@ _LONGEST_S = 600
 
 def command_lines(page: Path) -> Iterator[str]:
     """The lines of fenced blocks that are typed into a shell."""
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+    for language, block in re.findall(r"^ *```(\w*)\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
         if language in ("", "sh", "bash", "console"):
-            for typed in block.replace("\\\n", " ").splitlines():
+            for typed in dedent(block).replace("\\\n", " ").splitlines():
                 line = typed.removeprefix("$ ")
-                if re.match(r"(\S*/)?(llmc|llmc-mcp|te|make|echo)\b", line):
+                if re.match(r"(\S*/)?(llmc|llmc-mcp|te|make|echo)(?!\S)", line):
                     yield line
 
 

@@ -162,6 +162,9 @@ def complaint(line: str) -> str | None:
             return None if rest[0] in ("--help", "--version") else f"no flag {rest[0]}"
         if rest[0] not in main.COMMANDS:
             return f"no command {rest[0]}"
+        verbs = main.find(rest[0]).verbs
+        if verbs and rest[1:] and rest[1] not in verbs and re.fullmatch(r"[a-z]+", rest[1]):
+            return f"no command {rest[0]} {rest[1]}"
         known = help_of(rest[0]) + help_of("serve")
         return next(
             (f"no flag {word}" for word in rest if word.startswith("--") and word.split("=")[0] not in known), None
@@ -176,6 +179,7 @@ def test_commands_in_code_blocks_exist(page: Path) -> None:
 
 def test_a_command_that_does_not_exist_is_seen() -> None:
     wrong = ["make frobnicate", "llmc frobnicate", "llmc undo --frobnicate", "llmc-mcp --frobnicate", "te --frobnicate"]
+    wrong.append("llmc token frobnicate anna")
     assert all(complaint(line) for line in wrong)
     assert not any(
         complaint(line) for line in ["llmc undo --force", "echo x | llmc-mcp --root .", "make bench BENCH_ARGS=--quick"]
@@ -303,12 +307,12 @@ def test_the_figures_on_the_first_screen_hold(workspace: Workspace) -> None:
     assert f"at most {Config().limits.max_reply_bytes // 1000} kB" in text
 
 
-def test_the_readme_marks_the_tools_that_are_listed() -> None:
+def test_the_readme_names_every_tool_and_marks_those_that_are_listed() -> None:
     text = (TOP / "README.md").read_text()
     table = text[text.index("\n## Tools\n") : text.index("`--mode classic` lists them all")]
     marked = set(re.findall(r"\*\*`(\w+)`\*\*", table))
     assert marked == {tool.name for tool in Catalog(Config(mode="hybrid")).listed}
-    assert set(re.findall(r"`(\w+)`", table)) <= Catalog(Config(mode="classic")).tools.keys()
+    assert set(re.findall(r"`(\w+)`", table)) == Catalog(Config(mode="classic")).tools.keys()
 
 
 # --- coming from elsewhere --------------------------------------------------------------------------------------------

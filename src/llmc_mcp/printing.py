@@ -1,6 +1,5 @@
 """Printing of untrusted text for people: one line stays one line, and control characters are escaped."""
 
-import json
 import os
 import sys
 from typing import TextIO
@@ -23,7 +22,15 @@ def print_lines(text: str, file: TextIO | None = None) -> None:
 
 def print_json(value: object) -> None:
     """Print data as JSON, in ASCII."""
+    import json  # not on the way to a server, which counts things too
+
     print(json.dumps(msgspec.to_builtins(value), indent=2))
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things: 1 file, 2 files, 3 repositories."""
+    plural = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else plural}"
 
 
 def print_bytes(data: bytes) -> None:

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+PERSON = "llmc"  # the agent_id of calls that a person makes by the command of that name
+
 
 class Session(msgspec.Struct, frozen=True):
     """The caller of a tool. `principal` owns what the call leaves behind."""

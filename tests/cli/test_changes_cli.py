@@ -129,4 +129,8 @@ def test_locks_and_mistakes_are_told(person: Person) -> None:
     assert person.llmc("locks") == ""
     assert "unknown" in person.llmc("locks", "--frobnicate", code=2)
     assert "no change" in person.llmc("undo", "U_nothing", code=2)
+    for verb in ("restore", "empty"):
+        told = person.llmc("trash", verb, "U_nothing", code=2)
+        assert "nothing of U_nothing is in the trash" in told
+        assert "llmc trash lists" in told
     assert "usage" in person.llmc("undo", "--help")

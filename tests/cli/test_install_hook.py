@@ -119,3 +119,16 @@ def test_what_was_added_meanwhile_stays(settings: Path) -> None:
     settings.write_text(json.dumps({**found, "model": "opus"}))
     assert install("--uninstall") == 0
     assert json.loads(settings.read_text()) == {"model": "opus"}
+
+
+def test_who_takes_the_server_out_is_told_that_the_hook_stays(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert install() == 0
+    monkeypatch.setattr("sys.argv", ["llmc", "install", "claude-code", "--uninstall"])
+    for hook_stays in (True, False):
+        with pytest.raises(SystemExit):
+            main.main()
+        assert ("--hook --uninstall removes it" in capsys.readouterr().err) is hook_stays
+        assert install("--uninstall") == 0
+        capsys.readouterr()

@@ -57,6 +57,12 @@ def test_a_call_is_tested_without_being_made(machine: Machine, call: str, more: 
     assert machine.llmc("policy", "test", call, *more).stdout.startswith(decision)
 
 
+def test_a_tool_that_does_not_exist_is_answered_with_the_names_of_tools(machine: Machine) -> None:
+    hint = machine.llmc("policy", "test", "no_such_tool").stderr
+    assert "rag_search, rag_search_enriched" in hint
+    assert "linux_search_content" in hint
+
+
 def test_a_call_is_read_as_json_or_as_words() -> None:
     assert read_call('a {"x": [1]}') == ("a", {"x": [1]})
     assert read_call("a x=1 y='b c' z=true") == ("a", {"x": 1, "y": "b c", "z": True})
@@ -67,7 +73,7 @@ def test_a_call_is_read_as_json_or_as_words() -> None:
 
 
 def test_a_person_lists_and_answers_what_waits(machine: Machine) -> None:
-    assert "Nothing waits" in machine.llmc("approvals").stdout
+    assert machine.llmc("approvals").stderr == "nothing waits for an answer\n"
     (machine.repo / "tree").mkdir()
     with machine.server() as client:
         arguments = {"path": "tree", "recursive": True}

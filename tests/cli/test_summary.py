@@ -12,8 +12,9 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from llmc_mcp.cli.onboard import command as onboard
 from llmc_mcp.cli.summary import command
-from llmc_mcp.review.summary import turns
+from llmc_mcp.review.summary import stretches
 from llmc_mcp.store.sessions import SessionCall
 
 from ..support.client import Client
@@ -27,9 +28,9 @@ def call(at: float, ms: float) -> SessionCall:
 
 
 def test_calls_that_run_together_are_one_turn() -> None:
-    assert turns([]) == 0
-    assert turns([call(1.0, 100), call(2.0, 100)]) == 2
-    assert turns([call(2.0, 1500), call(1.9, 100), call(3.0, 10)]) == 2
+    assert stretches([]) == []
+    assert len(stretches([call(1.0, 100), call(2.0, 100)])) == 2
+    assert stretches([call(2.0, 1500), call(1.9, 100), call(3.0, 500)]) == [(0.5, 2.0), (2.5, 3.0)]
 
 
 @pytest.fixture
@@ -62,6 +63,33 @@ def test_a_summary_counts_tools_tokens_and_lines(
     assert found["tokens_out"] > 0
     assert found["turns"] >= 3
     assert {Path(one["path"]).name for one in found["files"]} == {"a.txt", "b.txt"}
+
+
+def test_the_calls_inside_code_take_no_time_besides_it(
+    workspace: Workspace, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Client("--root", str(workspace.root)) as client:
+        assert "error" not in client.call("execute_code", code="run_cmd('sleep 0.2')\nNone").meta
+    assert command(["--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["turns"] == 1
+    assert 200 <= found["busy_ms"] <= found["span_ms"]
+
+
+def test_the_latest_session_is_an_agents_and_not_ones_own_commands(
+    workspace: Workspace, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.file("a.txt", "one\n")
+    with Client("--root", str(workspace.root)) as client:
+        assert not client.call("linux_fs_write", path="a.txt", content="two\n").code
+    monkeypatch.chdir(workspace.root)
+    assert onboard(["explain_repo"]) == 0
+    capsys.readouterr()
+    assert command([]) == 0
+    shown = capsys.readouterr().out
+    assert "linux_fs_write ×1" in shown  # noqa: RUF001 - a multiplication sign
+    assert "1 turn, 1 call (0 failed)" in shown
+    assert "1 file changed:" in shown
 
 
 class Run:

@@ -144,3 +144,18 @@ def test_a_definition_in_a_protected_or_secret_file_stays(root: Path, edit: Call
     with pytest.raises(Exception, match=r"hook\.py"):
         edit(".git/hook.py:f", "delete")
     assert (root / ".git/hook.py").read_text() == "def f(): ...\n"
+
+
+@pytest.mark.parametrize("action", ["replace_body", "delete", "insert_after"])
+def test_a_definition_whose_end_an_unclosed_bracket_hides_is_left_alone(edit: Call, root: Path, action: str) -> None:
+    broken = CART.replace("self.items.append(item)", "self.items.append(item")
+    (root / "cart.py").write_text(broken)
+    with pytest.raises(InvalidArgument, match="line 9"):
+        edit("cart.py:Cart.add", action, text=None if action == "delete" else "def add(self, item): ...")
+    assert (root / "cart.py").read_text() == broken
+
+
+def test_a_definition_with_an_error_of_its_own_is_replaced(edit: Call, root: Path) -> None:
+    (root / "cart.py").write_text(CART.replace("return sum(self.items)", "return sum(self.items) +"))
+    edit("cart.py:Cart.total", "replace_body", text="def total(self):\n    return sum(self.items)")
+    assert (root / "cart.py").read_text() == CART

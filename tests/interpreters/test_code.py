@@ -185,6 +185,21 @@ def test_tools_lists_and_help_explains(server: Client) -> None:
     assert "UNKNOWN_TOOL" in str(error(server, "help('nope')")["message"])
 
 
+def test_a_value_and_what_was_printed_share_a_reply(server: Client) -> None:
+    reply = server.call("execute_code", code="print('p' * 6000)\n'v' * 6000")
+    assert reply.meta["truncated"] is True
+    assert len(reply.text.encode()) <= 10_000
+
+
+def test_an_error_and_its_hint_are_two_sentences(server: Client) -> None:
+    message = str(error(server, "linux_fs_write('no/such/file', 'x')")["message"])
+    assert "its folder does not exist. Make it with" in message
+
+
+def test_an_argument_to_tools_is_refused_in_its_own_name(server: Client) -> None:
+    assert "tools() takes no arguments" in str(error(server, "tools('files')")["message"])
+
+
 def test_a_long_value_goes_behind_a_handle(server: Client) -> None:
     reply = server.call("execute_code", code="'y' * 50_000")
     assert reply.meta["truncated"] is True

@@ -5,6 +5,7 @@ No agent can give them: the store lies in the data directory, which no tool and 
 
 import getpass
 import os
+import sys
 import time
 
 from ..command_line import Arguments, Flag, Positional, declare
@@ -34,7 +35,7 @@ def approvals(given: Arguments) -> int:
     for row in rows:
         _print(row)
     if not rows:
-        print_line("Nothing waits for an answer.")
+        print("nothing waits for an answer", file=sys.stderr)
     return 0
 
 

@@ -199,7 +199,10 @@ def _list_trash(given: Arguments) -> int:
 
 @trash.verb("restore", "put it back where it was", positionals=(_TRASHED,))
 def _restore(given: Arguments) -> int:
-    return _undo_one(_journal().find(given.positionals[0], None), force=False)
+    journal, change_id = _journal(), given.positionals[0]
+    if all(row[1] != change_id for row in journal.trashed()):
+        raise _not_in_trash(change_id)
+    return _undo_one(journal.find(change_id, None), force=False)
 
 
 @trash.verb("empty", "remove it, or everything, for good", positionals=(_TRASHED._replace(required=False),))
@@ -208,10 +211,14 @@ def _empty(given: Arguments) -> int:
     with _app(()) as app:
         gone = [row[0] for row in app.changes.journal.trashed() if change_id in (None, row[1])]
         if change_id and not gone:
-            raise NotFound(f"nothing of {change_id} is in the trash")
+            raise _not_in_trash(change_id)
         app.changes.empty_trash(gone)
     print(f"removed for good: {len(gone)}", file=sys.stderr)
     return 0
+
+
+def _not_in_trash(change_id: str) -> NotFound:
+    return NotFound(f"nothing of {change_id} is in the trash", hint="llmc trash lists what is.")
 
 
 # --- locks -----------------------------------------------------------------------------------------

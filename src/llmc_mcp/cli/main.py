@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..errors import LlmcError
+from ..errors import LlmcError, UnknownTool
 
 if TYPE_CHECKING:
     from ..command_line import Command
@@ -120,7 +120,8 @@ def _run(name: str, arguments: list[str]) -> int:
         if exc.hint:
             from .person import for_people
 
-            print("hint:", visible(for_people(exc.hint), keep="\n"), file=sys.stderr)
+            hint = exc.hint if isinstance(exc, UnknownTool) else for_people(exc.hint)
+            print("hint:", visible(hint, keep="\n"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -10,8 +10,8 @@ from ..gate.log import correlation_id
 from ..machine.downloads import downloads_folder
 from ..printing import print_json, print_lines
 from ..server import build
-from ..session import Session
 from ..tools.linux_ops.onboarding import FLOWS, FlowReport, as_text
+from .person import session
 
 _ABOUT = """\
 Runs an onboarding flow and prints its report.
@@ -53,10 +53,8 @@ def _run(flow: str, folder: str | None, *, apply: bool) -> FlowReport:
     if not os.path.isdir(root):
         raise InvalidArgument(f"{root}: there is no such folder", hint="Name another: llmc onboard FLOW FOLDER.")
     gate = build(loaded.config, [root], loaded.data_dir, loaded.files, loaded.trusted_files)
-    defaults = loaded.config.session
-    who = Session(f"uid:{os.getuid()}", f"cli-{os.getpid()}", defaults.default_agent_id, defaults.default_model)
     try:
-        ctx = gate.context(who, correlation_id())
+        ctx = gate.context(session(), correlation_id())
         arguments: dict[str, object] = {"flow_name": flow, "apply": apply}
         if FLOWS[flow].arguments:
             arguments["path"] = "."

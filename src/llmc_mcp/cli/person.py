@@ -12,7 +12,7 @@ from ..gate.catalog import Catalog
 from ..gate.dispatch import Gate
 from ..gate.log import Log, correlation_id
 from ..policy import is_broad, project_of
-from ..session import Session
+from ..session import PERSON, Session
 from ..store.data_dir import data_directory
 
 _TIME_S = 600.0  # a first index of a large repository
@@ -20,7 +20,7 @@ _TIME_S = 600.0  # a first index of a large repository
 
 def session() -> Session:
     """The session of this process."""
-    return Session(principal=f"uid:{os.getuid()}", session_id=f"llmc-{os.getpid()}", agent_id="llmc")
+    return Session(principal=f"uid:{os.getuid()}", session_id=f"llmc-{os.getpid()}", agent_id=PERSON)
 
 
 def gate_on(folder: str) -> Gate:

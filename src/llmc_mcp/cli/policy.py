@@ -22,7 +22,7 @@ command = Command(
     "policy",
     "Shows the rules about calls ([[mcp.policy]]: tool, token, subject, path, program, host, when, risk → allow, ask"
     " or deny) and what they say about a call. The first rule that matches decides; a workspace's own file can only"
-    " add rules that ask or deny.",
+    " add rules that ask or deny. Roots, secret and protected names and the sandbox hold whatever they say.",
     default="show",
 )
 

@@ -16,7 +16,7 @@ from ..store.data_dir import data_directory
 command = Command("repos", "Lists the repositories that are indexed, indexes another, or forgets one.", default="list")
 
 
-@command.verb("list", "Lists them: files, chunks, size, when they were last indexed.", flags=(JSON,))
+@command.verb("list", "files, chunks and size of each, and when it was last indexed", flags=(JSON,))
 def list_all(given: Arguments) -> int:
     """List the repositories that are indexed."""
     rows = [_row(path, home) for path, home in indexed_folders(data_directory())]
@@ -32,7 +32,7 @@ def list_all(given: Arguments) -> int:
     return 0
 
 
-@command.verb("add", "Indexes a folder.", positionals=(Positional("PATH", "the folder"),))
+@command.verb("add", "index a folder", positionals=(Positional("PATH", "the folder"),))
 def add(given: Arguments) -> int:
     """Index a folder."""
     from .index import index
@@ -42,7 +42,7 @@ def add(given: Arguments) -> int:
 
 @command.verb(
     "forget",
-    "Deletes the index of a folder, never the folder itself.",
+    "delete the index of a folder, never the folder itself",
     positionals=(Positional("PATH", "the folder, or what it was before it was deleted"),),
 )
 def forget(given: Arguments) -> int:

@@ -16,8 +16,8 @@ from .request_log import request_log
 
 _SUMMARIES = 10
 _ABOUT = """\
-Serves this folder over HTTP until ^C, and prints URL, token, sandbox level and the configuration for a client. The\
- token is made once and kept for the next time.
+Serves this folder over HTTP until ^C, and prints URL, token, sandbox level, the configuration for a client and a link\
+ that signs a browser in. The token is made once and kept for the next time. At the end it prints what its sessions did.
 """
 
 

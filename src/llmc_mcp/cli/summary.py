@@ -12,7 +12,7 @@ from ..store.sessions import EVERYTHING
 @declare(
     "summary",
     "What a session did: turns, tools, tokens, time, and its changes with their diffstat; then what to do next. Without"
-    " an ID, the latest session of all servers.",
+    " SESSION, the latest of an agent on any server.",
     positionals=(Positional("SESSION", "the session, as llmc changes and /ui name it", required=False),),
     flags=(JSON,),
 )
@@ -32,6 +32,8 @@ def as_json(found: SessionSummary) -> dict[str, object]:
     """A summary as data."""
     return {
         **found.totals._asdict(),
+        "busy_ms": found.busy_s * 1000,
+        "span_ms": found.span_s * 1000,
         "turns": found.turns,
         "tools": {name: {"calls": count, "failed": failed} for name, count, failed in found.tools},
         "files": [one._asdict() for one in found.files],

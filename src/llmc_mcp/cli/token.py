@@ -15,8 +15,9 @@ from ..web.auth import open_table, read_secret, revoke_owner, rotate_owner
 command = Command(
     "token",
     "Manages tokens of HTTP clients. Scopes: read = tools that change nothing, write = tools that change files,"
-    " exec = tools that start processes, admin = everybody's statistics. Only hashes are stored; the operator's own"
-    " token (owner) is kept in the data directory. Running servers follow at once.",
+    " exec = tools that start processes, admin = everybody's sessions, changes and statistics, approvals and tokens."
+    " Only hashes are stored; the operator's own token (owner) is kept in the data directory. Running servers follow at"
+    " once.",
     default="list",
 )
 _NAME = Positional("NAME", "the token's name")
@@ -27,13 +28,17 @@ _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 def _list(given: Arguments) -> int:
     del given
     data_dir, now = data_directory(), time.time()
-    if read_secret(os.path.join(data_dir, "token")):
+    has_owner = bool(read_secret(os.path.join(data_dir, "token")))
+    if has_owner:
         print(f"{OWNER:24} {','.join(SCOPES):24} the operator's own")
-    for token in open_table(data_dir).list():
+    tokens = open_table(data_dir).list()
+    for token in tokens:
         created = time.strftime("%Y-%m-%d", time.localtime(token.created_at))
         ends = "never" if not token.expires_at else time.strftime("%Y-%m-%d %H:%M", time.localtime(token.expires_at))
         state = f"expires {ends}" if token.is_valid(now) else f"EXPIRED {ends}"
         print(f"{token.name:24} {','.join(token.scopes):24} {created}  {state}  {','.join(token.tools)}".rstrip())
+    if not (has_owner or tokens):
+        print("no tokens", file=sys.stderr)
     return 0
 
 

@@ -11,7 +11,8 @@ from ..store.data_dir import data_directory
 
 _ABOUT = """\
 What agents do, on all servers of this user, as it happens: sessions and calls, changes, approvals, programs in the\
- background. Keys undo, redo, approve, deny and stop; ? lists them. Needs the extra: pip install 'llmc-mcp[tui]'.
+ background. Keys undo, redo, approve, deny and stop; the last line lists them. Needs the extra: pip install\
+ 'llmc-mcp[tui]'.
 """
 
 

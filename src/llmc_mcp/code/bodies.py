@@ -43,6 +43,7 @@ def edit(
         raise InvalidArgument(f"{path}: it could not be parsed", hint="linux_fs_edit changes any text.")
     place = _find(path, outline, qualname, action)
     one = outline.definitions[place]
+    _check_end(path, data, one, outline.error_lines)
     ends = "\r\n" if data.count(b"\r\n") * 2 > data.count(b"\n") else "\n"
     indentation = _indentation(data, one.start)
     if action == "delete":
@@ -77,6 +78,24 @@ def _find(path: str, outline: Outline, qualname: str, action: BodyAction) -> int
             hint=f"For {action} of one of them, use linux_fs_edit with its lines.",
         )
     return real[0]
+
+
+def _check_end(path: str, data: bytes, one: OutlinedDefinition, error_lines: list[int]) -> None:
+    """Refuse a definition into which a syntax error, such as an unclosed bracket, has drawn what follows it."""
+    lines = data[one.head : one.end].split(b"\n")
+    error = next((line for line in error_lines if 0 <= line - one.line < len(lines)), 0)
+    margin = len(_indentation(data, one.head))
+    if error and any(_begins_at(line, margin) for line in lines[1:]):
+        raise InvalidArgument(
+            f"{path}: a syntax error at line {error} hides where {one.qualname} ends",
+            hint="Correct it with linux_fs_edit, or undo the change that made it.",
+        )
+
+
+def _begins_at(line: bytes, margin: int) -> bool:
+    """Whether something begins at a margin or left of it: a word or a decorator, no bracket."""
+    text = line.lstrip()
+    return len(line) - len(text) <= margin and (text[:1].isalpha() or text[:1] in (b"_", b"@"))
 
 
 def _indentation(data: bytes, at: int) -> str:

@@ -7,12 +7,14 @@ from typing import NamedTuple
 from ..changes.effects import effects_of
 from ..changes.journal import Change, Journal
 from ..errors import NotFound
+from ..printing import counted
+from ..session import PERSON
 from ..store.base import Store
 from ..store.root_sets import folder_of
 from ..store.sessions import SessionCall, SessionTotals, StoreReader, calls, session, sessions, tools_of
 from ..visible import visible
 
-_CALLS, _CHANGES = 20_000, 2_000
+_CALLS, _CHANGES, _SESSIONS = 20_000, 2_000, 1_000
 _FILES_SHOWN, _TOOLS_SHOWN = 20, 12
 _COMMAND = re.compile(r"\bcommand=([^…]*+)")
 _NEXT_ARGUMENT = re.compile(r" \w+=")
@@ -32,11 +34,26 @@ class SessionSummary(NamedTuple):
     """All that a person wants to know of a session."""
 
     totals: SessionTotals
-    turns: int
+    stretches: list[tuple[float, float]]  # in which calls were under way, oldest first
     tools: list[tuple[str, int, int]]
     files: list[FileStat]
     standing: int  # changes in effect
     tests: str  # the latest command that ran tests; empty if there was none
+
+    @property
+    def turns(self) -> int:
+        """How often the model took its turn."""
+        return len(self.stretches)
+
+    @property
+    def busy_s(self) -> float:
+        """The time in calls; that of calls inside code, or at the same time, counts once."""
+        return sum(ended - begun for begun, ended in self.stretches)
+
+    @property
+    def span_s(self) -> float:
+        """The time from the first call to the end of the last."""
+        return self.stretches[-1][1] - self.stretches[0][0] if self.stretches else 0.0
 
     @property
     def actions(self) -> list[tuple[str, str]]:
@@ -53,9 +70,10 @@ class SessionSummary(NamedTuple):
 
 
 def summarize_session(store: Store, journal: Journal, reader: StoreReader, session_id: str | None) -> SessionSummary:
-    """The summary of a session by its id, or of the latest one."""
+    """The summary of a session by its id, or of an agent's latest one."""
     if session_id is None:
-        totals = next(iter(sessions(store, reader, 1)), None)
+        latest = sessions(store, reader, _SESSIONS)
+        totals = next((one for one in latest if one.agent_id != PERSON), None)
     else:
         totals = session(store, reader, session_id)
     if totals is None:
@@ -65,17 +83,19 @@ def summarize_session(store: Store, journal: Journal, reader: StoreReader, sessi
     changed = [one for one in journal.history(reader.principal, name, _CHANGES) if one.undoes is None]
     in_effect = [one for one in changed if one.undone_by is None]
     return SessionSummary(
-        totals, turns(made), tools_of(store, reader, name), file_stats(in_effect), len(in_effect), _tests(made)
+        totals, stretches(made), tools_of(store, reader, name), file_stats(in_effect), len(in_effect), _tests(made)
     )
 
 
-def turns(made: Iterable[SessionCall]) -> int:
-    """How often the model took its turn: calls that were under way together are one."""
-    count, over = 0, float("-inf")
+def stretches(made: Iterable[SessionCall]) -> list[tuple[float, float]]:
+    """When calls were under way, oldest first: those that were so together are one stretch, a turn of the model."""
+    found: list[tuple[float, float]] = []
     for begun, ended in sorted((one.at - one.duration_ms / 1000, one.at) for one in made):
-        count += begun >= over
-        over = max(over, ended)
-    return count
+        if found and begun < found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], ended))
+        else:
+            found.append((begun, ended))
+    return found
 
 
 def file_stats(changed: Sequence[Change]) -> list[FileStat]:
@@ -117,16 +137,15 @@ def _quoted(text: str) -> str:
 def as_lines(summary: SessionSummary) -> list[str]:
     """A summary as text."""
     totals = summary.totals
-    seconds = totals.last_at - totals.first_at
     lines = [
         f"Session {totals.session_id} of {totals.agent_id} on {folder_of(totals.roots)}",
-        f"  {summary.turns:,} turns, {totals.calls:,} calls ({totals.errors:,} failed) in {_span(seconds)},"
-        f" {_span(totals.busy_ms / 1000)} of it in calls",
+        f"  {counted(summary.turns, 'turn')}, {counted(totals.calls, 'call')} ({totals.errors:,} failed)"
+        f" in {_span(summary.span_s)}, {_span(summary.busy_s)} of it in calls",
         f"  tokens: {totals.tokens_in:,} in, {totals.tokens_out:,} out, {totals.tokens_saved:,} saved",
         f"  tools: {', '.join(_tool(*one) for one in summary.tools[:_TOOLS_SHOWN])}",
     ]
     if summary.files:
-        lines.append(f"  {len(summary.files):,} files changed:")
+        lines.append(f"  {counted(len(summary.files), 'file')} changed:")
         width = min(max(len(one.path) for one in summary.files[:_FILES_SHOWN]), 60)
         lines += [f"    {one.path:{width}}  {_stat(one)}" for one in summary.files[:_FILES_SHOWN]]
         if len(summary.files) > _FILES_SHOWN:

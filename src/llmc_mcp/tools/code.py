@@ -138,8 +138,7 @@ class _Calls:
             try:
                 result = self._ctx.call_tool(tool.name, given)
             except LlmcError as exc:
-                hint = f" {exc.hint}" if exc.hint else ""
-                raise RuntimeError(f"{exc.code}: {exc.message}{hint}") from None
+                raise RuntimeError(f"{exc.code}: {_with_hint(exc)}") from None
             self._results.append(result)
             seen = _as_code_sees(result)
             if _is_part(seen) and not any(name.startswith(_BOUND) for name in given):
@@ -148,7 +147,9 @@ class _Calls:
 
         return call
 
-    def _list(self) -> list[str]:
+    def _list(self, *unexpected: object) -> list[str]:
+        if unexpected:
+            raise TypeError("tools() takes no arguments; help(name) explains one")
         return [f"{_usage(name, tool)}: {tool.description}" for name, tool in self._tools.items()]
 
     def _help(self, name: object) -> str:
@@ -159,6 +160,13 @@ class _Calls:
         arguments = msgspec.json.encode(tool.input_schema()["properties"]).decode()
         usage = _usage(_function_name(tool), tool)
         return f"{usage}\n{tool.description}\narguments: {arguments}\nreturns: {tool.result_shape()}"
+
+
+def _with_hint(exc: LlmcError) -> str:
+    if not exc.hint:
+        return exc.message
+    is_several_lines = "\n" in exc.message  # the last may quote a file
+    return exc.message + ("\n" if is_several_lines else " " if exc.message.endswith(".") else ". ") + exc.hint
 
 
 def _as_code_sees(result: object) -> dict[str, Any]:

@@ -118,6 +118,9 @@ def _carry_out(client: Client, request: _InstallRequest) -> None:
             client, "taken back", permissions.remove(client.recipe, _listed_tools(["classic"]), project=request.project)
         )
     change(path, act)
+    if request.uninstall and hook.is_there(client, project=request.project):
+        project = " --project" if request.project else ""
+        print(f"  the hook stays; llmc install {client.name} --hook{project} --uninstall removes it", file=sys.stderr)
     if request.allow and not (request.uninstall or request.dry_run):
         tools = _listed_tools(request.server_flags)
         _say(client, "allowed", permissions.write(client.recipe, tools, project=request.project))

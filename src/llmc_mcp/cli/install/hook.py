@@ -37,6 +37,14 @@ def carry_out(client: Client, request: HookRequest) -> None:
     change(_settings_file(request.project), lambda file: _change(client, file, request))
 
 
+def is_there(client: Client, *, project: bool) -> bool:
+    """Whether the client's settings have the hook."""
+    if client.name != "claude-code":
+        return False
+    hooks = _hooks_in(read(_settings_file(project)).text or "")
+    return any(_without_ours(one) != one for one in hooks)
+
+
 def _settings_file(project: bool) -> str:
     folder = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
     return os.path.join(os.path.join(os.getcwd(), ".claude") if project else folder, "settings.json")

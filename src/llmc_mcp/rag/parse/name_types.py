@@ -55,8 +55,9 @@ class OutlinedDefinition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outline(msgspec.Struct, frozen=True, array_like=True):
-    """What a text defines; and the lines that begin inside a string, whose indentation is part of it."""
+    """What a text defines; the lines that begin inside a string, whose indentation is part of it; those with errors."""
 
     definitions: list[OutlinedDefinition]
     in_strings: list[int]
     complete: bool = True
+    error_lines: list[int] = []

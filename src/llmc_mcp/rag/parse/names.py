@@ -10,7 +10,7 @@ import msgspec
 
 from .macros import unwrapped
 from .name_types import NamePlaces, NameQuery, Outline, OutlinedDefinition, OutlineQuery
-from .parse import SyntaxTree, syntax
+from .parse import SyntaxTree, errors, syntax
 from .references import ReferenceBytes, keywords
 from .references import located as located_references
 from .symbols import DefinitionBytes
@@ -232,4 +232,4 @@ def outline_of(query: OutlineQuery) -> Outline:
         node = tree.root.descendant_for_byte_range(max(start - 1, 0), start)
         if node is not None and ("string" in node.type or node.type in ("heredoc_body", "template_substitution")):
             inside.append(row)
-    return Outline(found, inside)
+    return Outline(found, inside, error_lines=[one.line for one in errors(tree) or ()])

@@ -18,6 +18,7 @@ from ...files import names
 from ...files.filesystem import Filesystem, Root
 from ...kernel import syscalls
 from ...kernel.launcher import Launcher
+from ...printing import counted
 from ..build.parser_process import ParserProcess
 from ..parse.question import Question
 from ..store.layout import Home, indexed_folders
@@ -113,7 +114,7 @@ class Repositories:
             for build in reply.damaged
             if build in builds
         ]
-        return found, [f"{len(builds):,} repositories, each as it was last indexed", *damaged]
+        return found, [f"{counted(len(builds), 'repository')}, as last indexed", *damaged]
 
     def _asked(self, request: ManyRequest) -> ManyReply:
         """The answer of the process; it reads what was made of hostile files, so it runs confined or not at all."""
@@ -142,7 +143,7 @@ class Repositories:
         except IndexDamaged as exc:
             self._tables.pop(build, None)
             return FoundIn(root, [], f"{root.shown} is left out: {exc}", ranked)
-        note = f"{root.shown}: {len(changed):,} files have changed since and are left out" if changed else ""
+        note = f"{root.shown}: {counted(len(changed), 'file')} changed since and left out" if changed else ""
         return FoundIn(root, hits, note, ranked)
 
     def _tables_of(self, build: str) -> IndexTables:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ...app import App
 from ...context import Context
 from ...errors import FeatureDisabled, FeatureUnavailable, InvalidArgument, ResourceBusy
+from ...printing import counted
 from ...tool import FILES, Result, Row, tool
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def organize_downloads(ctx: Context, path: str | None, apply: bool) -> FlowRepor
 
 def _plan_steps(plan: "SortingPlan", done: bool) -> list[FlowStep]:
     staying = sum(stay.entries for stay in plan.stays)
-    found = f"{_count(len(plan.moves), 'loose file')} to sort, {_count(staying, 'other entry')} to leave alone"
+    found = f"{counted(len(plan.moves), 'loose file')} to sort, {counted(staying, 'other entry')} to leave alone"
     steps = [FlowStep(f"Looked at {plan.folder.absolute}", found)]
     if plan.groups:
         steps.append(FlowStep("Moved" if done else "Would move", _lines(_by_kind(plan.groups))))
@@ -133,7 +134,7 @@ def _plan_steps(plan: "SortingPlan", done: bool) -> list[FlowStep]:
         steps.append(FlowStep("Renamed on the way, because the name was taken", _lines(lines)))
     if plan.stays:
         lines = [
-            f"{stay.reason}: {_count(stay.entries, 'entry')} ({_examples(stay.examples, stay.entries)})"
+            f"{stay.reason}: {counted(stay.entries, 'entry')} ({_examples(stay.examples, stay.entries)})"
             for stay in plan.stays
         ]
         steps.append(FlowStep("Stays where it is", _lines(lines)))
@@ -151,7 +152,7 @@ def _by_kind(groups: "list[Group]") -> list[str]:
         split = f", by year {years[0]} to {years[-1]}" if len(parts) > 1 else f"/{years[0]}" if years[0] else ""
         new = " (new)" if all(part.is_new for part in parts) else ""
         examples = _examples(parts[0].examples, files)
-        lines.append(f"{kind}/{new} {_count(files, 'file')}, {_size(sum(p.bytes for p in parts))}{split}: {examples}")
+        lines.append(f"{kind}/{new} {counted(files, 'file')}, {_size(sum(p.bytes for p in parts))}{split}: {examples}")
     return lines
 
 
@@ -159,8 +160,8 @@ def _plan_summary(plan: "SortingPlan", undo_id: str | None) -> str:
     if not plan.moves:
         return f"{plan.folder.absolute} is tidy: there is no loose file to sort."
     total = sum(group.bytes for group in plan.groups)
-    what = f"{_count(len(plan.moves), 'file')} ({_size(total)})"
-    where = _count(len(plan.groups), "folder")
+    what = f"{counted(len(plan.moves), 'file')} ({_size(total)})"
+    where = counted(len(plan.groups), "folder")
     if undo_id:
         return f"{what} moved into {where}. linux_fs_undo('{undo_id}') or `llmc undo {undo_id}` takes all of it back."
     return (
@@ -238,10 +239,10 @@ def system_health(ctx: Context, path: str | None, apply: bool) -> FlowReport:
         steps.append(FlowStep("Uses the most", _lines(consumers)))
     serious = [finding for finding in findings if finding.severity != "note"]
     if serious:
-        summary_line = f"{_count(len(serious), 'thing')} out of the ordinary, first of all: {serious[0].what}."
+        summary_line = f"{counted(len(serious), 'thing')} out of the ordinary, first of all: {serious[0].what}."
     else:
         summary_line = "Nothing out of the ordinary" + (
-            f"; {_count(len(findings), 'note')} below." if findings else "."
+            f"; {counted(len(findings), 'note')} below." if findings else "."
         )
     return FlowReport("system_health", steps, summary_line)
 
@@ -280,11 +281,6 @@ def _lines(lines: list[str]) -> str:
     return lines[0] if len(lines) == 1 else "".join(f"{_BULLET}{line}" for line in lines)
 
 
-def _count(number: int, thing: str) -> str:
-    plural = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
-    return f"{number:,} {thing if number == 1 else plural}"
-
-
 def _examples(examples: list[str], total: int) -> str:
     shown = ", ".join(name if len(name) <= 40 else f"{name[:38]}…" for name in examples)
     return f"{shown}, …" if total > len(examples) else shown
@@ -300,4 +296,4 @@ def _size(count: float) -> str:
 
 def _duration(seconds: float) -> str:
     days, hours = divmod(int(seconds) // 3600, 24)
-    return f"{_count(days, 'day')} {_count(hours, 'hour')}" if days else f"{_count(hours, 'hour')}"
+    return f"{counted(days, 'day')} {counted(hours, 'hour')}" if days else f"{counted(hours, 'hour')}"
