@@ -91,7 +91,7 @@ class Gate:
         """What the rules say about calls; a start does without it."""
         from .permit import Permits
 
-        return Permits(self.app, self.catalog)
+        return Permits(self.app, self.catalog, self.root_bounds)
 
     def visible(self, session: Session) -> list[dict[str, Any]]:
         """What tools/list shows a session."""

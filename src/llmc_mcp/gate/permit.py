@@ -8,7 +8,7 @@ the page; the same call is then let through once.
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..app import App
@@ -30,8 +30,9 @@ _REMEMBERED = 1_000  # sessions
 class Permits:
     """The rules in force, and what they say about calls."""
 
-    def __init__(self, app: App, catalog: "Catalog") -> None:
+    def __init__(self, app: App, catalog: "Catalog", bounds: Sequence[str] = ()) -> None:
         self._app, self._catalog = app, catalog
+        self._bounds = bounds  # the operator's roots: what a client opens in them moves no rule
         self._lock = threading.Lock()
         self._made_from: tuple[object, object] | None = None  # the very objects: equal ones may be compiled again
         self._table = RuleTable((), (), ())
@@ -45,7 +46,7 @@ class Permits:
         if self._made_from is None or self._made_from[0] is not rules or self._made_from[1] is not ask:
             with self._lock:
                 roots = [root.shown for root in self._app.files.roots]
-                self._table = RuleTable(rules, ask, sorted({*roots, *self._real_roots()}))
+                self._table = RuleTable(rules, ask, sorted({*roots, *self._real_roots(), *self._bounds}))
                 self._made_from = (rules, ask)
         return self._table
 
