@@ -228,7 +228,7 @@ def test_f32_sign_in_takes_no_foreign_form_no_used_link_and_leads_nowhere_else(w
         ):
             assert browser.post("/login", data=fields, headers=headers).status_code == 403
         own = browser.post("/login", data=fields, headers={"origin": "null", "sec-fetch-site": "same-origin"})
-        assert (own.status_code, own.headers["location"]) == (303, "/docs")
+        assert (own.status_code, own.headers["location"]) == (303, "/ui")
         browser.cookies.clear()
         assert browser.get("/login", params={"code": TOKEN}).status_code == 200
         assert browser.get("/docs", params={"token": TOKEN}).status_code == 401
