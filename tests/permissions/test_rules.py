@@ -69,6 +69,8 @@ def test_a_workspaces_rules_only_make_it_stricter() -> None:
         ("a/b?.txt", ["/w/a/bx.txt"], ["/w/a/b.txt", "/w/a/b/.txt"]),
         ("a.b", ["/w/a.b"], ["/w/aXb"]),
         ("src/../secret/x", ["/w/secret/x"], ["/w/src/secret/x"]),
+        ("./k*", ["/w/key"], ["/w/x/key"]),
+        ("/w/longer/../k*", ["/w/key"], ["/w/longer/key"]),
     ],
 )
 def test_a_path_glob_means_what_it_names_and_all_below(pattern: str, matching: list[str], others: list[str]) -> None:
@@ -151,13 +153,13 @@ def test_edits_and_checks_of_code_are_judged_by_what_they_touch(workspace: Works
     workspace.file("secret/key.py", "def key():\n    return 1\n")
     workspace.file("open/a.py", "def opened():\n    return key()\n")
     (workspace.root / "open/link.py").symlink_to("../secret/key.py")
-    body = {"action": "replace_body", "text": "def key():\n    return 2\n"}
-    pattern = {"pattern": "return $A", "rewrite": "return ($A, 0)", "language": "python"}
+    body: dict[str, Any] = {"action": "replace_body", "text": "def key():\n    return 2\n"}
+    pattern: dict[str, Any] = {"pattern": "return $A", "rewrite": "return ($A, 0)", "language": "python"}
     with gate_on(workspace.root, policed(PolicyRule("deny", path="secret/**"))) as gate:
         for symbol in ("secret/key.py:key", f"{workspace.root}/secret/key.py:key", "open/link.py:key", "key"):
             assert code_of(gate, "code_edit", symbol=symbol, **body) == "PERMISSION_DENIED", symbol
         for symbol in ("open/a.py:opened", "opened"):
-            asked = {"symbol": symbol, "action": "rename", "new_name": "other"}
+            asked: dict[str, Any] = {"symbol": symbol, "action": "rename", "new_name": "other"}
             assert code_of(gate, "code_edit", **asked) == "PERMISSION_DENIED", symbol
         for paths in (None, ["."], ["open", "secret"], ["secret/key.py"]):
             assert code_of(gate, "code_rewrite", paths=paths, **pattern) == "PERMISSION_DENIED", paths
