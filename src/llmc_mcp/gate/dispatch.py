@@ -185,6 +185,21 @@ class Gate:
         with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, form.path, raw_args, within_scope)
 
+    def refuse_as(self, ctx: Context, name: str, arguments: dict[str, object]) -> None:
+        """Refuse an answer that no tool gives where a call of this tool would be refused."""
+        tool = self.catalog.known(name)
+        if tool is not None:
+            self._refuse_tool(ctx, tool)
+            if self.app.config.policy.rules:
+                self.permits.check(ctx, tool, arguments)
+
+    def allows(self, ctx: Context, name: str, arguments: dict[str, object]) -> bool:
+        """Whether a call of this tool would be let through without a question."""
+        tool = self.catalog.known(name)
+        if tool is None or not ctx.session.may_call(tool.name):
+            return False
+        return not self.app.config.policy.rules or self.permits.decide(ctx, tool, arguments)[0].action == "allow"
+
     def live_calls(self) -> list[LiveCall]:
         """The calls under way, the longest first."""
         now = time.perf_counter()

@@ -80,7 +80,7 @@ class Permits:
         """What the rules say about a call, and the risk that the tool sees in it."""
         table, shape = self.table, self.shape(ctx.session, tool)
         risk = tool.consent(ctx, arguments) if tool.consent is not None else None
-        subjects = subjects_of(self._app, tool, arguments, table.needs(shape))
+        subjects = subjects_of(ctx.app, tool, arguments, table.needs(shape))
         return table.decide(shape, subjects, risk.kind if risk is not None else ""), risk
 
     def check(self, ctx: Context, tool: ToolDef, arguments: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ class Permits:
         self, ctx: Context, tool: ToolDef, arguments: Mapping[str, Any], decision: Decision, risk: Risk | None
     ) -> AskedCall:
         deed = risk.deed if risk is not None else f"make this call{_about(decision.subject)}"
-        paths = subjects_of(self._app, tool, arguments, frozenset({"path"}))
+        paths = subjects_of(ctx.app, tool, arguments, frozenset({"path"}))
         about = tuple(sorted(subject.path for subject in paths))
         return AskedCall(ctx.session, tool.name, arguments, deed, decision.reason, self._app.root_set.key, about)
 

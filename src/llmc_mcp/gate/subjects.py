@@ -37,7 +37,8 @@ def _path_subjects(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> Ite
     indexed = tool.needs == CODE_INDEX
     if not indexed and "symbol" in arguments and arguments.get("action") != "rename":
         spelled += _file_of(app, arguments["symbol"])
-    if indexed or (tool.whole_trees and not spelled):
+    anywhere = not spelled and any(name in tool.arguments.__struct_fields__ for name in ("paths", "symbol"))
+    if indexed or anywhere:
         yield from (Subject(root.shown, tree=True) for root in app.files.roots)
     elif not spelled and any(name in tool.arguments.__struct_fields__ for name in ("cwd", "root")):
         spelled = ["."]
