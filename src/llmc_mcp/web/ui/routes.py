@@ -19,6 +19,8 @@ from ...gate.dispatch import Gate, PageForm
 from ...review.processes import activity
 from ...store.data_dir import watched_files
 from ...store.sessions import EVERYTHING, StoreReader
+from ...tools.linux_ops.changes import linux_fs_undo
+from ...tools.linux_ops.proc import linux_proc_stop
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
 from ..threads import CallThreads
@@ -42,8 +44,8 @@ PAGES: dict[str, Render] = {
     f"{HOME}/doctor": machine.doctor,
 }
 FORMS: dict[PageForm, actions.Action] = {
-    PageForm(changes.UNDO, "write", "linux_fs_undo"): actions.undo,
-    PageForm(processes.STOP, "exec", "linux_proc_stop"): actions.stop,
+    PageForm(changes.UNDO, "write", linux_fs_undo.__name__): actions.undo,
+    PageForm(processes.STOP, "exec", linux_proc_stop.__name__): actions.stop,
     PageForm(approvals.APPROVE, "admin"): actions.approve,
     PageForm(approvals.DENY, "admin"): actions.deny,
     PageForm(tokens.CREATE, "admin"): actions.create_token,
