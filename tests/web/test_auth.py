@@ -216,8 +216,9 @@ def test_a_token_calls_what_its_scope_covers(served: HttpServer, named: dict[str
 def test_whatever_may_start_a_program_needs_to_exec() -> None:
     tools = Catalog(Config(mode="classic")).tools.values()
     by_scope = {scope: {tool.name for tool in tools if tool.scope == scope} for scope in SCOPES}
-    assert {"run_cmd", "run_pytest", "te_run", "linux_proc_start", "linux_proc_kill"} <= by_scope["exec"]
-    assert all(name.startswith("linux_fs_") for name in by_scope["write"] - {"linux_mcp_run_onboarding"})
+    assert {"run_cmd", "run_pytest", "te_run", "linux_proc_start", "linux_proc_kill", "code_check"} <= by_scope["exec"]
+    others = {"linux_mcp_run_onboarding", "code_edit", "code_rewrite"}  # start nothing of a project
+    assert all(name.startswith("linux_fs_") for name in by_scope["write"] - others)
     assert {"read_file", "execute_code", "health"} <= by_scope["read"]
     assert not any(tool.mutating for tool in tools if tool.scope == "read" and tool.name != "execute_code")
 
