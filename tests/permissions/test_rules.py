@@ -21,6 +21,7 @@ from ..support.workspace import Workspace
 
 READ = CallShape(("linux_fs_read",), "uid:0", False)
 WRITE = CallShape(("linux_fs_write",), "uid:0", True)
+UNREADABLE = ": '" + "<" * 4_000 + "'; "  # the parser gives up on so many
 
 
 def action(rules: list[PolicyRule], shape: CallShape = READ, *subjects: Subject, risk: str = "") -> str:
@@ -70,6 +71,8 @@ def test_a_workspaces_rules_only_make_it_stricter() -> None:
         ("a/b?.txt", ["/w/a/bx.txt"], ["/w/a/b.txt", "/w/a/b/.txt"]),
         ("a.b", ["/w/a.b"], ["/w/aXb"]),
         ("src/../secret/x", ["/w/secret/x"], ["/w/src/secret/x"]),
+        ("./k*", ["/w/key"], ["/w/x/key"]),
+        ("/w/longer/../k*", ["/w/key"], ["/w/longer/key"]),
     ],
 )
 def test_a_path_glob_means_what_it_names_and_all_below(pattern: str, matching: list[str], others: list[str]) -> None:
@@ -148,6 +151,37 @@ def test_a_diff_and_a_whole_tree_are_judged_by_what_they_touch(workspace: Worksp
         assert code_of(gate, "linux_fs_delete", path="open/a.txt") == ""
 
 
+def test_edits_and_checks_of_code_are_judged_by_what_they_touch(workspace: Workspace) -> None:
+    workspace.file("secret/key.py", "def key():\n    return 1\n")
+    workspace.file("open/a.py", "def opened():\n    return key()\n")
+    (workspace.root / "open/link.py").symlink_to("../secret/key.py")
+    body: dict[str, Any] = {"action": "replace_body", "text": "def key():\n    return 2\n"}
+    pattern: dict[str, Any] = {"pattern": "return $A", "rewrite": "return ($A, 0)", "language": "python"}
+    with gate_on(workspace.root, policed(PolicyRule("deny", path="secret/**"))) as gate:
+        for symbol in ("secret/key.py:key", f"{workspace.root}/secret/key.py:key", "open/link.py:key", "key"):
+            assert code_of(gate, "code_edit", symbol=symbol, **body) == "PERMISSION_DENIED", symbol
+        for symbol in ("open/a.py:opened", "opened"):
+            asked: dict[str, Any] = {"symbol": symbol, "action": "rename", "new_name": "other"}
+            assert code_of(gate, "code_edit", **asked) == "PERMISSION_DENIED", symbol
+        for paths in (None, ["."], ["open", "secret"], ["secret/key.py"]):
+            assert code_of(gate, "code_rewrite", paths=paths, **pattern) == "PERMISSION_DENIED", paths
+            assert code_of(gate, "code_check", paths=paths) == "PERMISSION_DENIED", paths
+        assert (workspace.root / "secret/key.py").read_text() == "def key():\n    return 1\n"
+        text = "def opened():\n    return 3\n"
+        assert code_of(gate, "code_edit", symbol="open/a.py:opened", action="replace_body", text=text) == ""
+        assert code_of(gate, "code_rewrite", paths=["open"], **pattern) == ""
+        assert (workspace.root / "open/a.py").read_text() == "def opened():\n    return (3, 0)\n"
+
+
+def test_a_client_that_narrows_the_roots_moves_no_rule(workspace: Workspace) -> None:
+    workspace.file("secret/key.txt", "s\n")
+    workspace.file("sub/secret/key.txt", "s\n")
+    with gate_on(workspace.root, policed(PolicyRule("deny", path="secret/**"))) as gate:
+        for folder, path in (("secret", "key.txt"), ("sub", "secret/key.txt")):
+            gate.use_roots([str(workspace.root / folder)]).close()
+            assert code_of(gate, "read_file", path=path) == "PERMISSION_DENIED", folder
+
+
 def test_programs_of_a_line_are_judged_one_by_one(workspace: Workspace) -> None:
     config = policed(
         PolicyRule("allow", program="echo"), PolicyRule("allow", program="cat"), PolicyRule("deny", tool="run_cmd")
@@ -160,6 +194,34 @@ def test_programs_of_a_line_are_judged_one_by_one(workspace: Workspace) -> None:
         ]
         for line in lines:
             assert code_of(gate, "run_cmd", command=line) == "PERMISSION_DENIED", line
+
+
+@pytest.mark.parametrize(
+    "spelled", ["/usr//bin/id", "/bin/../usr/bin/id", "/proc/self/root/usr/bin/id", "./id", "bin/id"]
+)
+def test_no_spelling_of_a_program_brings_a_call_past_a_rule(workspace: Workspace, spelled: str) -> None:
+    with gate_on(workspace.root, policed(PolicyRule("deny", program="id"))) as gate:
+        assert code_of(gate, "run_cmd", command=[spelled]) == "PERMISSION_DENIED"
+        assert code_of(gate, "run_cmd", command=f"true && {spelled}") == "PERMISSION_DENIED"
+
+
+def test_a_line_that_can_not_be_read_names_a_program_that_nobody_knows(workspace: Workspace) -> None:
+    with gate_on(workspace.root, policed(PolicyRule("allow", program="echo"), PolicyRule("deny", program="*"))) as gate:
+        assert code_of(gate, "run_cmd", command=["echo", "hi"]) == ""
+        assert code_of(gate, "run_cmd", command=["bash", "-c", UNREADABLE + "id"]) == "PERMISSION_DENIED"
+        assert code_of(gate, "run_cmd", command="echo;" * 2_000 + "id") == "PERMISSION_DENIED"
+    shells = [PolicyRule("allow", program=name) for name in ("echo", "bash", "eval", "env")]
+    with gate_on(workspace.root, policed(*shells, PolicyRule("deny", program="*"))) as gate:
+        for line in (
+            'X=id; bash -c "$X"',
+            'X=id; eval "$X"',
+            "bash -eo pipefail -c id",
+            "bash +e -c -e id",
+            "env -S id",
+        ):
+            assert code_of(gate, "run_cmd", command=line) == "PERMISSION_DENIED", line
+    with gate_on(workspace.root) as gate:
+        assert code_of(gate, "run_cmd", command=["bash", "-c", UNREADABLE + "git push"]) == "APPROVAL_REQUIRED"
 
 
 def test_calls_inside_code_are_judged_too(workspace: Workspace) -> None:

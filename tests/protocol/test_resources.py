@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 import llmc_mcp
-from llmc_mcp.config.schema import Config
-from llmc_mcp.errors import Forbidden, LlmcError, RateLimited
+from llmc_mcp.config.schema import Config, PolicyRule
+from llmc_mcp.errors import Forbidden, LlmcError, PermissionDenied, RateLimited
+from llmc_mcp.protocol.completion import Completion
 from llmc_mcp.protocol.prompts import Prompts
 from llmc_mcp.protocol.resources import SHIPPED, ResourceReader
 from llmc_mcp.store.sqlite import SqliteStore
@@ -38,6 +39,38 @@ def read(client: Client, uri: str, meta: dict[str, Any] | None = None) -> dict[s
 
 def uris(client: Client) -> list[str]:
     return [entry["uri"] for entry in client.request("resources/list")["result"]["resources"]]
+
+
+def test_resources_and_completions_show_nothing_that_a_rule_denies(workspace: Workspace) -> None:
+    workspace.file("secret/inner/key.py", "def hidden_definition():\n    return 1\n")
+    workspace.file("open/a.py", "def shown_definition():\n    return 1\n")
+    workspace.file("secret/notes.md", "the content\n")
+    config = Config()
+    config.resources.sidecars = ("secret/notes.md",)
+    config.policy.rules = (PolicyRule("deny", path="secret"),)
+    with gate_on(workspace.root, config) as gate:
+        reader = ResourceReader(gate)
+        for uri in ("llmc://map", "llmc://docs/notes.md", "llmc://symbol/hidden_definition"):
+            with pytest.raises(PermissionDenied):
+                reader.read(context(gate), uri)
+        with pytest.raises(PermissionDenied):
+            Prompts(gate).get(context(gate), "explain_repo", {"path": "secret"})
+        completer = Completion(gate, reader, Prompts(gate))
+        typed = {"name": "path", "value": "secret/"}
+        flow = next(name for name, flow in Prompts(gate).flows().items() if flow.arguments)
+        assert completer.complete(context(gate), {"type": "ref/prompt", "name": flow}, typed).values == []
+
+
+def test_resources_follow_the_folders_of_a_client(workspace: Workspace) -> None:
+    workspace.file("notes.md", "of the whole\n")
+    workspace.file("sub/notes.md", "of the part\n")
+    config = Config()
+    config.resources.sidecars = ("notes.md",)
+    with gate_on(workspace.root, config) as gate:
+        reader = ResourceReader(gate)
+        assert reader.read(context(gate), "llmc://docs/notes.md").text == "of the whole\n"
+        gate.use_roots([str(workspace.root / "sub")]).close()
+        assert reader.read(context(gate), "llmc://docs/notes.md").text == "of the part\n"
 
 
 # --- documents -----------------------------------------------------------------------------------------------------

@@ -135,6 +135,23 @@ def test_scopes_of_the_token_are_what_it_may_do(served: HttpServer, issuer: Loop
         assert call(served, issuer.token(aud=audience, scope=scope)).status_code == 403
 
 
+def test_a_token_for_another_server_is_refused_whatever_host_the_request_names(
+    served: HttpServer, issuer: LoopbackIssuer
+) -> None:
+    own = urlsplit(served.url)
+    with served.client("") as client:
+
+        def status(host: str, **headers: str) -> int:
+            token = issuer.token(aud=f"{headers.get('x-forwarded-proto', 'http')}://{host}/mcp")
+            sent = {"host": host, "authorization": f"Bearer {token}", **headers}
+            return client.post("/tool", json=CALL, headers=sent).status_code
+
+        assert status(own.netloc) == status(f"localhost:{own.port}") == 200
+        for host in ("localhost", "localhost:1", "127.0.0.1:1", f"127.0.0.2:{own.port}", f"[::1]:{own.port}"):
+            assert status(host) == 401, host
+        assert status("localhost", **{"x-forwarded-proto": "https"}) == 401
+
+
 def test_rules_records_and_handles_are_by_subject(served: HttpServer, issuer: LoopbackIssuer, data: Path) -> None:
     alice, bob = (issuer.token(aud=f"{served.url}/mcp", sub=name, scope="read write") for name in (SUBJECT, "bob"))
     read = {"name": "stat", "args": {"path": "denied.txt"}}

@@ -40,8 +40,10 @@ _WRAPPERS = {
     "timeout": "k s --kill-after --signal",
     "xargs": "a d E I L n P s --arg-file --delimiter --max-lines --max-args --max-procs --max-chars",
 }
+_ENV_SPLITS = ("-S", "-vS", "-iS", "--s")  # env makes words of a text: which ones, it says when it runs
 _OPERANDS_FIRST = {"timeout": 1, "chrt": 1}  # words of their own before the program
 _SHELLS = frozenset({"bash", "dash", "sh", "zsh"})
+_SHELL_VALUES = frozenset({"--rcfile", "--init-file"})
 _GIT_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"})
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _CHANGES_FOLDER = frozenset({"cd", "popd", "pushd"})
@@ -78,6 +80,9 @@ def names_in(line: bytes) -> LineNames:
     """What a line names."""
     found = LineNames(True, [], [], deletes=[])
     _read(line, found, 0)
+    found.unknown |= len(found.programs) > _MOST_NAMES
+    if len(found.deletes) > _MOST_NAMES:
+        found.deletes[0] = "?"
     del found.programs[_MOST_NAMES:], found.functions[_MOST_NAMES:], found.deletes[_MOST_NAMES:]
     return found
 
@@ -90,7 +95,7 @@ def _read(line: bytes, found: LineNames, depth: int) -> None:
         found.complete = False
         return
     todo: list[tuple[Node, bool]] = [(tree.root, depth == 0)]
-    while todo and len(found.programs) < _MOST_NAMES:
+    while todo:
         node, outermost = todo.pop()
         if node.type == "command":
             words = [_static(tree, child) for child in _words(node)]
@@ -101,7 +106,9 @@ def _read(line: bytes, found: LineNames, depth: int) -> None:
             found.functions += [tree.text(name)] if name is not None else []
         elif node.type == "&":
             found.in_background = True
-        if not node.is_error:  # what the parser made of rubble means nothing
+        if node.is_error:  # what the parser made of rubble means nothing, and a shell may read it otherwise
+            found.unknown = True
+        else:
             inside = outermost and node.type not in _OWN_SHELL
             todo.extend((child, inside) for child in reversed(node.children))
 
@@ -155,11 +162,14 @@ def _take(words: list[str | None], found: LineNames, depth: int) -> None:
                 if word in _FIND_RUNS:
                     _take(words[number + 1 :], found, depth)
         elif name in _SHELLS or name == "eval":
-            script = _script(words) if name in _SHELLS else " ".join(word or "" for word in words)
-            if script and depth < _DEEPEST:
+            script = _script(words) if name in _SHELLS else _joined(words)
+            if script is None or depth >= _DEEPEST:
+                found.unknown = True
+            else:
                 _read(script.encode(errors="replace"), found, depth + 1)
         if name not in _WRAPPERS or (name == "command" and words[:1] in (["-v"], ["-V"])):  # it only asks
             return
+        found.unknown |= name == "env" and any(word and word.startswith(_ENV_SPLITS) for word in words)
         words = _behind_options(name, words)
 
 
@@ -184,13 +194,26 @@ def _git_command(words: list[str | None]) -> str | None:
 
 
 def _script(words: list[str | None]) -> str | None:
-    """The line that a shell is given with -c."""
-    for number, word in enumerate(words):
-        if word is None or not word.startswith("-"):
+    """The line that a shell is given with -c, empty without one; None if it is known only when it runs."""
+    given, rest = False, iter(words)
+    for word in rest:
+        if word is None:
             return None
-        if "c" in word and not word.startswith("--"):
-            return words[number + 1] if number + 1 < len(words) else None
-    return None
+        if not word.startswith(("-", "+")) or word in ("-", "--"):
+            script = next(rest, "") if word in ("-", "--") else word
+            return script if given else ""
+        if word in _SHELL_VALUES:
+            next(rest, None)
+        elif not word.startswith("--"):
+            given |= word.startswith("-") and "c" in word
+            for _ in range(word.count("o") + word.count("O")):
+                next(rest, None)
+    return ""
+
+
+def _joined(words: list[str | None]) -> str | None:
+    known = [word for word in words if word is not None]
+    return " ".join(known) if len(known) == len(words) else None
 
 
 def _behind_options(name: str, words: list[str | None]) -> list[str | None]:

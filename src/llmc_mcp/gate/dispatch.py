@@ -63,6 +63,14 @@ class LiveCall(NamedTuple):
     seconds: float
 
 
+class PageForm(NamedTuple):
+    """A form of the pages: the scope that it needs, and the tool that does the same, if there is one."""
+
+    path: str
+    scope: str
+    tool: str = ""
+
+
 class Gate:
     """Everything a surface needs: the app behind it, the tools in force, the log."""
 
@@ -91,7 +99,7 @@ class Gate:
         """What the rules say about calls; a start does without it."""
         from .permit import Permits
 
-        return Permits(self.app, self.catalog)
+        return Permits(self.app, self.catalog, self.root_bounds)
 
     def visible(self, session: Session) -> list[dict[str, Any]]:
         """What tools/list shows a session."""
@@ -157,17 +165,40 @@ class Gate:
         with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, method, raw_args, run)
 
-    def act(self, ctx: Context, name: str, scope: str, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
-        """Do what a person asked for on a page, by the rules of a tool call: scope, log, usage and audit."""
+    def act(self, ctx: Context, form: PageForm, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
+        """Do what was asked for on a page, by the rules of a tool call: scope, log, usage and audit.
+
+        Whoever has no scope admin may be an agent with its token: for it a form is the tool that does the same.
+        """
 
         def within_scope() -> Outcome:
-            self._refuse_scope(ctx, name, scope)
+            self._refuse_scope(ctx, form.path, form.scope)
+            if form.tool:
+                tool = self.catalog.find(form.tool)
+                self._refuse_tool(ctx, tool)
+                if self.app.config.policy.rules and not ctx.session.may("admin"):
+                    self.permits.check(ctx, tool, {})
             ctx.limit_time(self.app.config.capped_seconds(self.app.config.tools.read_timeout))
             return run()
 
         ctx.audited = True
         with self.limits.admitted(ctx.session, ctx):
-            return self._observed(ctx, name, raw_args, within_scope)
+            return self._observed(ctx, form.path, raw_args, within_scope)
+
+    def refuse_as(self, ctx: Context, name: str, arguments: dict[str, object]) -> None:
+        """Refuse an answer that no tool gives where a call of this tool would be refused."""
+        tool = self.catalog.known(name)
+        if tool is not None:
+            self._refuse_tool(ctx, tool)
+            if self.app.config.policy.rules:
+                self.permits.check(ctx, tool, arguments)
+
+    def allows(self, ctx: Context, name: str, arguments: dict[str, object]) -> bool:
+        """Whether a call of this tool would be let through without a question."""
+        tool = self.catalog.known(name)
+        if tool is None or not ctx.session.may_call(tool.name):
+            return False
+        return not self.app.config.policy.rules or self.permits.decide(ctx, tool, arguments)[0].action == "allow"
 
     def live_calls(self) -> list[LiveCall]:
         """The calls under way, the longest first."""
@@ -357,10 +388,7 @@ class Gate:
                 self.without_roots, hint="Start it with --root DIR, or from a client that has a folder open."
             )
         self._refuse_scope(ctx, tool.name, self.catalog.scope_of(tool))
-        if not ctx.session.may_call(tool.name):
-            raise Forbidden(
-                f"{tool.name} is none of the tools of this token", hint="Ask the operator for another token."
-            )
+        self._refuse_tool(ctx, tool)
         arguments = tool.parse(raw_args)
         config = self.app.config
         ctx.limit_time(config.capped_seconds(config.tools.read_timeout))
@@ -386,6 +414,12 @@ class Gate:
             raise Forbidden(
                 f"{name} needs the scope {scope!r}, which this token lacks",
                 hint="Ask the operator for another token: llmc token create NAME --scope read,write,exec.",
+            )
+
+    def _refuse_tool(self, ctx: Context, tool: ToolDef) -> None:
+        if not ctx.session.may_call(tool.name):
+            raise Forbidden(
+                f"{tool.name} is none of the tools of this token", hint="Ask the operator for another token."
             )
 
     def _fit(self, ctx: Context, result: object, limit: int, lean: bool) -> None:

@@ -8,7 +8,7 @@ the page; the same call is then let through once.
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..app import App
@@ -30,8 +30,9 @@ _REMEMBERED = 1_000  # sessions
 class Permits:
     """The rules in force, and what they say about calls."""
 
-    def __init__(self, app: App, catalog: "Catalog") -> None:
+    def __init__(self, app: App, catalog: "Catalog", bounds: Sequence[str] = ()) -> None:
         self._app, self._catalog = app, catalog
+        self._bounds = bounds  # the operator's roots: what a client opens in them moves no rule
         self._lock = threading.Lock()
         self._made_from: tuple[object, object] | None = None  # the very objects: equal ones may be compiled again
         self._table = RuleTable((), (), ())
@@ -45,7 +46,7 @@ class Permits:
         if self._made_from is None or self._made_from[0] is not rules or self._made_from[1] is not ask:
             with self._lock:
                 roots = [root.shown for root in self._app.files.roots]
-                self._table = RuleTable(rules, ask, sorted({*roots, *self._real_roots()}))
+                self._table = RuleTable(rules, ask, sorted({*roots, *self._real_roots(), *self._bounds}))
                 self._made_from = (rules, ask)
         return self._table
 
@@ -79,7 +80,7 @@ class Permits:
         """What the rules say about a call, and the risk that the tool sees in it."""
         table, shape = self.table, self.shape(ctx.session, tool)
         risk = tool.consent(ctx, arguments) if tool.consent is not None else None
-        subjects = subjects_of(self._app, tool, arguments, table.needs(shape))
+        subjects = subjects_of(ctx.app, tool, arguments, table.needs(shape))
         return table.decide(shape, subjects, risk.kind if risk is not None else ""), risk
 
     def check(self, ctx: Context, tool: ToolDef, arguments: Mapping[str, Any]) -> None:
@@ -115,7 +116,7 @@ class Permits:
         self, ctx: Context, tool: ToolDef, arguments: Mapping[str, Any], decision: Decision, risk: Risk | None
     ) -> AskedCall:
         deed = risk.deed if risk is not None else f"make this call{_about(decision.subject)}"
-        paths = subjects_of(self._app, tool, arguments, frozenset({"path"}))
+        paths = subjects_of(ctx.app, tool, arguments, frozenset({"path"}))
         about = tuple(sorted(subject.path for subject in paths))
         return AskedCall(ctx.session, tool.name, arguments, deed, decision.reason, self._app.root_set.key, about)
 

@@ -34,9 +34,13 @@ def _path_subjects(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> Ite
         spelled = [os.path.join(str(arguments["root"]), str(arguments["path"]))]
     if "diff_text" in arguments:
         spelled += _named_in(arguments["diff_text"])
-    if tool.needs == CODE_INDEX:
+    indexed = tool.needs == CODE_INDEX
+    if not indexed and "symbol" in arguments and arguments.get("action") != "rename":
+        spelled += _file_of(app, arguments["symbol"])
+    anywhere = not spelled and any(name in tool.arguments.__struct_fields__ for name in ("paths", "symbol"))
+    if indexed or anywhere:
         yield from (Subject(root.shown, tree=True) for root in app.files.roots)
-    if not spelled and any(name in tool.arguments.__struct_fields__ for name in ("cwd", "root")):
+    elif not spelled and any(name in tool.arguments.__struct_fields__ for name in ("cwd", "root")):
         spelled = ["."]
     for path in dict.fromkeys(spelled):
         for real in _spellings(app, path):
@@ -47,6 +51,17 @@ def _strings(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [str(item) for item in cast(Sequence[object], value)] if isinstance(value, list | tuple) else []
+
+
+def _file_of(app: App, symbol: str) -> list[str]:
+    """The file that a symbol names; where it names none, the definition may be anywhere."""
+    from ..tools.code_edit import file_of
+
+    try:
+        place = file_of(app.files, symbol)
+    except LlmcError:
+        return []
+    return [place.absolute] if place is not None else []
 
 
 def _named_in(diff_text: str) -> list[str]:
@@ -72,18 +87,19 @@ def _spellings(app: App, path: str) -> set[str]:
 def _programs(app: App, tool: ToolDef, arguments: Mapping[str, Any]) -> list[str]:
     """The programs that a command names; `?` stands for one that is known only when it runs."""
     if tool.program:
-        return [_program_name(tool.program)]
+        return _program_names(tool.program)
     given: Any = next((arguments[name] for name in _COMMANDS if arguments.get(name)), None)
     if given is None:
         return []
     try:
         names = app.shell_lines.names(given)
     except LlmcError:
-        return []  # a line that can't be read is refused by its tool
-    return [_program_name(program) for program in names.programs] + ["?"] * names.unknown
+        return ["?"]  # words are run even if nobody can tell which programs they name
+    programs = [name for program in names.programs for name in _program_names(program)]
+    return programs + ["?"] * names.unknown
 
 
-def _program_name(program: str) -> str:
-    """The name of a program of the system; any other one is its path."""
+def _program_names(program: str) -> list[str]:
+    """The name of a program of the system; any other one is its path, and called by its name all the same."""
     folder, _, name = program.rpartition("/")
-    return name if not folder or folder in _USUAL_FOLDERS else program
+    return [name] if not folder or folder in _USUAL_FOLDERS else [program, name]

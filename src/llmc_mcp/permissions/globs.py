@@ -20,7 +20,8 @@ def is_wild(pattern: str) -> bool:
 
 def longest_literal(pattern: str) -> str:
     """The longest part without a wildcard: whatever a pattern means contains it."""
-    return max(_PARTS.split(pattern.removeprefix("~").strip("/")), key=len, default="")
+    parts = _PARTS.split(os.path.normpath(pattern.removeprefix("~").strip("/")))
+    return max((part for part in parts if part not in (".", "..")), key=len, default="")
 
 
 def name_regex(pattern: str) -> str:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ..context import Context
 from ..errors import BadArgs, FeatureUnavailable, InvalidArgument, LlmcError, ResourceBusy
 from ..gate.dispatch import Gate
+from ..tools.inspect import inspect
+from ..tools.linux_ops.fs import list_dir
 from .resources import DOCS_TEMPLATE, HANDLE_TEMPLATE, SYMBOL_TEMPLATE, ResourceReader
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ class Completion:
             return
         from ..rag.query.search import QueryCaller
 
+        if not self._gate.allows(ctx, inspect.__name__, {}):
+            return
         caller = QueryCaller(ctx.session, time.monotonic() + _PATIENCE_S, ctx.check)
         try:
             answers = app.rag.ask(lambda view: view.files.names_beginning(value, _MOST + 1), caller)
@@ -94,6 +98,8 @@ class Completion:
         if value.startswith("/"):
             yield from (root.shown for root in files.roots if root.shown.startswith(value))
         above, typed = os.path.split(value)
+        if not self._gate.allows(ctx, list_dir.__name__, {"path": above or "."}):
+            return
         try:
             place = files.locate(above or ".")
             for entry in files.walk(place, depth=1, include_hidden=typed.startswith(".")):

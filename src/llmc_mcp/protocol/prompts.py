@@ -40,6 +40,7 @@ class Prompts:
 
         def answer() -> PromptRequest:
             flow, given = self._checked(name, arguments)
+            self._gate.refuse_as(ctx, _TOOL, {"flow_name": name, **given})
             report = flow.run(ctx, given.get("path"), False)
             return PromptRequest(self._message(flow, given, report), None, flow.title)
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple, cast
 
 from .. import PACKAGE
+from ..app import App
 from ..context import Context
 from ..errors import BadArgs, FeatureDisabled, LlmcError, NotFound
 from ..gate.dispatch import SCOPE, Gate
@@ -24,6 +25,7 @@ from ..gate.render import RenderedReply, fit, neutral, render
 from ..session import Session
 from ..tool import Result
 from ..tools.inspect import inspect
+from ..tools.linux_ops.fs import read_file
 from ..tools.linux_ops.handles import HandlePage, linux_handle_read
 from .request import LONGEST_URI
 
@@ -80,7 +82,11 @@ class ResourceReader:
     """Lists and reads; made when the first client asks."""
 
     def __init__(self, gate: Gate) -> None:
-        self._gate, self._app = gate, gate.app
+        self._gate = gate
+
+    @property
+    def _app(self) -> App:
+        return self._gate.app  # another one as soon as the client opens other folders
 
     # --- listing ---------------------------------------------------------------------------------
 
@@ -179,6 +185,8 @@ class ResourceReader:
         if path is None:
             raise _unknown(uri)
         kind = _type_of(address.name)
+        if self._is_projects(path):
+            self._gate.refuse_as(ctx, read_file.__name__, {"path": path})
         try:
             read = self._app.reader.read(self._app.files.locate(path), address.offset, _LINES, ctx.check)
         except NotFound:
@@ -201,6 +209,7 @@ class ResourceReader:
             raise FeatureDisabled("the code index is switched off", hint="Setting: mcp.rag.jit_context_enabled.")
         from ..tools.index_common import caller_of
 
+        self._gate.refuse_as(ctx, inspect.__name__, {})
         budget = self._gate.reply_limit(reply_bytes) // _BYTES_PER_TOKEN
         drawn = self._app.maps.draw(budget, caller_of(ctx))
         parts = [f"# {one.root.shown}{f' ({one.note})' if one.note else ''}\n{one.text}\n" for one in drawn]

@@ -50,6 +50,7 @@ class CodeCheck(Result):
     needs=COMMANDS,
     destructive=True,
     task_support="optional",
+    whole_trees=True,
 )
 def code_check(ctx: Context, paths: list[str] | None = None, since: str = _COMMIT) -> CodeCheck:
     ctx.app.sandbox.ready(owner_of(ctx))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeVar
 from ..context import Context
 from ..errors import BadArgs, FeatureDisabled, FeatureUnavailable, InvalidArgument, NotFound, ResourceBusy, Stale
 from ..files import names
-from ..files.filesystem import Root
+from ..files.filesystem import Filesystem, Place, Root
 from ..tool import CODE_INDEX, FILES, Result, tool
 from .graph import below_root
 from .index_common import caller_of, display_path
@@ -60,6 +60,7 @@ class CodeEdit(Result):
     destructive=True,
     content=("text",),
     takes_long=True,
+    whole_trees=True,
 )
 def code_edit(
     ctx: Context,
@@ -202,16 +203,9 @@ def _edit_body(ctx: Context, symbol: str, action: "BodyAction", text: str, dry_r
 
 def _located(ctx: Context, symbol: str) -> _DefinitionPath:
     """The file that defines a symbol, and its name there: a path in the symbol needs no index."""
-    where, _, what = symbol.rpartition(":")
-    if where and not where.endswith(":"):
-        place = ctx.app.files.locate(where)
-        try:
-            fd, _ = ctx.app.files.open_file(place)
-        except NotFound:
-            pass  # the end of a path, which the index knows
-        else:
-            os.close(fd)
-            return _DefinitionPath(place.absolute, what)
+    place = file_of(ctx.app.files, symbol)
+    if place is not None:
+        return _DefinitionPath(place.absolute, symbol.rpartition(":")[2])
     from ..code import rename
 
     def question(view: "GraphView") -> _DefinitionPath | None:
@@ -231,6 +225,20 @@ def _located(ctx: Context, symbol: str) -> _DefinitionPath:
             hint="Name its file: path:name.",
         )
     return found[0]
+
+
+def file_of(files: Filesystem, symbol: str) -> Place | None:
+    """The file in `path:name`; None if there is none, as where it is the end of a path, which the index knows."""
+    where = symbol.rpartition(":")[0]
+    if not where or where.endswith(":"):
+        return None
+    place = files.locate(where)
+    try:
+        fd, _ = files.open_file(place)
+    except NotFound:
+        return None
+    os.close(fd)
+    return place
 
 
 def _callers(ctx: Context, one: _DefinitionPath) -> list[str]:

@@ -30,6 +30,7 @@ class CodeRewrite(Result):
     destructive=True,
     content=("pattern", "rewrite"),
     takes_long=True,
+    whole_trees=True,
 )
 def code_rewrite(
     ctx: Context,

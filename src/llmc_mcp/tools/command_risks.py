@@ -31,8 +31,8 @@ def consent_to_run(ctx: Context, arguments: Mapping[str, Any]) -> Risk | None:
     try:
         names = ctx.app.shell_lines.names(given)
     except LlmcError:
-        return None  # the tool itself refuses the line
-    shown = line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}…"
+        return _risk_unseen(ctx, given, line)
+    shown = _shortened(line)
     if names.pushes:
         return Risk("push", f"push to another repository: {shown}")
     roots = [os.fsdecode(root.real) for root in ctx.app.files.roots]
@@ -40,6 +40,20 @@ def consent_to_run(ctx: Context, arguments: Mapping[str, Any]) -> Risk | None:
     if any(is_sweeping(target, start, roots) for target in names.deletes):
         return Risk("recursive_delete", f"delete a whole root, a repository, or what nobody knows yet: {shown}")
     return None
+
+
+def _risk_unseen(ctx: Context, given: str | list[str], line: str) -> Risk | None:
+    """The risk of a line that can't be read, if it would run; its words tell what it may be about."""
+    try:
+        ctx.app.shell_lines.read(given)
+    except LlmcError:
+        return None  # the tool itself refuses the line
+    kind = "push" if re.search(r"\bpush\b", line.translate(_QUOTING)) else "recursive_delete"
+    return Risk(kind, f"run what can't be read beforehand, and may push or delete: {_shortened(line)}")
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}…"
 
 
 def is_sweeping(target: str, start: str | None, roots: Sequence[str]) -> bool:

@@ -193,7 +193,8 @@ class Guard:
         token = None if presented is None else presented.decode("latin-1")
         principal = self._tokens.principal(token)
         if principal is None and token is not None and self._issuer is not None:
-            principal = await self._issuer.principal(token, base_url(scope))
+            named = self._hosts.is_own(headers.get(b"host", b""), scope.get("server"))
+            principal = await self._issuer.principal(token, base_url(scope) if named else "")
         return principal
 
     def _challenge(self, scope: Scope, headers: dict[bytes, bytes]) -> dict[str, str]:
@@ -312,7 +313,8 @@ class Hosts:
 
     def __init__(self, host: str, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]) -> None:
         self._loopback = is_loopback(host)
-        self._names = {"localhost", host.lower(), *(name.lower() for name in allowed_hosts)}
+        self._host, self._listed = host.lower(), {name.lower() for name in allowed_hosts}
+        self._names = {"localhost", self._host, *self._listed}
         self._origins = {origin.lower().rstrip("/") for origin in allowed_origins}
 
     def check(self, host: bytes | None, origin: bytes | None) -> bool:
@@ -332,6 +334,19 @@ class Hosts:
                 hint="The operator may allow it: mcp.server.allowed_origins.",
             )
         return True
+
+    def is_own(self, host: bytes, server: tuple[str, int | None] | None) -> bool:
+        """Whether a host is how this very server is reached: a listed name, or the address a request came in on.
+
+        Any other may be that of another server, whose tokens are not for us.
+        """
+        named = host.decode("latin-1").lower()
+        name = _without_port(named)
+        if name in self._listed:
+            return True
+        if server is None or named.rpartition(":")[2] != str(server[1]):
+            return False
+        return name in (self._host, server[0]) or (name == "localhost" and is_loopback(server[0]))
 
     def _is_address(self, name: str) -> bool:
         """Whether it is an acceptable IP address, which unlike a name can't be rebound; on loopback, a loopback one."""

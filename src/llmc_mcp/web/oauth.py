@@ -72,8 +72,13 @@ class Issuer:
         }
 
     async def principal(self, token: str, base: str) -> Principal | None:
-        """The client that a token was issued to; None if the token does not count here."""
+        """The client that a token was issued to; None if the token does not count here.
+
+        `base` is empty where a request does not name this server as the one that it is for.
+        """
         if token.count(".") != 2 or len(token) > _LONGEST_TOKEN:
+            return None
+        if not (base or self._settings.audience or self._settings.resource):
             return None
         try:
             header = jwt.get_unverified_header(token)

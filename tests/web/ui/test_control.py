@@ -1,6 +1,8 @@
 """Who may see and do what on the pages: scopes, processes, approvals, tokens."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
@@ -124,3 +126,32 @@ def test_a_token_that_may_only_read_sees_its_own_and_changes_nothing(
             reply = visitor.post(path, data={**fields, "csrf": proof}, follow_redirects=True)
             assert "needs the scope" in reply.text
     assert (pages_workspace.root / "owners.txt").exists()
+
+
+def test_a_token_for_some_tools_does_no_more_on_the_pages_and_gives_no_more_away(
+    pages_server: PagesServer, pages_workspace: Workspace, store: SqliteStore
+) -> None:
+    table = TokenTable(lambda: store)
+    some = table.create("some", ("read", "write", "admin"), tools=("linux_mcp_*", "linux_fs_write"))
+    change = pages_server.call("linux_fs_write", token=some, path="some.txt", content="x\n")["undo_id"]
+    with pages_server.visitor(some) as visitor:
+        refused = submit(visitor, "/ui/changes", "/ui/undo", id=change, back="/ui/changes").text
+        assert "none of the tools of this token" in refused
+        submit(visitor, "/ui/tokens", "/ui/token-create", name="more", scopes="read", days="1")
+    assert (pages_workspace.root / "some.txt").exists()
+    assert next(one for one in table.list() if one.name == "more").tools == ("linux_mcp_*", "linux_fs_write")
+
+
+def test_what_a_rule_denies_a_token_it_can_not_do_on_the_pages(workspace: Workspace, tmp_path: Path) -> None:
+    rules = json.dumps([{"token": "ci", "tool": "linux_fs_undo", "do": "deny"}])
+    with PagesServer(workspace, tmp_path / "data", "--set", f"policy.rules={rules}") as server:
+        made = SqliteStore(str(server.data_dir))
+        token = TokenTable(lambda: made).create("ci", ("read", "write"))
+        made.close()
+        change = server.call("linux_fs_write", token=token, path="kept.txt", content="x\n")["undo_id"]
+        with server.visitor(token) as visitor:
+            assert "is denied by rule 1" in submit(visitor, "/ui/changes", "/ui/undo", id=change, back="/ui").text
+        assert (workspace.root / "kept.txt").exists()
+        with server.visitor() as owner:
+            submit(owner, "/ui/changes", "/ui/undo", id=change, back="/ui")
+        assert not (workspace.root / "kept.txt").exists()

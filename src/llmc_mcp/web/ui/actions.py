@@ -69,7 +69,7 @@ def create_token(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, s
     """Make a token; the page that shows it is the reply, and nothing keeps it."""
     del ctx
     tokens.refuse_beyond_own(viewer, given)
-    return Outcome("", tokens.create(gate, given))
+    return Outcome("", tokens.create(gate, viewer, given))
 
 
 def revoke_token(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:

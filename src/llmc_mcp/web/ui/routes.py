@@ -15,10 +15,12 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 
 from ...context import Context
 from ...errors import Forbidden, InvalidArgument, LlmcError
-from ...gate.dispatch import Gate
+from ...gate.dispatch import Gate, PageForm
 from ...review.processes import activity
 from ...store.data_dir import watched_files
 from ...store.sessions import EVERYTHING, StoreReader
+from ...tools.linux_ops.changes import linux_fs_undo
+from ...tools.linux_ops.proc import linux_proc_stop
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
 from ..threads import CallThreads
@@ -41,17 +43,17 @@ PAGES: dict[str, Render] = {
     f"{HOME}/tokens": tokens.limits_and_tokens,
     f"{HOME}/doctor": machine.doctor,
 }
-FORMS: dict[str, tuple[str, actions.Action]] = {  # the scope that each needs
-    changes.UNDO: ("write", actions.undo),
-    processes.STOP: ("exec", actions.stop),
-    approvals.APPROVE: ("admin", actions.approve),
-    approvals.DENY: ("admin", actions.deny),
-    tokens.CREATE: ("admin", actions.create_token),
-    tokens.REVOKE: ("admin", actions.revoke_token),
+FORMS: dict[PageForm, actions.Action] = {
+    PageForm(changes.UNDO, "write", linux_fs_undo.__name__): actions.undo,
+    PageForm(processes.STOP, "exec", linux_proc_stop.__name__): actions.stop,
+    PageForm(approvals.APPROVE, "admin"): actions.approve,
+    PageForm(approvals.DENY, "admin"): actions.deny,
+    PageForm(tokens.CREATE, "admin"): actions.create_token,
+    PageForm(tokens.REVOKE, "admin"): actions.revoke_token,
 }
 _SIGN_OUT = f"{HOME}/sign-out"
 _EVENTS = f"{HOME}/events"
-PATHS = (*PAGES, *FORMS, _SIGN_OUT, _EVENTS, *ASSETS)
+PATHS = (*PAGES, *(form.path for form in FORMS), _SIGN_OUT, _EVENTS, *ASSETS)
 _NOTICES_KEPT = 100
 _FOR_GOOD = "private, max-age=31536000, immutable"  # the address of an asset names its content
 _HEADERS = {
@@ -75,8 +77,8 @@ class UserPages:
         router = APIRouter(include_in_schema=False)
         for path, render in PAGES.items():
             router.get(path)(self._page_route(render))
-        for path, (scope, act) in FORMS.items():
-            router.post(path)(self._form_route(path, scope, act))
+        for form, act in FORMS.items():
+            router.post(form.path)(self._form_route(form, act))
         for path in ASSETS:
             router.get(path)(_asset_route(path))
         router.get(_EVENTS)(self._events)
@@ -123,7 +125,7 @@ class UserPages:
 
     # --- forms -----------------------------------------------------------------------------------
 
-    def _form_route(self, path: str, scope: str, act: actions.Action) -> Callable[[Request], Any]:
+    def _form_route(self, form: PageForm, act: actions.Action) -> Callable[[Request], Any]:
         async def submit(request: Request) -> Response:
             viewer, fields = self._viewer(request), _fields(await request.body())
             self._refuse_forged(viewer, fields)
@@ -133,7 +135,7 @@ class UserPages:
             def run() -> actions.Outcome:
                 context: Context = self._gate.context(viewer.session, caller.correlation_id)
                 caller.running.attach(context)
-                return self._gate.act(context, path, scope, known, lambda: act(self._gate, viewer, context, known))
+                return self._gate.act(context, form, known, lambda: act(self._gate, viewer, context, known))
 
             try:
                 outcome = await self._workers.start(viewer.session.principal, run, caller.running).outcome()

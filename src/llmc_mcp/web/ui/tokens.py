@@ -70,12 +70,12 @@ def _create(viewer: Viewer) -> Html:
     return form(viewer, CREATE, "Create token", inside=several(name, scopes, days, " "))
 
 
-def create(gate: Gate, given: Mapping[str, str]) -> WebPage:
-    """Make a token and the only page that ever shows it."""
+def create(gate: Gate, viewer: Viewer, given: Mapping[str, str]) -> WebPage:
+    """Make a token, for no more tools than its maker's, and the only page that ever shows it."""
     scopes = tuple(scope for scope in given.get("scopes", "").split(",") if scope)
     days = given.get("days", "")
     lasts = int(days) * _DAY_S if days.isdecimal() and int(days) else None
-    secret = gate.app.token_table.create(given.get("name", ""), scopes, lasts_s=lasts)
+    secret = gate.app.token_table.create(given.get("name", ""), scopes, tools=viewer.session.tools, lasts_s=lasts)
     until = (
         "never expires"
         if lasts is None
