@@ -14,6 +14,7 @@ import pytest
 from ..support.changes import done
 from ..support.client import Client
 from ..support.processes import processes_with
+from ..support.signals import obey_interrupts
 from ..support.talk import eventually
 
 
@@ -185,7 +186,14 @@ def test_a_person_who_presses_ctrl_c_is_back_at_the_shell_and_the_build_has_stop
         (repo / f"many_{number}.py").write_text(f"def number_{number}():\n    return {number}\n")
     env = {**os.environ, "HOME": str(base / "home"), "LLMC_DATA_DIR": str(base / "data")}
     command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *words]
-    with subprocess.Popen(command, cwd=repo, env=env, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        command,
+        cwd=repo,
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=obey_interrupts,  # noqa: PLW1509 - no other thread forks here
+    ) as running:
         assert eventually(lambda: any((base / "data").glob("index/*/current")))
         running.send_signal(signal.SIGINT)
         _, said = running.communicate()
