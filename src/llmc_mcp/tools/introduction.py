@@ -9,7 +9,7 @@ _INTENTS = (
     ("read, tail, page a file or handle", ("read_file",)),
     ("look around", ("list_dir", "linux_fs_list")),
     ("find text or files", ("linux_search_content", "linux_search_files")),
-    ("find code by what it does; who uses it, what is it", ("rag_search", "rag_where_used", "inspect")),
+    ("find code by what it does, who uses it", ("rag_search", "rag_where_used", "inspect")),
     ("create or rewrite a file", ("linux_fs_write",)),
     ("change a part, rename", ("linux_fs_edit", "linux_fs_apply_diff", "code_edit")),
     ("move, delete, undo, review changes", ("linux_fs_move", "linux_fs_delete", "linux_fs_undo", "linux_fs_changes")),
