@@ -158,8 +158,8 @@ def client_page() -> str:
 included, and a backup stays beside it. `--dry-run` shows the change, `--uninstall` reverts it, `--list` shows which
 clients are here. `--root DIR` names a folder to serve; where a client does not start servers in a project, the command
 asks for it, or refuses where nobody can be asked. `--allow` writes what lets the client call the tools without asking,
-and a line for its agents to prefer them; `--uninstall` takes that back as well. `-- --mode classic` adds flags of the
-server. A file that can't be parsed is reported with its line and left alone.
+and, without `--project`, a line for its agents to prefer them; `--uninstall` takes that back as well.
+`-- --mode classic` adds flags of the server. A file that can't be parsed is reported with its line and left alone.
 
 The command is an absolute path into the environment that `llmc` runs in: clients start servers with a `PATH` of their
 own. A project's file then names a folder of this machine: keep it out of the repository, or write `llmc-mcp` there

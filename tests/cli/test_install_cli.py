@@ -311,6 +311,20 @@ def test_a_dry_run_prints_the_change_and_makes_none(machine: Machine) -> None:
     assert file.read_text() == after
 
 
+def test_a_dry_run_shows_what_allow_would_write_and_what_taking_it_back_would_remove(machine: Machine) -> None:
+    before = files_below(machine.home)
+    shown = machine.llmc("install", "claude-code", "--allow", "--dry-run").stdout.splitlines()
+    assert '+    "allow": ["mcp__llmc"]' in shown
+    assert "+<!-- llmc -->" in shown
+    assert files_below(machine.home) == before
+    machine.llmc("install", "claude-code", "--allow")
+    allowed = files_below(machine.home)
+    removal = machine.llmc("install", "claude-code", "--uninstall", "--dry-run").stdout.splitlines()
+    assert '-    "allow": ["mcp__llmc"]' in removal
+    assert "-<!-- llmc -->" in removal
+    assert files_below(machine.home) == allowed
+
+
 def test_a_changed_entry_changes_in_place_and_keeps_what_its_owner_added(machine: Machine) -> None:
     file = write(
         str(machine.home / ".cursor/mcp.json"),

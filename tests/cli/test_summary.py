@@ -112,9 +112,9 @@ class Run:
             printed += self.process.stdout.readline()
         self.url = printed.split("URL      ")[1].split("/mcp")[0]
 
-    def post(self, name: str, **arguments: Any) -> None:
+    def post(self, name: str, *, token: str = TOKEN, **arguments: Any) -> None:
         body = {"session_id": "work", "name": name, "args": arguments}
-        httpx.post(f"{self.url}/tool", json=body, headers={"X-LLMC-Token": TOKEN}, trust_env=False, timeout=60)
+        httpx.post(f"{self.url}/tool", json=body, headers={"X-LLMC-Token": token}, trust_env=False, timeout=60)
 
     def end(self) -> tuple[str, str]:
         """Press ^C; returns what it printed then, and its log."""
@@ -151,6 +151,20 @@ def test_run_logs_requests_as_json_into_a_pipe_and_ends_with_a_summary(workspace
     assert TOKEN not in log
     assert "Session work of" in printed
     assert "made.txt" in printed
+
+
+def test_sessions_of_two_tokens_that_share_a_name_are_summarized_apart(workspace: Workspace, data: Path) -> None:
+    words = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "token", "create", "other"]
+    env = {**os.environ, "LLMC_DATA_DIR": str(data)}
+    made = subprocess.run([*words, "--scope", "read"], env=env, capture_output=True, text=True, check=True)
+    run = Run(workspace.root, data, terminal=False)
+    run.post("linux_fs_write", path="made.txt", content="x")
+    run.post("list_dir", token=made.stdout.split()[0], path=".")
+    owners, others = sorted(run.end()[0].split("Session work of")[1:], key=lambda text: "list_dir" in text)
+    assert "made.txt" in owners
+    assert "list_dir" not in owners
+    assert "linux_fs_write" not in others
+    assert "made.txt" not in others
 
 
 @pytest.mark.parametrize("coloured", [True, False], ids=["colour", "NO_COLOR"])

@@ -87,6 +87,12 @@ def test_a_changed_signature_names_the_callers(root: Path, edit: Call) -> None:
     assert done.callers == 1
 
 
+def test_a_comment_at_the_head_of_a_body_is_no_part_of_the_signature(edit: Call) -> None:
+    edit("cart.py:Cart.add", "replace_body", text="def add(self, item):\n    # at the end\n    self.items.append(item)")
+    done = edit("cart.py:Cart.add", "replace_body", text="def add(self, item):\n    pass")
+    assert not done.notes
+
+
 def test_insertions_keep_the_distance_of_their_neighbours(root: Path, edit: Call) -> None:
     edit("cart.py:empty", "insert_after", text="def full():\n    return 1")
     edit("cart.py:Cart.add", "insert_before", text="def drop(self):\n    pass\n")

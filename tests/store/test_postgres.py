@@ -114,6 +114,15 @@ def test_a_store_of_a_newer_version_is_left_alone(address: str, tmp_path: Path) 
         PostgresStore(address, str(tmp_path))
 
 
+def test_a_store_that_lost_a_table_says_which(address: str, tmp_path: Path) -> None:
+    store = PostgresStore(address, str(tmp_path))
+    store.check_tables()
+    with store.transaction() as connection:
+        connection.execute("DROP TABLE approvals")
+    with pytest.raises(FeatureUnavailable, match="approvals"):
+        store.check_tables()
+
+
 def test_no_message_tells_the_password(tmp_path: Path) -> None:
     url = "postgresql://llmc:hunter2@127.0.0.1:1/state?connect_timeout=1"
     with pytest.raises(FeatureUnavailable) as told:

@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -304,6 +305,17 @@ def test_a_server_whose_store_is_gone_is_not_ready(workspace: Workspace, tmp_pat
         assert (reply.status_code, reply.json()) == (503, {"ready": False})
         with server.client() as operator:
             assert "store" in operator.get("/ready").json()["reason"]
+
+
+def test_a_server_whose_store_lacks_a_table_is_not_ready(workspace: Workspace, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with HttpServer(workspace.root, env={"LLMC_DATA_DIR": str(data)}) as server, server.client() as operator:
+        assert operator.get("/ready").json() == {"ready": True}
+        with closing(sqlite3.connect(data / "llmc.db")) as store:
+            store.execute("DROP TABLE approvals")
+        reply = operator.get("/ready")
+        assert reply.status_code == 503
+        assert "approvals" in reply.json()["reason"]
 
 
 def test_open_pages_do_not_keep_a_server_from_ending(workspace: Workspace) -> None:

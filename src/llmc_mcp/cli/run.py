@@ -45,7 +45,8 @@ def _print_summaries(gate: Gate, since: float) -> None:
     journal = journal_of(gate.app.config, store, gate.app.root_set)
     for one in sessions(store, own, _SUMMARIES):
         if one.last_at >= since and one.session_id != SESSION:
-            print("\n" + "\n".join(as_lines(summarize_session(store, journal, own, one.session_id))), flush=True)
+            summary = summarize_session(store, journal, own._replace(principal=one.principal), one.session_id)
+            print("\n" + "\n".join(as_lines(summary)), flush=True)
 
 
 def announcement(gate: Gate, listening: ListeningServer) -> str:

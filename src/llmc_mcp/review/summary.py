@@ -79,6 +79,7 @@ def summarize_session(store: Store, journal: Journal, reader: StoreReader, sessi
     if totals is None:
         raise NotFound(f"there is no session {session_id[:128]!r}" if session_id else "there is no session yet")
     name = totals.session_id
+    reader = reader._replace(principal=totals.principal)  # two clients over HTTP may name their sessions alike
     made = calls(store, reader, _CALLS, name)
     changed = [one for one in journal.history(reader.principal, name, _CHANGES) if one.undoes is None]
     in_effect = [one for one in changed if one.undone_by is None]

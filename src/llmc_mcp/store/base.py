@@ -76,7 +76,7 @@ class Store(Protocol):
         """The time by the clock that leases expire by."""
         ...
 
-    def check_version(self) -> None:
+    def check_tables(self) -> None:
         """Raise if it can't be read, or lacks tables that this version needs."""
         ...
 

@@ -26,6 +26,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from ..errors import FeatureUnavailable, ResourceBusy
 from .base import Connection, Rows
 from .schema import STEPS, insert_missing
+from .transfer import demand_tables
 from .waiting import BUSY_S, never_cancelled
 
 Opened = psycopg.Connection[tuple[Any, ...]]
@@ -210,11 +211,13 @@ class PostgresStore:
         with self.transaction(wait_s=_PROBE_S) as connection:
             connection.execute("UPDATE totals SET bytes=bytes")
 
-    def check_version(self) -> None:
+    def check_tables(self) -> None:
         """Raise if it can't be read, or lacks tables that this version needs."""
         ((version,),) = self.query("SELECT coalesce(max(version), 0) FROM schema_version")
         if int(str(version)) < len(STEPS):
             raise FeatureUnavailable(f"the store ({self.name}) has version {version} of {len(STEPS)}")
+        present = self.query("SELECT tablename FROM pg_tables WHERE schemaname = ANY(current_schemas(false))")
+        demand_tables(self.name, present)
 
     def sync(self) -> None:
         """Wait until all that is committed is on disk: a durable commit comes after all of it in the log."""

@@ -113,11 +113,14 @@ class SqliteStore:
         with self.transaction(wait_s=_PROBE_S) as connection:
             connection.execute("UPDATE totals SET bytes=bytes")  # says nothing new, and is written all the same
 
-    def check_version(self) -> None:
+    def check_tables(self) -> None:
         """Raise if it can't be read, or lacks tables that this version needs."""
         ((version,),) = self.query("PRAGMA user_version")
         if int(str(version)) < len(STEPS):
             raise FeatureUnavailable(f"the store {self.path} has version {version} of {len(STEPS)}")
+        from .transfer import demand_tables
+
+        demand_tables(self.path, self.query("SELECT name FROM sqlite_master WHERE type='table'"))
 
     def sync(self) -> None:
         """Wait until all that is committed is on disk. Without the write lock: others write while the disk works."""

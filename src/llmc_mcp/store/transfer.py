@@ -2,11 +2,11 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
 
-from ..errors import Conflict
+from ..errors import Conflict, FeatureUnavailable
 from .base import Connection, Store
 from .schema import STEPS, insert_missing
 
@@ -44,6 +44,12 @@ def tables() -> dict[str, tuple[str, ...]]:
         "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
     )
     return {name: tuple(row[1] for row in made.execute(f"PRAGMA table_info({name})")) for (name,) in names.fetchall()}
+
+
+def demand_tables(store: str, present: Iterable[tuple[object, ...]]) -> None:
+    """Raise if a table of the schema is not among the rows that name those of a store."""
+    if missing := tables().keys() - {str(name) for (name,) in present}:
+        raise FeatureUnavailable(f"the store {store} lacks tables: {', '.join(sorted(missing))}")
 
 
 def findings(store: Store) -> list[str]:

@@ -166,7 +166,7 @@ class _Rest:
         return Response(body, 200 if found.ready else 503, media_type="application/json")
 
     def _check_store(self) -> None:
-        self._gate.app.store.check_version()  # opens it, the first time
+        self._gate.app.store.check_tables()  # opens it, the first time
 
     async def tool(self, body: ToolRequest, caller: Who) -> Response:
         """Call a tool by name; the reply is the tool's result object."""

@@ -1,5 +1,6 @@
 """A client's own file: read with what identifies it, replaced as a whole, with a backup."""
 
+import difflib
 import glob
 import os
 import stat
@@ -84,6 +85,12 @@ def replace(file: ClientFile, text: str, *, keep: bool = True) -> str | None:
     except OSError as exc:
         raise from_oserror(exc, file.shown) from None
     return backup
+
+
+def print_diff(shown: str, before: str, after: str) -> None:
+    """Show what would change."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), shown, shown, lineterm="")
+    print("\n".join(lines))
 
 
 def backups(file: ClientFile) -> list[str]:

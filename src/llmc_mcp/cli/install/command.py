@@ -1,6 +1,5 @@
 """`llmc install CLIENT…`: put this server into a client's own settings, or take it out again."""
 
-import difflib
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ from ...command_line import JSON, Arguments, Flag, Positional, declare
 from ...errors import InvalidArgument, LlmcError, NotFound
 from ..fixes import not_on_path
 from . import hook, jsonc, permissions, toml, yaml
-from .client_file import ClientFile, backups, change, read, remove, replace
+from .client_file import ClientFile, backups, change, print_diff, read, remove, replace
 from .clients import BY_NAME, CLIENTS, Client, entry, llmc_command, roots_for, server_command
 from .jsonc import Unreadable
 from .presence import is_here
@@ -113,17 +112,16 @@ def _carry_out(client: Client, request: _InstallRequest) -> None:
             _install(client, file, request)
 
     path = _file_of(client, request.project)
-    if request.uninstall and not request.dry_run:
-        _say(
-            client, "taken back", permissions.remove(client.recipe, _listed_tools(["classic"]), project=request.project)
-        )
+    how: dict[str, bool] = {"project": request.project, "dry_run": request.dry_run}
+    if request.uninstall:
+        _say(client, "taken back", permissions.remove(client.recipe, _listed_tools(["classic"]), **how))
     change(path, act)
     if request.uninstall and hook.is_there(client, project=request.project):
         project = " --project" if request.project else ""
         print(f"  the hook stays; llmc install {client.name} --hook{project} --uninstall removes it", file=sys.stderr)
-    if request.allow and not (request.uninstall or request.dry_run):
+    if request.allow and not request.uninstall:
         tools = _listed_tools(request.server_flags)
-        _say(client, "allowed", permissions.write(client.recipe, tools, project=request.project))
+        _say(client, "allowed", permissions.write(client.recipe, tools, **how))
         if client.recipe.note or not (client.recipe.in_entry or client.recipe.rules):
             print(f"  {client.recipe.note or _NO_RECIPE}", file=sys.stderr)
 
@@ -176,7 +174,7 @@ def _install(client: Client, file: ClientFile, request: _InstallRequest) -> None
         return
     after = _with_entry(client, before, wanted)
     if request.dry_run:
-        _print_diff(file.shown, before, after)
+        print_diff(file.shown, before, after)
         return
     found = is_here(client)
     backup = replace(file, after)
@@ -198,7 +196,7 @@ def _uninstall(client: Client, file: ClientFile, *, dry_run: bool) -> None:
     made_by_us = original is None and _only_lacks(client, "", there, file.text)
     after = "" if made_by_us else original[1] if original else _without_entry(client, file.text)
     if dry_run:
-        _print_diff(file.shown, file.text, after)
+        print_diff(file.shown, file.text, after)
         return
     if made_by_us:
         remove(file)
@@ -230,11 +228,6 @@ def _only_lacks(client: Client, before: str, there: dict[str, Any], after: str) 
         return _entry_in(client, before) is None and _with_entry(client, before, there) == after
     except (Unreadable, InvalidArgument):
         return False
-
-
-def _print_diff(shown: str, before: str, after: str) -> None:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), shown, shown, lineterm="")
-    print("\n".join(lines))
 
 
 # --- what the text means ---------------------------------------------------------------------------------------------

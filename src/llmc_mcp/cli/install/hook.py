@@ -1,6 +1,5 @@
 """`llmc install claude-code --hook`: have Claude Code put `te` in front of its Bash commands, or no longer."""
 
-import difflib
 import os
 import shlex
 import shutil
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from ...errors import InvalidArgument
 from . import jsonc
-from .client_file import ClientFile, backups, change, read, remove, replace
+from .client_file import ClientFile, backups, change, print_diff, read, remove, replace
 from .clients import Client
 from .jsonc import Unreadable
 
@@ -60,8 +59,7 @@ def _change(client: Client, file: ClientFile, request: HookRequest) -> None:
         return
     after = _with_hooks(before, wanted)
     if request.dry_run:
-        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), file.shown, file.shown, lineterm="")
-        print("\n".join(lines))
+        print_diff(file.shown, before, after)
         return
     if request.uninstall:
         _uninstall(client, file, after)

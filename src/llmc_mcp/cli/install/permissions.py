@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from . import jsonc
-from .client_file import ClientFile, change, replace
+from .client_file import ClientFile, change, print_diff, replace
 from .jsonc import Unreadable
 
 _BEGIN, _END = "<!-- llmc -->", "<!-- /llmc -->"
@@ -59,33 +59,39 @@ class Recipe(NamedTuple):
         return names if self.rule_value is None else dict.fromkeys(names, self.rule_value)
 
 
-def write(recipe: Recipe, tools: list[str], *, project: bool) -> list[str]:
-    """Write rules and preference; returns the files that changed. What belongs into the entry is not written here."""
+def write(recipe: Recipe, tools: list[str], *, project: bool, dry_run: bool = False) -> list[str]:
+    """Write rules and preference, or print the change; returns the files that changed.
+
+    What belongs into the entry is not written here.
+    """
     changed = list[str]()
     wanted = recipe.all_rules(tools)
     if path := recipe.file_of_rules(project=project):
-        _change(path, lambda text: _with_rules(text, recipe.rules_path, wanted), changed)
+        _change(path, lambda text: _with_rules(text, recipe.rules_path, wanted), changed, dry_run=dry_run)
     if recipe.memory and not project:
-        _change(recipe.memory(), _with_preference, changed)
+        _change(recipe.memory(), _with_preference, changed, dry_run=dry_run)
     return changed
 
 
-def remove(recipe: Recipe, tools: list[str], *, project: bool) -> list[str]:
-    """Take back what `write` wrote; returns the files that changed."""
+def remove(recipe: Recipe, tools: list[str], *, project: bool, dry_run: bool = False) -> list[str]:
+    """Take back what `write` wrote, or print the change; returns the files that changed."""
     changed = list[str]()
     unwanted = recipe.all_rules(tools)
     if path := recipe.file_of_rules(project=project):
-        _change(path, lambda text: _without_rules(text, recipe.rules_path, unwanted), changed)
+        _change(path, lambda text: _without_rules(text, recipe.rules_path, unwanted), changed, dry_run=dry_run)
     if recipe.memory and not project:
-        _change(recipe.memory(), _without_preference, changed)
+        _change(recipe.memory(), _without_preference, changed, dry_run=dry_run)
     return changed
 
 
-def _change(path: str, edit: Callable[[str], str], changed: list[str]) -> None:
+def _change(path: str, edit: Callable[[str], str], changed: list[str], *, dry_run: bool) -> None:
     def act(file: ClientFile) -> None:
         before = file.text or ""
         after = edit(before)
         if after == before:
+            return
+        if dry_run:
+            print_diff(file.shown, before, after)
             return
         if after.strip() in ("", "{}"):
             os.unlink(file.path)

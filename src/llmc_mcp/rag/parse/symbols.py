@@ -296,6 +296,9 @@ class _Nesting:
     def _signature(self, one: _Match, body: Node | None) -> str:
         start, end = one.start, body.start_byte if body is not None else one.end
         source = self._syntax.source
+        before = body.prev_sibling if body is not None else None
+        while before is not None and "comment" in before.type:  # some grammars put a body's first comments before it
+            end, before = before.start_byte, before.prev_sibling
         if body is None:
             start = max(start, source.rfind(b"\n", start, one.name_at) + 1)
             line_end = source.find(b"\n", one.name_at, end)
