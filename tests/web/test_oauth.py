@@ -23,6 +23,7 @@ from pydantic import AnyUrl
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, HttpServer
 from ..support.issuer import SUBJECT, LoopbackIssuer
+from ..support.talk import eventually
 from ..support.workspace import Workspace
 
 CALL = {"name": "stat", "args": {"path": "a.txt"}}
@@ -158,9 +159,12 @@ def test_rules_records_and_handles_are_by_subject(served: HttpServer, issuer: Lo
     assert call(served, alice, read).json()["code"] == "PERMISSION_DENIED"
     assert call(served, bob, read).json()["code"] == "NOT_FOUND"
     assert call(served, bob, {"name": "linux_fs_write", "args": {"path": "b.txt", "content": "x"}}).status_code == 200
-    assert any(event.get("principal") == "sub:bob" for event in served.events)
-    written = "".join(path.read_text() for path in data.glob("audit/*") if path.is_file())
-    assert "sub:bob" in written
+    assert eventually(lambda: any(event.get("principal") == "sub:bob" for event in served.events))
+
+    def written() -> str:
+        return "".join(path.read_text() for path in data.glob("audit/*") if path.is_file())
+
+    assert eventually(lambda: "sub:bob" in written())
 
 
 def test_scopes_of_an_issuer_are_mapped_and_its_keys_are_found(workspace: Workspace, issuer: LoopbackIssuer) -> None:
