@@ -8,6 +8,7 @@ import collections
 import re
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def main(lock: Path) -> int:
     """Install; returns pip's exit code."""
     progress = Progress(lock)
     said = collections.deque[str](maxlen=_KEPT_LINES)
-    command = [*_PIP, "--require-hashes", "--no-deps", "-r", str(lock)]  # the lock file names all of them
+    command = [*_PIP, "--require-hashes", "--no-deps", "--no-compile", "-r", str(lock)]  # it names all of them
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         for line in pip.stdout or ():
             said.append(line)
@@ -63,10 +64,18 @@ def main(lock: Path) -> int:
                 progress.collected(found[1])
             elif line.startswith("Installing collected packages"):
                 progress.installing()
+    if pip.returncode == 0:
+        _compile()
     progress.end()
     if pip.returncode:
         print(f"make: pip failed:\n{''.join(said)}", end="", file=sys.stderr)
     return pip.returncode
+
+
+def _compile() -> None:
+    """What pip would do on one core. A package may hold files that no Python compiles: they are nobody's to import."""
+    command = [sys.executable, "-m", "compileall", "-q", "-j", "0", sysconfig.get_path("purelib")]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 if __name__ == "__main__":
