@@ -230,6 +230,11 @@ class Page:
         """Type text into the element with the focus."""
         self._send("Input.insertText", {"text": text})
 
+    def fill(self, name: str, text: str) -> None:
+        """Type into the field that the page gives the focus to by itself, as soon as it has it."""
+        self.wait_for(f"document.activeElement.name === '{name}'")
+        self.type(text)
+
     def tab_to(self, label: str, most: int = 200) -> None:
         """Press Tab until an element that says so has the focus."""
         seen: list[str] = []

@@ -61,7 +61,7 @@ def test_whoever_opens_the_printed_page_signs_in_with_the_token_and_sees_it(prin
         page = browser.page()
         page.goto(address)
         assert page.path == "/login?next=/docs"
-        page.type(printed.find(r"token\s+(\S+)"))  # the field has the focus
+        page.fill("token", printed.find(r"token\s+(\S+)"))
         page.loaded(lambda: page.press("Enter"))
         assert page.path == "/docs"
         assert "linux_fs_read" in page.text

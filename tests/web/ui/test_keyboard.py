@@ -57,7 +57,7 @@ def test_a_person_signs_in_stops_a_program_approves_a_call_and_makes_a_token(
     page = browser.page()
     page.clear_cookies()
     page.goto(f"{pages_server.url}/ui/processes")
-    page.type(str(pages_server.token))  # the field has the focus
+    page.fill("token", str(pages_server.token))
     page.loaded(lambda: page.press("Enter"))
     assert page.path == "/ui/processes"
     page.tab_to(f"Stop process {started}")
