@@ -113,7 +113,7 @@ def definitions_of(
 ) -> tuple[list[str], Floats]:
     """The definitions of a file that a search looks at, by qualified name, and their features."""
     best = sorted(
-        ((float(np.dot(chunk_weights, row)), chunk) for (of, chunk), row in seen.chunks.items() if of == file),
+        ((float(np.dot(chunk_weights, row)), chunk) for chunk, row in seen.chunks_of(file).items()),
         reverse=True,
     )[: rank.BEST_CHUNKS]
     parsed = snapshot.parsed(file)

@@ -92,7 +92,8 @@ def docstring_cases(packages: Iterable[docstrings.Package], embedding: Embedding
         for item in package.items:
             asked = question(item.text)
             seen = look_up(corpus.searcher, rank.SCHEMA, corpus, asked, scope="repo", embedding=embedding)
-            inside = [(at, row) for at, row in seen.chunks.items() if corpus.files[at[0]].path == item.path]
+            ours = [file for file, path in seen.paths.items() if path == item.path]
+            inside = [((file, chunk), row) for file in ours for chunk, row in seen.chunks_of(file).items()]
             right = np.array([float(corpus.covers(*at, item.first, item.last)) for at, _ in inside])
             if 0 < right.sum() < len(right):
                 rows = np.array([row for _, row in inside])
@@ -151,7 +152,7 @@ def task_definition_cases(
 def _task_chunks(task: made_cases.Task, snapshot: Snapshot, file: int, seen: Candidates, gold: set[str]) -> list[Case]:
     parsed = snapshot.parsed(file)
     spans = [one.span for one in parsed.definitions if one.qualname in gold]
-    inside = [(chunk, row) for (of, chunk), row in seen.chunks.items() if of == file]
+    inside = list(seen.chunks_of(file).items())
     held = [parsed.chunks[chunk].span for chunk, _ in inside]
     right = np.array(
         [

@@ -7,6 +7,7 @@ identifiers are split and stemmed first, as everywhere in the index.
 
 import importlib.util
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Nearness = dict[int, tuple[float, float, list[float]]]  # of each file: its names', its own and its chunks' cosines
 _SCALE = 400.0  # scales a unit vector to int8; no component exceeds 0.32 in 128 dimensions
 
 
@@ -31,7 +33,7 @@ class Embedding(Protocol):
         """The vectors of a file, given the terms of its names and of its chunks."""
         ...
 
-    def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> dict[int, tuple[float, float, list[float]]]:
+    def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> Nearness:
         """For each file the cosines with its names, with all of it, and with each chunk."""
         ...
 
@@ -68,6 +70,8 @@ class WordVectors:
     def __init__(self) -> None:
         from importlib.resources import files as package_files  # servers check settings here, and load nothing
 
+        # The products here are small: more threads would only wait for each other, each with buffers of its own.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         import numpy as np
 
         with package_files("llmc_mcp.rag.store").joinpath("meaning.npz").open("rb") as file, np.load(file) as data:
@@ -82,7 +86,7 @@ class WordVectors:
         rows = _unit(np.concatenate([each[:1], mean[None, :], each[1:]]))
         return np.clip(np.rint(rows * _SCALE), -127, 127).astype(np.int8).tobytes()
 
-    def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> dict[int, tuple[float, float, list[float]]]:
+    def nearness(self, stems: Sequence[str], files: Mapping[int, bytes]) -> Nearness:
         import numpy as np
 
         if not files:
@@ -90,7 +94,7 @@ class WordVectors:
         width = self._vectors.shape[1]
         rows = np.frombuffer(b"".join(files.values()), np.int8).reshape(-1, width)
         cosines: list[float] = (rows.astype(np.float32) @ self._sum(stems) / _SCALE).tolist()
-        found: dict[int, tuple[float, float, list[float]]] = {}
+        found: Nearness = {}
         at = 0
         for file, blob in files.items():
             end = at + len(blob) // width

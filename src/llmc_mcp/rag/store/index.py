@@ -17,6 +17,7 @@ from ..parse.question import Question
 from ..parse.types import PackedReferences
 from . import layout, rank
 from .embed import Embedding
+from .fields import TextState
 from .tables import IndexDamaged, IndexTables, damage, means_damage
 from .types import RankedChunks, Scope
 
@@ -109,6 +110,7 @@ class IndexReader(IndexTables):
             self._index.config_reader("manual")
             self._index.reload()
             self.searched = _generation_of(self._index)  # the generation that searches see: SQLite may be ahead
+            self._state = TextState()  # of that generation
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
@@ -123,6 +125,7 @@ class IndexReader(IndexTables):
             try:
                 self._index.reload()
                 self.searched = _generation_of(self._index)
+                self._state = TextState()
             except BaseException as exc:
                 if means_damage(exc):
                     raise damage(exc) from None
@@ -161,7 +164,7 @@ class IndexReader(IndexTables):
                 files=files,
                 limit=limit,
                 embedding=using,
-                rarities=rarities,
+                state=self._state if rarities is None else self._state.with_rarities(rarities),
             )
         except BaseException as exc:
             if means_damage(exc):

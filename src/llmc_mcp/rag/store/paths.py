@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..parse import words
+from ..parse.languages import DOCUMENT_ENDINGS, traits_of
 
 _DEEP = 8
+_REMEMBERED = 10_000  # paths that were candidates lately
 _COMMON = 1.0  # rarity of a word that says little: a file named by nothing else fits a question by less than half
 
 _TEST = re.compile(
@@ -17,13 +19,20 @@ _TEST = re.compile(
 _TEST_CLASS = re.compile(r"[a-z0-9](Tests?|Spec|Suite|TestCase)\.\w+$")
 _ASIDE = re.compile(
     r"/(_?examples?|samples?|demos?|docs?|docs?_src|(asv_)?bench(marks?)?|_?vendor(ed)?|third_party|c?extern(als?)?"
-    r"|_?legacy|_?compat|deprecat\w*|generated|tutorials?|galler(y|ies))/|/[^/]+/packages/|/migrations/\d{4}_"
+    r"|_?legacy|_?compat|deprecat\w*|generated|tutorials?|galler(y|ies))/|/[^/]+/packages/"
 )
+_STEP = re.compile(r"\d{4}_")  # of a folder of migrations
 _LISTING = re.compile(
     r"/(sources\.txt|record|manifest(\.in)?|requirements[^/]*\.txt|package-lock\.json|npm-shrinkwrap\.json"
     r"|go\.(sum|mod)|cargo\.toml|package\.json|pom\.xml|codeowners|authors|contributors(\.\w+)?)$"
     r"|[./-]lock(\.\w+)?$|\.(po|pot|sum|map|svg|snap|csv|tsv)$|\.min\.\w+$"
 )
+
+
+def scope_of(path: str, language: str) -> Literal["repo", "docs"]:
+    """Whether a file is documentation."""
+    is_document = traits_of(language).is_document or path.rpartition(".")[2].lower() in DOCUMENT_ENDINGS
+    return "docs" if is_document else "repo"
 
 
 class PathMatch(NamedTuple):
@@ -34,20 +43,30 @@ class PathMatch(NamedTuple):
     folder_recall: float
 
 
+_NO_MATCH = PathMatch(0.0, 0.0, 0.0)
+
+
 def path_match(path: str, idf: Mapping[str, float], total: float, rarity: Callable[[str], float]) -> PathMatch:
     """Compare a path with the words of a question, weighted by their rarity."""
-    stem, folder = _path_words(path)
+    above, _, name = path.rpartition("/")
+    stem, folder = _stem_words(name), _folder_words(above)
+    wanted = idf.keys()
+    if wanted.isdisjoint(stem) and wanted.isdisjoint(folder):
+        return _NO_MATCH
     return PathMatch(
-        stem_recall=sum(idf.get(word, 0.0) for word in stem) / total,
-        stem_precision=stem_precision(path, idf, rarity),
-        folder_recall=sum(idf.get(word, 0.0) for word in folder - stem) / total,
+        stem_recall=sum([idf[word] for word in stem if word in idf]) / total,
+        stem_precision=_precision(stem, idf, rarity),
+        folder_recall=sum([idf[word] for word in folder if word in idf and word not in stem]) / total,
     )
 
 
 def stem_precision(path: str, wanted: Mapping[str, float], rarity: Callable[[str], float]) -> float:
     """How much of a file's name some words hold; a name that is a common word fits many questions by chance."""
-    stem = _path_words(path)[0]
-    shared = sum(rarity(word) for word in stem if word in wanted)
+    return _precision(_stem_words(path.rpartition("/")[2]), wanted, rarity)
+
+
+def _precision(stem: frozenset[str], wanted: Mapping[str, float], rarity: Callable[[str], float]) -> float:
+    shared = sum([rarity(word) for word in stem if word in wanted])
     return shared / (_COMMON + sum(map(rarity, stem))) if shared else 0.0
 
 
@@ -61,23 +80,64 @@ class PathKind(NamedTuple):
     depth: float
 
 
-@lru_cache(50_000)
 def path_kind(path: str) -> PathKind:
     """Whether a path is that of a test, an aside or a barrel, and its depth."""
-    low = "/" + path.lower()
-    stem = low.rpartition("/")[2].partition(".")[0]
+    above, _, name = path.rpartition("/")
+    folder, own = _folder_kind(above), _name_kind(name)
     return PathKind(
-        test=float(bool(_TEST.search(low) or _TEST_CLASS.search(path))),
-        aside=float(bool(_ASIDE.search(low)) or low.endswith((".d.ts", ".pyi"))),
-        barrel=float(stem in words.MODULES),
-        listing=float(bool(_LISTING.search(low))),
+        test=folder.test or own.test,
+        aside=folder.aside or own.aside or float(folder.migrates and own.is_step),
+        barrel=own.barrel,
+        listing=own.listing,
         depth=min(path.count("/"), _DEEP) / _DEEP,
     )
 
 
-@lru_cache(50_000)
-def _path_words(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The words of a file's own name and those of the folder it lies in."""
-    folder, _, name = path.rpartition("/")
-    stem = name.partition(".")[0] or name
-    return frozenset(words.terms(stem).split()), frozenset(words.terms(folder.rpartition("/")[2]).split())
+class _FolderKind(NamedTuple):
+    """What a folder says about the files in it: there are fewer of them than files."""
+
+    test: float
+    aside: float
+    migrates: bool
+
+
+@lru_cache(_REMEMBERED)
+def _folder_kind(folder: str) -> _FolderKind:
+    low = f"/{folder.lower()}/" if folder else "/"
+    return _FolderKind(
+        float(bool(_TEST.search(low))), float(bool(_ASIDE.search(low))), migrates=low.endswith("/migrations/")
+    )
+
+
+class _NameKind(NamedTuple):
+    """What its own name says about a file."""
+
+    test: float
+    aside: float
+    barrel: float
+    listing: float
+    is_step: bool
+
+
+@lru_cache(_REMEMBERED)
+def _name_kind(name: str) -> _NameKind:
+    low = f"/{name.lower()}"
+    return _NameKind(
+        test=float(bool(_TEST.search(low) or _TEST_CLASS.search(name))),
+        aside=float(low.endswith((".d.ts", ".pyi"))),
+        barrel=float(low[1:].partition(".")[0] in words.MODULES),
+        listing=float(bool(_LISTING.search(low))),
+        is_step=bool(_STEP.match(name)),
+    )
+
+
+@lru_cache(_REMEMBERED)
+def _stem_words(name: str) -> frozenset[str]:
+    """The words of a file's own name."""
+    return frozenset(words.terms(name.partition(".")[0] or name).split())
+
+
+@lru_cache(_REMEMBERED)
+def _folder_words(folder: str) -> frozenset[str]:
+    """The words of the folder that a file lies in."""
+    return frozenset(words.terms(folder.rpartition("/")[2]).split())

@@ -10,19 +10,20 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.resources import files as package_files
 from operator import mul
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 import tantivy
 
 from ..parse import words
-from ..parse.languages import DOCUMENT_ENDINGS, traits_of
 from ..parse.question import Question
 from ..parse.scopes import CLASSES, FUNCTIONS
 from ..parse.types import ParsedFile
 from . import neighbours
 from .embed import Embedding
-from .features import CHUNK_FEATURES, FILE_FEATURES, Candidates, look_up, whole_files
+from .features import CHUNK_FEATURES, FILE_FEATURES, look_up
+from .fields import TextState, whole_files
+from .paths import scope_of
 from .types import DEFINITION_FEATURES, QuestionTerms, RankedChunks, Scope, ScoredChunk
 
 BEST_CHUNKS = 8  # of a file, that are told with the first of them
@@ -78,12 +79,6 @@ def schema() -> tantivy.Schema:
 
 
 SCHEMA = schema()
-
-
-def scope_of(path: str, language: str) -> Literal["repo", "docs"]:
-    """Whether a file is documentation."""
-    is_document = traits_of(language).is_document or path.rpartition(".")[2].lower() in DOCUMENT_ENDINGS
-    return "docs" if is_document else "repo"
 
 
 def documents(file: int, parsed: ParsedFile, source: bytes) -> list[Fields]:
@@ -176,16 +171,23 @@ def search(
     files: Collection[int] | None = None,
     limit: int = 10,
     embedding: Embedding | None = None,
-    rarities: Mapping[str, float] | None = None,
+    state: TextState | None = None,
 ) -> RankedChunks:
     """The best chunks for a query; `files` restricts it to those files, `embedding` made the index's vectors.
 
-    `rarities` are those of its words in many indexes, whose scores are to be compared.
+    `state` is what earlier questions to this searcher have learned.
     """
     if not question.words and not question.names and not question.places:
         return RankedChunks([], 0)
     candidates = look_up(
-        searcher, SCHEMA, lookup, question, scope=scope, files=files, embedding=embedding, rarities=rarities
+        searcher,
+        SCHEMA,
+        lookup,
+        question,
+        scope=scope,
+        files=files,
+        embedding=embedding,
+        state=state,
     )
     weights = weights_for(question, embedding)
     by_file = [weights.file.get(name, 0.0) for name in FILE_FEATURES]
@@ -195,26 +197,26 @@ def search(
         linked = neighbours.links(candidates.paths, lookup.imports(candidates.files))
         found = neighbours.imported(file_scores, linked)
         file_scores = neighbours.raised(file_scores, found, weights.imported)
-    chunk_scores = {place: _dot(by_chunk, vector) for place, vector in candidates.chunks.items()}
+    best = sorted(file_scores, key=lambda file: (-file_scores[file], file))[:limit]
+    chunk_scores = {
+        file: {chunk: _dot(by_chunk, vector) for chunk, vector in candidates.chunks_of(file).items()} for file in best
+    }
     by_definition = [weights.definition.get(name, 0.0) for name in DEFINITION_FEATURES]
     terms = QuestionTerms(candidates.weights, candidates.unknown, by_definition)
-    return RankedChunks(in_order(candidates, file_scores, chunk_scores, limit), len(candidates.chunks), terms)
+    return RankedChunks(in_order(file_scores, chunk_scores, limit), candidates.chunk_count, terms)
 
 
 def in_order(
-    candidates: Candidates, file_scores: Mapping[int, float], chunk_scores: Mapping[tuple[int, int], float], limit: int
+    file_scores: Mapping[int, float], chunk_scores: Mapping[int, Mapping[int, float]], limit: int
 ) -> list[ScoredChunk]:
-    """The best chunk of each file by the files' scores, then the second of each, and so on."""
-    by_file: dict[int, list[tuple[float, int]]] = {file: [] for file in candidates.files}
-    for (file, chunk), score in chunk_scores.items():
-        by_file[file].append((-score, chunk))
-    for places in by_file.values():
-        places.sort()
-        places.extend([(0.0, 0)] if not places else ())  # only the file as a whole matches: show its beginning
-    order = sorted(by_file, key=lambda file: (-file_scores[file], file))
+    """The best chunk of each of these files, which come best first; then the second of each, and so on."""
+    by_file: dict[int, list[tuple[float, int]]] = {}
+    for file, scores in chunk_scores.items():
+        places = sorted((-score, chunk) for chunk, score in scores.items())
+        by_file[file] = places or [(0.0, 0)]  # only the file as a whole matches: show its beginning
     made: list[ScoredChunk] = []
     nth = 0
-    while len(made) < limit and (row := [file for file in order if len(by_file[file]) > nth]):
+    while len(made) < limit and (row := [file for file in by_file if len(by_file[file]) > nth]):
         made += [
             ScoredChunk(file, by_file[file][nth][1], file_scores[file], {} if nth else _best(by_file[file]))
             for file in row[: limit - len(made)]
