@@ -70,7 +70,8 @@ class Keeper:
 
     def run(self) -> None:
         """Serve until stdin closes, the folder of the index is gone, or no request has come for a long time."""
-        self._ranker.fork()
+        self._ranker.fork()  # before it is nice: somebody waits for an answer
+        os.nice(_NICE)
         while not self._closed:
             watched = [self._watch.fd] if self._watch.fd >= 0 else []
             ready = self._hear(self._patience(), self._ranker.fd, *watched)
@@ -380,8 +381,7 @@ def _with_base(jobs: list[Job], writer: IndexWriter) -> list[Job]:
 
 
 def main() -> None:
-    """Read the setup, then serve, at a lower priority than the server."""
-    os.nice(_NICE)
+    """Read the setup, then serve."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 1)

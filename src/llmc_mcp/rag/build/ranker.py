@@ -84,6 +84,7 @@ class Ranker:
 def _serve(listener: socket.socket, home: Home, embedding: Embedding | None) -> None:
     listener.setblocking(True)
     searcher = _Searcher(home, embedding)
+    searcher.open()
     while True:
         line, _ = listener.accept()
         with line, suppress(OSError, msgspec.MsgspecError):
@@ -113,6 +114,12 @@ class _Searcher:
     def __init__(self, home: Home, embedding: Embedding | None) -> None:
         self._home, self._embedding = home, embedding
         self._reader: IndexReader | None = None
+
+    def open(self) -> None:
+        """Open the build in force, if there is one, while nobody asks yet."""
+        with suppress(IndexDamaged):
+            if (build := self._home.current()) is not None:
+                self._reader_of(build)
 
     def search(self, request: RankRequest) -> RankReply:
         try:

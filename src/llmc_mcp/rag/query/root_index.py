@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .graph_index import IndexedFiles
 
 _FLUSH_S = 0.2  # the longest that a query waits for pending changes to be indexed
+_HEARD_S = 0.05  # … for a process that follows the files of a large index to say that nothing is pending
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
 _SEARCHES = 20  # how often a search is tried while the process that does it ends
@@ -231,6 +232,9 @@ class RootIndex:
         exists = self._is_complete()
         until = min(caller.until, time.monotonic() + (caller.compare if exists else caller.patience))
         try:
+            if exists and self._current().is_large:
+                # To compare so many files takes longer than that. One whose files are followed already says so at once.
+                until = min(until, time.monotonic() + _HEARD_S)
             news = self._wait(ticket, until, caller)
         except KeyboardInterrupt:  # a person has no use for it any more; what is indexed so far stays
             self._builder.stop(ticket)
@@ -255,12 +259,13 @@ class RootIndex:
 
     def _flush(self, caller: QueryCaller) -> str | None:
         """Have all changes so far indexed if that is quick, else a note saying why not; None if there is no process."""
-        if self._builder.news.building:
+        patience = _FLUSH_S - self._builder.busy_for()  # what takes long already will not be over in a moment
+        if self._builder.news.building or patience <= 0:
             return busy_words(self._builder.news)
         ticket = self._builder.ping()
         if not ticket:
             return None
-        news = self._wait(ticket, min(caller.until, time.monotonic() + _FLUSH_S), caller)
+        news = self._wait(ticket, min(caller.until, time.monotonic() + patience), caller)
         if news is None:
             return busy_words(self._builder.news)
         if news.lost:

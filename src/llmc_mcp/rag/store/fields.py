@@ -83,6 +83,7 @@ class FieldQueries:
         self._frequencies = self._state.frequencies
         self._rarity, self._weighs = self._state.rarities, is_task or self._state.are_given
         self._known: dict[str, bool] = {}
+        self._whole: dict[int, tantivy.DocAddress] = {}  # the documents of files that were found
         self._weights: dict[str, float] = {}
         self._found: dict[tuple[str, bool, tuple[tuple[str, float], ...]], dict[int, float]] = {}
         self._files = self._count("scope", "file:repo") + self._count("scope", "file:docs")
@@ -202,13 +203,13 @@ class FieldQueries:
 
     def facts(self, files: Collection[int]) -> dict[int, tuple[int, int]]:
         """The size of each file in bytes, and how many functions and types it defines."""
-        if not files:
-            return {}
-        ours = tantivy.Query.term_set_query(self._schema, "file", list(files))
-        query = tantivy.Query.boolean_query(
-            [(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole_files(self._schema))]
-        )
-        hits = [address for _, address in self._searcher.search(query, len(files), count=False).hits]
+        hits = [self._whole[file] for file in files if file in self._whole]
+        if others := [file for file in files if file not in self._whole]:
+            ours = tantivy.Query.term_set_query(self._schema, "file", others)
+            query = tantivy.Query.boolean_query(
+                [(tantivy.Occur.Must, ours), (tantivy.Occur.Must, whole_files(self._schema))]
+            )
+            hits += [address for _, address in self._searcher.search(query, len(others), count=False).hits]
         columns = [self._searcher.fast_field_values(name, hits) for name in ("file", "size", "code")]
         return {int(file or 0): (int(size or 0), int(code or 0)) for file, size, code in zip(*columns, strict=True)}
 
@@ -241,6 +242,7 @@ class FieldQueries:
         if key not in self._found:
             hits = self._hits(self._any(field, terms, flat=flat), "file:", _DEEP_FILES)
             self._found[key] = dict(zip(hits.files, hits.scores, strict=True))
+            self._whole.update(zip(hits.files, hits.addresses, strict=True))
         return self._found[key]
 
     def _places(self, union: _Union) -> dict[tuple[int, int], float]:

@@ -45,6 +45,8 @@ class Totals(NamedTuple):
     source_bytes: int
 
 
+_MANY_FILES = 20_000  # that take longer to be compared than an answer may take
+
 _chunks = msgspec.msgpack.Decoder(list[Chunk])
 
 
@@ -76,6 +78,7 @@ class IndexTables:
             self.generation = layout.get_meta(self._connection, "generation")
             self.embedding = layout.get_word(self._connection, "embedding")  # the one that made its vectors
             self.complete = bool(layout.get_meta(self._connection, layout.COMPLETE))  # else the first build goes on
+            self.is_large = layout.get_meta(self._connection, "next_id") > _MANY_FILES
         except BaseException as exc:
             if means_damage(exc):
                 raise damage(exc) from None
