@@ -399,3 +399,27 @@ def test_a_server_that_searches_has_no_search_engine_in_its_own_memory(root: Pat
         mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
         assert "msgspec" in mapped
         assert not any(engine in mapped for engine in ("tantivy", "numpy", "openblas", "tree_sitter"))
+
+
+def test_the_servers_that_share_a_process_go_on_when_it_is_killed(root: Path, data: Path) -> None:
+    with two_libraries(root, data) as (one, other):
+        for library in (one, other):
+            library.ask("zebra")
+        for number, first in enumerate((other, one)):
+            (killed,) = keepers(root)
+            kill(killed)
+            (root / f"emu_{number}.py").write_text(f"def run_like_emu_{number}(): ...\n")
+            for library in (first, one, other):
+                asked = f"run like emu {number}"
+                assert first_fresh(lambda library=library, asked=asked: asked_of(library, asked)).startswith("emu_")
+            assert eventually(lambda killed=killed: len(keepers(root)) == 1 and keepers(root) != [killed])
+
+
+def test_a_search_has_the_priority_of_the_server_and_a_build_a_lower_one(root: Path, data: Path) -> None:
+    with library_on(root, data) as library:
+        library.ask("zebra")
+        (keeper,) = keepers(root)
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        lower = min(nice + 5, 19)
+        assert os.getpriority(os.PRIO_PROCESS, keeper) == lower
+        assert nice in {os.getpriority(os.PRIO_PROCESS, child) for child in children_of(keeper)}
