@@ -21,7 +21,7 @@ _TO = Positional("TO", "sqlite, or postgresql://…; it must be empty")
 
 def _open(url: str = "") -> Store:
     loaded = load()
-    return open_store(url or loaded.config.store.url, loaded.data_dir)
+    return open_store(url or loaded.config.store.url, loaded.data_dir, named=loaded.config.store.workspaces)
 
 
 @command.verb("check", "whether it can be read and written, what it holds, and what does not fit together")

@@ -1,15 +1,27 @@
 """Opens the store that the configuration names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ..errors import FeatureUnavailable, InvalidArgument
 from .base import Store
 
+if TYPE_CHECKING:
+    from ..config.schema import Config
+
 SQLITE = "sqlite"
 
 
-def open_store(url: str, data_dir: str, roots: Iterable[str] = ()) -> Store:
-    """The store that the configuration names: `sqlite`, or the address of a PostgreSQL database."""
+def store_of(config: "Config", data_dir: str, roots: Iterable[str] = ()) -> Store:
+    """The store that a configuration names, for a server on these roots or for a person."""
+    return open_store(config.store.url, data_dir, roots, named=config.store.workspaces)
+
+
+def open_store(url: str, data_dir: str, roots: Iterable[str] = (), *, named: Mapping[str, str] | None = None) -> Store:
+    """The store that the configuration names: `sqlite`, or the address of a PostgreSQL database.
+
+    `named` has the names of workspaces by their folders, for servers on several machines.
+    """
     if url == SQLITE:
         from .sqlite import SqliteStore
 
@@ -22,4 +34,4 @@ def open_store(url: str, data_dir: str, roots: Iterable[str] = ()) -> Store:
         raise FeatureUnavailable(
             f"mcp.store.url names PostgreSQL, and {exc.name} is not installed", hint="pip install 'llmc-mcp[postgres]'"
         ) from None
-    return PostgresStore(url, data_dir, roots)
+    return PostgresStore(url, data_dir, roots, named)

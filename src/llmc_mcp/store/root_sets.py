@@ -1,7 +1,8 @@
 """Which rows of the store a caller may see: those made within the caller's roots.
 
 All servers and shells of a user share one store, though they work on different projects. Whatever a call leaves there
-(a handle, a change, a row of the statistics) carries its *root set*: the real paths of the roots it was made under.
+(a handle, a change, a row of the statistics) carries its *root set*: the roots it was made under, by their real paths
+or, where machines share the store, by the names of their workspaces (workspaces.py).
 Everything that reads such rows obeys one rule:
 
     A row is visible where each of its roots lies within one of the reader's.
@@ -53,7 +54,8 @@ def visible_to(store: "Store", reader: RootSet | None) -> str | None:
     if reader is None:
         return None
     keys = (str(key) for (key,) in store.query("SELECT roots FROM root_sets"))
-    return f"[{','.join(_quoted(key) for key in keys if reader.covers(key))}]"
+    local = store.workspaces.local_key
+    return f"[{','.join(_quoted(key) for key in keys if reader.covers(local(key)))}]"
 
 
 @lru_cache(maxsize=4096)
