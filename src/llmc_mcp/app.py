@@ -429,7 +429,7 @@ class App:
     def store(self) -> "Store":
         from .store.opening import store_of
 
-        return store_of(self.config, self.data_dir, self.root_set.paths)
+        return store_of(self.config.store, self.data_dir, self.root_set.paths)
 
     @engine(closes_before=("store",))
     def approvals(self) -> "Approvals":

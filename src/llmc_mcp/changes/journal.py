@@ -20,7 +20,8 @@ from ..errors import FeatureUnavailable, NotFound, Stale
 from ..session import Session
 from ..store.base import Connection, Store
 from ..store.leases import own_process
-from ..store.root_sets import VISIBLE, RootSet, paths_of, visible_to
+from ..store.root_keys import paths_of
+from ..store.root_sets import VISIBLE, RootSet, visible_to
 from ..store.schema import insert_into, insert_missing, insert_or_replace
 from .records import TRASH, MoveRecord, PutRecord, Record, is_lost, renamed, renamed_entry
 

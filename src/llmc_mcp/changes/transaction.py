@@ -253,7 +253,7 @@ class Changes:
             _finish(syncs)
         except BaseException as exc:
             wait(syncs)
-            self._take_back(plan, tokens, state)
+            self._take_back(plan, tokens, state, renewal)
             if isinstance(exc, OSError):
                 raise targets.failed(exc, label) from None
             raise
@@ -311,9 +311,14 @@ class Changes:
             hint="Read it again and retry.",
         )
 
-    def _take_back(self, plan: Draft, tokens: Sequence[int], state: str) -> None:
-        """Undo a failed change through its open descriptors or, if that fails, through its recorded paths."""
+    def _take_back(self, plan: Draft, tokens: Sequence[int], state: str, renewal: "_LeaseRenewal") -> None:
+        """Undo a failed change through its open descriptors or, if that fails, through its recorded paths.
+
+        One whose leases may be over belongs to whoever settles it: the files may have got newer content meanwhile.
+        """
         try:
+            if renewal.is_overdue():
+                raise ResourceBusy("its leases may be over")
             for step in reversed(plan.steps):
                 step.withdraw()
                 step.clean()
@@ -496,12 +501,17 @@ class _LeaseRenewal:
 
     def __init__(self, leases: Leases, tokens: Sequence[int]) -> None:
         self._leases, self._tokens = leases, tokens
-        self._due = time.monotonic() + leases.ttl_s / 3
+        self._since = time.monotonic()
 
     def __call__(self) -> None:
-        if time.monotonic() >= self._due:
+        if time.monotonic() >= self._since + self._leases.ttl_s / 3:
+            since = time.monotonic()
             self._leases.renew(self._tokens)
-            self._due = time.monotonic() + self._leases.ttl_s / 3
+            self._since = since
+
+    def is_overdue(self) -> bool:
+        """Whether the leases may be over already, as far as this process can tell without the store."""
+        return time.monotonic() >= self._since + self._leases.ttl_s
 
 
 def _make_trash(root: int) -> None:

@@ -19,7 +19,7 @@ from ..store.opening import store_of
 
 def _approvals() -> Approvals:
     loaded = load()
-    store = store_of(loaded.config, loaded.data_dir)
+    store = store_of(loaded.config.store, loaded.data_dir)
     return Approvals(lambda: store)
 
 

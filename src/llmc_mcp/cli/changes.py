@@ -26,7 +26,7 @@ _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 def _journal() -> Journal:
     loaded = load()
-    return journal_of(loaded.config, store_of(loaded.config, loaded.data_dir))
+    return journal_of(loaded.config, store_of(loaded.config.store, loaded.data_dir))
 
 
 def _app(changes: Sequence[Change]) -> AbstractContextManager[App]:
@@ -234,7 +234,7 @@ def locks(given: Arguments) -> int:
     from ..store.leases import Leases
 
     loaded = load()
-    leases = Leases(store_of(loaded.config, loaded.data_dir), 0)
+    leases = Leases(store_of(loaded.config.store, loaded.data_dir), 0)
     found = leases.all()
     if "--json" in given:
         rows = [{**lease._asdict(), "over": leases.is_over(lease)} for lease in found]

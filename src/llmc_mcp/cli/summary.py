@@ -19,7 +19,7 @@ from ..store.sessions import EVERYTHING
 def command(given: Arguments) -> int:
     """Print the summary of one session."""
     loaded = load()
-    store = store_of(loaded.config, loaded.data_dir)
+    store = store_of(loaded.config.store, loaded.data_dir)
     found = summarize_session(store, journal_of(loaded.config, store), EVERYTHING, given.first() or None)
     if "--json" in given:
         print_json(as_json(found))

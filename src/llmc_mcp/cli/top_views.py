@@ -44,7 +44,7 @@ class Sources:
     def store(self) -> "Store":
         from ..store.opening import store_of
 
-        return store_of(self.loaded.config, self.data_dir)
+        return store_of(self.loaded.config.store, self.data_dir)
 
     @cached_property
     def loaded(self) -> "LoadedConfig":

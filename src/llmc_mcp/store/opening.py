@@ -1,20 +1,24 @@
 """Opens the store that the configuration names."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..errors import FeatureUnavailable, InvalidArgument
 from .base import Store
 
-if TYPE_CHECKING:
-    from ..config.schema import Config
-
 SQLITE = "sqlite"
 
 
-def store_of(config: "Config", data_dir: str, roots: Iterable[str] = ()) -> Store:
+class StoreChoice(Protocol):
+    """The settings of [mcp.store]."""
+
+    url: str
+    workspaces: dict[str, str]
+
+
+def store_of(settings: StoreChoice, data_dir: str, roots: Iterable[str] = ()) -> Store:
     """The store that a configuration names, for a server on these roots or for a person."""
-    return open_store(config.store.url, data_dir, roots, named=config.store.workspaces)
+    return open_store(settings.url, data_dir, roots, named=settings.workspaces)
 
 
 def open_store(url: str, data_dir: str, roots: Iterable[str] = (), *, named: Mapping[str, str] | None = None) -> Store:

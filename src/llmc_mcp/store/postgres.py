@@ -6,6 +6,7 @@ roots wait for each other and servers on different projects don't. A transaction
 waiting for the disk (synchronous_commit), and `sync` waits for all of them at once.
 """
 
+import logging
 import math
 import os
 import re
@@ -31,6 +32,8 @@ from .statements import Statements
 from .transfer import demand_tables
 from .waiting import BUSY_S, never_cancelled
 from .workspaces import Workspaces
+
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # replies say what is wrong, and stderr is the log's
 
 _MOST_CONNECTIONS = 8
 _CONNECT_S = 3  # to a server that does not answer

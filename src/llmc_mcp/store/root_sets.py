@@ -15,7 +15,8 @@ the store: they see every row.
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
+
+from .root_keys import key_of, list_of, paths_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
@@ -30,7 +31,7 @@ class RootSet:
 
     def __init__(self, paths: Iterable[str], *, from_above: bool = False) -> None:
         self.paths = tuple(sorted(set(paths)))
-        self.key = f"[{','.join(map(_quoted, self.paths))}]" if self.paths else ""
+        self.key = key_of(self.paths)
         self._from_above = from_above
 
     def holds(self, path: str) -> bool:
@@ -55,18 +56,7 @@ def visible_to(store: "Store", reader: RootSet | None) -> str | None:
         return None
     keys = (str(key) for (key,) in store.query("SELECT roots FROM root_sets"))
     local = store.workspaces.local_key
-    return f"[{','.join(_quoted(key) for key in keys if reader.covers(local(key)))}]"
-
-
-@lru_cache(maxsize=4096)
-def paths_of(key: str) -> tuple[str, ...]:
-    """The roots that a row was made under; none for a row older than root sets, or an invalid key."""
-    import msgspec
-
-    try:
-        return tuple(msgspec.json.decode(key, type=list[str])) if key else ()
-    except msgspec.DecodeError:
-        return ()
+    return list_of(key for key in keys if reader.covers(local(key)))
 
 
 def folder_of(key: str) -> str:
@@ -78,8 +68,3 @@ def _within(path: str, roots: Iterable[str]) -> bool:
     from ..policy import is_below_any  # here, because `te` starts without what it imports
 
     return is_below_any(path, roots)
-
-
-def _quoted(text: str) -> str:
-    """A JSON string. Shown paths have no control characters, and `te` starts without a JSON library."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -9,7 +9,7 @@ rows keep real paths: there both forms are the same, and a path in an old row of
 
 from collections.abc import Callable, Mapping
 
-from .root_sets import RootSet, paths_of
+from .root_keys import key_of, paths_of
 
 _ELSEWHERE = "workspace:"  # how a path of a workspace begins that this server has not; no path of a file does
 
@@ -53,7 +53,7 @@ class Workspaces:
         if known not in self._keys:
             if len(self._keys) > 4096:
                 self._keys.clear()
-            self._keys[known] = RootSet(map(translate, paths_of(key))).key
+            self._keys[known] = key_of(map(translate, paths_of(key)))
         return self._keys[known]
 
 
