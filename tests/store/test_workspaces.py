@@ -1,7 +1,9 @@
 """Servers on several machines: one workspace at several paths, one state in PostgreSQL."""
 
+import itertools
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +17,10 @@ from llmc_mcp.errors import Conflict, InvalidArgument, LlmcError, ResourceBusy
 from llmc_mcp.session import Session
 from llmc_mcp.store import leases as maasl
 from llmc_mcp.store.leases import CRIT_CODE, LeaseKey
+from llmc_mcp.store.opening import open_store
 from llmc_mcp.store.postgres import PostgresStore
-from llmc_mcp.store.transfer import findings
+from llmc_mcp.store.row_paths import rename_workspace
+from llmc_mcp.store.transfer import copy, findings
 from llmc_mcp.store.workspaces import Workspaces
 
 from ..support.changes import litter, never
@@ -38,9 +42,9 @@ def serve(address: str, tmp_path: Path) -> Iterator[Callable[..., App]]:
     """Starts the engines of a server with a data directory of its own, as on another machine."""
     running: list[App] = []
 
-    def start(root: Path, *, ttl: float = 30, **names: str) -> App:
+    def start(root: Path, *, ttl: float = 30, url: str = address, **names: str) -> App:
         config = Config()
-        config.store.url = address
+        config.store.url = url
         config.store.workspaces = {str(tmp_path / folder.replace("_", "/")): name for folder, name in names.items()}
         config.limits.lease_wait_sec, config.limits.lease_ttl_sec = 0.05, ttl
         app = App(config, [str(root)], str(tmp_path / f"data-{len(running)}"))
@@ -92,11 +96,15 @@ def test_a_root_in_a_workspace_is_named_after_it_and_one_around_it_is_refused(ad
     second = PostgresStore(address, str(tmp_path), [str(inner)])
     name = first.workspaces.stored(str(inner.parent))
     assert second.workspaces.stored(str(inner)) == f"{name}/inner"
+    outer = str(inner.parents[1])
     with pytest.raises(Conflict, match="would not see what is changed here") as refused:
-        PostgresStore(address, str(tmp_path), [str(inner.parents[1])])
-    assert f"llmc store rename {name}" in str(refused.value.hint)
+        PostgresStore(address, str(tmp_path), [outer], {outer: "outer"})
+    assert f"llmc store rename {name} outer/" in str(refused.value.hint)
     person = PostgresStore(address, str(tmp_path))  # without roots: finds what is on this machine
     assert person.workspaces.local(f"{name}/inner/a.txt") == str(inner / "a.txt")
+    rename_workspace(person, name, "outer/middle")
+    third = PostgresStore(address, str(tmp_path), [outer], {outer: "outer"})
+    assert third.workspaces.stored(str(inner)) == "outer/middle/inner"
 
 
 def test_names_come_from_the_configuration_and_must_agree(address: str, tmp_path: Path) -> None:
@@ -119,7 +127,7 @@ def test_names_come_from_the_configuration_and_must_agree(address: str, tmp_path
 
 
 def test_what_one_server_did_another_one_takes_back_at_another_path(
-    workspace: Workspace, serve: Callable[..., App], tmp_path: Path
+    workspace: Workspace, serve: Callable[..., App], address: str, tmp_path: Path
 ) -> None:
     workspace.file("a.txt", "old\n")
     workspace.file("gone/b.txt", "deleted\n")
@@ -139,6 +147,14 @@ def test_what_one_server_did_another_one_takes_back_at_another_path(
     assert two.handles.lines(found, 0, 10).data == b"kept\n"
     assert [(path, kind) for _, _, path, kind, *_ in two.changes.journal.trashed()] == [(f"{elsewhere}/gone", "dir")]
     assert {change.roots[0] for change in two.changes.journal.history(None, None, 10)} == {str(elsewhere)}
+    name = two.store.workspaces.stored(str(elsewhere))
+    two.close()
+    rename_workspace(PostgresStore(address, str(tmp_path)), name, "project")
+    two = serve(elsewhere, another_place="project")
+    single = open_store("sqlite", str(tmp_path / "single"))
+    copy(two.store, single, lambda _table, _count: None)
+    assert f'"path":"{elsewhere}/a.txt"' in str(single.query("SELECT effects FROM changes"))
+    assert str(single.query("SELECT roots FROM root_sets")) == str([(two.root_set.key,)])
     for change in two.changes.journal.of_session(WHO):
         two.undoing.undo(OTHER, change, False, never)
     assert (elsewhere / "a.txt").read_text() == "old\n"
@@ -239,6 +255,56 @@ def test_a_server_leaves_half_done_changes_of_a_workspace_that_it_has_not(
     assert [change.id for change in one.changes.journal.pending()] == ["U_0"]
     one.changes.settle_abandoned()
     assert one.changes.journal.pending() == []
+
+
+# --- backups and retention -------------------------------------------------------------------------
+
+
+def test_a_backup_that_was_made_while_a_server_ran_lets_another_one_undo_an_old_change(
+    workspace: Workspace, serve: Callable[..., App], postgres: Cluster, address: str, tmp_path: Path
+) -> None:
+    content = os.urandom(300_000).hex()  # too large for a row: in parts beside it
+    path = workspace.file("a.txt", content)
+    app, made = serve(workspace.root), threading.Event()
+    change = app.mutations.write(WHO, "a.txt", "new\n", never)
+    backed_up = threading.Event()
+
+    def go_on() -> None:
+        for number in itertools.count():
+            app.mutations.write(OTHER, "b.txt", f"{number}\n", never)
+            made.set()
+            if backed_up.is_set():
+                return
+
+    working = threading.Thread(target=go_on)
+    working.start()
+    made.wait()
+    postgres.dump(address, tmp_path / "backup")
+    backed_up.set()
+    working.join()
+    app.close()
+    restored = postgres.restore(tmp_path / "backup", f"restored_{os.getpid()}", address)
+    another = serve(workspace.root, url=restored)
+    assert findings(another.store) == []
+    another.undoing.undo(WHO, another.changes.journal.find(change.id, None), False, never)
+    assert path.read_text() == content
+    another.mutations.write(WHO, "c.txt", "goes on\n", never)
+    another.close()
+
+
+def test_what_expires_leaves_the_database(workspace: Workspace, serve: Callable[..., App]) -> None:
+    app = serve(workspace.root)
+    app.config.limits.journal_max_total_bytes = 400_000
+    app.config.limits.handles_max_total_bytes = 400_000
+
+    def parts() -> list[str]:
+        return sorted(str(name).partition("/")[0] for (name,) in app.store.query("SELECT name FROM blobs"))
+
+    for turn in range(3):
+        app.mutations.write(WHO, "a.txt", os.urandom(300_000).hex(), never)
+        app.handles.create("uid:0", "file_content", {}, os.urandom(300_000))
+        assert parts() == ["handles", *["journal"] * min(turn, 1)]
+    assert findings(app.store) == []
 
 
 # --- waiting ---------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import hashlib
 import os
 import time
 import zlib
-from base64 import b85decode, b85encode
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
@@ -22,14 +21,13 @@ from ..store.base import Connection, Store
 from ..store.leases import own_process
 from ..store.root_keys import paths_of
 from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.row_paths import pack, unpack
 from ..store.schema import insert_into, insert_missing, insert_or_replace
 from .records import TRASH, MoveRecord, PutRecord, Record, is_lost, renamed, renamed_entry
 
 _FOLDER = "journal"  # in the data directory
 _INLINE_BYTES = 128 << 10  # compressed; a larger image is cheaper as a file than through the WAL
 _LEVEL = 1
-_PLAIN_BYTES = 16 << 10  # of effects that are stored as they are
-_COMPRESSED = "z"
 _LEFTOVER_S = 3600
 _MOST_ROWS = 20_000  # older changes are forgotten altogether
 _FORGET_EVERY = 100
@@ -538,15 +536,12 @@ def _total(connection: Connection, name: str) -> int:
 
 
 def _encoded(effects: Sequence[Record]) -> str:
-    """Effects as JSON; those of many files compressed, which no JSON begins like."""
-    text = msgspec.json.encode(effects)
-    return text.decode() if len(text) <= _PLAIN_BYTES else _COMPRESSED + b85encode(zlib.compress(text)).decode()
+    """Effects as JSON; those of many files compressed."""
+    return pack(msgspec.json.encode(effects))
 
 
 def _decoded(text: str) -> list[Record]:
-    if text.startswith(_COMPRESSED):
-        return _decode(zlib.decompress(b85decode(text[len(_COMPRESSED) :])))
-    return _decode(text)
+    return _decode(unpack(text))
 
 
 def refuse_dropped(change: Change) -> None:

@@ -305,6 +305,7 @@ class PostgresStore:
         """Bring a file that another server shared to the data directory; whether there is one."""
         path = os.path.join(self.data_dir, name)
         fresh = f"{path}.{os.urandom(8).hex()}.new"
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         part = 0
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             while rows := self.query("SELECT data FROM blobs WHERE name=? AND part=?", (name, part)):
