@@ -69,6 +69,12 @@ def tested_store(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
+def sqlite_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what SQLite does: servers have their state there, whatever LLMC_TEST_STORE says."""
+    monkeypatch.delenv("LLMC_MCP_STORE_URL", raising=False)
+
+
+@pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
 

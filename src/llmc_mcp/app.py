@@ -427,9 +427,9 @@ class App:
 
     @engine()
     def store(self) -> "Store":
-        from .store.opening import open_store
+        from .store.opening import store_of
 
-        return open_store(self.config.store.url, self.data_dir, self.root_set.paths)
+        return store_of(self.config.store, self.data_dir, self.root_set.paths)
 
     @engine(closes_before=("store",))
     def approvals(self) -> "Approvals":
@@ -683,6 +683,7 @@ def _access(config: Config, data_dir: str, own_files: Sequence[str]) -> Access:
         policy.hard_links != "allow",
         policy.cross_mounts,
         data_dir,
+        config.store.url != "sqlite",
         policy.protected_names,
         (*own_files, user_config_file()),  # it may be made while the server runs
         off_limits.secrets(config.sandbox.deny_read, off_limits.homes(os.getuid())),

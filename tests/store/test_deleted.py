@@ -15,6 +15,8 @@ from ..support.changes import done, journaling_server, never, undo
 from ..support.client import Client
 from ..support.workspace import Workspace, require
 
+pytestmark = pytest.mark.usefixtures("sqlite_store")
+
 WHO = Session("uid:0", "deleted")
 
 

@@ -16,6 +16,8 @@ from llmc_mcp.store.sqlite import SqliteStore
 from ..support.client import Client, Reply, exit_code
 from ..support.workspace import Workspace, require
 
+pytestmark = pytest.mark.usefixtures("sqlite_store")
+
 
 @pytest.fixture
 def server(workspace: Workspace, tmp_path: Path) -> Iterator[Client]:

@@ -89,7 +89,10 @@ def test_without_the_database_reads_go_on_and_changes_come_back_with_it(
 
 
 def test_servers_on_nested_roots_wait_for_each_other_and_others_do_not(address: str, tmp_path: Path) -> None:
-    outer, inner, other = (PostgresStore(address, str(tmp_path), [root]) for root in ("/srv", "/srv/a", "/home/b"))
+    roots = [tmp_path / name for name in ("srv", "srv/a", "home")]
+    for root in roots:
+        root.mkdir()
+    outer, inner, other = (PostgresStore(address, str(tmp_path), [str(root)]) for root in roots)
     with outer.transaction() as connection:
         connection.execute("UPDATE totals SET bytes=bytes WHERE name='none'")
         with other.transaction(wait_s=0):

@@ -27,8 +27,9 @@ def programs() -> str:
 class Cluster:
     """A running database server; every schema of it is a store of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._schemas = folder, 0
+    def __init__(self, folder: Path, *, synced: bool = False) -> None:
+        """`synced`: what is committed is on the disk, as in production; tests need not wait for that."""
+        self._folder, self._schemas, self._fsync = folder, 0, "on" if synced else "off"
         self._data, self._sockets = folder / "data", folder / "run"
         self._as_user: list[str] = []
         self._sockets.mkdir()
@@ -41,7 +42,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"-k {self._sockets} -c listen_addresses= -c max_connections=200 -c fsync=off"
+        options = f"-k {self._sockets} -c listen_addresses= -c max_connections=200 -c fsync={self._fsync}"
         self._run(
             "pg_ctl", "-D", str(self._data), "-w", "-l", str(self._folder / "run" / "log"), "-o", options, "start"
         )
@@ -59,6 +60,19 @@ class Cluster:
             connection.execute(f"CREATE SCHEMA {name}".encode())
         return f"{address}&options={quote(f'-csearch_path={name}')}"
 
+    def dump(self, address: str, archive: Path) -> None:
+        """Back a store up while servers use it."""
+        with archive.open("wb") as file:
+            subprocess.run([os.path.join(programs(), "pg_dump"), "-Fc", address], check=True, stdout=file)
+
+    def restore(self, archive: Path, database: str, like: str) -> str:
+        """Restore a backup into a database of its own; returns the address of the store there."""
+        with psycopg.connect(like, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {database}".encode())
+        address = like.replace("/postgres?", f"/{database}?")
+        subprocess.run([os.path.join(programs(), "pg_restore"), "-d", address, str(archive)], check=True)
+        return address
+
     def _run(self, program: str, *words: str) -> None:
         done = subprocess.run(
             [*self._as_user, os.path.join(programs(), program), *words],
@@ -73,10 +87,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster() -> Generator[Cluster]:
+def cluster(*, synced: bool = False) -> Generator[Cluster]:
     """A cluster below /tmp, where another user may reach it and a socket's path is short."""
     with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        running = Cluster(Path(folder))
+        running = Cluster(Path(folder), synced=synced)
         try:
             yield running
         finally:

@@ -9,8 +9,7 @@ import hashlib
 import os
 import time
 import zlib
-from base64 import b85decode, b85encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -20,15 +19,15 @@ from ..errors import FeatureUnavailable, NotFound, Stale
 from ..session import Session
 from ..store.base import Connection, Store
 from ..store.leases import own_process
+from ..store.root_keys import paths_of
 from ..store.root_sets import VISIBLE, RootSet, visible_to
+from ..store.row_paths import pack, unpack
 from ..store.schema import insert_into, insert_missing, insert_or_replace
-from .records import TRASH, MoveRecord, PutRecord, Record
+from .records import TRASH, MoveRecord, PutRecord, Record, is_lost, renamed, renamed_entry
 
 _FOLDER = "journal"  # in the data directory
 _INLINE_BYTES = 128 << 10  # compressed; a larger image is cheaper as a file than through the WAL
 _LEVEL = 1
-_PLAIN_BYTES = 16 << 10  # of effects that are stored as they are
-_COMPRESSED = "z"
 _LEFTOVER_S = 3600
 _MOST_ROWS = 20_000  # older changes are forgotten altogether
 _FORGET_EVERY = 100
@@ -71,7 +70,7 @@ class Change(NamedTuple):
 
 
 _FIELDS = ", ".join(Change._fields)
-_ROOTS = Change._fields.index("roots")
+_ROOTS, _EFFECTS = Change._fields.index("roots"), Change._fields.index("effects")
 _INSERT_CHANGE = f"""{
     insert_into(
         "changes",
@@ -84,7 +83,9 @@ _INSERT_CHANGE = f"""{
 _MOVED = ", ".join(name for name in Change._fields if name not in ("seq", "id"))
 _RENUMBER = f"INSERT INTO changes (id, {_MOVED}) SELECT ?, {_MOVED} FROM changes WHERE seq=? RETURNING seq"  # noqa: S608 - own names
 _INSERT_IMAGE = insert_missing("images", ("sha256", "stored", "data"))
-_INSERT_CHANGE_IMAGE = insert_missing("change_images", ("seq", "sha256"))
+_INSERT_CHANGE_IMAGE = (
+    "INSERT INTO change_images (seq, sha256) SELECT seq, ? FROM changes WHERE id=? ON CONFLICT DO NOTHING"
+)
 _INSERT_TRASH = insert_or_replace("trash", ("entry", "change_id", "path", "kind", "bytes", "at"))
 
 
@@ -92,7 +93,10 @@ _INSERT_LEFTOVER = insert_or_replace("leftovers", ("path", "roots", "process"))
 
 
 class Leftover(NamedTuple):
-    """Something that a change that is done has still to remove; `roots` are those of the change."""
+    """Something that a change that is done has still to remove; `roots` are those of the change.
+
+    `process` is the one that does it, or empty.
+    """
 
     path: str
     roots: list[str]
@@ -120,6 +124,7 @@ class Journal:
 
     def __init__(self, store: Store, limits: JournalLimits, roots: RootSet | None) -> None:
         self._store, self.limits, self._roots = store, limits, roots
+        self._names = store.workspaces
         self._folder = os.path.join(store.data_dir, _FOLDER)
         self.trash = os.path.join(store.data_dir, "trash")
         self._pack = "", b""  # the one that was read last
@@ -239,20 +244,21 @@ class Journal:
     ) -> bool:
         """Journal a change before it happens; False when a pre-image's file has vanished and must be kept again."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
-        ((seq,),) = connection.execute(_INSERT_CHANGE, (*row, roots, _encoded(effects), undoes, "")).fetchall()
-        if not self._insert_images(connection, seq, images):
+        made_under, done = self._names.stored_key(roots), self._stored(effects)
+        inserted = connection.execute(_INSERT_CHANGE, (*row, made_under, done, undoes, ""))
+        if not self._insert_images(connection, change_id, images):
             return False
-        self._make_room(connection, seq)
+        self._make_room(connection, lambda: inserted.fetchone()[0])
         return True
 
-    def _insert_images(self, connection: Connection, seq: int, images: Sequence[PreImage]) -> bool:
+    def _insert_images(self, connection: Connection, change_id: str, images: Sequence[PreImage]) -> bool:
         for image in {one.name: one for one in images}.values():
             if image.packed is None:
                 if not os.path.exists(self._path(image.name)):
                     return False
                 self._store.share(connection, _file_of(image.name))
             connection.execute(_INSERT_IMAGE, (image.name, image.stored, image.packed))
-            connection.execute(_INSERT_CHANGE_IMAGE, (seq, image.name))
+            connection.execute(_INSERT_CHANGE_IMAGE, (image.name, change_id))
         return True
 
     # A command changes files first and is journaled then: a row from before says that it ran, should the server die.
@@ -262,11 +268,11 @@ class Journal:
     ) -> None:
         """Journal that a command is about to run."""
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
-        connection.execute(_INSERT_CHANGE, (*row, roots, "[]", None, about))
+        connection.execute(_INSERT_CHANGE, (*row, self._names.stored_key(roots), "[]", None, about))
 
     def add_images(self, connection: Connection, change_id: str, images: Sequence[PreImage]) -> None:
         """Journal what files held before a command that is still pending."""
-        if not self._insert_images(connection, self._number(connection, change_id), images):
+        if not self._insert_images(connection, change_id, images):
             raise FeatureUnavailable("the journal was cleared meanwhile", hint="Try again.")
 
     def complete(
@@ -275,8 +281,8 @@ class Journal:
         """Mark a command as done, with what it did; it keeps its number unless it is to be the newest."""
         seq = self._number(connection, change_id) if not newest else self._renumber(connection, change_id)
         update = "UPDATE changes SET state='done', action=?, effects=?, at=? WHERE seq=?"
-        connection.execute(update, (action, _encoded(effects), time.time(), seq))
-        self._make_room(connection, seq)
+        connection.execute(update, (action, self._stored(effects), time.time(), seq))
+        self._make_room(connection, lambda: seq)
 
     def _number(self, connection: Connection, change_id: str) -> int:
         ((seq,),) = connection.execute("SELECT seq FROM changes WHERE id=?", (change_id,)).fetchall()
@@ -300,26 +306,37 @@ class Journal:
         for (seq,) in connection.execute(update, (change_id,)).fetchall():
             self._release_images(connection, seq)
 
-    def done(self, connection: Connection, change_id: str, effects: Sequence[Record], left: Sequence[str]) -> list[str]:
-        """Mark a change as done. Returns what is to be removed then: what it left, and trash that makes room."""
+    def done(
+        self, connection: Connection, change_id: str, effects: Sequence[Record], left: Sequence[str]
+    ) -> list[str] | None:
+        """Mark a change as done. Returns what is to be removed then: what it left, and trash that makes room.
+
+        None if it is no longer there: whoever takes a change back deletes its row.
+        """
         update = "UPDATE changes SET state='done' WHERE id=? RETURNING undoes, roots"
-        ((undoes, roots),) = connection.execute(update, (change_id,)).fetchall()
+        rows = connection.execute(update, (change_id,)).fetchall()
+        if not rows:
+            return None
+        ((undoes, roots),) = rows
         if undoes:
             _undone(connection, undoes, change_id)
         moves = [effect for effect in effects if isinstance(effect, MoveRecord)]
-        for effect in moves:
+        for effect in (cast(MoveRecord, renamed(effect, self._names.stored)) for effect in moves):
             if effect.path.startswith(TRASH):
                 connection.execute("DELETE FROM trash WHERE entry=?", (effect.path[len(TRASH) :],))
             if effect.target.startswith(TRASH):
                 entry = (effect.target[len(TRASH) :], change_id, effect.path, effect.kind, effect.bytes, time.time())
                 connection.execute(_INSERT_TRASH, entry)
         left = [*left, *(self._trim_trash(connection) if moves else [])]
-        connection.executemany(_INSERT_LEFTOVER, [(path, roots, own_process()) for path in left])
-        return left
+        stored = self._names.stored
+        # What lies in a workspace that this server has not is for one that has it.
+        rows = [(renamed_entry(path, stored), roots, "" if is_lost(path) else own_process()) for path in left]
+        connection.executemany(_INSERT_LEFTOVER, rows)
+        return [path for path in left if not is_lost(path)]
 
-    def knows(self, connection: Connection, change_id: str) -> bool:
-        """Whether a change is still there; whoever takes one back deletes its row."""
-        return connection.execute("SELECT 1 FROM changes WHERE id=?", (change_id,)).fetchone() is not None
+    def hold(self, connection: Connection, change_id: str) -> None:
+        """Let nobody else settle a pending change while this transaction lasts, whichever workspace it has locked."""
+        connection.execute("UPDATE changes SET state=state WHERE id=? AND state='pending'", (change_id,))
 
     def failed(self, connection: Connection, change_id: str) -> None:
         """Mark a change that could not be settled: a person must look at it."""
@@ -335,13 +352,17 @@ class Journal:
 
     # --- limits ----------------------------------------------------------------------------------
 
-    def _make_room(self, connection: Connection, newest: int) -> None:
+    def _make_room(self, connection: Connection, number: Callable[[], int]) -> None:
+        """Forget what is more than the journal holds; `number` is that of the newest change, which stays."""
+        total = _total(connection, "images")  # asked for first: the number has come with it then
+        newest = number()
         if newest % _FORGET_EVERY == 0:
             too_old = "SELECT seq FROM changes WHERE seq<=? AND state<>'pending'"
             for (seq,) in connection.execute(too_old, (newest - _MOST_ROWS,)).fetchall():
                 self._release_images(connection, seq)
                 connection.execute("DELETE FROM changes WHERE seq=?", (seq,))
-        while _total(connection, "images") > self.limits.total_bytes:
+            total = _total(connection, "images")
+        while total > self.limits.total_bytes:
             oldest = connection.execute(
                 "SELECT min(seq) FROM change_images WHERE seq<? AND seq IN (SELECT seq FROM changes"
                 " WHERE state<>'pending')",
@@ -351,6 +372,7 @@ class Journal:
                 break
             connection.execute("UPDATE changes SET dropped=1 WHERE seq=?", (oldest,))
             self._release_images(connection, oldest)
+            total = _total(connection, "images")
 
     def _release_images(self, connection: Connection, seq: int) -> None:
         """Drop a change's pre-images: unreferenced rows at once, their files in `remove_released`."""
@@ -374,7 +396,7 @@ class Journal:
             if not row:
                 break
             connection.execute("UPDATE changes SET dropped=1 WHERE id=?", (row[0][1],))
-            gone.append(f"{TRASH}{row[0][0]}")
+            gone.append(renamed_entry(f"{TRASH}{row[0][0]}", self._names.local))
         return gone
 
     def empty_trash(self, connection: Connection, entry: str) -> str:
@@ -384,11 +406,11 @@ class Journal:
         ).fetchall():
             connection.execute("UPDATE changes SET dropped=1 WHERE id=?", (change_id,))
         connection.execute(_INSERT_LEFTOVER, (f"{TRASH}{entry}", "[]", own_process()))
-        return f"{TRASH}{entry}"
+        return renamed_entry(f"{TRASH}{entry}", self._names.local)
 
     def removed(self, connection: Connection, path: str) -> None:
         """Forget a leftover that is gone."""
-        connection.execute("DELETE FROM leftovers WHERE path=?", (path,))
+        connection.execute("DELETE FROM leftovers WHERE path=?", (renamed_entry(path, self._names.stored),))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -398,9 +420,10 @@ class Journal:
             f"SELECT {_FIELDS} FROM changes WHERE id=?1 AND (?2 IS NULL OR principal=?2)",  # noqa: S608 - own names
             (change_id, principal),
         )
-        if not rows or (self._roots is not None and not self._roots.covers(cast(str, rows[0][_ROOTS]))):
+        made_under = self._names.local_key(cast(str, rows[0][_ROOTS])) if rows else ""
+        if not rows or (self._roots is not None and not self._roots.covers(made_under)):
             raise NotFound(f"there is no change {change_id[:64]}", hint="List changes with linux_fs_changes.")
-        return _change(rows[0])
+        return self._change(rows[0])
 
     def newest(self, who: Session) -> Change:
         """The newest change of a session that is not undone and not itself an undo."""
@@ -446,14 +469,19 @@ class Journal:
     def leftovers(self) -> list[Leftover]:
         """What changes that are done have still to remove."""
         rows = self._store.query("SELECT path, roots, process FROM leftovers")
-        return [Leftover(str(path), msgspec.json.decode(str(roots)), str(process)) for path, roots, process in rows]
+        local = self._names.local
+        return [
+            Leftover(renamed_entry(str(path), local), [*map(local, paths_of(str(roots)))], str(process))
+            for path, roots, process in rows
+        ]
 
     def trashed(self) -> list[tuple[str, str, str, str, int, float]]:
         """The entries of the trash, newest first: entry, change, path, kind, bytes, time."""
         rows = self._store.query(
             "SELECT entry, change_id, path, kind, bytes, at FROM trash ORDER BY at DESC, entry DESC"
         )
-        return cast(list[tuple[str, str, str, str, int, float]], rows)
+        found = cast(list[tuple[str, str, str, str, int, float]], rows)
+        return [(*row[:2], self._names.local(row[2]), *row[3:]) for row in found]
 
     def _visible(self, where: str, *parameters: object) -> list[Change]:
         keys = visible_to(self._store, self._roots)
@@ -461,7 +489,22 @@ class Journal:
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[Change]:
         rows = self._store.query(f"SELECT {_FIELDS} FROM changes WHERE {where}", parameters)  # noqa: S608 - own names
-        return [_change(row) for row in rows]
+        return [self._change(row) for row in rows]
+
+    def _stored(self, effects: Sequence[Record]) -> str:
+        return _encoded([renamed(effect, self._names.stored) for effect in effects])
+
+    def _change(self, row: tuple[object, ...]) -> Change:
+        fields, local = list(row), self._names.local
+        fields[_ROOTS] = [*map(local, paths_of(cast(str, row[_ROOTS])))]
+        fields[_EFFECTS] = [renamed(effect, local) for effect in _decoded(cast(str, row[_EFFECTS]))]
+        fields[13] = bool(row[13])
+        return Change(
+            *cast(
+                tuple[int, str, str, str, str, float, str, str, str, list[str], list[Record], None, None, bool, str],
+                fields,
+            )
+        )
 
 
 def _file_of(sha256: str) -> str:
@@ -493,26 +536,12 @@ def _total(connection: Connection, name: str) -> int:
 
 
 def _encoded(effects: Sequence[Record]) -> str:
-    """Effects as JSON; those of many files compressed, which no JSON begins like."""
-    text = msgspec.json.encode(effects)
-    return text.decode() if len(text) <= _PLAIN_BYTES else _COMPRESSED + b85encode(zlib.compress(text)).decode()
+    """Effects as JSON; those of many files compressed."""
+    return pack(msgspec.json.encode(effects))
 
 
 def _decoded(text: str) -> list[Record]:
-    if text.startswith(_COMPRESSED):
-        return _decode(zlib.decompress(b85decode(text[len(_COMPRESSED) :])))
-    return _decode(text)
-
-
-def _change(row: tuple[object, ...]) -> Change:
-    fields = list(row)
-    fields[9], fields[10] = msgspec.json.decode(cast(str, row[9])), _decoded(cast(str, row[10]))
-    fields[13] = bool(row[13])
-    return Change(
-        *cast(
-            tuple[int, str, str, str, str, float, str, str, str, list[str], list[Record], None, None, bool, str], fields
-        )
-    )
+    return _decode(unpack(text))
 
 
 def refuse_dropped(change: Change) -> None:

@@ -1,13 +1,15 @@
 """What the journal stores of a step: a plain struct, from which another process can rebuild it."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ..store.workspaces import is_elsewhere
 from .tree import MANY, TreeRecord
 
-TRASH = "trash:"  # prefix of a path that names an entry of the trash
+# The prefix of a path that names an entry of the trash: of the one in the data directory by its name, of one in a
+# workspace by its path.
+TRASH = "trash:"
 
 
 class ContentImage(msgspec.Struct, omit_defaults=True):
@@ -66,6 +68,27 @@ class SortRecord(msgspec.Struct, tag="sort"):
 Record = PutRecord | MoveRecord | MakeRecord | RemoveRecord | SortRecord | TreeRecord
 
 
+def renamed(record: Record, translate: Callable[[str], str]) -> Record:
+    """The record with other paths: those that rows carry, or those of this server."""
+    path = renamed_entry(record.path, translate)
+    if isinstance(record, MoveRecord):
+        return msgspec.structs.replace(record, path=path, target=renamed_entry(record.target, translate))
+    return msgspec.structs.replace(record, path=path)
+
+
+def renamed_entry(path: str, translate: Callable[[str], str]) -> str:
+    """The same of one path, which may name an entry of the trash."""
+    if not path.startswith(TRASH):
+        return translate(path)
+    entry = path[len(TRASH) :]
+    return f"{TRASH}{translate(entry)}" if "/" in entry else path
+
+
+def is_lost(path: str) -> bool:
+    """Whether a path, of a file or of an entry of the trash, belongs to a workspace that this server has not."""
+    return is_elsewhere(path.removeprefix(TRASH))
+
+
 def left_behind(record: Record) -> list[str]:
     """The paths that no longer exist after a step."""
     if isinstance(record, SortRecord):
@@ -98,8 +121,8 @@ def leftovers_of(steps: Sequence[tuple[Record, bytes]]) -> list[str]:
         original = isinstance(record, MoveRecord) and record.copied
         replaced = isinstance(record, PutRecord) and not record.kept
         if original or replaced or (left and isinstance(record, RemoveRecord)):
-            folder = TRASH if record.path.startswith(TRASH) else f"{os.path.dirname(record.path)}/"
-            left.append(f"{folder}{temporary.decode()}")
+            folder, slash, _ = record.path.rpartition("/")
+            left.append(f"{folder if slash else TRASH}{slash}{temporary.decode()}")
     return left
 
 

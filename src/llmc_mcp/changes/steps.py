@@ -49,7 +49,9 @@ class StepContext:
     def entry(self, path: str) -> "Location":
         """The location of a recorded path, in a root or in the trash."""
         if path.startswith(TRASH):
-            return Location(os.dup(self.trash_fd), os.fsencode(path[len(TRASH) :]), path)
+            folder, slash, name = path[len(TRASH) :].rpartition("/")
+            fd = self.files.reopen_dir(self.files.locate(folder)) if slash else os.dup(self.trash_fd)
+            return Location(fd, os.fsencode(name), path)
         return Location.of(targets.reopen(self.files, path))
 
 
@@ -298,9 +300,9 @@ class Move(_Phased):
 
     def published(self) -> bool:
         if not self.record.copied:
-            return self._target.inode() == self.record.inode
+            return _same_inode(self._target.inode(), self.record.inode)
         unpublished = targets.exists_in(self._target.dir_fd, self.temporary) or not self._target.inode()
-        return not unpublished and self._source.inode() != self.record.inode
+        return not unpublished and not _same_inode(self._source.inode(), self.record.inode)
 
     def withdraw(self) -> None:
         source, target = self._source, self._target
@@ -494,7 +496,8 @@ class Sort(_Phased):
 
 
 def _same_inode(one: str, other: str) -> bool:
-    return one.split(".")[:2] == other.split(".")[:2]
+    """Whether two identities are those of one entry; its device has another number on another machine."""
+    return bool(one) and one.split(".")[1] == other.split(".")[1]
 
 
 Step = Put | Move | Make | Remove | Sort | TreeStep
@@ -545,7 +548,7 @@ def was_published(context: StepContext, record: Record, temporary: bytes) -> boo
         except (NotFound, NotADirectory):
             return False
         try:
-            return location.inode() == record.inode or (record.copied and location.inode() != "")
+            return _same_inode(location.inode(), record.inode) or (record.copied and location.inode() != "")
         finally:
             location.close()
     return isinstance(record, RemoveRecord)

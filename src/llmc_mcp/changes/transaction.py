@@ -26,21 +26,26 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import LlmcError, NotADirectory, NotFound, ResourceBusy, Stale
+from ..files import names
 from ..files.filesystem import Filesystem
+from ..files.off_limits import TRASH_FOLDER
 from ..session import Session
 from ..store.base import Connection, Store
 from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
 from ..store.root_sets import RootSet
 from ..store.waiting import BUSY_S
+from ..store.workspaces import is_elsewhere
 from . import targets
 from .journal import Change, Journal, Leftover, PreImage, new_id
-from .records import TRASH, PutRecord, Record, leftovers_of, locks_all_below, paths_of
+from .records import TRASH, PutRecord, Record, is_lost, leftovers_of, locks_all_below, paths_of
 from .steps import Step, StepContext, from_record, looks_of, was_published
 
+_SHARED = f"{TRASH}/"  # how the path of an entry of a workspace's trash begins
 _under_way: set[str] = set()  # the changes that this process is making
 COMMAND = "command"  # the action of what a command did
 BACKGROUND = "background"  # of what happened while one ran in the background: somebody else may have done it
 _UNKNOWN_COMMAND_S = 86_400  # after which a command of a process that can't be seen counts as over
+_UNKNOWN_SERVER_S = 300  # after which what a server on another machine had still to remove counts as given up
 _SYNCS = 4  # files of one change that are synced in parallel
 _SETTLING_S = 1.0  # how long settling a change waits for other writers: the next change settles it as well
 _LEFTOVERS_S = 1.0  # between two looks for leftovers of killed processes
@@ -116,7 +121,7 @@ class Changes:
         """Plan a change and carry it out; plan again when another change gets there first."""
         self._renew_trash()
         self.settle_abandoned()
-        change_id, queue, races, first = new_id(), Queue(self._wait_s, check), 0, True
+        change_id, queue, races, first = new_id(), Queue(self._store, self._wait_s, check), 0, True
         while True:
             check()
             plan = Draft(change_id)
@@ -133,10 +138,19 @@ class Changes:
                 races += 1
                 if races > _RACES:
                     raise Stale(f"{plan.steps[0].label}: keeps changing while we look", hint="Try again.")
-            elif self.leases.is_over(verdict):
-                self.settle(verdict.purpose)
-            else:
+            elif not self.leases.is_over(verdict) or not self.settle(verdict.purpose):
                 queue.wait(verdict, self._name_of(verdict, plan.steps[0].label))
+
+    def trash_for(self, target: targets.Target, name: str) -> str:
+        """Where an entry goes that is deleted: where every server has its files, into its own root."""
+        if not self._store.workspaces.names:
+            return f"{TRASH}{name}"
+        root = target.place.root
+        try:
+            _make_trash(root.fd)
+        except OSError as exc:
+            raise targets.failed(exc, f"{root.shown}/{TRASH_FOLDER}") from None
+        return f"{TRASH}{names.show(os.path.join(root.real, os.fsencode(TRASH_FOLDER)))}/{name}"
 
     def _renew_trash(self) -> None:
         """Open the trash again where somebody deleted the data directory; its descriptor keeps its number."""
@@ -146,10 +160,20 @@ class Changes:
             os.dup2(fd, self._trash_fd, inheritable=False)
             os.close(fd)
 
+    def _keys(self, effects: Sequence[Record]) -> list[LeaseKey]:
+        """One key per path; moving or removing a directory locks everything in it."""
+        trees: dict[str, bool] = {}
+        for effect in effects:
+            for path in paths_of(effect):
+                trees[path] = trees.get(path, False) or locks_all_below(effect)
+        stored = self._store.workspaces.stored
+        return [LeaseKey(f"code:{stored(path)}", tree) for path, tree in trees.items()]
+
     def _name_of(self, lease: Lease, label: str) -> str:
         """How a message calls a conflicting lease, without revealing a path outside the roots."""
-        inside = self._roots.holds(lease.key.partition(":")[2])
-        return lease.key if inside else f"{label}: a folder that holds it"
+        kind, _, name = lease.key.partition(":")
+        path = self._store.workspaces.local(name)
+        return f"{kind}:{path}" if self._roots.holds(path) else f"{label}: a folder that holds it"
 
     def _begin(self, plan: Draft, *, at_once: bool) -> None:
         for number, step in enumerate(plan.steps):
@@ -168,7 +192,7 @@ class Changes:
                 confirmed, self._confirmed = self._confirmed, []
                 for path in confirmed:
                     self.journal.removed(connection, path)
-                taken = self.leases.take(connection, CRIT_CODE, _keys(effects), who, plan.id)
+                taken = self.leases.claim(connection, CRIT_CODE, self._keys(effects), who, plan.id)
                 if isinstance(taken, Lease):
                     return taken
                 for step in plan.steps:
@@ -186,7 +210,7 @@ class Changes:
                 if not journaled:
                     raise _OutOfDate
                 _under_way.add(plan.id)
-                return taken
+                return taken()
         except BaseException as exc:
             _under_way.discard(plan.id)
             if isinstance(exc, _OutOfDate | Stale):
@@ -219,15 +243,17 @@ class Changes:
             if not late:
                 _finish(syncs)
             with self._store.transaction() as connection:
-                self._refuse_taken_back(connection, plan)
-                left = self.journal.done(connection, plan.id, effects, [*left, *late])
+                found = self.journal.done(connection, plan.id, effects, [*left, *late])
+                if found is None:
+                    raise self._taken_back(plan)
+                left = found
                 self.leases.release(connection, tokens)
             state = "done"
             self._store.sync()  # before the reply, or a power cut may revert it afterwards
             _finish(syncs)
         except BaseException as exc:
             wait(syncs)
-            self._take_back(plan, tokens, state)
+            self._take_back(plan, tokens, state, renewal)
             if isinstance(exc, OSError):
                 raise targets.failed(exc, label) from None
             raise
@@ -261,6 +287,8 @@ class Changes:
 
     def _remove_leftover(self, context: StepContext, path: str) -> None:
         """Remove a leftover, then its row; a crash in between leaves a row that means nothing any more."""
+        if is_lost(path):
+            return
         with suppress(NotFound, NotADirectory), closing(context.entry(path)) as location:
             targets.remove_tree(location.dir_fd, location.name)
             os.fsync(location.dir_fd)
@@ -274,19 +302,23 @@ class Changes:
                 hint="Read it again and retry.",
             )
 
-    def _refuse_taken_back(self, connection: Connection, plan: Draft) -> None:
+    def _taken_back(self, plan: Draft) -> ResourceBusy:
         """A change whose syncs outlast its leases may be settled by another process, and taken back if files differ."""
-        if not self.journal.knows(connection, plan.id):
-            for step in plan.steps:
-                step.visible = False  # whatever is there now is not this change's
-            raise ResourceBusy(
-                f"{plan.steps[0].label}: this change took too long, and another agent took it back",
-                hint="Read it again and retry.",
-            )
+        for step in plan.steps:
+            step.visible = False  # whatever is there now is not this change's
+        return ResourceBusy(
+            f"{plan.steps[0].label}: this change took too long, and another agent took it back",
+            hint="Read it again and retry.",
+        )
 
-    def _take_back(self, plan: Draft, tokens: Sequence[int], state: str) -> None:
-        """Undo a failed change through its open descriptors or, if that fails, through its recorded paths."""
+    def _take_back(self, plan: Draft, tokens: Sequence[int], state: str, renewal: "_LeaseRenewal") -> None:
+        """Undo a failed change through its open descriptors or, if that fails, through its recorded paths.
+
+        One whose leases may be over belongs to whoever settles it: the files may have got newer content meanwhile.
+        """
         try:
+            if renewal.is_overdue():
+                raise ResourceBusy("its leases may be over")
             for step in reversed(plan.steps):
                 step.withdraw()
                 step.clean()
@@ -301,17 +333,21 @@ class Changes:
     # --- settling --------------------------------------------------------------------------------
 
     def settle_abandoned(self) -> None:
-        """Settle what killed processes left half-done. Before every change: another server may die at any time."""
+        """Settle what killed processes left half-done. Before every change: another server may die at any time.
+
+        Where the database is another machine's, every second: what is in the way of a change has leases, and is found.
+        """
         if not self._lock.acquire(timeout=BUSY_S):
             raise ResourceBusy("half-done changes are being settled", hint="Try again.")
         try:
             if not self._cleared:
                 self.journal.clear_leftovers()
                 self._cleared = True
-            for change in self.journal.pending():
-                if self._is_abandoned(change):
+            due = time.monotonic() >= self._look_at
+            for change in self.journal.pending() if due or not self._store.workspaces.names else ():
+                if self._is_here(change.roots, change.effects) and self._is_abandoned(change):
                     self.settle(change.id)
-            if time.monotonic() >= self._look_at:
+            if due:
                 self._look_at = time.monotonic() + _LEFTOVERS_S
                 self._remove_leftovers()
         finally:
@@ -319,7 +355,7 @@ class Changes:
 
     def _remove_leftovers(self) -> None:
         for leftover in self.journal.leftovers():
-            if leftover.path not in self._resisting and _is_given_up(leftover):
+            if leftover.path not in self._resisting and self._is_given_up(leftover):
                 try:
                     context = self._context_of(leftover.roots, [leftover.path])
                     if not is_local(leftover.process):
@@ -339,6 +375,29 @@ class Changes:
                 if info is not None and looks_of(info) == change.effects[0].replaces:
                     self.journal.forget(connection, change.id, "done")
 
+    def _is_given_up(self, leftover: Leftover) -> bool:
+        """Whether nobody is removing a leftover; where that can't be seen, two may do it at once."""
+        if leftover.process == own_process() or is_lost(leftover.path):
+            return False
+        if is_local(leftover.process):
+            return not alive(leftover.process)
+        if not self._store.workspaces.names:
+            return True
+        change = self.journal.of_temporary(os.path.basename(leftover.path))  # of a server on another machine
+        return change is None or self._store.now() - change.at > _UNKNOWN_SERVER_S
+
+    def _is_here(self, roots: Sequence[str], effects: Sequence[Record]) -> bool:
+        """Whether this server may settle a change: it has the files, and locks out whoever is making it.
+
+        A server of another project has its own lock in a store of several machines.
+        """
+        if any(is_lost(path) for effect in effects for path in paths_of(effect)):
+            return False
+        if not self._store.workspaces.names:
+            return True
+        made_under = RootSet(roots)
+        return any(map(self._roots.holds, roots)) or any(map(made_under.holds, self._roots.paths))
+
     def _is_abandoned(self, change: Change) -> bool:
         """Whether nobody works on a change: its process is dead or, where that can't be seen, its leases are over.
 
@@ -349,17 +408,20 @@ class Changes:
         if is_local(change.process):
             return not alive(change.process)
         if change.action == COMMAND:  # it has no lease
-            return time.time() - change.at > _UNKNOWN_COMMAND_S
+            return self._store.now() - change.at > _UNKNOWN_COMMAND_S
         return all(self.leases.is_over(lease) for lease in self.leases.of_purpose(change.id))
 
     def settle(self, change_id: str, *, finish: bool = True) -> bool:
-        """Finish or take back a change that is abandoned or whose leases are over; False for any other.
+        """Finish or take back a change that is abandoned or whose leases are over; False if it is not for us to do.
 
         Without `finish`, for the process that failed to make it, it is taken back even if all of it is visible.
         """
         left: list[str] = []
         with self._store.transaction(durable=True, wait_s=_SETTLING_S) as connection:
+            self.journal.hold(connection, change_id)
             pending = [change for change in self.journal.pending() if change.id == change_id]
+            if pending and not self._is_here(pending[0].roots, pending[0].effects):
+                return False
             over = all(self.leases.is_over(lease) for lease in self.leases.of_purpose(change_id))
             if pending and finish and not over and not self._is_abandoned(pending[0]):
                 return False
@@ -367,7 +429,7 @@ class Changes:
                 left = self._settle(connection, pending[0], finish)
             self.leases.release_purpose(connection, change_id)
         self._clear_up(left)
-        return bool(pending)
+        return True
 
     def _settle(self, connection: Connection, change: Change, finish: bool) -> list[str]:
         """Finish a change that is wholly visible, else withdraw it from the last step back.
@@ -397,7 +459,8 @@ class Changes:
                 finally:
                     step.close()
             if finish:
-                return self.journal.done(connection, change.id, change.effects, _leftovers(change.id, change.effects))
+                left = _leftovers(change.id, change.effects)
+                return self.journal.done(connection, change.id, change.effects, left) or []
             self.journal.forget(connection, change.id, "pending")
         except (OSError, LlmcError):
             self.journal.failed(connection, change.id)
@@ -408,10 +471,12 @@ class Changes:
         files = self._files
         try:
             for path in paths:
-                if not path.startswith(TRASH):
-                    self._files.locate(path)
+                if (folder := path.removeprefix(TRASH)).startswith("/"):
+                    self._files.locate(folder)
         except LlmcError:
-            files = Filesystem(roots, self._files.access)
+            here = [root for root in roots if not is_elsewhere(root)]
+            here += [os.path.dirname(os.path.dirname(path[len(TRASH) :])) for path in paths if path.startswith(_SHARED)]
+            files = Filesystem(list(dict.fromkeys(here)), self._files.access)
         return StepContext(files, self._trash_fd, self.journal.image)
 
     def empty_trash(self, entries: Sequence[str]) -> None:
@@ -419,7 +484,7 @@ class Changes:
         for entry in entries:
             with self._store.transaction() as connection:
                 left = self.journal.empty_trash(connection, entry)
-            self._remove_leftover(self.context, left)
+            self._remove_leftover(self._context_of([], [left]), left)
 
     def close(self) -> None:
         """Stop the sync threads and close the trash."""
@@ -436,12 +501,29 @@ class _LeaseRenewal:
 
     def __init__(self, leases: Leases, tokens: Sequence[int]) -> None:
         self._leases, self._tokens = leases, tokens
-        self._due = time.monotonic() + leases.ttl_s / 3
+        self._since = time.monotonic()
 
     def __call__(self) -> None:
-        if time.monotonic() >= self._due:
+        if time.monotonic() >= self._since + self._leases.ttl_s / 3:
+            since = time.monotonic()
             self._leases.renew(self._tokens)
-            self._due = time.monotonic() + self._leases.ttl_s / 3
+            self._since = since
+
+    def is_overdue(self) -> bool:
+        """Whether the leases may be over already, as far as this process can tell without the store."""
+        return time.monotonic() >= self._since + self._leases.ttl_s
+
+
+def _make_trash(root: int) -> None:
+    """Make the trash of a root, which git has nothing to do with."""
+    try:
+        os.mkdir(TRASH_FOLDER, 0o700, dir_fd=root)
+    except FileExistsError:
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(f"{TRASH_FOLDER}/.gitignore", flags, 0o600, dir_fd=root)
+    with open(fd, "wb") as file:
+        file.write(b"*\n")
 
 
 def _temporary(change_id: str, number: int) -> bytes:
@@ -465,17 +547,3 @@ def _finish(syncs: "Sequence[Future[None]]") -> None:
     wait(syncs)
     for sync in syncs:
         sync.result()
-
-
-def _is_given_up(leftover: Leftover) -> bool:
-    """Whether nobody is removing a leftover; where that can't be seen, two may do it at once."""
-    return leftover.process != own_process() and (not is_local(leftover.process) or not alive(leftover.process))
-
-
-def _keys(effects: Sequence[Record]) -> list[LeaseKey]:
-    """One key per path; moving or removing a directory locks everything in it."""
-    trees: dict[str, bool] = {}
-    for effect in effects:
-        for path in paths_of(effect):
-            trees[path] = trees.get(path, False) or locks_all_below(effect)
-    return [LeaseKey(f"code:{path}", tree) for path, tree in trees.items()]

@@ -14,6 +14,7 @@ from ..errors import Conflict, InvalidPath, LlmcError, NotADirectory, NotFound, 
 from ..files import names
 from ..files.filesystem import Filesystem
 from ..session import Session
+from ..store.workspaces import is_elsewhere
 from ..tracking.commits import CommittedFiles
 from ..tracking.git_dirs import is_kept_whole
 from . import targets
@@ -52,6 +53,8 @@ class Undoer:
     def undo(self, who: Session, change: Change, force: Force, check: Callable[[], None]) -> Undone:
         """Undo one change."""
         refuse_dropped(change)
+        if any(map(is_elsewhere, change.roots)):
+            raise NotFound(f"{change.id}: was made in a folder that is not on this machine: {', '.join(change.roots)}")
         if change.undone_by is not None:
             raise Stale(f"{change.id}: undone already by {change.undone_by}", hint="Undo that one to redo it.")
 
@@ -224,7 +227,7 @@ class Undoer:
             for name in (old, new):
                 self._files.refuse_change(self._files.locate(f"{record.path}/{name}"))
             now = branches.look(new)
-            if now != identity and not force:
+            if now.partition(".")[2] != identity.partition(".")[2] and not force:  # without the device
                 raise _changed(f"{record.path}/{new}")
             if not now:
                 continue

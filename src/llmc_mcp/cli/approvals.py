@@ -14,12 +14,12 @@ from ..config.trust import INSIDE_COMMAND
 from ..errors import Forbidden
 from ..permissions.approvals import Approval, Approvals
 from ..printing import print_line
-from ..store.opening import open_store
+from ..store.opening import store_of
 
 
 def _approvals() -> Approvals:
     loaded = load()
-    store = open_store(loaded.config.store.url, loaded.data_dir)
+    store = store_of(loaded.config.store, loaded.data_dir)
     return Approvals(lambda: store)
 
 

@@ -16,7 +16,7 @@ from ..errors import NotFound
 from ..policy import is_below
 from ..printing import print_json, print_line
 from ..review.undoing import app_on, journal_of, standing, undo_all
-from ..store.opening import open_store
+from ..store.opening import store_of
 from ..visible import visible
 from .person import never, session
 
@@ -26,7 +26,7 @@ _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
 def _journal() -> Journal:
     loaded = load()
-    return journal_of(loaded.config, open_store(loaded.config.store.url, loaded.data_dir))
+    return journal_of(loaded.config, store_of(loaded.config.store, loaded.data_dir))
 
 
 def _app(changes: Sequence[Change]) -> AbstractContextManager[App]:
@@ -234,14 +234,14 @@ def locks(given: Arguments) -> int:
     from ..store.leases import Leases
 
     loaded = load()
-    leases = Leases(open_store(loaded.config.store.url, loaded.data_dir), 0)
+    leases = Leases(store_of(loaded.config.store, loaded.data_dir), 0)
     found = leases.all()
     if "--json" in given:
         rows = [{**lease._asdict(), "over": leases.is_over(lease)} for lease in found]
         print_json(rows)
         return 0
     for lease in found:
-        left = "over" if leases.is_over(lease) else f"{lease.expires_at - time.time():.0f} s left"
+        left = "over" if leases.is_over(lease) else f"{leases.seconds_left(lease):.0f} s left"
         holder = f"agent {lease.agent_id}, session {lease.session_id}, {left}"
         print_line(f"{lease.kind}  {lease.key}  {holder}  {lease.purpose}")
     if not found:

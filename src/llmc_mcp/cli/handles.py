@@ -8,8 +8,9 @@ from ..command_line import JSON, Arguments, Positional, UsageError, declare
 from ..config.load import load
 from ..files.handles import Handle, Handles, policy_from
 from ..printing import print_bytes, print_json, print_line
-from ..store.opening import open_store
-from ..store.root_sets import folder_of, paths_of
+from ..store.opening import store_of
+from ..store.root_keys import paths_of
+from ..store.root_sets import folder_of
 
 
 @declare(
@@ -25,7 +26,7 @@ def command(given: Arguments) -> int:
     if handle_id and "--json" in given:
         raise UsageError("--json is for the list")
     loaded = load()
-    store, principal = open_store(loaded.config.store.url, loaded.data_dir), f"uid:{os.getuid()}"
+    store, principal = store_of(loaded.config.store, loaded.data_dir), f"uid:{os.getuid()}"
     handles = Handles(store, policy_from(loaded.config), None)
     if handle_id:
         return _print(handles, handles.find(principal, handle_id))

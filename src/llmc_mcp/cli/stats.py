@@ -8,8 +8,9 @@ from ..config.load import load
 from ..config.schema import Config
 from ..printing import print_json, print_line
 from ..store.calls import ToolTotals, by_tool, newest
-from ..store.opening import open_store
-from ..store.root_sets import folder_of, paths_of
+from ..store.opening import store_of
+from ..store.root_keys import paths_of
+from ..store.root_sets import folder_of
 from ..visible import visible
 
 
@@ -23,7 +24,7 @@ def command(given: Arguments) -> int:
     """Print totals per tool."""
     days = given.number("--days", least=0)
     loaded = load()
-    store = open_store(loaded.config.store.url, loaded.data_dir)
+    store = store_of(loaded.config.store, loaded.data_dir)
     totals = by_tool(store, None, since=time.time() - days * 86_400 if days else 0.0)
     if "--json" in given:
         print_json([one._asdict() for one in totals])
@@ -42,7 +43,7 @@ def command(given: Arguments) -> int:
 def calls(given: Arguments) -> int:
     """Print the latest calls."""
     loaded = load()
-    store = open_store(loaded.config.store.url, loaded.data_dir)
+    store = store_of(loaded.config.store, loaded.data_dir)
     found = newest(store, None, given.number("-n", least=0), tool=given.value("--tool") or None)
     if "--json" in given:
         print_json([{**one._asdict(), "roots": paths_of(one.roots)} for one in found])

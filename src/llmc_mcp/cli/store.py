@@ -6,6 +6,7 @@ from ..command_line import Arguments, Command, Positional
 from ..config.load import load
 from ..store.base import Store
 from ..store.opening import open_store
+from ..store.row_paths import rename_workspace
 from ..store.schema import STEPS
 from ..store.transfer import copy, findings, rows_of
 
@@ -21,7 +22,7 @@ _TO = Positional("TO", "sqlite, or postgresql://…; it must be empty")
 
 def _open(url: str = "") -> Store:
     loaded = load()
-    return open_store(url or loaded.config.store.url, loaded.data_dir)
+    return open_store(url or loaded.config.store.url, loaded.data_dir, named=loaded.config.store.workspaces)
 
 
 @command.verb("check", "whether it can be read and written, what it holds, and what does not fit together")
@@ -42,6 +43,17 @@ def _check(given: Arguments) -> int:
 def _migrate(given: Arguments) -> int:
     del given
     print(f"{_open().name}: version {len(STEPS)}")
+    return 0
+
+
+@command.verb(
+    "rename",
+    "give a workspace another name, as mcp.store.workspaces has it; stop the servers first",
+    positionals=(Positional("OLD", "its name so far"), Positional("NEW", "its name from now on")),
+)
+def _rename(given: Arguments) -> int:
+    old, new = given.positionals
+    print(f"{old} → {new}: {rename_workspace(_open(), old, new):,} rows")
     return 0
 
 

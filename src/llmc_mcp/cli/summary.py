@@ -5,7 +5,7 @@ from ..config.load import load
 from ..printing import print_json
 from ..review.summary import SessionSummary, as_lines, summarize_session
 from ..review.undoing import journal_of
-from ..store.opening import open_store
+from ..store.opening import store_of
 from ..store.sessions import EVERYTHING
 
 
@@ -19,7 +19,7 @@ from ..store.sessions import EVERYTHING
 def command(given: Arguments) -> int:
     """Print the summary of one session."""
     loaded = load()
-    store = open_store(loaded.config.store.url, loaded.data_dir)
+    store = store_of(loaded.config.store, loaded.data_dir)
     found = summarize_session(store, journal_of(loaded.config, store), EVERYTHING, given.first() or None)
     if "--json" in given:
         print_json(as_json(found))

@@ -42,9 +42,9 @@ class Sources:
 
     @cached_property
     def store(self) -> "Store":
-        from ..store.opening import open_store
+        from ..store.opening import store_of
 
-        return open_store(self.loaded.config.store.url, self.data_dir)
+        return store_of(self.loaded.config.store, self.data_dir)
 
     @cached_property
     def loaded(self) -> "LoadedConfig":

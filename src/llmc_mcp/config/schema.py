@@ -378,6 +378,9 @@ class StoreSettings(Section):
     url: Annotated[
         str, key("sqlite: in the data directory; or the address of a PostgreSQL database", "operator", secret=True)
     ] = "sqlite"
+    workspaces: Annotated[
+        dict[str, str], key("in PostgreSQL, the name of a folder that servers share: folder = name", "operator")
+    ] = msgspec.field(default_factory=dict[str, str])
 
 
 class Docker(Section):

@@ -15,6 +15,8 @@ from ..store.schema import STEPS, insert_into
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
+    from collections.abc import Callable
+
     from ..store.base import Connection
 
 _WAIT_S = 3.0
@@ -87,9 +89,10 @@ class CommandRecord:
             "roots": self.roots.key,
         }
 
-    def insert(self, connection: "Connection", code: int) -> None:
-        """Write the row."""
+    def insert(self, connection: "Connection", code: int, stored_key: "Callable[[str], str]" = str) -> None:
+        """Write the row; `stored_key` has the form of a root set that the store's rows carry."""
         row = self.row(code)
+        row["roots"] = stored_key(self.roots.key)
         connection.execute(insert_into("calls", tuple(row)), tuple(row.values()))
 
     def record(self, code: int, data_dir: str | None = None) -> bool:

@@ -127,6 +127,7 @@ class Access(NamedTuple):
     refuse_foreign_links: bool = True  # a hard link can expose another user's file below a root
     cross_mounts: bool = True
     hidden_dir: str | None = None  # the server's data directory, in case it is below a root
+    shared_trash: bool = False  # whether what is deleted goes to the top of its root
     protected_names: tuple[str, ...] = ()
     protected_files: tuple[str, ...] = ()  # the server's own configuration files
     hidden: tuple[str, ...] = ()  # hidden from commands as well
@@ -296,10 +297,13 @@ class Filesystem:
         if not self.hides_anything:
             return
         real = _real_path(fd)
-        if self._hidden and is_below(real, self._hidden):
+        if self._is_own_data(real):
             raise self._outside(place.label)
         if self._is_kept_secret(real):
             raise _refuse_kept_secret(place.label)
+
+    def _is_own_data(self, real: str) -> bool:
+        return bool(self._hidden and is_below(real, self._hidden)) or off_limits.is_trash(real)
 
     def _open(self, place: Place, flags: int) -> int:
         try:
@@ -398,7 +402,7 @@ class Filesystem:
     @property
     def hides_anything(self) -> bool:
         """Whether anything below a root is hidden from everybody."""
-        return self._hidden is not None or bool(self._kept_secret)
+        return self._hidden is not None or bool(self._kept_secret) or self.access.shared_trash
 
     def hides(self, directory: int, name: bytes) -> bool:
         """Whether a name below an open directory is hidden from everybody; the name must not contain links."""
@@ -484,7 +488,7 @@ class Filesystem:
             raise refuse_protected(place.label)
         if self._is_kept_secret(real):
             raise _refuse_kept_secret(place.label)
-        if self._hidden and is_below(real, self._hidden):
+        if self._is_own_data(real):
             raise self._outside(place.label)
 
     def refuse_change(self, place: Place, *, tree: bool = False) -> None:
@@ -504,7 +508,7 @@ class Filesystem:
         stay = self._named if tree else ()
         if any(is_below(path, real) for path in (*stay, *((self._hidden,) if self._hidden else ()))):
             raise PermissionDenied(f"{place.label}: holds an allowed root or the server's own data; it stays")
-        if self._hidden and is_below(real, self._hidden):
+        if self._is_own_data(real):
             raise self._outside(place.label)
 
     def foreign_link(self, info: os.stat_result) -> bool:

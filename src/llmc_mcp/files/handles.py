@@ -117,7 +117,8 @@ class Handles:
 
     def __init__(self, store: Store, policy: HandleRetention, roots: RootSet | None) -> None:
         self._store, self._policy, self._roots = store, policy, roots
-        self._key = "" if roots is None else roots.key
+        self._names = store.workspaces
+        self._key = self._names.stored_key("" if roots is None else roots.key)
         self.folder = os.path.join(store.data_dir, _FOLDER)
         with self._writable():
             self._clear_leftovers()
@@ -127,8 +128,8 @@ class Handles:
     def create(self, principal: str, kind: str, meta: Meta, payload: bytes) -> str:
         """Create a snapshot. Equal payloads share one file; a recent equal handle is reused."""
         name = hashlib.sha256(payload).hexdigest()
-        encoded = msgspec.json.encode(meta).decode()
-        young = time.time() - self._policy.ttl_seconds / 2
+        encoded = self._encoded(meta)
+        young = self._store.now() - self._policy.ttl_seconds / 2
         for (known,) in self._store.query(_EQUAL, (name, principal, kind, encoded, young, self._key)):
             return str(known)
         index = LineIndex()
@@ -144,7 +145,7 @@ class Handles:
         index = LineIndex()
         index.bytes = size
         with self._transaction() as connection:
-            return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), None, index)
+            return self._insert(connection, principal, kind, self._encoded(meta), None, index)
 
     def spool(self, principal: str, kind: str, meta: Meta) -> "Spool":
         """Start a payload that grows while a command runs."""
@@ -157,7 +158,7 @@ class Handles:
         with self._writable(), self._transaction() as connection:
             os.rename(spooled, self._path(name))
             self._store.share(connection, f"{_FOLDER}/{name}")
-            return self._insert(connection, principal, kind, msgspec.json.encode(meta).decode(), name, index)
+            return self._insert(connection, principal, kind, self._encoded(meta), name, index)
 
     def _transaction(self) -> AbstractContextManager[Connection]:
         """A write transaction; a reply that waits long for its handle is worse than one without."""
@@ -172,7 +173,7 @@ class Handles:
         payload: str | None,
         index: LineIndex,
     ) -> str:
-        now = time.time()
+        now = self._store.now()
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
         random = base64.b32encode(os.urandom(10)).decode().lower()
         handle_id = f"H_{_SHORT_KINDS.get(kind, kind.replace('_', '')[:12])}_{stamp}_{random}"
@@ -184,7 +185,7 @@ class Handles:
     def _evict(self, connection: Connection, *, keep: str) -> None:
         """Drop expired handles, then the oldest until the rest fits; a file goes with its last handle."""
         dropped = connection.execute(
-            "DELETE FROM handles WHERE created_at<? RETURNING payload", (time.time() - self._policy.ttl_seconds,)
+            "DELETE FROM handles WHERE created_at<? RETURNING payload", (self._store.now() - self._policy.ttl_seconds,)
         ).fetchall()
         while self._stored_bytes(connection) > self._policy.total_bytes:
             oldest = connection.execute(
@@ -209,8 +210,8 @@ class Handles:
 
     def find(self, principal: str, handle_id: str) -> Handle:
         """A principal's handle; HANDLE_NOT_FOUND for another's, another project's, an expired or a forged one."""
-        rows = self._store.query(_FIND, (handle_id, principal, time.time() - self._policy.ttl_seconds))
-        found = [_handle(row) for row in rows]
+        rows = self._store.query(_FIND, (handle_id, principal, self._store.now() - self._policy.ttl_seconds))
+        found = [self._handle(row) for row in rows]
         if not found or (self._roots is not None and not self._roots.covers(found[0].roots)):
             raise HandleNotFound(
                 f"there is no handle {handle_id[:64]}", hint="It may have expired: repeat the call that made it."
@@ -219,9 +220,17 @@ class Handles:
 
     def list(self, principal: str) -> list[Handle]:
         """All visible, unexpired handles of a principal, newest first."""
-        since = time.time() - self._policy.ttl_seconds
+        since = self._store.now() - self._policy.ttl_seconds
         rows = self._store.query(_LIST, (principal, since, visible_to(self._store, self._roots)))
-        return [_handle(row) for row in rows]
+        return [self._handle(row) for row in rows]
+
+    def _handle(self, row: tuple[object, ...]) -> Handle:
+        handle = Handle(*cast(tuple[str, str, float, Meta, str | None, int, int, bytes, str], row))
+        meta: Meta = msgspec.json.decode(cast(str, row[3]))
+        return handle._replace(meta=_with_path(meta, self._names.local), roots=self._names.local_key(handle.roots))
+
+    def _encoded(self, meta: Meta) -> str:
+        return msgspec.json.encode(_with_path(meta, self._names.stored)).decode()
 
     def open(self, handle: Handle) -> int:
         """Open the payload of a snapshot for reading."""
@@ -394,9 +403,9 @@ class Spool:
             self._dropped += len(data) - written
 
 
-def _handle(row: tuple[object, ...]) -> Handle:
-    handle = Handle(*cast(tuple[str, str, float, Meta, str | None, int, int, bytes, str], row))
-    return handle._replace(meta=msgspec.json.decode(cast(str, row[3])))
+def _with_path(meta: Meta, translate: Callable[[str], str]) -> Meta:
+    """What is known of a payload, with another form of the path that it came from."""
+    return {**meta, "path": translate(str(meta["path"]))} if "path" in meta else meta
 
 
 def _read_lines(fd: int, blocks: "array[int]", start: int, limit: int) -> bytes:

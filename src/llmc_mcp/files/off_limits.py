@@ -14,6 +14,10 @@ from typing import NamedTuple
 from .. import PACKAGE_HOME
 from ..policy import is_below, is_below_any
 
+# At the top of a workspace that servers on several machines share: what they deleted there, for any of them to bring
+# back. It is the server's, wherever it is found.
+TRASH_FOLDER = ".llmc.trash"
+
 _SECRETS = (
     ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config", ".netrc", ".pgpass", ".pypirc", ".npmrc",
     ".git-credentials", ".password-store", ".local/share/keyrings", ".mozilla", ".cargo/credentials.toml",
@@ -217,6 +221,11 @@ def outermost(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if not any(path != other and is_below(path, other) for other in paths)]
 
 
+def is_trash(path: str) -> bool:
+    """Whether a path is the trash of a workspace, or lies in one."""
+    return TRASH_FOLDER in path and TRASH_FOLDER in path.split("/")
+
+
 class HiddenPlaces(NamedTuple):
     """Real paths that no tool may look into, with everything below them."""
 
@@ -226,7 +235,7 @@ class HiddenPlaces(NamedTuple):
 
     def cover(self, path: str) -> bool:
         """Whether a real path is hidden."""
-        return is_below_any(path, self.own_data) or self.keep_secret(path)
+        return is_below_any(path, self.own_data) or is_trash(path) or self.keep_secret(path)
 
     def keep_secret(self, path: str) -> bool:
         """Whether a real path is hidden for another reason than that it holds the server's data."""

@@ -198,8 +198,10 @@ class Recorder:
         from ..store.schema import insert_into  # not at start-up
 
         try:
-            with self._store().transaction(wait_s=_WRITE_S) as connection:
-                connection.executemany(insert_into("calls", Usage._fields), batch)
+            store = self._store()
+            rows = [row._replace(roots=store.workspaces.stored_key(row.roots)) for row in batch]
+            with store.transaction(wait_s=_WRITE_S) as connection:
+                connection.executemany(insert_into("calls", Usage._fields), rows)
             self._forget()
         except (FeatureUnavailable, ResourceBusy):
             self.dropped += len(batch)

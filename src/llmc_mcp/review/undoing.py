@@ -12,6 +12,7 @@ from ..errors import LlmcError
 from ..session import Session
 from ..store.base import Store
 from ..store.root_sets import RootSet
+from ..store.workspaces import is_elsewhere
 
 _ALL = 100_000
 
@@ -24,7 +25,7 @@ def journal_of(config: Config, store: Store, roots: RootSet | None = None) -> Jo
 @contextmanager
 def app_on(changes: Sequence[Change], config: Config, data_dir: str, serving: App | None = None) -> Generator[App]:
     """The engines on the roots of these changes; those of a server that serves all of them anyway."""
-    roots = dict.fromkeys(root for change in changes for root in change.roots if os.path.isdir(root))
+    roots = dict.fromkeys(root for change in changes for root in change.roots if _is_here(root))
     if serving is not None and all(serving.root_set.holds(root) for root in roots):
         yield serving
         return
@@ -33,6 +34,10 @@ def app_on(changes: Sequence[Change], config: Config, data_dir: str, serving: Ap
         yield app
     finally:
         app.close()
+
+
+def _is_here(root: str) -> bool:
+    return not is_elsewhere(root) and os.path.isdir(root)
 
 
 def standing(journal: Journal, principal: str | None, session_id: str | None) -> list[Change]:

@@ -28,7 +28,7 @@ class CoverCheck:
         if any(root.real == b"/" for root in roots):  # all that is in / counts, and any mount below it
             return covered_now(settings, roots, data_dir)
         try:
-            paths = looked_at(settings, data_dir)
+            paths = looked_at(settings, roots, data_dir)
         except LlmcError:  # as when there is no such user
             return covered_now(settings, roots, data_dir)
         question = settings, roots, paths, mount_rows()

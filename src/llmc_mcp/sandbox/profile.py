@@ -12,7 +12,7 @@ from ..config.schema import Config
 from ..config.trust import INSIDE_COMMAND, user_config_file
 from ..errors import FeatureUnavailable, InvalidArgument
 from ..files.filesystem import Root
-from ..files.off_limits import SYSTEM_FOLDERS, MountTable, homes, outermost, own_code, secrets, trail
+from ..files.off_limits import SYSTEM_FOLDERS, TRASH_FOLDER, MountTable, homes, outermost, own_code, secrets, trail
 from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher_process import ChildPlan
 from ..kernel.limits import Bounds, Counter, resource_limits
@@ -140,7 +140,7 @@ class Profile(NamedTuple):
     own_code: tuple[str, ...] = ()  # what the server runs or obeys, by every name; no command may change it
     machine: MachineRoot | None = None  # where a root is `/`
     toolchains: tuple[Toolchain, ...] = ()
-    veiled: tuple[str, ...] = ()  # files in what commands may only read, which they must not see
+    veiled: tuple[str, ...] = ()  # files in what commands may only read, which they must not see; the roots' trash
 
     @property
     def changeable(self) -> list[str]:
@@ -237,7 +237,8 @@ def make_profile(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: s
         toolchains=toolchains,
     )
     inside = [path for toolchain in toolchains for path in toolchain.secrets if not is_below_any(path, folders)]
-    profile = profile._replace(veiled=tuple(inside))
+    trash = [path for path in _trash_of(roots) if os.path.isdir(path)]
+    profile = profile._replace(veiled=(*inside, *trash))
     if confined:
         _refuse_loose_code(profile, own)
     return profile
@@ -251,6 +252,11 @@ def _own(settings: SandboxSettings) -> tuple[str, ...]:
 def _unseen(settings: SandboxSettings, data_dir: str, uid: int) -> tuple[str, ...]:
     """What commands must not see; whatever appears in the first two, the next start trusts."""
     return (data_dir, os.path.dirname(user_config_file()), *secrets(settings.deny_read, homes(uid)))
+
+
+def _trash_of(roots: tuple[Root, ...]) -> list[str]:
+    """Where servers that share a workspace put what they delete."""
+    return [os.path.join(os.fsdecode(root.real), TRASH_FOLDER) for root in roots]
 
 
 def _folders_of(roots: tuple[Root, ...], machine: MachineRoot | None) -> list[str]:
@@ -466,13 +472,13 @@ def covered_now(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: st
     return profile.machine, [(path, how, place_of(path)) for path, how in covers(profile).items()]
 
 
-def looked_at(settings: SandboxSettings, data_dir: str) -> list[str]:
+def looked_at(settings: SandboxSettings, roots: tuple[Root, ...], data_dir: str) -> list[str]:
     """The paths that `covered_now` depends on, whether they exist or not."""
     user = _run_as(settings.run_as)
     unseen = _unseen(settings, data_dir, user[0] if user else os.getuid())
     writable = map(os.path.expanduser, settings.extra_write)
     candidates = candidates_for(settings.toolchains, os.path.expanduser("~"))
-    return [*_own(settings), *unseen, *writable, *candidates]
+    return [*_own(settings), *unseen, *_trash_of(roots), *writable, *candidates]
 
 
 def place_of(path: str) -> tuple[int, int, int] | None:

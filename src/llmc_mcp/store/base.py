@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .waiting import BUSY_S, never_cancelled
+from .workspaces import Workspaces
 
 
 class Rows(Protocol):
@@ -35,6 +36,11 @@ class Store(Protocol):
     """Rows shared by several processes; safe from any thread."""
 
     data_dir: str
+
+    @property
+    def workspaces(self) -> Workspaces:
+        """What rows call the files of this server: every path goes through it on its way to a row and back."""
+        ...
 
     @property
     def name(self) -> str:
@@ -74,6 +80,24 @@ class Store(Protocol):
 
     def now(self) -> float:
         """The time by the clock that leases expire by."""
+        ...
+
+    # Waiting for what another process does to a row, which may be on another machine.
+
+    def ticket(self) -> int:
+        """A moment: what is announced later ends a wait that names it."""
+        ...
+
+    def wait(self, topic: str, ticket: int, pause_s: float, limit_s: float) -> bool:
+        """Wait until a topic is announced that was not at the ticket's moment; True once it is. One waiter wakes.
+
+        False after a while, however: `pause_s` where nobody announces anything, up to `limit_s` where it is enough to
+        look for the dead from time to time.
+        """
+        ...
+
+    def is_wanted(self, topic: str) -> bool:
+        """Whether another thread of this process waits for a topic: then it must be announced."""
         ...
 
     def check_tables(self) -> None:

@@ -77,4 +77,5 @@ def newest(
 ) -> list[PastCall]:
     """The latest calls that the reader may see (None: all), newest first."""
     rows = store.query(_NEWEST_CALLS, (principal, tool, limit, visible_to(store, reader)))
-    return [PastCall(*row) for row in rows]  # type: ignore[arg-type]
+    found = [PastCall(*row) for row in rows]  # type: ignore[arg-type]
+    return [call._replace(roots=store.workspaces.local_key(call.roots)) for call in found]

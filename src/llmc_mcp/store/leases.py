@@ -24,7 +24,9 @@ CRIT_DB = "CRIT_DB"
 # Those of a Lease, but for the token, which the store gives out.
 _COLUMNS = ("class", "key", "tree", "agent_id", "session_id", "process", "purpose", "taken_at", "expires_at")
 _FIELDS = ", ".join(("token", *_COLUMNS))
-_INSERT = f"{insert_into('leases', _COLUMNS)} RETURNING token"
+_INSERT = f"{insert_into('leases', (*_COLUMNS, 'wanted'))} RETURNING token"
+_WANT = "UPDATE leases SET wanted=1 WHERE token=? AND wanted=0"  # its end is announced then
+_KEYS_AT_ONCE = 32
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 _AFTER_SLASH = "0"  # the character that follows "/": `key >= "a/" and key < "a0"` means everything below a
 
@@ -68,23 +70,32 @@ class Leases:
 
         A lease that is over but has a purpose conflicts, too: the change it was taken for must be settled first.
         """
+        taken = self.claim(connection, kind, keys, who, purpose)
+        return taken if isinstance(taken, Lease) else taken()
+
+    def claim(
+        self, connection: Connection, kind: str, keys: Iterable[LeaseKey], who: Session, purpose: str = ""
+    ) -> Callable[[], list[int]] | Lease:
+        """The same, with what tells the tokens: whoever asks for them later need not wait for the database now."""
         wanted, now = sorted(set(keys)), self._store.now()
-        for key in wanted:
-            for lease in _conflicting(connection, key):
-                if not lease.over(now) or lease.purpose:
-                    return lease
-                self.release(connection, [lease.token])
-        rows = [
-            (kind, key.name, int(key.tree), who.agent_id, who.session_id, own_process(), purpose, now, now + self.ttl_s)
+        for lease in _conflicting(connection, wanted):
+            if not lease.over(now) or lease.purpose:
+                connection.execute(_WANT, (lease.token,))
+                return lease
+            self.release(connection, [lease.token])
+        holder, times = (who.agent_id, who.session_id, own_process(), purpose), (now, now + self.ttl_s)
+        inserted = [
+            connection.execute(
+                _INSERT, (kind, key.name, int(key.tree), *holder, *times, int(self._store.is_wanted(key.name)))
+            )
             for key in wanted
         ]
-        return [connection.execute(_INSERT, row).fetchone()[0] for row in rows]
+        return lambda: [one.fetchone()[0] for one in inserted]
 
     def holds(self, connection: Connection, tokens: Sequence[int]) -> bool:
         """Whether all of these leases are in the store and unexpired; within the transaction that depends on it."""
-        marks = ",".join("?" * len(tokens))
         found = connection.execute(
-            f"SELECT count(*) FROM leases WHERE token IN ({marks}) AND expires_at>?",  # noqa: S608 - own names
+            f"SELECT count(*) FROM leases WHERE token IN ({_marks(tokens)}) AND expires_at>?",  # noqa: S608 - own names
             (*tokens, self._store.now()),
         ).fetchone()
         return found[0] == len(tokens)
@@ -105,6 +116,10 @@ class Leases:
             done = connection.executemany("UPDATE leases SET expires_at=? WHERE token=?", rows)
             return done.rowcount == len(rows)
 
+    def seconds_left(self, lease: Lease) -> float:
+        """How long a lease lasts yet."""
+        return lease.expires_at - self._store.now()
+
     def is_over(self, lease: Lease) -> bool:
         """Whether a lease may be taken over."""
         return lease.over(self._store.now())
@@ -122,7 +137,7 @@ class Leases:
         self, kind: str, keys: Iterable[LeaseKey], who: Session, *, wait_s: float, check: Callable[[], None]
     ) -> Generator[list[int]]:
         """Hold leases for the length of a block; wait for other holders, and give up with RESOURCE_BUSY."""
-        wanted, queue = list(keys), Queue(wait_s, check)
+        wanted, queue = list(keys), Queue(self._store, wait_s, check)
         while True:
             with self._store.transaction(check=check) as connection:
                 taken = self.take(connection, kind, wanted, who)
@@ -137,10 +152,11 @@ class Leases:
 
 
 class Queue:
-    """One caller's wait for a lease, with exponential backoff and a time limit."""
+    """One caller's wait for a lease, with a time limit: until it is released, or with exponential backoff."""
 
-    def __init__(self, wait_s: float, check: Callable[[], None]) -> None:
-        self._check, self._pause = check, _FIRST_PAUSE_S
+    def __init__(self, store: Store, wait_s: float, check: Callable[[], None]) -> None:
+        self._store, self._check, self._pause = store, check, _FIRST_PAUSE_S
+        self._ticket = store.ticket()  # from before the lease was seen: it may be released before the wait begins
         self._started = time.monotonic()
         self._until = self._started + wait_s
 
@@ -156,21 +172,31 @@ class Queue:
                 f"{name} is held by agent {lease.agent_id}, session {lease.session_id}; waited {waited} ms",
                 hint="Another agent is changing it: read it again and retry.",
             )
-        time.sleep(self._pause)
+        self._store.wait(lease.key, self._ticket, self._pause, self._until - time.monotonic())
+        self._ticket = self._store.ticket()
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
 
 
-def _conflicting(connection: Connection, key: LeaseKey) -> list[Lease]:
-    """Leases on the key, on a tree that holds it and, for a tree, on anything below it."""
-    above = _folders_above(key.name)
-    terms, values = ["key=?"], [key.name, *above]
-    if above:
-        terms.append(f"(tree=1 AND key IN ({','.join('?' * len(above))}))")
-    if key.tree:
-        terms.append("(key>=? AND key<?)")
-        values += [f"{key.name}/", f"{key.name}{_AFTER_SLASH}"]
-    query = f"SELECT {_FIELDS} FROM leases WHERE {' OR '.join(terms)} ORDER BY key"  # noqa: S608 - own names
-    return _leases(connection.execute(query, values).fetchall())
+def _conflicting(connection: Connection, keys: Sequence[LeaseKey]) -> list[Lease]:
+    """Leases on the keys, on trees that hold them and, for a tree, on anything below it."""
+    found: dict[str, Lease] = {}
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        some = keys[start : start + _KEYS_AT_ONCE]
+        above = sorted({folder for key in some for folder in _folders_above(key.name)})
+        terms, values = [f"key IN ({_marks(some)})"], [*(key.name for key in some), *above]
+        if above:
+            terms.append(f"(tree=1 AND key IN ({_marks(above)}))")
+        for key in some:
+            if key.tree:
+                terms.append("(key>=? AND key<?)")
+                values += [f"{key.name}/", f"{key.name}{_AFTER_SLASH}"]
+        query = f"SELECT {_FIELDS} FROM leases WHERE {' OR '.join(terms)} ORDER BY key"  # noqa: S608 - own names
+        found.update({lease.key: lease for lease in _leases(connection.execute(query, values).fetchall())})
+    return list(found.values())
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))
 
 
 def _folders_above(name: str) -> list[str]:

@@ -1,17 +1,18 @@
 """The store in PostgreSQL, shared by the servers of a team.
 
 SQLite has one writer at a time, and the rules of changes and leases rest on that. Here a transaction takes an advisory
-lock on each of its roots, and a shared one on every folder above, so that servers on nested roots wait for each other
-and servers on different projects don't. A transaction that is not durable commits without waiting for the disk
-(synchronous_commit), and `sync` waits for all of them at once.
+lock on each of its workspaces, and a shared one on every workspace that holds one of them, so that servers on nested
+roots wait for each other and servers on different projects don't. A transaction that is not durable commits without
+waiting for the disk (synchronous_commit), and `sync` waits for all of them at once.
 """
 
+import logging
 import math
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
@@ -20,23 +21,35 @@ from typing import Any, cast
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.numeric import FloatLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..errors import FeatureUnavailable, ResourceBusy
 from .base import Connection, Rows
-from .schema import STEPS, insert_missing
+from .listening import Listener
+from .naming import KnownFolder, configured, name_roots, seen_here
+from .schema import STEPS, insert_missing, insert_or_replace
+from .statements import Statements
 from .transfer import demand_tables
 from .waiting import BUSY_S, never_cancelled
+from .workspaces import Workspaces
 
-Opened = psycopg.Connection[tuple[Any, ...]]
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # replies say what is wrong, and stderr is the log's
 
 _MOST_CONNECTIONS = 8
 _CONNECT_S = 3  # to a server that does not answer
 _LEAVING_S = 1.0
 _PROBE_S = 0.5
 _SLICE_S = 0.25  # how long a wait for a lock lasts before a look at cancellation
+_CLOCK_S = 5.0  # how long the database's clock is extrapolated from its last reading
+_MIGRATION_S = 60  # how long a server waits for another one that makes the tables
 _MIGRATION_LOCK = 0x6C6C6D63  # "llmc"
+# Another server's transaction came in between, on rows that workspaces have in common.
+_COLLISIONS = (
+    errors.LockNotAvailable,
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.ForeignKeyViolation,
+)
 _TOO_NEW = "it was made by a newer version of llmc-mcp"
 
 
@@ -71,7 +84,17 @@ _OWN_TABLES = """
         PRIMARY KEY (name, part)
     );
     ALTER TABLE blobs ALTER COLUMN data SET STORAGE EXTERNAL;  -- compressed already, or read in pages
+
+    CREATE OR REPLACE FUNCTION announce() RETURNS trigger LANGUAGE plpgsql AS $body$
+        BEGIN
+            PERFORM pg_notify('llmc_' || md5(TG_TABLE_SCHEMA), encode(sha256(convert_to(OLD.key, 'UTF8')), 'hex'));
+            RETURN NULL;
+        END
+    $body$;
+    CREATE OR REPLACE TRIGGER lease_over AFTER DELETE ON leases
+        FOR EACH ROW WHEN (OLD.wanted = 1) EXECUTE FUNCTION announce();
 """
+_REGISTER = insert_or_replace("workspaces", KnownFolder._fields)
 _INSERT_PART = insert_missing("blobs", ("name", "part", "data"))
 _TRIGGER = re.compile(
     r"CREATE TRIGGER (\w{1,40}) (AFTER \w{1,40} ON \w{1,40})\s{1,40}BEGIN (.{1,200}?); END;", re.DOTALL
@@ -90,28 +113,32 @@ def migration(step: str) -> bytes:
     return step.encode()
 
 
-class _IntegerOrFloat(FloatLoader):
-    """Sums of integers come as `numeric`."""
-
-    def load(self, data: Any) -> Any:
-        text = bytes(data)
-        return int(text) if text.lstrip(b"-").isdigit() else super().load(data)
-
-
 class _Connection:
-    """A connection within a transaction, which takes the queries as they are written."""
+    """A connection, which takes the queries as they are written."""
 
-    def __init__(self, connection: Opened) -> None:
-        self._connection = connection
+    def __init__(self, opened: "_Opened") -> None:
+        self._opened = opened
 
     def execute(self, query: str, parameters: Sequence[Any] = (), /) -> Rows:
-        cursor = psycopg.RawCursor(self._connection)
-        return cursor.execute(_translated(query), tuple(parameters) or None)
+        return self._opened.statements.execute(_translated(query), parameters)
 
     def executemany(self, query: str, parameters: Iterable[Sequence[Any]], /) -> Rows:
-        cursor = psycopg.RawCursor(self._connection)
-        cursor.executemany(_translated(query), [tuple(one) for one in parameters])
+        rows = [tuple(one) for one in parameters]
+        if len(rows) == 1:
+            return self.execute(query, rows[0])
+        self._opened.statements.flush()
+        cursor = psycopg.RawCursor(self._opened)
+        if rows:
+            cursor.executemany(_translated(query), rows)  # without a wait for each
         return cursor
+
+
+class _Opened(psycopg.Connection[tuple[Any, ...]]):
+    """A connection of the pool."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.statements = Statements(self.pgconn)
 
 
 # --- the store ----------------------------------------------------------------------------------------------------
@@ -120,16 +147,22 @@ class _Connection:
 class PostgresStore:
     """The database; safe from any thread. Its schema is made or migrated on construction."""
 
-    def __init__(self, url: str, data_dir: str, roots: Iterable[str] = ()) -> None:
+    def __init__(
+        self, url: str, data_dir: str, roots: Iterable[str] = (), named: Mapping[str, str] | None = None
+    ) -> None:
+        """`named` has the names of workspaces by their folders, as configured."""
         self.data_dir, self._url = data_dir, url
-        self._locks = _lock_statement(roots)
+        os.makedirs(data_dir, mode=0o700, exist_ok=True)
+        self._roots, self._names = tuple(roots), configured(named or {})
+        self._clock = (0.0, 0.0, -math.inf)  # the database's, this machine's at the same moment, when to look again
         self._in_transaction = threading.local()  # the connection of a thread: its queries must see what it wrote
         self._leave_by = math.inf
-        self._pool: ConnectionPool[Opened] = ConnectionPool(
+        self._pool: ConnectionPool[_Opened] = ConnectionPool(
             url,
+            connection_class=_Opened,
             min_size=1,
             max_size=_MOST_CONNECTIONS,
-            kwargs={"autocommit": True, "connect_timeout": _CONNECT_S, "application_name": "llmc"},
+            kwargs=_CONNECTING,
             configure=_configure,
             timeout=BUSY_S,
             reconnect_timeout=BUSY_S,
@@ -138,7 +171,10 @@ class PostgresStore:
         )
         try:
             with self._explained():
-                self._migrate()
+                channel = self._migrate()
+                self.workspaces = self._name_workspaces()
+            self._listener = Listener(lambda: psycopg.connect(url, **_CONNECTING), channel)
+            self._locks = _lock_statement([self.workspaces.stored(root) for root in self._roots])
         except BaseException:
             self._pool.close(_LEAVING_S)
             raise
@@ -157,32 +193,31 @@ class PostgresStore:
     ) -> Generator[_Connection]:
         """A write transaction, committed or rolled back as a whole; `durable` ones are on disk when the block ends."""
         with self._explained(), self._begun(durable, wait_s, check) as connection:
-            self._in_transaction.connection = _Connection(connection)
             try:
+                self._in_transaction.connection = _Connection(connection)
                 yield self._in_transaction.connection
-                connection.execute("COMMIT")
+                connection.statements.execute(b"COMMIT", ())
+                connection.statements.flush()
             except BaseException:
+                connection.statements.forget()
                 if not connection.closed and connection.info.transaction_status:
-                    connection.execute("ROLLBACK")
+                    connection.statements.run(b"ROLLBACK")
                 raise
             finally:
                 self._in_transaction.connection = None
 
     @contextmanager
-    def _begun(self, durable: bool, wait_s: float, check: Callable[[], None]) -> Generator[Opened]:
+    def _begun(self, durable: bool, wait_s: float, check: Callable[[], None]) -> Generator[_Opened]:
         """A connection whose transaction has begun and holds its locks."""
-        begin = (
-            f"BEGIN; SET LOCAL synchronous_commit={'on' if durable else 'off'};"
-            f" SET LOCAL lock_timeout={round(_SLICE_S * 1000)}; {self._locks}"
-        ).encode()
+        begin = f"BEGIN; {'SET LOCAL synchronous_commit=on; ' if durable else ''}{self._locks}".encode()
         started = time.monotonic()
         with self._connection() as connection:
             while True:
                 try:
-                    connection.execute(begin)
+                    connection.statements.run(begin)
                     break
                 except errors.LockNotAvailable:
-                    connection.execute("ROLLBACK")
+                    connection.statements.run(b"ROLLBACK")
                 check()
                 waited = time.monotonic() - started
                 if waited >= min(wait_s, self._leave_by - started):
@@ -193,7 +228,7 @@ class PostgresStore:
             yield connection
 
     @contextmanager
-    def _connection(self) -> Generator[Opened]:
+    def _connection(self) -> Generator[_Opened]:
         """A connection that works: those that a restart of the database broke are replaced."""
         for _ in range(_MOST_CONNECTIONS):
             connection = self._pool.getconn()
@@ -222,7 +257,7 @@ class PostgresStore:
     def sync(self) -> None:
         """Wait until all that is committed is on disk: a durable commit comes after all of it in the log."""
         with self._explained(), self._connection() as connection:
-            connection.execute("BEGIN; SET LOCAL synchronous_commit=on; SELECT pg_current_xact_id(); COMMIT")
+            connection.statements.run(b"BEGIN; SET LOCAL synchronous_commit=on; SELECT pg_current_xact_id(); COMMIT")
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -235,9 +270,28 @@ class PostgresStore:
                 return _Connection(connection).execute(sql, parameters).fetchall()
 
     def now(self) -> float:
-        """The database's clock: those of the servers may differ."""
-        ((now,),) = self.query("SELECT extract(epoch FROM clock_timestamp())::double precision")
-        return float(str(now))
+        """The database's clock: those of the servers may differ. It is read from time to time, and counted on from."""
+        here = time.clock_gettime(time.CLOCK_BOOTTIME)  # which nobody sets, and which goes on in a machine that sleeps
+        if here >= self._clock[2]:
+            ((now,),) = self.query("SELECT extract(epoch FROM clock_timestamp())::double precision")
+            here = time.clock_gettime(time.CLOCK_BOOTTIME)
+            self._clock = float(str(now)), here, here + _CLOCK_S
+        read, at, _ = self._clock
+        return read + here - at
+
+    # --- waiting -------------------------------------------------------------------------------
+
+    def ticket(self) -> int:
+        """The number of announcements so far."""
+        return self._listener.ticket()
+
+    def wait(self, topic: str, ticket: int, pause_s: float, limit_s: float) -> bool:
+        """Wait until a topic is announced after the ticket; False after a while."""
+        return self._listener.wait(topic, ticket, pause_s, limit_s)
+
+    def is_wanted(self, topic: str) -> bool:
+        """Whether another thread of this process waits for a topic."""
+        return self._listener.is_wanted(topic)
 
     # --- files ---------------------------------------------------------------------------------
 
@@ -251,6 +305,7 @@ class PostgresStore:
         """Bring a file that another server shared to the data directory; whether there is one."""
         path = os.path.join(self.data_dir, name)
         fresh = f"{path}.{os.urandom(8).hex()}.new"
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         part = 0
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             while rows := self.query("SELECT data FROM blobs WHERE name=? AND part=?", (name, part)):
@@ -279,10 +334,13 @@ class PostgresStore:
 
     # --- opening and closing -------------------------------------------------------------------
 
-    def _migrate(self) -> None:
-        """Migrate the database to this version; of several servers that try at once, one does it."""
+    def _migrate(self) -> str:
+        """Migrate the database to this version; of several servers that try at once, one does it.
+
+        Returns the channel on which servers announce something to each other.
+        """
         with self._connection() as connection, connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+            connection.execute(_ALONE)
             connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
             ((done,),) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchall()
             if done > len(STEPS):
@@ -292,6 +350,20 @@ class PostgresStore:
             if done < len(STEPS):
                 connection.execute(_OWN_TABLES)
                 connection.execute("INSERT INTO schema_version (version) VALUES (%s)", (len(STEPS),))
+            ((channel,),) = connection.execute("SELECT 'llmc_' || md5(current_schema())").fetchall()
+            return channel
+
+    def _name_workspaces(self) -> Workspaces:
+        """The names of this server's folders; without roots, of all that are on this machine."""
+        fields = ", ".join(KnownFolder._fields)
+        with self._connection() as connection, connection.transaction():
+            connection.execute(_ALONE)
+            within = _Connection(connection)
+            known = [KnownFolder(*row) for row in within.execute(f"SELECT {fields} FROM workspaces").fetchall()]  # noqa: S608 - own names
+            names, rows = name_roots(self._roots, self._names, known)
+            within.executemany(_REGISTER, [row for row in rows if row not in known])
+            connection.statements.flush()
+        return Workspaces(names if self._roots else {**seen_here(known), **names})
 
     def hurry(self) -> None:
         """The process is about to end: from now on, nobody waits longer than a moment."""
@@ -300,6 +372,7 @@ class PostgresStore:
     def close(self) -> None:
         """Close all connections; one that is still in use ends with the process."""
         self.hurry()
+        self._listener.close()
         self._pool.close(_LEAVING_S)
 
     @contextmanager
@@ -307,6 +380,11 @@ class PostgresStore:
         """Turn the database's errors into ours."""
         try:
             yield
+        except _COLLISIONS as exc:
+            raise ResourceBusy(
+                f"another server changed the same rows of the store ({self.name}): {exc.diag.message_primary}",
+                hint="Try again.",
+            ) from None
         except (psycopg.Error, PoolTimeout) as exc:
             reason = str(exc).strip().partition("\n")[0]
             raise FeatureUnavailable(
@@ -315,11 +393,16 @@ class PostgresStore:
             ) from None
 
 
-def _configure(connection: Opened) -> None:
-    connection.adapters.register_loader("numeric", _IntegerOrFloat)
+_ALONE = f"SET LOCAL lock_timeout={_MIGRATION_S * 1000}; SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})".encode()
+_EVERYTHING = ""  # the name of the lock above all others
+_CONNECTING: dict[str, Any] = {"autocommit": True, "connect_timeout": _CONNECT_S, "application_name": "llmc"}
 
 
-def _is_broken(connection: Opened) -> bool:
+def _configure(connection: _Opened) -> None:
+    connection.statements.run(f"SET synchronous_commit=off; SET lock_timeout={round(_SLICE_S * 1000)}".encode())
+
+
+def _is_broken(connection: _Opened) -> bool:
     """Whether the server's end is closed; costs no round trip."""
     import select
 
@@ -328,18 +411,19 @@ def _is_broken(connection: Opened) -> bool:
     if not poll.poll(0):
         return False
     try:
-        connection.execute("SELECT 1")  # something arrived: a notice, or the end of the connection
+        connection.statements.run(b"SELECT 1")  # something arrived: a notice, or the end of the connection
         return False
     except psycopg.OperationalError:
         return True
 
 
-def _lock_statement(roots: Iterable[str]) -> str:
-    """Advisory locks for a transaction: on each root, and shared ones on the folders above, from the top down."""
-    own = set(roots) or {"/"}
-    above = {root[:at] or "/" for root in own for at in range(len(root)) if root[at] == "/"} - own
+def _lock_statement(names: Iterable[str]) -> str:
+    """Advisory locks for a transaction: on each workspace, and shared ones on those above, from the top down."""
+    own = set(names) or {_EVERYTHING}
+    above = {_EVERYTHING, *(name[:at] for name in own for at in range(1, len(name)) if name[at] == "/")} - own
     calls = [(name, "_shared") for name in above] + [(name, "") for name in own]
-    return " ".join(f"SELECT pg_advisory_xact_lock{kind}({_lock_key(name)});" for name, kind in sorted(calls))
+    locks = "; ".join(f"SELECT pg_advisory_xact_lock{kind}({_lock_key(name)})" for name, kind in sorted(calls))
+    return f"{locks}; SET LOCAL lock_timeout={round(BUSY_S * 1000)}"  # for rows, which other workspaces may have locked
 
 
 def _lock_key(name: str) -> int:

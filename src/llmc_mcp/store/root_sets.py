@@ -1,7 +1,8 @@
 """Which rows of the store a caller may see: those made within the caller's roots.
 
 All servers and shells of a user share one store, though they work on different projects. Whatever a call leaves there
-(a handle, a change, a row of the statistics) carries its *root set*: the real paths of the roots it was made under.
+(a handle, a change, a row of the statistics) carries its *root set*: the roots it was made under, by their real paths
+or, where machines share the store, by the names of their workspaces (workspaces.py).
 Everything that reads such rows obeys one rule:
 
     A row is visible where each of its roots lies within one of the reader's.
@@ -14,7 +15,8 @@ the store: they see every row.
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
+
+from .root_keys import key_of, list_of, paths_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
@@ -29,7 +31,7 @@ class RootSet:
 
     def __init__(self, paths: Iterable[str], *, from_above: bool = False) -> None:
         self.paths = tuple(sorted(set(paths)))
-        self.key = f"[{','.join(map(_quoted, self.paths))}]" if self.paths else ""
+        self.key = key_of(self.paths)
         self._from_above = from_above
 
     def holds(self, path: str) -> bool:
@@ -53,18 +55,8 @@ def visible_to(store: "Store", reader: RootSet | None) -> str | None:
     if reader is None:
         return None
     keys = (str(key) for (key,) in store.query("SELECT roots FROM root_sets"))
-    return f"[{','.join(_quoted(key) for key in keys if reader.covers(key))}]"
-
-
-@lru_cache(maxsize=4096)
-def paths_of(key: str) -> tuple[str, ...]:
-    """The roots that a row was made under; none for a row older than root sets, or an invalid key."""
-    import msgspec
-
-    try:
-        return tuple(msgspec.json.decode(key, type=list[str])) if key else ()
-    except msgspec.DecodeError:
-        return ()
+    local = store.workspaces.local_key
+    return list_of(key for key in keys if reader.covers(local(key)))
 
 
 def folder_of(key: str) -> str:
@@ -76,8 +68,3 @@ def _within(path: str, roots: Iterable[str]) -> bool:
     from ..policy import is_below_any  # here, because `te` starts without what it imports
 
     return is_below_any(path, roots)
-
-
-def _quoted(text: str) -> str:
-    """A JSON string. Shown paths have no control characters, and `te` starts without a JSON library."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -177,6 +177,15 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE calls ADD COLUMN sandbox TEXT NOT NULL DEFAULT '';  -- the level of its server's commands, once known
     CREATE INDEX calls_by_session ON calls (session_id, id);
     """,
+    """
+    CREATE TABLE workspaces (           -- the folders that servers of several machines know; empty in SQLite
+        place       TEXT PRIMARY KEY,   -- what tells the folder from any other
+        name        TEXT NOT NULL,      -- which paths in rows begin with
+        path        TEXT NOT NULL,      -- where a server saw it last
+        above       TEXT NOT NULL       -- JSON: the places of the folders that hold it
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE leases ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0;  -- 1: somebody waits for its end
+    """,
 )
 
 

@@ -120,13 +120,18 @@ _BUCKETS = f"""
 def sessions(store: Store, reader: StoreReader, limit: int) -> list[SessionTotals]:
     """The sessions that called something lately, the latest first."""
     rows = store.query(_SESSIONS, (*reader.parameters(store), limit))
-    return [SessionTotals(*row) for row in rows]  # type: ignore[arg-type]
+    return [_totals(store, row) for row in rows]
 
 
 def session(store: Store, reader: StoreReader, session_id: str) -> SessionTotals | None:
     """One session by its id, the latest of that name; None if it never called anything."""
     rows = store.query(_SESSION, (*reader.parameters(store), session_id))
-    return SessionTotals(*rows[0]) if rows else None  # type: ignore[arg-type]
+    return _totals(store, rows[0]) if rows else None
+
+
+def _totals(store: Store, row: tuple[object, ...]) -> SessionTotals:
+    totals = SessionTotals(*row)  # type: ignore[arg-type]
+    return totals._replace(roots=store.workspaces.local_key(totals.roots))
 
 
 def calls(store: Store, reader: StoreReader, limit: int, session_id: str | None = None) -> list[SessionCall]:

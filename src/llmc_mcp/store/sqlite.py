@@ -20,6 +20,7 @@ from ..errors import FeatureUnavailable, LlmcError, ResourceBusy, shortage, shor
 from .data_dir import database_of
 from .schema import STEPS
 from .waiting import BUSY_S, never_cancelled
+from .workspaces import Workspaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
@@ -72,6 +73,7 @@ class SqliteStore:
         self.data_dir = data_dir
         self.path = database_of(data_dir)
         self.name = self.path  # what messages call it
+        self.workspaces = Workspaces()  # one machine uses it: rows carry real paths
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writing_thread = 0  # the thread that is in a transaction: its queries must see what it wrote
         self._leave_by = math.inf
@@ -177,6 +179,21 @@ class SqliteStore:
     def now(self) -> float:
         """This machine's clock: nobody else uses the store."""
         return time.time()
+
+    # Processes don't tell each other anything: who waits looks again.
+
+    def ticket(self) -> int:
+        """Any: nothing is ever announced."""
+        return 0
+
+    def wait(self, topic: str, ticket: int, pause_s: float, limit_s: float) -> bool:  # noqa: ARG002 - as in Store
+        """Pause, then look again."""
+        time.sleep(pause_s)
+        return False
+
+    def is_wanted(self, topic: str) -> bool:  # noqa: ARG002 - as in Store
+        """Nobody hears of anything."""
+        return False
 
     # --- opening and closing ---------------------------------------------------------------------
 

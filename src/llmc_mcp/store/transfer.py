@@ -8,6 +8,7 @@ from itertools import islice
 
 from ..errors import Conflict, FeatureUnavailable
 from .base import Connection, Store
+from .row_paths import translated
 from .schema import STEPS, insert_missing
 
 _BATCH = 500
@@ -69,7 +70,14 @@ def rows_of(store: Store) -> dict[str, int]:
 
 
 def copy(source: Store, target: Store, told: Callable[[str, int], None]) -> None:
-    """Copy all rows and files; the target must be empty. All rows arrive, or none."""
+    """Copy all rows and files; the target must be empty. All rows arrive, or none.
+
+    Paths get the form that rows of the target carry; those of folders that are not on this machine keep theirs.
+    """
+
+    def renamed(path: str) -> str:
+        return target.workspaces.stored(source.workspaces.local(path))
+
     used = [table for table, count in rows_of(target).items() if count and table not in ("totals", "root_sets")]
     if used:
         raise Conflict(f"{target.name} is not empty: it has {', '.join(used)}", hint="Copy into a new database.")
@@ -77,7 +85,8 @@ def copy(source: Store, target: Store, told: Callable[[str, int], None]) -> None
         for table, columns in tables().items():
             count = 0
             for batch in _batches(source, table, columns):
-                connection.executemany(insert_missing(table, columns), batch)
+                rows = [translated(table, columns, row, renamed) for row in batch]
+                connection.executemany(insert_missing(table, columns), rows)
                 count += len(batch)
             told(table, count)
         for name in shared_files(source):

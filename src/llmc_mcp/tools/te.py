@@ -301,8 +301,9 @@ def _record(ctx: Context, noted: "CommandRecord", code: int) -> None:
     if not ctx.app.config.observability.enabled:
         return
     try:
-        with ctx.app.store.transaction(wait_s=_NOTE_S) as connection:
-            noted.insert(connection, code)
+        store = ctx.app.store
+        with store.transaction(wait_s=_NOTE_S) as connection:
+            noted.insert(connection, code, store.workspaces.stored_key)
     except (FeatureUnavailable, ResourceBusy) as exc:
         ctx.warnings.append(exc.message)
 

@@ -26,6 +26,7 @@ from ...kernel import confine, landlock, syscalls
 from ...kernel.launcher import ConfinementError, Launcher, RunningChild
 from ...session import Session
 from ...store.leases import CRIT_DB, LeaseKey, Leases
+from ...store.naming import place_of
 from ..parse.grammars import CACHE, unpack
 from ..store.layout import FORMAT, Home
 from .messages import Setup, peer_uid
@@ -46,7 +47,8 @@ class KeeperHost:
         self._home, self._setup = home, setup
         kind = _kind(root, setup)
         self._requests, self._searches = f"keeper-{kind}", f"ranker-{kind}"
-        self._key = LeaseKey(f"index:{root.shown}#{kind}")
+        # The index is in the data directory, and other machines that share the store have their own.
+        self._key = LeaseKey(f"index:{place_of(data_dir)}:{root.shown}#{kind}")
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._failure: LlmcError | None = None

@@ -355,7 +355,7 @@ def _file_handle(ctx: Context, place: Place, reading: "FileSlice") -> str | None
     """A handle with a snapshot of a small file, or with a reference to a large one."""
     from ...files.reader import identity_of
 
-    meta: dict[str, str | int] = {"path": place.absolute, "identity": identity_of(reading.info)}
+    meta: dict[str, str | int] = {"path": place.real, "identity": identity_of(reading.info)}
     limit = ctx.app.config.limits.handle_max_bytes
     if reading.info.st_size > limit:
         return ctx.refer("file_content", meta, reading.info.st_size)
