@@ -379,6 +379,10 @@ class StoreSettings(Section):
         str, key("sqlite: in the data directory; or the address of a PostgreSQL database", "operator", secret=True)
     ] = "sqlite"
 
+    def is_shared(self) -> bool:
+        """Whether servers with other data directories use it, too."""
+        return self.url != "sqlite"
+
 
 class Docker(Section):
     """[mcp.docker]"""

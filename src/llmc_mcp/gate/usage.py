@@ -195,11 +195,8 @@ class Recorder:
         return [self._rows.popleft() for _ in range(min(len(self._rows), _BATCH))]
 
     def _write(self, batch: list[Usage]) -> None:
-        from ..store.schema import insert_into  # not at start-up
-
         try:
-            with self._store().transaction(wait_s=_WRITE_S) as connection:
-                connection.executemany(insert_into("calls", Usage._fields), batch)
+            self._store().add_rows("calls", Usage._fields, batch, wait_s=_WRITE_S)
             self._forget()
         except (FeatureUnavailable, ResourceBusy):
             self.dropped += len(batch)
