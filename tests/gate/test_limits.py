@@ -113,7 +113,7 @@ def test_other_limits_count_from_the_next_call_on(make: Make) -> None:
     limiter.reconfigure(CallLimits(rps=1000, burst=1000, concurrency=2, total=3))
     while limiter.counts.take("alice")[0] > 0:  # a millisecond at most: no bucket is emptier than empty
         pass
-    with limiter.admitted(limited("alice")), limiter.admitted(limited("alice")):
+    with limiter.admitted(limited("bob")), limiter.admitted(limited("bob")):
         pass
 
 

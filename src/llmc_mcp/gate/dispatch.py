@@ -87,6 +87,7 @@ class Gate:
         self.root_bounds = [os.fsdecode(root.real) for root in app.files.roots]  # what a client may choose folders in
         self.without_roots = ""  # why no folder is served yet, and what to do
         self._audit: Audit | None = None
+        self._opening_audit = threading.Lock()
         self._under_way: dict[Context, tuple[str, object, float]] = {}
         self.live_changes = 0  # grows whenever a call begins or ends
 
@@ -362,13 +363,19 @@ class Gate:
         if not settings.audit_enabled:
             return
         try:
+            self._audit_trail().write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
+        except (OSError, ImportError) as exc:
+            self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)
+
+    def _audit_trail(self) -> "Audit":
+        with self._opening_audit:
             if self._audit is None:
                 from .audit import Audit
 
-                self._audit = Audit(self.app.data_dir, settings.retention_days)
-            self._audit.write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
-        except (OSError, ImportError) as exc:
-            self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)
+                store = (lambda: self.app.store) if self.app.config.store.is_shared() else None
+                retention = self.app.config.observability.retention_days
+                self._audit = Audit(self.app.data_dir, retention, store, self.app.problems.add)
+            return self._audit
 
     def _count_call(self, call: "_FinishedCall", summary: str) -> None:
         """A row of usage, for the store or, where nothing is stored, for the listeners alone."""
