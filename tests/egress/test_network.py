@@ -63,9 +63,9 @@ def test_a_denial_is_in_the_answer_the_reply_the_audit_and_the_list_of_calls(tal
     assert (call.status, call.principal, call.session_id) == ("DENIED", "uid:0", "one")
     assert call.args.startswith("evil.example:443 ")
     assert "network" not in {totals.tool for totals in by_tool(app.store, None)}
-    audits = [path.read_text() for path in Path(app.data_dir, "audit").iterdir()]
+    audits = [path.read_text() for path in Path(app.data_dir, "audit").glob("*.jsonl")]
     lines = [json.loads(line) for text in audits for line in text.splitlines()]
-    assert [line["args"] for line in lines if line["tool"] == "network"] == [call.args]
+    assert [line["args"] for line in lines if line.get("tool") == "network"] == [call.args]
     assert app.network_denied() == {"host": 1, "address": 0, "tls": 0, "request": 0}
 
 

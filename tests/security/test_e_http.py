@@ -221,7 +221,7 @@ def test_e11_no_error_tells_of_paths_outside_or_of_our_code(served: HttpServer, 
 
 def test_e12_neither_a_tool_nor_a_command_reaches_audit_or_token(served: HttpServer, data: Path) -> None:
     served.tool("linux_fs_write", path="noted.txt", content="x")
-    (audit,) = (data / "audit").iterdir()
+    (audit,) = (data / "audit").glob("*.jsonl")
     before = audit.read_bytes()
     assert b"noted.txt" in before
     for path in (audit, data / "llmc.db", data / "session.key"):

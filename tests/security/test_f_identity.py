@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from llmc_mcp.config.schema import OAuth
 from llmc_mcp.errors import InvalidArgument
 from llmc_mcp.permissions.tokens import SCOPES, digest
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.web.auth import Principal, Tokens
 from llmc_mcp.web.oauth import Issuer
 
@@ -215,7 +216,8 @@ def test_f31_keys_come_over_a_safe_way_only(url: str) -> None:
 
 
 def test_f32_sign_in_takes_no_foreign_form_no_used_link_and_leads_nowhere_else(workspace: Workspace) -> None:
-    tokens = Tokens({"owner": Principal("owner", frozenset(SCOPES), digest=digest("x"))})
+    store = SqliteStore(str(workspace.root.parent / "data"))
+    tokens = Tokens({"owner": Principal("owner", frozenset(SCOPES), digest=digest("x"))}, store)
     code = tokens.login_code()
     assert [tokens.use_code(code) is not None for _ in range(3)] == [True, False, False]
     with HttpServer(workspace.root, *OPEN_HANDED) as server, server.client("") as browser:

@@ -15,6 +15,7 @@ from llmc_mcp.config.schema import Auth, Config
 from llmc_mcp.errors import InvalidArgument, NotFound
 from llmc_mcp.gate.catalog import Catalog
 from llmc_mcp.permissions.tokens import SCOPES, digest
+from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.web.auth import Principal, Tokens, issue, kept_secret, open_table, revoke_owner, rotate_owner
 
 from ..support.client import PATIENCE
@@ -428,9 +429,9 @@ def test_after_signing_in_a_browser_stays_on_this_server(served: HttpServer, tar
         assert "evil" not in browser.get("/login", params={"next": target}).text
 
 
-def test_a_login_link_works_once() -> None:
+def test_a_login_link_works_once(tmp_path: Path) -> None:
     owner = Principal("owner", frozenset(SCOPES), digest=digest("x"))
-    tokens = Tokens({"owner": owner})
+    tokens = Tokens({"owner": owner}, SqliteStore(str(tmp_path)))
     code = tokens.login_code()
     assert tokens.use_code("guessed") is None
     assert tokens.use_code(code) == owner
@@ -446,8 +447,8 @@ def test_a_wrong_token_signs_nobody_in_and_a_form_of_another_site_is_not_looked_
         assert not browser.cookies
 
 
-def test_the_oldest_sign_ins_make_room() -> None:
-    tokens = Tokens({"a": Principal("a", frozenset(SCOPES), digest=digest("a"))})
+def test_the_oldest_sign_ins_make_room(tmp_path: Path) -> None:
+    tokens = Tokens({"a": Principal("a", frozenset(SCOPES), digest=digest("a"))}, SqliteStore(str(tmp_path)))
     principal = tokens.principal("a")
     assert principal is not None
     cookies = [tokens.sign_in(principal) for _ in range(250)]

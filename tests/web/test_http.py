@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from llmc_mcp.errors import RateLimited
-from llmc_mcp.gate.rate_limit import Bucket, Limiter
-from llmc_mcp.session import Session
+from llmc_mcp.gate.rate_limit import Bucket
 
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
@@ -165,35 +163,6 @@ def test_a_bucket_holds_a_burst_and_refills_with_time() -> None:
     assert bucket.take(0.1) == pytest.approx(0.1)
     assert [bucket.take(100.0) for _ in range(4)][:3] == [0, 0, 0]
     assert bucket.take(50.0) > 0  # a clock that runs backwards gives nothing
-
-
-def test_principals_do_not_share_a_bucket_and_stdio_has_none() -> None:
-    limiter = Limiter(rps=1, burst=1, concurrency=1, total=100)
-    alice, bob = (Session(name, "s", limited=True) for name in ("alice", "bob"))
-    limiter.take(alice)
-    with pytest.raises(RateLimited) as refused:
-        limiter.take(alice)
-    assert 0 < refused.value.retry_after <= 1
-    limiter.take(bob)
-    for _ in range(100):
-        with limiter.admitted(Session("uid:0", "s")):
-            pass
-    assert limiter.dropped == {"rate": 1, "concurrency": 0, "total": 0}
-
-
-def test_so_many_calls_of_a_principal_run_at_once_and_no_more() -> None:
-    limiter = Limiter(rps=100, burst=100, concurrency=2, total=3)
-    alice, bob = (Session(name, "s", limited=True) for name in ("alice", "bob"))
-    with limiter.admitted(alice), limiter.admitted(alice):
-        with pytest.raises(RateLimited, match="2 calls of this token"), limiter.admitted(alice):
-            pass
-        with limiter.admitted(bob):
-            assert limiter.under_way() == 3
-            with pytest.raises(RateLimited, match="3 calls are under way"), limiter.admitted(bob):
-                pass
-    assert limiter.under_way() == 0
-    with limiter.admitted(alice):
-        pass
 
 
 def test_beyond_rate_and_burst_there_is_429_with_retry_after(workspace: Workspace) -> None:

@@ -32,6 +32,7 @@ GROUPS = {
         "summary": ("cli.summary", "what a session did: turns, tools, tokens, time, changes; what to do next"),
         "calls": ("cli.stats:calls", "the latest calls, newest first"),
         "stats": ("cli.stats", "calls per tool: how many, how fast, at what price"),
+        "audit": ("cli.audit", "calls that may have changed something; audit verify finds a record that was changed"),
         "handles": ("cli.handles", "list what earlier replies left behind, or print one of them"),
     },
     "What agents ask": {

@@ -382,6 +382,10 @@ class StoreSettings(Section):
         dict[str, str], key("in PostgreSQL, the name of a folder that servers share: folder = name", "operator")
     ] = msgspec.field(default_factory=dict[str, str])
 
+    def is_shared(self) -> bool:
+        """Whether servers with other data directories use it, too."""
+        return self.url != "sqlite"
+
 
 class Docker(Section):
     """[mcp.docker]"""

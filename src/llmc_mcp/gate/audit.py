@@ -1,8 +1,9 @@
 """Two audit trails: calls that may change something, and what calls cost in tokens.
 
 The audit has a line for every call that may change something: who, which tool, a hash of the arguments, the outcome.
-It is written before the reply leaves, one JSON object a line, to a file of the month in the data directory, where no
-tool and no child reaches it. Files are only ever appended to; whole months go when they are past their retention.
+It is written before the reply leaves, one JSON object a line, where no tool and no child reaches it: to a file of the
+month in the data directory or, where servers share a store, to a row there. Lines form chains (`audit_chain`), so that
+`llmc audit verify` finds one that was changed.
 
 The token audit is a CSV table of every call's tokens, for a spreadsheet. It is off by default.
 """
@@ -13,13 +14,25 @@ import io
 import os
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..errors import Conflict, FeatureUnavailable, ResourceBusy
 from ..session import Session
+from .audit_chain import Chain
+from .audit_trail import FileTrail, StoreTrail, start
 from .usage import Usage
 
-_FOLDER = "audit"
+if TYPE_CHECKING:
+    from ..store.base import Store
+
+_FORGET_EVERY_S = 6 * 3600.0
+_DAY_S = 86_400.0
+_CLOSE_S = 2.0
+_UNREACHABLE = (FeatureUnavailable, ResourceBusy)
 _CSV_HEAD = (
     *("timestamp", "correlation_id", "principal", "session_id", "agent_id", "model"),
     *("tool", "status", "duration_ms", "tokens_in", "tokens_out", "tokens_saved"),
@@ -27,19 +40,29 @@ _CSV_HEAD = (
 
 
 class Audit:
-    """The record of mutating calls."""
+    """The record of mutating calls; `store` is one that servers share. Safe from several threads."""
 
-    def __init__(self, data_dir: str, retention_days: int = 0) -> None:
-        self._folder = os.path.join(data_dir, _FOLDER)
-        self._retention_days = retention_days
+    def __init__(
+        self,
+        data_dir: str,
+        retention_days: int = 0,
+        store: "Callable[[], Store] | None" = None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._files = FileTrail(data_dir)
+        self._retention_days, self._store, self._notice = retention_days, store, notice
         self._lock = threading.Lock()
-        self._month, self._fd = "", -1
+        self._chain = Chain()  # of files
+        self._shared = Chain()  # of rows
+        self._left: list[tuple[int, float, bytes]] = []  # rows that the store has not got, because it is away
+        self._forget_at = 0.0
+        self._forgetting: threading.Thread | None = None
 
     def write(self, session: Session, tool: str, status: str, arguments: object, summary: str, cid: str) -> None:
-        """Add a line; raises OSError where it cannot be written."""
+        """Add a line; raises OSError where it can't be written anywhere."""
         now = time.time()
-        line = {
-            "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+        record: dict[str, object] = {
+            "ts": _stamp(now),
             "principal": session.principal,
             "session": session.session_id,
             "agent": session.agent_id,
@@ -49,32 +72,94 @@ class Audit:
             "args_sha256": digest(arguments),
             "cid": cid,
         }
-        with self._lock:
-            os.write(self._file(now), msgspec.json.encode(line) + b"\n")
+        self._add(record, now)
+        self._forget(now)
 
-    def _file(self, now: float) -> int:
-        month = time.strftime("%Y-%m", time.gmtime(now))
-        if month != self._month or os.fstat(self._fd).st_nlink == 0:  # a new month, or somebody deleted the file
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            opened = os.open(os.path.join(self._folder, f"{month}.jsonl"), flags, 0o600)
-            self.close()
-            self._month, self._fd = month, opened
-            self._forget(now)
-        return self._fd
+    def _add(self, record: dict[str, object], now: float) -> None:
+        if self._store is None:
+            self._add_to_file(record, now)
+            return
+        try:
+            trail = StoreTrail(self._store())
+            numbered = self._numbered(trail, record)
+        except _UNREACHABLE:  # it has no number yet: until it has, its lines are a chain of files
+            self._add_to_file(record, now)
+            return
+        seq, line = numbered
+        try:
+            trail.append(self._shared.id, seq, now, line)
+            self._hand_in(trail)
+        except _UNREACHABLE:
+            with self._lock:
+                self._left.append((seq, now, line))
+                self._files.append(now, line)  # should this process end before the store is back
+
+    def _numbered(self, trail: StoreTrail, record: dict[str, object]) -> tuple[int, bytes]:
+        """The record as the next line of this process's chain; calls don't wait for each other's rows."""
+        if not self._shared.has_begun:
+            with self._lock:
+                if not self._shared.has_begun:
+                    return self._shared.number({**record, **start(trail, self._shared)})
+        return self._shared.number(record)
+
+    def _hand_in(self, trail: StoreTrail) -> None:
+        """Give the store the rows that it missed."""
+        while self._left:
+            with self._lock:
+                left, self._left = self._left, []
+            for at, (seq, then, line) in enumerate(left):
+                try:
+                    trail.append(self._shared.id, seq, then, line)
+                except _UNREACHABLE:
+                    with self._lock:
+                        self._left += left[at:]
+                    return
+
+    def _add_to_file(self, record: dict[str, object], now: float) -> None:
+        with self._lock:
+            if not self._chain.has_begun:
+                record = {**record, **start(self._files, self._chain)}
+            self._chain.add(record, lambda _, line: self._files.append(now, line))
 
     def _forget(self, now: float) -> None:
-        if self._retention_days:
-            last = time.strftime("%Y-%m", time.gmtime(now - self._retention_days * 86_400))
-            for name in os.listdir(self._folder):
-                if name.endswith(".jsonl") and name.removesuffix(".jsonl") < last:
-                    os.unlink(os.path.join(self._folder, name))
+        """Drop what is past its retention, every few hours; in a thread, because it is verified first."""
+        with self._lock:
+            if not self._retention_days or time.monotonic() < self._forget_at:
+                return
+            self._forget_at = time.monotonic() + _FORGET_EVERY_S
+            before = now - self._retention_days * _DAY_S
+            self._forgetting = threading.Thread(target=self._drop, args=(before,), name="audit", daemon=True)
+            with suppress(RuntimeError):  # no thread to be had: the next time, then
+                self._forgetting.start()
+
+    def _drop(self, before: float) -> None:
+        try:
+            if self._store is None:
+                self._files.forget(before)
+            else:
+                trail = StoreTrail(self._store())
+                trail.forget(before)
+                self._files.forget(before, trail.read_register().chains)
+        except Conflict as exc:
+            self._notice(exc.message)
+        except (OSError, *_UNREACHABLE):
+            pass  # the next time, then
 
     def close(self) -> None:
-        """Close the file; a later line opens it again."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._month, self._fd = "", -1
+        """Close the chains: what is missing at their ends from now on was cut off. A later line begins another."""
+        now = time.time()
+        if self._forgetting is not None and self._forgetting.is_alive():
+            self._forgetting.join(_CLOSE_S)
+        try:
+            if self._shared.has_begun:
+                self._add({"ts": _stamp(now), "closed": True}, now)
+            if self._chain.has_begun:
+                self._add_to_file({"ts": _stamp(now), "closed": True}, now)
+        except OSError as exc:
+            self._notice(f"the audit could not be closed: {exc}")
+        with self._lock:
+            self._chain, self._shared = Chain(), Chain()
+            self._files.close()
 
 
 def digest(arguments: object) -> str:

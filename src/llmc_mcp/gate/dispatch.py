@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -22,12 +22,11 @@ from ..tokens import estimate, sample
 from ..tool import Result, ToolDef, as_payload
 from .catalog import Catalog
 from .log import Log
-from .rate_limit import Limiter
+from .rate_limit import CallCounts, Limiter, OwnCounts, limits_of
 from .render import RenderedReply, fit, render
 from .usage import Recorder, Usage, UsageListener, summarize
 
 if TYPE_CHECKING:
-    from ..config.schema import Config
     from ..egress.client import Denial
     from .audit import Audit
     from .permit import Permits
@@ -77,13 +76,18 @@ class Gate:
     def __init__(self, app: App, catalog: Catalog, log: Log) -> None:
         self.app, self.catalog, self.log = app, catalog, log
         self._cold = bool(catalog.with_role("code"))
-        self.limits = _limiter(app.config, log)
-        app.on_settings.append(lambda config: self.limits.reconfigure(**_limits_of(config)))
+        self.limits = Limiter(
+            _counts(lambda: self.app),
+            limits_of(app.config),
+            lambda principal, at, admitted: log.debug("rate", principal=principal, at=at, admitted=admitted),
+        )
+        app.on_settings.append(lambda config: self.limits.reconfigure(limits_of(config)))
         self.listeners: list[UsageListener] = []
         self.recorder = _recorder(lambda: self.app, self.listeners)
         self.root_bounds = [os.fsdecode(root.real) for root in app.files.roots]  # what a client may choose folders in
         self.without_roots = ""  # why no folder is served yet, and what to do
         self._audit: Audit | None = None
+        self._opening_audit = threading.Lock()
         self._under_way: dict[Context, tuple[str, object, float]] = {}
         self.live_changes = 0  # grows whenever a call begins or ends
 
@@ -260,6 +264,7 @@ class Gate:
             self.recorder.close()
         if self._audit is not None:
             self._audit.close()
+        self.limits.counts.close()
         self.app.close()
         self.log.close()
 
@@ -358,13 +363,19 @@ class Gate:
         if not settings.audit_enabled:
             return
         try:
+            self._audit_trail().write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
+        except (OSError, ImportError) as exc:
+            self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)
+
+    def _audit_trail(self) -> "Audit":
+        with self._opening_audit:
             if self._audit is None:
                 from .audit import Audit
 
-                self._audit = Audit(self.app.data_dir, settings.retention_days)
-            self._audit.write(call.ctx.session, call.name, call.status, call.raw_args, summary, cid)
-        except (OSError, ImportError) as exc:
-            self.log.warning("audit", reason=str(exc), tool=call.name, cid=cid)
+                store = (lambda: self.app.store) if self.app.config.store.is_shared() else None
+                retention = self.app.config.observability.retention_days
+                self._audit = Audit(self.app.data_dir, retention, store, self.app.problems.add)
+            return self._audit
 
     def _count_call(self, call: "_FinishedCall", summary: str) -> None:
         """A row of usage, for the store or, where nothing is stored, for the listeners alone."""
@@ -510,28 +521,14 @@ def _not_sent(ctx: Context, outcome: object, sent: int) -> int:
     return max(ctx.kept_bytes - sent, 0)
 
 
-class _CallLimits(TypedDict):
-    rps: float
-    burst: int
-    concurrency: int
-    total: int
+def _counts(app: Callable[[], App]) -> CallCounts:
+    """Where calls are counted: with a store that servers share, there."""
+    limits = limits_of(app().config)
+    if not app().config.store.is_shared():
+        return OwnCounts(limits)
+    from .shared_limits import SharedCounts
 
-
-def _limits_of(config: "Config") -> _CallLimits:
-    limits = config.limits
-    return _CallLimits(
-        rps=limits.rate_limit_rps,
-        burst=limits.rate_limit_burst,
-        concurrency=limits.concurrency_per_token,
-        total=limits.max_queued_calls,
-    )
-
-
-def _limiter(config: "Config", log: Log) -> Limiter:
-    return Limiter(
-        **_limits_of(config),
-        decided=lambda principal, at, admitted: log.debug("rate", principal=principal, at=at, admitted=admitted),
-    )
+    return SharedCounts(lambda: app().store, limits, app().problems.add)
 
 
 def _recorder(app: Callable[[], App], listeners: list[UsageListener]) -> Recorder | None:

@@ -195,13 +195,10 @@ class Recorder:
         return [self._rows.popleft() for _ in range(min(len(self._rows), _BATCH))]
 
     def _write(self, batch: list[Usage]) -> None:
-        from ..store.schema import insert_into  # not at start-up
-
         try:
             store = self._store()
             rows = [row._replace(roots=store.workspaces.stored_key(row.roots)) for row in batch]
-            with store.transaction(wait_s=_WRITE_S) as connection:
-                connection.executemany(insert_into("calls", Usage._fields), rows)
+            store.add_rows("calls", Usage._fields, rows, wait_s=_WRITE_S)
             self._forget()
         except (FeatureUnavailable, ResourceBusy):
             self.dropped += len(batch)

@@ -1,19 +1,20 @@
 """The tokens of HTTP clients, in the store: names, scopes, expiry and tools; of the tokens themselves only hashes.
 
-Whoever changes a token changes the file `tokens.stamp` beside the store, which a server looks at with every request: a
-stat instead of a query. So a new token is accepted, and a revoked one refused, from the next request on.
+Whoever changes a token announces it: with SQLite by the file `tokens.stamp` in the data directory, which a server looks
+at with every request (a stat instead of a query), with PostgreSQL by a notice that every server hears at once. Where
+several data directories share a store, the operator's own token of each has a row as well, `owner:` and a part of its
+hash: all servers accept it, and any of them revokes it.
 """
 
 import hashlib
-import os
 import re
 import secrets
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InvalidArgument, NotFound
-from ..store.schema import insert_or_replace
+from ..store.schema import insert_missing, insert_or_replace
+from .sign_ins import TOPIC
 
 if TYPE_CHECKING:
     from ..store.base import Store
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 SCOPES = ("read", "write", "exec", "admin")
 OWNER = "owner"
 ANONYMOUS = "anonymous"
-STAMP = "tokens.stamp"
+OWNERS = f"{OWNER}:"  # what the names of their rows begin with
 
 _BYTES = 32
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -48,8 +49,8 @@ class StoredToken(NamedTuple):
 class TokenTable:
     """The tokens in a store; safe from any thread and any process."""
 
-    def __init__(self, store: "Callable[[], Store]", clock: Callable[[], float] = time.time) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: "Callable[[], Store]", clock: Callable[[], float] | None = None) -> None:
+        self._store, self._clock = store, clock or (lambda: store().now())
 
     def list(self) -> list[StoredToken]:
         """Every token, expired ones too, by name."""
@@ -89,21 +90,31 @@ class TokenTable:
         row = (token.name, token.digest.hex(), ",".join(token.scopes), ",".join(token.tools))
         with self._store().transaction(durable=True) as connection:
             connection.execute(insert_or_replace("tokens", _COLUMNS), (*row, token.created_at, token.expires_at))
-        self._touch()
+            self._store().announce(connection, TOPIC)
 
     def revoke(self, name: str) -> None:
         """Remove a token; no server accepts it from now on."""
         with self._store().transaction(durable=True) as connection:
             gone = connection.execute("DELETE FROM tokens WHERE name=?", (name,)).rowcount
+            self._store().announce(connection, TOPIC)
         if not gone:
             raise NotFound(f"there is no token {name!r}", hint="llmc token list")
-        self._touch()
 
-    def _touch(self) -> None:
-        path = os.path.join(self._store().data_dir, STAMP)
-        fresh = f"{path}.{os.getpid()}.{secrets.token_hex(4)}"
-        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        os.replace(fresh, path)  # another inode each time, whatever the clock says
+    def replace_owner(self, former: str, token: str) -> None:
+        """Where data directories share the store: store the operator's own token of one, in the place of another."""
+        if not self._store().is_shared or former == token:
+            return
+        with self._store().transaction(durable=True) as connection:
+            if former:
+                connection.execute("DELETE FROM tokens WHERE name=?", (_owner_row(former),))
+            if token:
+                row = (_owner_row(token), digest(token).hex(), ",".join(SCOPES), "", self._clock(), 0.0)
+                connection.execute(insert_missing("tokens", _COLUMNS), row)
+            self._store().announce(connection, TOPIC)
+
+
+def _owner_row(token: str) -> str:
+    return f"{OWNERS}{digest(token).hex()[:12]}"
 
 
 def digest(token: str) -> bytes:

@@ -3,7 +3,8 @@
 `base` says what a store does. `sqlite` is one database under the data directory, `postgres` one for several machines;
 `opening` chooses between them, `transfer` copies one into the other, `schema`
 holds the migrations of both, `data_dir` says where state lies, `calls` are the queries over past calls,
-`leases` the locks between servers (MAASL: anti-stomp leases with fencing tokens).
+`leases` the locks between servers (MAASL: anti-stomp leases with fencing tokens), `limits` what servers with one
+PostgreSQL count together, `notices` how they hear of each other's changes.
 
 Engines and the gate call in. The store knows nothing of what its rows mean to them.
 """

@@ -32,10 +32,19 @@ class Connection(Protocol):
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Rows: ...
 
 
+class Following(Protocol):
+    """A topic that is followed, until it is closed."""
+
+    heard_at: float  # when it was last certain that nothing is missed, on the monotonic clock
+
+    def close(self) -> None: ...
+
+
 class Store(Protocol):
     """Rows shared by several processes; safe from any thread."""
 
     data_dir: str
+    is_shared: bool  # with servers that have other data directories
 
     @property
     def workspaces(self) -> Workspaces:
@@ -58,6 +67,31 @@ class Store(Protocol):
 
     def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
         """All rows of a SELECT; it waits for no writer."""
+        ...
+
+    def execute_alone(
+        self, sql: str, parameters: tuple[object, ...] = (), *, wait_s: float = BUSY_S
+    ) -> list[tuple[object, ...]]:
+        """One statement that commits by itself, and the rows that it returns."""
+        ...
+
+    def add_rows(
+        self, table: str, columns: tuple[str, ...], rows: Iterable[Sequence[Any]], *, wait_s: float = BUSY_S
+    ) -> None:
+        """Add many rows, all or none; on disk a moment later."""
+        ...
+
+    # What servers tell each other. A topic is a name of ours, such as `tokens`.
+
+    def announce(self, connection: Connection, topic: str) -> None:
+        """Tell the servers that follow a topic, when this transaction commits."""
+        ...
+
+    def follow(self, topic: str, heard: Callable[[], None]) -> "Following | None":
+        """Have a function called, in a thread of its own, whenever a topic may have changed.
+
+        None where the data directory is shared: who follows looks at the stamp of the topic there.
+        """
         ...
 
     # Files in the data directory that rows speak of, by their names below it: shared where the data directory is not.

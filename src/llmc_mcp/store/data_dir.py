@@ -9,6 +9,11 @@ def database_of(data_dir: str) -> str:
     return os.path.join(data_dir, "llmc.db")
 
 
+def stamp_of(data_dir: str, topic: str) -> str:
+    """The file that is replaced whenever something changes in the store that servers follow."""
+    return os.path.join(data_dir, f"{topic}.stamp")
+
+
 def programs_of(data_dir: str) -> str:
     """The folder in which servers show the programs that run in them."""
     return os.path.join(data_dir, "programs")

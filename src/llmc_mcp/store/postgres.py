@@ -25,8 +25,10 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..errors import FeatureUnavailable, ResourceBusy
 from .base import Connection, Rows
+from .limits import TABLES as LIMIT_TABLES
 from .listening import Listener
 from .naming import KnownFolder, configured, name_roots, seen_here
+from .notices import Follower
 from .schema import STEPS, insert_missing, insert_or_replace
 from .statements import Statements
 from .transfer import demand_tables
@@ -37,6 +39,7 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())  # replies say wh
 
 _MOST_CONNECTIONS = 8
 _CONNECT_S = 3  # to a server that does not answer
+_SILENT_MS = 5_000  # the same, in the middle of a connection
 _LEAVING_S = 1.0
 _PROBE_S = 0.5
 _SLICE_S = 0.25  # how long a wait for a lock lasts before a look at cancellation
@@ -147,6 +150,8 @@ class _Opened(psycopg.Connection[tuple[Any, ...]]):
 class PostgresStore:
     """The database; safe from any thread. Its schema is made or migrated on construction."""
 
+    is_shared = True
+
     def __init__(
         self, url: str, data_dir: str, roots: Iterable[str] = (), named: Mapping[str, str] | None = None
     ) -> None:
@@ -228,10 +233,10 @@ class PostgresStore:
             yield connection
 
     @contextmanager
-    def _connection(self) -> Generator[_Opened]:
+    def _connection(self, wait_s: float = BUSY_S) -> Generator[_Opened]:
         """A connection that works: those that a restart of the database broke are replaced."""
         for _ in range(_MOST_CONNECTIONS):
-            connection = self._pool.getconn()
+            connection = self._pool.getconn(wait_s)
             try:
                 if connection.closed or _is_broken(connection):
                     continue
@@ -240,6 +245,39 @@ class PostgresStore:
             finally:
                 self._pool.putconn(connection)
         raise psycopg.OperationalError("no connection works")
+
+    def execute_alone(
+        self, sql: str, parameters: tuple[object, ...] = (), *, wait_s: float = BUSY_S
+    ) -> list[tuple[object, ...]]:
+        """One statement that commits by itself, and waits for nobody who writes below the same roots."""
+        until = time.monotonic() + wait_s
+        with self._explained(), self._connection(wait_s) as connection:
+            while True:
+                try:
+                    done = psycopg.RawCursor(connection).execute(_translated(sql), parameters or None)
+                    return done.fetchall() if done.description else []
+                except errors.LockNotAvailable:  # connections wait in slices
+                    if time.monotonic() > until:
+                        raise
+
+    def add_rows(
+        self, table: str, columns: tuple[str, ...], rows: Iterable[Sequence[Any]], *, wait_s: float = BUSY_S
+    ) -> None:
+        """Add many rows by COPY, which no change waits for; they are on disk a moment later."""
+        copy = f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()
+        with self._explained(), self._connection(wait_s) as connection, connection.transaction():
+            connection.execute("SET LOCAL synchronous_commit=off")
+            with connection.cursor() as cursor, cursor.copy(copy) as copied:
+                for row in rows:
+                    copied.write_row(row)
+
+    def announce(self, connection: Connection, topic: str) -> None:
+        """Tell the servers that follow a topic, when this transaction commits."""
+        connection.execute(f"NOTIFY {topic}")
+
+    def follow(self, topic: str, heard: Callable[[], None]) -> Follower:
+        """Have a function called, in a thread of its own, whenever a topic may have changed."""
+        return Follower(self._url, topic, heard)
 
     def probe(self) -> None:
         """Raise if nothing can be written now: the database is away, locked, full or read-only."""
@@ -349,6 +387,7 @@ class PostgresStore:
                 connection.execute(migration(step))
             if done < len(STEPS):
                 connection.execute(_OWN_TABLES)
+                connection.execute(LIMIT_TABLES.encode())
                 connection.execute("INSERT INTO schema_version (version) VALUES (%s)", (len(STEPS),))
             ((channel,),) = connection.execute("SELECT 'llmc_' || md5(current_schema())").fetchall()
             return channel
@@ -395,7 +434,12 @@ class PostgresStore:
 
 _ALONE = f"SET LOCAL lock_timeout={_MIGRATION_S * 1000}; SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})".encode()
 _EVERYTHING = ""  # the name of the lock above all others
-_CONNECTING: dict[str, Any] = {"autocommit": True, "connect_timeout": _CONNECT_S, "application_name": "llmc"}
+_CONNECTING: dict[str, Any] = {
+    "autocommit": True,
+    "connect_timeout": _CONNECT_S,
+    "application_name": "llmc",
+    "tcp_user_timeout": _SILENT_MS,
+}
 
 
 def _configure(connection: _Opened) -> None:

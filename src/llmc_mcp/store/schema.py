@@ -186,6 +186,37 @@ STEPS: tuple[str, ...] = (
     ) STRICT, WITHOUT ROWID;
     ALTER TABLE leases ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0;  -- 1: somebody waits for its end
     """,
+    """
+    CREATE TABLE secrets (              -- that all servers of the store sign with
+        name        TEXT PRIMARY KEY,
+        value       TEXT NOT NULL,
+        made_at     REAL NOT NULL
+    ) STRICT;
+    CREATE TABLE sign_ins (             -- of browsers; only hashes
+        sha256      TEXT PRIMARY KEY,
+        kind        TEXT NOT NULL,      -- cookie, or link: works once
+        principal   TEXT NOT NULL,
+        token       TEXT NOT NULL,      -- sha256 of the token that it stands for
+        made_at     REAL NOT NULL,
+        until       REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX sign_ins_by_age ON sign_ins (until);
+
+    CREATE TABLE audit_chains (         -- one for every process that wrote to the audit, by the order of their starts
+        number      INTEGER PRIMARY KEY,
+        chain       TEXT NOT NULL UNIQUE,
+        seq         INTEGER NOT NULL,   -- of the last row that is past its retention, 0: none
+        hash        TEXT NOT NULL       -- of that row
+    ) STRICT;
+    CREATE TABLE audit (
+        chain       TEXT NOT NULL,
+        seq         INTEGER NOT NULL,
+        at          REAL NOT NULL,
+        line        TEXT NOT NULL,      -- JSON, as it was hashed
+        PRIMARY KEY (chain, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX audit_by_age ON audit (at);
+    """,
 )
 
 

@@ -17,13 +17,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import FeatureUnavailable, LlmcError, ResourceBusy, shortage, shortage_now
-from .data_dir import database_of
-from .schema import STEPS
+from .data_dir import database_of, stamp_of
+from .schema import STEPS, insert_into
 from .waiting import BUSY_S, never_cancelled
 from .workspaces import Workspaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands without loading typing
+    from collections.abc import Iterable, Sequence
     from typing import TypeVar
 
     from .base import Connection
@@ -69,12 +70,15 @@ class _Database:
 class SqliteStore:
     """The database; safe from any thread. Opened on construction, and again when its file was deleted or replaced."""
 
+    is_shared = False
+
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
         self.path = database_of(data_dir)
         self.name = self.path  # what messages call it
         self.workspaces = Workspaces()  # one machine uses it: rows carry real paths
         self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._announced: list[str] = []  # topics that the transaction under way is about
         self._writing_thread = 0  # the thread that is in a transaction: its queries must see what it wrote
         self._leave_by = math.inf
         self._writer: _Database | None = self._open_writer(_Wait(self, BUSY_S, never_cancelled))
@@ -98,8 +102,11 @@ class SqliteStore:
                 writer = self._current_writer(wait)
                 wait.until_free(lambda: writer.connection.execute("BEGIN IMMEDIATE"))
                 try:
+                    self._announced.clear()
                     yield writer.connection
                     writer.connection.execute("COMMIT")
+                    for topic in self._announced:
+                        _replace_stamp(stamp_of(self.data_dir, topic))
                 except BaseException:
                     if writer.connection.in_transaction:  # on a full disk SQLite rolls back by itself
                         writer.connection.execute("ROLLBACK")
@@ -109,6 +116,27 @@ class SqliteStore:
             self._writing.release()
         if durable:
             self.sync()
+
+    def execute_alone(
+        self, sql: str, parameters: tuple[object, ...] = (), *, wait_s: float = BUSY_S
+    ) -> list[tuple[object, ...]]:
+        """One statement in a transaction of its own."""
+        with self.transaction(wait_s=wait_s) as connection:
+            return connection.execute(sql, parameters).fetchall()
+
+    def add_rows(
+        self, table: str, columns: tuple[str, ...], rows: "Iterable[Sequence[object]]", *, wait_s: float = BUSY_S
+    ) -> None:
+        """Add many rows in one transaction."""
+        with self.transaction(wait_s=wait_s) as connection:
+            connection.executemany(insert_into(table, columns), rows)
+
+    def announce(self, connection: "Connection", topic: str) -> None:  # noqa: ARG002 - as in Store
+        """Replace the stamp of a topic once the transaction is committed: whoever sees it reads what is new."""
+        self._announced.append(topic)
+
+    def follow(self, topic: str, heard: "Callable[[], None]") -> None:
+        """Whoever uses this database sees the stamp."""
 
     def probe(self) -> None:
         """Raise if nothing can be written now: the store is locked, its disk is full or it may not be written to."""
@@ -327,6 +355,12 @@ class _Wait:
 def _connect(path: str) -> sqlite3.Connection:
     """A connection that reports at once that others are writing: `_Wait` does the waiting."""
     return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+
+
+def _replace_stamp(path: str) -> None:
+    fresh = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    os.replace(fresh, path)  # another inode each time, whatever the clock says
 
 
 def _identity(path: str) -> tuple[int, int]:

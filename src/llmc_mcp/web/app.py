@@ -1,6 +1,7 @@
 """The REST API: tools return their result objects as JSON, all errors have one format."""
 
 import json
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any, Literal, NoReturn
@@ -16,8 +17,9 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from ..errors import BadArgs, FeatureDisabled, Forbidden, Internal, LlmcError, NotFound
 from ..gate.dispatch import Gate
+from ..permissions.sign_ins import shared_secret
 from ..protocol.methods import Methods
-from .auth import Tokens, kept_secret
+from .auth import Tokens, read_secret
 from .guard import Guard, Receive, RequestCaller, Scope, Send
 from .mcp import McpEndpoint, SessionIds
 from .metrics import CONTENT_TYPE, Metrics
@@ -30,7 +32,7 @@ from .ui.routes import PATHS, UserPages
 API_VERSION = "v0"
 _MCP, _TOOL = "/mcp", "/tool"
 _DEFAULT_SESSION = "http"
-_SESSION_KEY = "session.key"
+_SESSION_KEY, _FORMER_KEY = "session_ids", "session.key"  # in the store, and the file in which it was before
 _READY = "readiness"  # whose threads look after the store: those of no client
 _SEARCHED = 2_000  # characters of a message used as the query; longer queries are refused
 
@@ -96,6 +98,7 @@ class Health(BaseModel):
     ok: bool
     version: str = Field(description="of the API")
     server: str | None = Field(None, description="version of the server; for callers with a token")
+    limits: str | None = Field(None, description="whose calls limits count, where servers share them; the same")
 
 
 class Readiness(BaseModel):
@@ -153,7 +156,11 @@ class _Rest:
 
     async def health(self, caller: Who) -> Health:
         """Say that the server answers."""
-        return Health(ok=True, version=API_VERSION, server=__version__ if caller.principal else None)
+        if caller.principal is None:
+            return Health(ok=True, version=API_VERSION, server=None, limits=None)
+        counts = self._gate.limits.counts
+        shared = ("alone" if counts.alone else "shared") if self._gate.app.config.store.is_shared() else None
+        return Health(ok=True, version=API_VERSION, server=__version__, limits=shared)
 
     async def ready(self, caller: Who) -> Response:
         """Say whether the server can work: its store can be read and has the tables that this version needs."""
@@ -184,7 +191,8 @@ class _Rest:
 
     async def invoke_agent(self, body: AgentRequest, caller: Who) -> AgentReply:
         """Return context for a message to an agent. The caller passes it to the model; no model is called here."""
-        self._gate.limits.take(caller.session(body.session_id))
+        session = caller.session(body.session_id)
+        await self._workers.start(session.principal, lambda: self._gate.limits.take(session), caller.running).outcome()
         parts = [body.inject_context] if body.inject_context else []
         if self._rag.jit_context_enabled and "rag_search" in self._gate.catalog.tools:
             query = body.user_msg[:_SEARCHED]
@@ -253,7 +261,9 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     metrics = Metrics(gate)
     workers = CallThreads(config.limits.concurrency_per_token)
     gate.app.on_settings.append(lambda fresh: workers.resize(fresh.limits.concurrency_per_token))
-    mcp = McpEndpoint(gate, workers, SessionIds(kept_secret(gate.app.data_dir, _SESSION_KEY)), methods or Methods(gate))
+    former = read_secret(os.path.join(gate.app.data_dir, _FORMER_KEY))
+    session_ids = SessionIds(shared_secret(gate.app.store, _SESSION_KEY, former))
+    mcp = McpEndpoint(gate, workers, session_ids, methods or Methods(gate))
     rest = _Rest(gate, workers, metrics)
     pages = UserPages(gate, workers, tokens)
     api = _rest_app(gate, rest, tokens, mcp.run)

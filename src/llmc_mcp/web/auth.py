@@ -3,7 +3,8 @@
 The operator's own token comes from the environment, or is created once in the data directory, readable by its owner
 only. Further tokens have names, scopes, tools and an expiry (`llmc token create`); only their hashes are stored. What
 `llmc token` changes counts from the next request on. A token is sent in a header, never in a URL, and is compared with
-every valid token in constant time. A browser signs in with the token or by a link that works once.
+every valid token in constant time. A browser signs in with the token or by a link that works once; servers that share
+a store share its cookies.
 """
 
 import hmac
@@ -11,13 +12,19 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ..config.schema import Auth
-from ..errors import InvalidArgument, LlmcError, NotFound
-from ..permissions.tokens import ANONYMOUS, OWNER, SCOPES, STAMP, StoredToken, TokenTable, digest
+from ..errors import FeatureUnavailable, InvalidArgument, LlmcError, NotFound
+from ..permissions.sign_ins import TOPIC, SignIn, SignIns
+from ..permissions.tokens import ANONYMOUS, OWNER, OWNERS, SCOPES, StoredToken, TokenTable, digest
+from ..store.data_dir import stamp_of
+from ..store.opening import SQLITE, open_store
+
+if TYPE_CHECKING:
+    from ..store.base import Following, Store
 
 COOKIE = "llmc_session"
 
@@ -25,10 +32,8 @@ _OWN_FILE = "token"
 _FORMER_FILE = "tokens.json"  # where named tokens were before the store had them
 _BYTES = 32
 _SHORT = 16  # characters; a shorter token can be guessed
-_SIGNED_IN_S = 12 * 3600.0
-_MOST_SIGNED_IN = 200
-_LINK_S = 600.0
-_MOST_LINKS = 16
+_MOST_REMEMBERED = 1_000  # cookies
+_TRUSTED_S = 900.0  # how long a server accepts stored tokens without having reached a shared store
 
 
 class Principal(NamedTuple):
@@ -43,58 +48,86 @@ class Principal(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a server: its operator's own, and the named ones currently stored."""
+    """The tokens of a server: its operator's own, and those currently in the store.
+
+    They are in memory. With SQLite a request costs a few stats, to see whether something changed; with PostgreSQL
+    `follow` hears of it. A server that has not reached the database for a while accepts what it knew, then its own
+    token alone: it would not hear of a token that is revoked.
+    """
 
     def __init__(
         self,
         own: Mapping[str, Principal],
-        table: TokenTable | None = None,
-        data_dir: str = "",
+        store: "Store | None" = None,
         *,
         anonymous: bool = False,
         own_file: bool = False,
     ) -> None:
-        self._own, self._table, self._data_dir, self._own_file = dict(own), table, data_dir, own_file
-        self._named: dict[str, Principal] = {}
+        self._own, self._store, self._own_file = dict(own), store, own_file
+        self._table = TokenTable(lambda: store) if store is not None else None
+        self._sign_ins = SignIns(lambda: store) if store is not None else None
+        self._stored: list[Principal] = []
         self._read_at: object = None  # stamp of the files when they were last read
-        self._signed_in: dict[bytes, tuple[Principal, float]] = {}
-        self._links: dict[bytes, float] = {}
+        self._ahead_s = 0.0  # of our clock: that of the store
+        self._cookies: dict[str, tuple[SignIn, float]] = {}  # those seen lately, and until when they count
+        self._following: Following | None = None
         self._anonymous = Principal(ANONYMOUS, frozenset(SCOPES)) if anonymous else None
 
-    def _valid(self) -> dict[str, Principal]:
-        """The currently valid tokens: what `llmc token` does takes effect without a restart. Costs a few stats."""
-        if self._table is not None:
-            stamp = [_stamp(path) for path in self._watched()]
-            if stamp != self._read_at:
-                self._named = self._read_table(self._table)
-                if self._own_file:
-                    own = read_secret(os.path.join(self._data_dir, _OWN_FILE))
-                    self._own = {OWNER: _owner(own)} if own else {}
-                self._read_at = stamp
-        now = time.time()
-        return {name: one for name, one in {**self._own, **self._named}.items() if not one.until or now < one.until}
+    # --- what the store says ---------------------------------------------------------------------
 
-    def _watched(self) -> tuple[str, ...]:
-        names = (STAMP, _OWN_FILE) if self._own_file else (STAMP,)
-        return tuple(os.path.join(self._data_dir, name) for name in names)
+    def follow(self) -> None:
+        """Hear of changes from now on, where other data directories share the store."""
+        if self._store is not None and self._store.is_shared:
+            self.refresh()
+            self._following = self._store.follow(TOPIC, self.refresh)
 
-    @staticmethod
-    def _read_table(table: TokenTable) -> dict[str, Principal]:
-        """The named tokens that a running server accepts; none if the store can't be read."""
+    def close(self) -> None:
+        """Follow no longer."""
+        if self._following is not None:
+            self._following.close()
+
+    def refresh(self) -> None:
+        """Read all tokens again, and forget which cookies were valid; raises LlmcError where that can't be done."""
+        if self._store is None or self._table is None or self._sign_ins is None:
+            return
+        stored = [_stored(kept) for kept in self._table.list()]
+        self._ahead_s = self._store.now() - time.time()
+        self._sign_ins.refresh()
+        self._stored, self._cookies = stored, {}
+
+    def _valid(self) -> list[Principal]:
+        """The currently valid tokens: what `llmc token` does takes effect without a restart."""
+        if self._store is not None and not self._store.is_shared:
+            self._look(self._store.data_dir)
+        stored = self._stored
+        if self._following is not None and time.monotonic() - self._following.heard_at > _TRUSTED_S:
+            stored = []
+        now = time.time() + self._ahead_s
+        return [one for one in (*self._own.values(), *stored) if not one.until or now < one.until]
+
+    def _look(self, data_dir: str) -> None:
+        """Read tokens again if the files in the data directory say that they changed."""
+        names = (stamp_of(data_dir, TOPIC), *((os.path.join(data_dir, _OWN_FILE),) if self._own_file else ()))
+        stamp = [_stamp(path) for path in names]
+        if stamp == self._read_at:
+            return
         try:
-            return {
-                kept.name: Principal(kept.name, frozenset(kept.scopes), False, kept.tools, kept.expires_at, kept.digest)
-                for kept in table.list()
-            }
-        except (LlmcError, ValueError):
-            return {}
+            self.refresh()
+        except (LlmcError, ValueError):  # none, if the store can't be read
+            self._stored, self._cookies = [], {}
+        if self._own_file:
+            own = read_secret(os.path.join(data_dir, _OWN_FILE))
+            self._own = {OWNER: _owner(own)} if own else {}
+        self._read_at = stamp
+
+    # --- programs --------------------------------------------------------------------------------
 
     def principal(self, token: str | None) -> Principal | None:
         """The client that a token belongs to. Takes as long for an invalid token as for a valid one."""
         if token is None:
             return self._anonymous
         presented, found = digest(token), None
-        for candidate in self._valid().values():
+        for candidate in self._valid():
             if hmac.compare_digest(presented, candidate.digest):
                 found = candidate
         return found
@@ -103,46 +136,66 @@ class Tokens:
         """Whether a client that was admitted would be admitted now."""
         if not principal.digest:
             return not principal.until or time.time() < principal.until
-        now = self._valid().get(principal.name)
-        return now is not None and now.digest == principal.digest
+        return self._current(principal.name, principal.digest) is not None
+
+    def _current(self, name: str, token: bytes) -> Principal | None:
+        return next((one for one in self._valid() if one.name == name and one.digest == token), None)
 
     # --- browsers --------------------------------------------------------------------------------
 
     def sign_in(self, principal: Principal) -> str:
-        """Create a cookie for a browser; if there are too many, the oldest is dropped."""
-        now = time.monotonic()
-        self._signed_in = {key: kept for key, kept in self._signed_in.items() if kept[1] > now}
-        while len(self._signed_in) >= _MOST_SIGNED_IN:
-            self._signed_in.pop(next(iter(self._signed_in)))
-        cookie = secrets.token_urlsafe(_BYTES)
-        self._signed_in[digest(cookie)] = (principal, now + _SIGNED_IN_S)
-        return cookie
+        """Create a cookie for a browser."""
+        return self._browsers().cookie(principal.name, principal.digest)
+
+    def knows(self, cookie: str) -> bool:
+        """Whether `signed_in` answers from memory; if not, it asks the store, which may take a while."""
+        self._valid()  # forgets cookies if something changed
+        return cookie in self._cookies or not self._browsers().is_ours(cookie)
 
     def signed_in(self, cookie: str) -> Principal | None:
         """The client that a cookie belongs to; a cookie is invalid once its token is removed."""
-        principal, until = self._signed_in.get(digest(cookie), (None, 0.0))
-        if principal is None or until <= time.monotonic() or not self.is_current(principal):
-            return None
-        return (self._valid().get(principal.name) or principal)._replace(by_cookie=True)
+        self._valid()
+        cookies = self._cookies  # what is read from here on is forgotten with them, if something changes meanwhile
+        kept = cookies.get(cookie)
+        if kept is None:
+            found = self._browsers().find(cookie)
+            if found is None:
+                return None
+            if len(cookies) >= _MOST_REMEMBERED:
+                cookies.clear()
+            kept = cookies[cookie] = found, time.monotonic() + found.lasts_s
+        sign_in, until = kept
+        current = self._current(sign_in.principal, sign_in.token) if time.monotonic() < until else None
+        return None if current is None else current._replace(by_cookie=True)
 
     def sign_out(self, cookie: str) -> None:
-        """Invalidate a cookie."""
-        self._signed_in.pop(digest(cookie), None)
+        """Invalidate a cookie, here and on all servers of the store."""
+        self._browsers().end(cookie)
+        self._cookies.pop(cookie, None)
 
     def login_code(self) -> str:
-        """A code that signs a browser in as the operator: once, within ten minutes. In memory only."""
-        now = time.monotonic()
-        self._links = {key: until for key, until in self._links.items() if until > now}
-        while len(self._links) >= _MOST_LINKS:
-            self._links.pop(next(iter(self._links)))
-        code = secrets.token_urlsafe(_BYTES)
-        self._links[digest(code)] = now + _LINK_S
-        return code
+        """A code that signs a browser in as the operator: once, within ten minutes."""
+        owner = next((one for one in self._valid() if one.name == OWNER), None)
+        return self._browsers().link(OWNER, owner.digest if owner else b"")
 
     def use_code(self, code: str) -> Principal | None:
         """Whom a code signs in; it is used up."""
-        until = self._links.pop(digest(code), 0.0)
-        return self._valid().get(OWNER) if until > time.monotonic() else None
+        found = self._browsers().use(code)
+        return None if found is None else self._current(found.principal, found.token)
+
+    def sign_all_out(self) -> None:
+        """Invalidate every cookie and every link."""
+        self._browsers().end_all()
+
+    def _browsers(self) -> SignIns:
+        if self._sign_ins is None:
+            raise FeatureUnavailable("without a store nobody signs in")
+        return self._sign_ins
+
+
+def _stored(kept: StoredToken) -> Principal:
+    name = OWNER if kept.name.startswith(OWNERS) else kept.name
+    return Principal(name, frozenset(kept.scopes), False, kept.tools, kept.expires_at, kept.digest)
 
 
 class IssuedTokens(NamedTuple):
@@ -155,10 +208,17 @@ class IssuedTokens(NamedTuple):
 
 
 def issue(
-    settings: Auth, host: str, data_dir: str, environ: Mapping[str, str], *, has_issuer: bool = False
+    settings: Auth,
+    host: str,
+    data_dir: str,
+    environ: Mapping[str, str],
+    *,
+    has_issuer: bool = False,
+    store: "Store | None" = None,
 ) -> IssuedTokens:
     """Collect the tokens at start-up; refuse to start a server that anybody on the network could use."""
-    table = open_table(data_dir)
+    store = store or open_store(SQLITE, data_dir)
+    table = _table_in(store)
     given = environ.get(settings.token_env, "").strip()
     loopback = is_loopback(host)
     if not loopback and not given and not has_issuer and not table.list():
@@ -173,15 +233,18 @@ def issue(
         )
     if settings.allow_unauthenticated:
         notices = ["mcp.auth.allow_unauthenticated: any program on this machine may call every tool"]
-        return IssuedTokens(Tokens({}, table, data_dir, anonymous=True), None, "none", notices)
+        return IssuedTokens(Tokens({}, store, anonymous=True), None, "none", notices)
     if given:
         notices = [f"the token in {settings.token_env} is short enough to be guessed"] if len(given) < _SHORT else []
-        tokens = Tokens({OWNER: _owner(given)}, table, data_dir)
+        tokens = Tokens({OWNER: _owner(given)}, store)
         return IssuedTokens(tokens, given, f"environment variable {settings.token_env}", notices)
     if loopback:
         own, source = kept_secret(data_dir, _OWN_FILE), os.path.join(data_dir, _OWN_FILE)
-        return IssuedTokens(Tokens({OWNER: _owner(own)}, table, data_dir, own_file=True), own, source, [])
-    return IssuedTokens(Tokens({}, table, data_dir), None, "named tokens", [])
+        if store.is_shared:  # by its row it counts on all servers, and any of them can revoke it
+            table.replace_owner("", own)
+            return IssuedTokens(Tokens({}, store), own, source, [])
+        return IssuedTokens(Tokens({OWNER: _owner(own)}, store, own_file=True), own, source, [])
+    return IssuedTokens(Tokens({}, store), None, "named tokens", [])
 
 
 def _owner(token: str) -> Principal:
@@ -259,13 +322,14 @@ def _stamp(path: str) -> object:
 # --- the tokens of a data directory ----------------------------------------------------------------------------------
 
 
-def open_table(data_dir: str) -> TokenTable:
+def open_table(data_dir: str, url: str = SQLITE) -> TokenTable:
     """The table of named tokens; those of a former version's file are moved into it first."""
-    from ..store.sqlite import SqliteStore
+    return _table_in(open_store(url, data_dir))
 
-    store = SqliteStore(data_dir)
+
+def _table_in(store: "Store") -> TokenTable:
     table = TokenTable(lambda: store)
-    _adopt_former(data_dir, table)
+    _adopt_former(store.data_dir, table)
     return table
 
 
@@ -291,21 +355,26 @@ def _adopt_former(data_dir: str, table: TokenTable) -> None:
         raise InvalidArgument(f"{path}: {exc}", hint="Move the file away and create the tokens again.") from None
 
 
-def rotate_owner(data_dir: str) -> str:
+def rotate_owner(data_dir: str, table: TokenTable | None = None) -> str:
     """Replace the operator's own token; running servers accept the new one, and only that, from now on."""
     path = os.path.join(data_dir, _OWN_FILE)
-    fresh = f"{path}.{os.getpid()}"
+    former, fresh = read_secret(path), f"{path}.{os.getpid()}"
     token = secrets.token_urlsafe(_BYTES)
     os.makedirs(data_dir, mode=0o700, exist_ok=True)
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(f"{token}\n")
+    if table is not None:
+        table.replace_owner(former, token)
     os.replace(fresh, path)
     return token
 
 
-def revoke_owner(data_dir: str) -> None:
+def revoke_owner(data_dir: str, table: TokenTable | None = None) -> None:
     """Remove the operator's own token; the next start of a server makes another one."""
+    path = os.path.join(data_dir, _OWN_FILE)
+    if table is not None and (former := read_secret(path)):
+        table.replace_owner(former, "")
     try:
-        os.unlink(os.path.join(data_dir, _OWN_FILE))
+        os.unlink(path)
     except FileNotFoundError:
         raise NotFound("there is no token of the operator's own", hint="llmc token list") from None

@@ -189,7 +189,9 @@ class Guard:
             scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
             presented = rest.strip() if scheme.lower() == b"bearer" else None
         if presented is None and (cookie := _cookie(headers.get(b"cookie"))) is not None:
-            return self._tokens.signed_in(cookie)
+            if self._tokens.knows(cookie):
+                return self._tokens.signed_in(cookie)
+            return await asyncio.to_thread(self._tokens.signed_in, cookie)
         token = None if presented is None else presented.decode("latin-1")
         principal = self._tokens.principal(token)
         if principal is None and token is not None and self._issuer is not None:

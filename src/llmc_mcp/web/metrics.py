@@ -138,6 +138,11 @@ class _Gauges(Collector):
         for reason, count in gate.app.network_denied().items():
             denied.add_metric((reason,), count)
         yield denied
+        yield GaugeMetricFamily(
+            "llmc_limits_alone",
+            "1 while the shared store is away and limits count this server's calls alone",
+            float(gate.limits.counts.alone),
+        )
         yield GaugeMetricFamily("llmc_calls_under_way", "Tool calls in progress", gate.limits.under_way())
         yield GaugeMetricFamily("llmc_processes", "Processes below this server", descendants(os.getpid()))
         yield from self._stored()

@@ -23,7 +23,7 @@ from ..gate.log import Log
 from ..protocol.methods import Methods
 from . import otel
 from .app import create_app
-from .auth import IssuedTokens, issue
+from .auth import IssuedTokens, Tokens, issue
 from .guard import Guard
 from .wire import LimitedProtocol, Patience
 
@@ -86,9 +86,17 @@ class _Forward(logging.Handler):
 
 
 def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; running calls get a grace period. SIGHUP reloads limits and policy."""
+    """Serve until SIGTERM or SIGINT; running calls get a grace period. SIGHUP reloads limits, policy and tokens."""
     config = gate.app.config
-    issued = issue(config.auth, config.server.host, gate.app.data_dir, os.environ, has_issuer=bool(config.oauth.issuer))
+    issued = issue(
+        config.auth,
+        config.server.host,
+        gate.app.data_dir,
+        os.environ,
+        has_issuer=bool(config.oauth.issuer),
+        store=gate.app.store,
+    )
+    issued.tokens.follow()
     for notice in issued.notices:
         gate.log.warning("auth", notice=notice)
     _forward_logs(gate.log)
@@ -96,11 +104,14 @@ def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods
     _raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
     with _bound(config.server.host, config.server.port) as listener:
-        server = _Uvicorn(_uvicorn_config(gate, create_app(gate, issued.tokens, methods)), partial(_reload, gate))
+        server = _Uvicorn(
+            _uvicorn_config(gate, create_app(gate, issued.tokens, methods)), partial(_reload, gate, issued.tokens)
+        )
         listening = ListeningServer(_url(listener, config.server.host), issued)
         _freeze_heap()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(server, listener, partial(ready, listening)))
+    issued.tokens.close()
     stop_tracing()
 
 
@@ -113,10 +124,11 @@ async def _run(server: _Uvicorn, listener: socket.socket, ready: Callable[[], No
     await serving
 
 
-def _reload(gate: Gate) -> None:
-    """Take over limits and policy from the configuration; tokens are looked up with every request anyway."""
+def _reload(gate: Gate, tokens: Tokens) -> None:
+    """Take over limits and policy from the configuration, and tokens from the store."""
     try:
         gate.log.warning("reload", changed=gate.app.reload())
+        tokens.refresh()
     except LlmcError as exc:
         gate.log.warning("reload", refused=exc.message)
 
