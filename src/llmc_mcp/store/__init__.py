@@ -3,7 +3,7 @@
 `base` says what a store does. `sqlite` is one database under the data directory, `postgres` one for several machines;
 `opening` chooses between them, `transfer` copies one into the other, `schema`
 holds the migrations of both, `data_dir` says where state lies, `calls` are the queries over past calls,
-`leases` the locks between servers (MAASL: anti-stomp leases with fencing tokens).
+`leases` the locks between servers (MAASL: anti-stomp leases with fencing tokens), `replicas` the servers of a team.
 
 Engines and the gate call in. The store knows nothing of what its rows mean to them.
 """

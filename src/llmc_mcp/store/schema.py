@@ -177,6 +177,29 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE calls ADD COLUMN sandbox TEXT NOT NULL DEFAULT '';  -- the level of its server's commands, once known
     CREATE INDEX calls_by_session ON calls (session_id, id);
     """,
+    """
+    CREATE TABLE replicas (             -- HTTP servers that share this store
+        id          TEXT PRIMARY KEY,
+        url         TEXT NOT NULL,      -- where the others reach it
+        key         TEXT NOT NULL,      -- which calls that are forwarded to it are signed with; new at each start
+        seen_at     REAL NOT NULL       -- its last heartbeat, by the store's clock
+    ) STRICT;
+    CREATE TABLE owners (               -- which replica a program that outlives its call runs in
+        proc_id     TEXT PRIMARY KEY,
+        replica     TEXT NOT NULL,
+        principal   TEXT NOT NULL,
+        session_id  TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX owners_by_session ON owners (principal, session_id);
+    CREATE INDEX owners_by_replica ON owners (replica);
+    CREATE TABLE shared_secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;  -- of all replicas
+    CREATE TABLE sign_ins (             -- browsers that signed in at one replica, for the others
+        sha256      TEXT PRIMARY KEY,   -- of the cookie
+        principal   TEXT NOT NULL,
+        token       TEXT NOT NULL,      -- sha256 of the token that it signed in with
+        expires_at  REAL NOT NULL
+    ) STRICT;
+    """,
 )
 
 

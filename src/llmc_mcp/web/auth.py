@@ -25,7 +25,7 @@ _OWN_FILE = "token"
 _FORMER_FILE = "tokens.json"  # where named tokens were before the store had them
 _BYTES = 32
 _SHORT = 16  # characters; a shorter token can be guessed
-_SIGNED_IN_S = 12 * 3600.0
+SIGNED_IN_S = 12 * 3600.0
 _MOST_SIGNED_IN = 200
 _LINK_S = 600.0
 _MOST_LINKS = 16
@@ -115,7 +115,7 @@ class Tokens:
         while len(self._signed_in) >= _MOST_SIGNED_IN:
             self._signed_in.pop(next(iter(self._signed_in)))
         cookie = secrets.token_urlsafe(_BYTES)
-        self._signed_in[digest(cookie)] = (principal, now + _SIGNED_IN_S)
+        self._signed_in[digest(cookie)] = (principal, now + SIGNED_IN_S)
         return cookie
 
     def signed_in(self, cookie: str) -> Principal | None:
@@ -124,6 +124,13 @@ class Tokens:
         if principal is None or until <= time.monotonic() or not self.is_current(principal):
             return None
         return (self._valid().get(principal.name) or principal)._replace(by_cookie=True)
+
+    def signed_in_as(self, name: str, token: bytes) -> Principal | None:
+        """The client of that name who signed in with the token of this hash, as long as that is its token."""
+        principal = self._valid().get(name)
+        if principal is None or not hmac.compare_digest(principal.digest, token):
+            return None
+        return principal._replace(by_cookie=True)
 
     def sign_out(self, cookie: str) -> None:
         """Invalidate a cookie."""

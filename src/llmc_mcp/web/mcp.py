@@ -64,8 +64,8 @@ class HandshakeSession(NamedTuple):
 class SessionIds:
     """Creates and verifies the ids of sessions that began with a handshake."""
 
-    def __init__(self, key: str) -> None:
-        self._key = key.encode()
+    def __init__(self, key: Callable[[], bytes]) -> None:
+        self._key = key
 
     def make(self, principal: str, agent: str = "", *, asks_users: bool = False) -> str:
         about = agent + _ASKS_USERS if asks_users else agent
@@ -82,7 +82,7 @@ class SessionIds:
         return HandshakeSession(signed, about.removesuffix(_ASKS_USERS), about.endswith(_ASKS_USERS))
 
     def _signature(self, nonce: str, principal: str, encoded: str) -> str:
-        return hmac.new(self._key, f"{nonce}:{principal}:{encoded}".encode(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self._key(), f"{nonce}:{principal}:{encoded}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 class McpEndpoint:

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from ..errors import AuthFailed
 from ..gate.catalog import Catalog
 from .auth import COOKIE, Principal, Tokens
+from .browsers import SharedBrowsers
 from .guard import base_url
 from .oauth import METADATA, Issuer
 
@@ -35,17 +36,16 @@ def page(title: str, body: str) -> str:
     return _PAGE.format(title=escape(title), style=_STYLE, body=body)
 
 
-def sign_in_routes(tokens: Tokens) -> APIRouter:
+def sign_in_routes(tokens: Tokens, browsers: SharedBrowsers | None = None) -> APIRouter:
     """Sign-in for browsers: a form for the token sets a cookie that scripts can't read and other sites can't send."""
     router = APIRouter(include_in_schema=False)
 
-    def signed_in(request: Request, principal: Principal, target: str) -> Response:
+    async def signed_in(request: Request, principal: Principal, target: str) -> Response:
+        cookie = tokens.sign_in(principal) if browsers is None else await browsers.sign_in(principal)
         response = RedirectResponse(_local(target), status_code=303)
         # The Origin, which the guard has checked, shows whether a proxy in front of the server terminates TLS.
         secure = request.headers.get("origin", "").startswith("https://")
-        response.set_cookie(
-            COOKIE, tokens.sign_in(principal), httponly=True, samesite="strict", path="/", secure=secure
-        )
+        response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", path="/", secure=secure)
         return response
 
     @router.get("/login")
@@ -54,7 +54,7 @@ def sign_in_routes(tokens: Tokens) -> APIRouter:
         if code:
             principal = tokens.use_code(code)
             if principal is not None:
-                return signed_in(request, principal, target)
+                return await signed_in(request, principal, target)
         note = "<p>This link was used already, or is too old.</p>" if code else ""
         body = note + _FORM.replace("{next}", escape(_local(target)))
         # With the guard's no-referrer a browser would hide from us that the form is our own page's.
@@ -66,11 +66,13 @@ def sign_in_routes(tokens: Tokens) -> APIRouter:
         principal = tokens.principal(fields.get("token", ""))
         if principal is None:
             raise AuthFailed("invalid token", hint="The server prints at start-up where the token is stored.")
-        return signed_in(request, principal, fields.get("next", ""))
+        return await signed_in(request, principal, fields.get("next", ""))
 
     @router.post("/logout")
     async def sign_out(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         tokens.sign_out(request.cookies.get(COOKIE, ""))
+        if browsers is not None:
+            await browsers.sign_out(request.cookies.get(COOKIE, ""))
         response = Response(status_code=204)
         response.delete_cookie(COOKIE, path="/")
         return response

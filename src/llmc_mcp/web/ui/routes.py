@@ -20,8 +20,8 @@ from ...review.processes import activity
 from ...store.data_dir import watched_files
 from ...store.sessions import EVERYTHING, StoreReader
 from ...tools.linux_ops.changes import linux_fs_undo
-from ...tools.linux_ops.proc import linux_proc_stop
 from ..auth import COOKIE, Tokens
+from ..browsers import SharedBrowsers
 from ..guard import RequestCaller
 from ..threads import CallThreads
 from . import actions, approvals, changes, index, machine, overview, processes, tokens, usage
@@ -45,7 +45,7 @@ PAGES: dict[str, Render] = {
 }
 FORMS: dict[PageForm, actions.Action] = {
     PageForm(changes.UNDO, "write", linux_fs_undo.__name__): actions.undo,
-    PageForm(processes.STOP, "exec", linux_proc_stop.__name__): actions.stop,
+    processes.STOP_FORM: actions.stop,
     PageForm(approvals.APPROVE, "admin"): actions.approve,
     PageForm(approvals.DENY, "admin"): actions.deny,
     PageForm(tokens.CREATE, "admin"): actions.create_token,
@@ -66,9 +66,17 @@ _HEADERS = {
 class UserPages:
     """The pages of one server."""
 
-    def __init__(self, gate: Gate, workers: CallThreads, logins: Tokens) -> None:
-        self._gate, self._workers, self._logins = gate, workers, logins
-        self._secret = secrets.token_bytes(32)
+    def __init__(
+        self,
+        gate: Gate,
+        workers: CallThreads,
+        logins: Tokens,
+        browsers: SharedBrowsers | None = None,
+        secret: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._gate, self._workers, self._logins, self._browsers = gate, workers, logins, browsers
+        own = secrets.token_bytes(32)
+        self._secret = secret or (lambda: own)  # behind what forms must carry: a form may come back to another replica
         self._notices: dict[str, str] = {}  # what a form did, until its viewer's next page
         self.feed = LiveFeed(watched_files(gate.app.data_dir), lambda: gate.live_changes + activity(gate.app))
 
@@ -117,7 +125,7 @@ class UserPages:
             raise Forbidden("the pages need the scope 'read'")
         own = StoreReader(caller.principal.name, self._gate.app.root_set)
         reader = EVERYTHING if "admin" in caller.principal.scopes else own
-        return viewer_of(caller, reader, self._secret, request.cookies.get(COOKIE, ""))
+        return viewer_of(caller, reader, self._secret(), request.cookies.get(COOKIE, ""))
 
     async def _events(self, request: Request) -> Response:
         self._viewer(request)
@@ -161,6 +169,8 @@ class UserPages:
     async def _sign_out(self, request: Request) -> Response:
         self._refuse_forged(self._viewer(request), _fields(await request.body()))
         self._logins.sign_out(request.cookies.get(COOKIE, ""))
+        if self._browsers is not None:
+            await self._browsers.sign_out(request.cookies.get(COOKIE, ""))
         response = RedirectResponse("/login", 303, _HEADERS)
         response.delete_cookie(COOKIE, path="/")
         return response
