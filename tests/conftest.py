@@ -17,6 +17,7 @@ REMEDIES = (
     (("bwrap", "bubblewrap"), "apt-get install bubblewrap"),
     (("PostgreSQL",), "apt-get install postgresql"),
     (("chromium",), "apt-get install chromium"),
+    (("kubernetes-validate",), "pip install kubernetes-validate"),
     (("make peers",), "make peers (needs npm)"),
     (("make clients",), "make clients (needs npm)"),
     (("root", "user", "mount"), "run it as root"),

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .sandbox.profile import SandboxSettings
     from .sandbox.sandbox import Sandbox
     from .store.base import Store
+    from .store.replicas import OwnedProgram
 
 Made = TypeVar("Made")
 
@@ -161,6 +162,7 @@ class App:
         self._idle_clock: IdleClock | None = None
         self._live: LiveConfig | None = None
         self.on_settings: list[Callable[[Config], None]] = []  # told when settings were taken over
+        self.on_program: list[Callable[[OwnedProgram], None]] = []  # told before a caller learns a program's id
 
     def with_roots(self, roots: list[str]) -> "App":
         """Another one, the same but for its roots."""
@@ -343,8 +345,12 @@ class App:
         from .commands.board import ProgramBoard
         from .commands.sessions import TerminalSessions, limits_from
 
-        board = ProgramBoard(self.data_dir)
-        return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits_from(self.config), board)
+        board, limits = ProgramBoard(self.data_dir), limits_from(self.config)
+        return TerminalSessions(self.sandbox, self.files, self.shell.programs, limits, board, self._tell_of_program)
+
+    def _tell_of_program(self, program: "OwnedProgram") -> None:
+        for tell in self.on_program:
+            tell(program)
 
     def has_programs(self) -> bool:
         """Whether any program was started that may outlive its call."""

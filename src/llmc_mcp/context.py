@@ -139,6 +139,8 @@ class Context:
         self.reply_bytes = app.config.limits.max_reply_bytes  # the gate sets it: how long this call's reply may be
         self.lean = app.config.lean_replies()  # the gate sets it: whether the reply is text or a JSON object
         self.audited = False  # the gate sets it: in the audit although no tool that changes something was called
+        self.forwarded = False  # whether another replica forwarded it: then it goes no further, and is recorded there
+        self.agreed = False  # whether a person agreed to it, here or where it came in
         self.in_code = False  # whether the result goes to code, which pays nothing for its length
         self.truncated = False  # for the log: whether the reply was cut
         self.logged: dict[str, object] = {}  # for the log: what the result says of itself

@@ -13,6 +13,7 @@ LlmcError                    code                   HTTP  when
 │   └── IsolationRequired    ISOLATION_REQUIRED     403   code that needs a sandbox, and there is none
 ├── NotFound                 NOT_FOUND              404   no such file, symbol, change or other thing
 │   ├── ProcessNotFound      PROCESS_NOT_FOUND      404   not, no longer, or not this session's
+│   ├── ProcessGone          PROCESS_GONE           410   the replica that ran it has ended, and the program with it
 │   └── HandleNotFound       HANDLE_NOT_FOUND       404   never made, another principal's or project's, or too old
 ├── Conflict                 CONFLICT               409   the target exists already
 │   ├── ShaMismatch          SHA_MISMATCH           409   the file is not what the caller thinks it is
@@ -34,6 +35,8 @@ LlmcError                    code                   HTTP  when
 ├── Internal                 INTERNAL               500   a bug of ours; the log has the traceback
 │   └── WriteFailed          WRITE_FAILED           500   disk full, I/O error
 ├── FeatureUnavailable       FEATURE_UNAVAILABLE    501   this machine can't; the message says why
+├── ReplicaUnreachable       REPLICA_UNREACHABLE    502   the replica that runs the process lives, and can't be reached
+├── ShuttingDown             SHUTTING_DOWN          503   the server takes no new calls; another replica does
 ├── Timeout                  TIMEOUT                504   took longer than allowed; what was printed is in the reply
 └── Cancelled                CANCELLED              499   the caller took the call back; never on the wire
 
@@ -125,6 +128,10 @@ class ProcessNotFound(NotFound):
     code = "PROCESS_NOT_FOUND"
 
 
+class ProcessGone(NotFound):
+    code, http_status = "PROCESS_GONE", 410
+
+
 class HandleNotFound(NotFound):
     code = "HANDLE_NOT_FOUND"
 
@@ -211,6 +218,14 @@ class WriteFailed(Internal):
 
 class FeatureUnavailable(LlmcError):
     code, http_status = "FEATURE_UNAVAILABLE", 501
+
+
+class ReplicaUnreachable(LlmcError):
+    code, http_status = "REPLICA_UNREACHABLE", 502
+
+
+class ShuttingDown(LlmcError):
+    code, http_status = "SHUTTING_DOWN", 503
 
 
 class Timeout(LlmcError):

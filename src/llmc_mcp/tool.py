@@ -143,6 +143,8 @@ class ToolDef:
         consent: Consent | None = None,
         whole_trees: bool = False,
         program: str = "",
+        process: str = "",
+        gathers: bool = False,
     ) -> None:
         self.fn, self.description, self.name, self.aliases, self.needs = fn, description, name, aliases, needs
         self.role, self.carries_calls, self.content = role, carries_calls, content
@@ -150,6 +152,7 @@ class ToolDef:
         self.task_support: TaskSupport | None = task_support
         self.consent = consent
         self.whole_trees, self.program = whole_trees, program
+        self.process, self.gathers = process, gathers
         self.annotations = {"readOnlyHint": read_only, "openWorldHint": False}
         if not read_only:
             self.annotations |= {"destructiveHint": destructive, "idempotentHint": idempotent}
@@ -274,6 +277,8 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     consent: Consent | None = None,
     whole_trees: bool = False,
     program: str = "",
+    process: str = "",
+    gathers: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register a function `(ctx, arguments…) -> Result` as a tool.
 
@@ -281,7 +286,8 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
     makes. `content`: arguments that hold somebody's data, which no log shows. `takes_long`: its calls take longer
     than a look at a file, though neither its scope nor its needs say so. `task_support`: a call may run on as a task.
     `consent`: what a call does that a person had better agree to. `whole_trees`: a call reads or changes all that lies
-    below the folder it names. `program`: the one that its calls start.
+    below the folder it names. `program`: the one that its calls start. `process`: the argument that names a program
+    which outlived its call, and may run in another replica. `gathers`: its result is joined from those of all replicas.
     """
 
     def register(fn: Handler) -> Handler:
@@ -302,6 +308,8 @@ def tool(  # noqa: PLR0913 - all that is said of a tool, each part by its name
             consent=consent,
             whole_trees=whole_trees,
             program=program,
+            process=process,
+            gathers=gathers,
         )
         if definition.name in registered:
             raise ValueError(f"two tools are called {definition.name}")

@@ -92,6 +92,8 @@ PROVED_BY = {
     "tools.idle_timeout": "test_a_client_that_does_nothing_is_left",
     "limits.max_header_bytes": "test_headers_that_are_too_long_are_refused",
     "limits.receive_timeout": "test_a_client_that_is_slow_with_its_body_is_told_and_left",
+    "limits.drain_notice": "test_a_server_that_stops_is_unready_first_and_serves_until_proxies_have_noticed",
+    "server.replica_url": "test_other_replicas_reach_a_server_where_its_operator_says",
     "limits.drain_timeout": "test_what_does_not_finish_is_taken_back_and_the_exit_is_clean",
     "limits.max_connections": "test_connections_are_counted",
     "limits.rate_limit_rps": "test_beyond_rate_and_burst_there_is_429_with_retry_after",

@@ -128,6 +128,11 @@ class Nginx(Proxy):
         ):
             site, count = re.subn(old, new, site)
             assert count, f"the sample has no {old}"
+        return self._main(site)
+
+    def _main(self, site: str) -> Path:
+        """The settings of nginx itself, around those of a site."""
+        folder = self.folder
         (folder / "site.conf").write_text(site)
         main = folder / "nginx.conf"
         temporary = "".join(

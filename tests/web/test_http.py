@@ -13,11 +13,12 @@ from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from llmc_mcp.gate.rate_limit import Bucket
 
-from ..support.client import PATIENCE
+from ..support.client import PATIENCE, exit_code
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
 from ..support.processes import processes_with
 from ..support.talk import eventually
@@ -243,6 +244,40 @@ def test_what_does_not_finish_is_taken_back_and_the_exit_is_clean(workspace: Wor
         assert server.stop() == 0
         caller.join(PATIENCE)
         assert "the server is stopping" in replies[0]
+
+
+def test_a_server_that_stops_is_unready_first_and_serves_until_proxies_have_noticed(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, "--set", "limits.drain_notice=600") as server, server.client() as client:
+        assert client.get("/ready").status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        while client.get("/ready").status_code == 200:
+            pass
+        assert client.get("/ready").json() == {"ready": False, "reason": "the server is stopping"}
+        assert client.get("/health").status_code == 200  # it lives: nobody should restart it
+        done = server.tool("stat", path=".")
+        assert (done.status_code, done.headers["connection"]) == (200, "close")
+        assert server.stop() == 0  # a second signal: at once
+
+
+def test_a_server_that_stops_refuses_new_calls_and_waits_for_those_under_way(workspace: Workspace) -> None:
+    with HttpServer(workspace.root, *UNHURRIED, "--set", "limits.drain_timeout=600") as server:
+        arguments = endless(workspace.root)
+        body = msgspec.json.encode({"session_id": "S", "name": "read_file", "args": arguments})
+        head = f"POST /tool HTTP/1.1\r\nHost: localhost\r\nX-LLMC-Token: {TOKEN}\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as under_way:
+            under_way.sendall(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            with server.client() as client:
+                while b"llmc_calls_under_way 1" not in client.get("/metrics").content:
+                    pass
+                server.process.send_signal(signal.SIGTERM)
+                while (refused := server.tool("stat", path=".")).status_code == 200:
+                    pass
+                assert (refused.status_code, refused.json()["code"]) == (503, "SHUTTING_DOWN")
+                assert (refused.headers["retry-after"], refused.headers["connection"]) == ("1", "close")
+                assert client.get("/ready").status_code == 503
+                assert client.get("/health").status_code == 200
+            assert server.process.poll() is None
+        assert exit_code(server.process) == 0  # the call's client hung up, so nothing is left to wait for
 
 
 def test_a_hangup_reloads_limits_and_stops_nothing(workspace: Workspace, tmp_path: Path) -> None:

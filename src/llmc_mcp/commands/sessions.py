@@ -33,6 +33,7 @@ from ..kernel.exec_status import ExecStatus
 from ..kernel.launcher import ConfinementError, Launcher, RunningChild
 from ..sandbox.profile import SYSTEM_PATH
 from ..sandbox.sandbox import Sandbox
+from ..store.replicas import OwnedProgram
 from .allowlist import Programs
 from .background import BackgroundCommand
 from .board import ProgramBoard, ShownProgram
@@ -170,6 +171,9 @@ class _Entry:
         warnings = [*warnings, *self.denials()]
         return (*warnings, _OUT_OF_TIME) if self.terminated else tuple(warnings)
 
+    def owned(self) -> OwnedProgram:
+        return OwnedProgram(self.proc_id, *self.owner)
+
     @property
     def exited(self) -> bool:
         return self.conversation is not None and self.conversation.exit_code is not None
@@ -179,8 +183,15 @@ class TerminalSessions:
     """Starts programs and keeps track of them; one instance per server."""
 
     def __init__(
-        self, sandbox: Sandbox, files: Filesystem, programs: Programs, limits: SessionLimits, board: ProgramBoard
+        self,
+        sandbox: Sandbox,
+        files: Filesystem,
+        programs: Programs,
+        limits: SessionLimits,
+        board: ProgramBoard,
+        started: Callable[[OwnedProgram], None] = lambda _: None,
     ) -> None:
+        self._started = started  # told before a caller learns a program's id
         self._board, self._shown_activity, self._next_show = board, 0, 0.0
         self._sandbox, self._files, self._programs, self._limits = sandbox, files, programs, limits
         self._protected = ProtectedFiles(files)
@@ -225,6 +236,7 @@ class TerminalSessions:
         except BaseException:
             self._discard(entry)  # the caller never learns its id
             raise
+        self._started(entry.owned())
         self._release(entry)
         return entry.proc_id, entry.pid, entry.report(turn)
 
@@ -353,6 +365,7 @@ class TerminalSessions:
         entry.pid = entry.conversation.pid
         pump = self._started_pump()
         pump.add(entry.conversation)
+        self._started(entry.owned())
         self._release(entry)
         return entry.proc_id
 
@@ -432,6 +445,15 @@ class TerminalSessions:
         with self._lock:
             mine = [entry for entry in self._entries.values() if entry.owner == owner]
         return [_as_program(entry) for entry in mine]
+
+    def owned(self) -> list[OwnedProgram]:
+        """All programs and their owners."""
+        with self._lock:
+            return [entry.owned() for entry in self._entries.values() if entry.conversation is not None]
+
+    def holds(self, proc_id: str) -> bool:
+        """Whether a program is here, whosever it is."""
+        return proc_id in self._entries
 
     def of_all(self) -> list[ShownProgram]:
         """List the programs of all sessions, oldest first; no output counts as read by it."""

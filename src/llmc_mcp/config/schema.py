@@ -81,6 +81,9 @@ class Server(Section):
     port: Annotated[int, key("port to listen on for HTTP; 0: any free port", "operator", ge=0, le=65535)] = 8080
     allowed_hosts: Annotated[Names, key("additional names accepted in the Host header", "operator")] = ()
     allowed_origins: Annotated[Names, key("origins of allowed web pages, as scheme://host", "operator")] = ()
+    replica_url: Annotated[
+        str, key("where other replicas on the same store reach this one; empty: from host and port", "operator")
+    ] = ""
     tls_enabled: Annotated[bool, key("must be false: terminate TLS in a reverse proxy", "operator")] = False
     result_format: Annotated[
         str, one_of("format of replies; auto: json in classic mode, else lean text", "free", "auto", "json", "lean")
@@ -284,6 +287,10 @@ class Limits(Section):
     max_request_bytes: Annotated[int, amount("maximum size of a request, in bytes")] = 16 << 20
     max_header_bytes: Annotated[int, amount("maximum size of the headers of an HTTP request, in bytes")] = 16_384
     receive_timeout: Annotated[float, amount("seconds to receive an HTTP request's headers, or its body")] = 15.0
+    drain_notice: Annotated[
+        float,
+        key("seconds that a stopping server takes HTTP calls though /ready says no", "smaller", ge=0),
+    ] = 0.0
     drain_timeout: Annotated[float, amount("seconds for running HTTP calls to finish when the server stops")] = 20.0
     max_connections: Annotated[int, amount("maximum number of concurrent HTTP connections")] = 4_096
     max_tree_entries: Annotated[int, amount("maximum number of entries that linux_fs_list shows")] = 500

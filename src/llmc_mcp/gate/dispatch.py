@@ -21,6 +21,7 @@ from ..session import Session
 from ..tokens import estimate, sample
 from ..tool import Result, ToolDef, as_payload
 from .catalog import Catalog
+from .elsewhere import OtherReplicas
 from .log import Log
 from .rate_limit import CallCounts, Limiter, OwnCounts, limits_of
 from .render import RenderedReply, fit, render
@@ -88,6 +89,7 @@ class Gate:
         self.without_roots = ""  # why no folder is served yet, and what to do
         self._audit: Audit | None = None
         self._opening_audit = threading.Lock()
+        self.replicas: OtherReplicas | None = None  # where programs run that calls here may name
         self._under_way: dict[Context, tuple[str, object, float]] = {}
         self.live_changes = 0  # grows whenever a call begins or ends
 
@@ -168,6 +170,15 @@ class Gate:
 
         with self.limits.admitted(ctx.session, ctx):
             return self._observed(ctx, method, raw_args, run)
+
+    def answer_forwarded(self, ctx: Context, name: str, raw_args: object, reply_bytes: int, *, lean: bool) -> bytes:
+        """Run a tool for another replica, which counts the call and records it; whether it may run is judged here."""
+        limit = self.reply_limit(reply_bytes)
+
+        def run() -> bytes:
+            return msgspec.json.encode(self._run(ctx, name, raw_args, limit, lean=lean))
+
+        return self._observed(ctx, name, raw_args, run)
 
     def act(self, ctx: Context, form: PageForm, raw_args: object, run: Callable[[], Outcome]) -> Outcome:
         """Do what was asked for on a page, by the rules of a tool call: scope, log, usage and audit.
@@ -307,12 +318,16 @@ class Gate:
         """Log a call, count it, and audit it if it may have changed something."""
         summary = summarize(call.raw_args, self.catalog.content_arguments)
         self._log_call(call, summary)
+        if not call.ctx.forwarded:
+            self._keep_record(call, summary)
+        for denial in self.app.network_denials():
+            self._record_denial(call, denial)
+
+    def _keep_record(self, call: "_FinishedCall", summary: str) -> None:
         if call.ctx.audited or (call.tool is not None and call.tool.mutating):
             self._audit_call(call, summary)
         if self.recorder is not None or self.listeners:
             self._count_call(call, summary)
-        for denial in self.app.network_denials():
-            self._record_denial(call, denial)
 
     def _record_denial(self, call: "_FinishedCall", denial: "Denial") -> None:
         """Record that commands were denied a host as if it were a call, of the session that they belong to."""
@@ -408,7 +423,10 @@ class Gate:
         ctx.lean = config.lean_replies() if lean is None else lean
         if tool.consent is not None or config.policy.rules:
             self.permits.check(ctx, tool, arguments)
-        result = tool.fn(ctx, **arguments)
+        if self.replicas is not None and (tool.process or tool.gathers) and not ctx.forwarded:
+            result = self.replicas.handle(ctx, tool, arguments)
+        else:
+            result = tool.fn(ctx, **arguments)
         self._fit(ctx, result, limit, ctx.lean)
         ctx.truncated = _truncated(result)
         if isinstance(result, Result) and result.logged:

@@ -93,8 +93,11 @@ class Permits:
                 f"{tool.name}{_about(decision.subject)} is denied by {decision.reason}",
                 hint="The rules are the operator's: llmc policy show. Don't try another way round.",
             )
+        if ctx.forwarded and ctx.agreed:
+            return  # a person was asked where the call came in
         call = self._asked(ctx, tool, arguments, decision, risk)
         self._obtain(ctx, call)
+        ctx.agreed = True
         again, risk = self.decide(ctx, tool, arguments)  # as when a process id is given to another process meanwhile
         if again.action == "deny" or self._asked(ctx, tool, arguments, again, risk).hash != call.hash:
             raise Stale(f"{tool.name}: what the user agreed to has changed meanwhile", hint="Look again, then decide.")

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from ..app import App
-from ..commands.board import ProgramBoard, ShownProgram
+from ..commands.board import ProgramBoard
+from ..commands.board import ShownProgram as ShownProgram
 from ..errors import ProcessNotFound
 
 

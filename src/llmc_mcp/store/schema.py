@@ -217,6 +217,22 @@ STEPS: tuple[str, ...] = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX audit_by_age ON audit (at);
     """,
+    """
+    CREATE TABLE replicas (             -- HTTP servers that share this store
+        id          TEXT PRIMARY KEY,
+        url         TEXT NOT NULL,      -- where the others reach it
+        key         TEXT NOT NULL,      -- which calls that are forwarded to it are signed with; new at each start
+        seen_at     REAL NOT NULL       -- its last heartbeat, by the store's clock
+    ) STRICT;
+    CREATE TABLE owners (               -- which replica a program that outlives its call runs in
+        proc_id     TEXT PRIMARY KEY,
+        replica     TEXT NOT NULL,
+        principal   TEXT NOT NULL,
+        session_id  TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX owners_by_session ON owners (principal, session_id);
+    CREATE INDEX owners_by_replica ON owners (replica);
+    """,
 )
 
 

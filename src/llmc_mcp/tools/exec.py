@@ -105,6 +105,7 @@ class TestReport(Result):
     content=("stdin",),
     task_support="optional",
     consent=consent_to_run,
+    process="process",
 )
 def run_cmd(
     ctx: Context,

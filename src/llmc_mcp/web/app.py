@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from fastapi.routing import APIRoute
@@ -15,16 +15,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from ..errors import BadArgs, FeatureDisabled, Forbidden, Internal, LlmcError, NotFound
+from ..errors import BadArgs, FeatureDisabled, Forbidden, Internal, LlmcError, NotFound, ShuttingDown
 from ..gate.dispatch import Gate
 from ..permissions.sign_ins import shared_secret
 from ..protocol.methods import Methods
 from .auth import Tokens, read_secret
-from .guard import Guard, Receive, RequestCaller, Scope, Send
+from .drain import Drain
+from .guard import Guard, Receive, RequestCaller, Scope, Send, SharedParts
 from .mcp import McpEndpoint, SessionIds
 from .metrics import CONTENT_TYPE, Metrics
 from .oauth import Issuer
 from .pages import docs_page, metadata_routes, sign_in_routes
+from .replica_claims import CALL_PATH
+from .replica_route import ReplicaEndpoint
+from .replicas import Replicas
 from .replies import JSON, error_reply, refusal
 from .threads import CallThreads
 from .ui.routes import PATHS, UserPages
@@ -33,6 +37,7 @@ API_VERSION = "v0"
 _MCP, _TOOL = "/mcp", "/tool"
 _DEFAULT_SESSION = "http"
 _SESSION_KEY, _FORMER_KEY = "session_ids", "session.key"  # in the store, and the file in which it was before
+_FORMS_KEY = "forms"
 _READY = "readiness"  # whose threads look after the store: those of no client
 _SEARCHED = 2_000  # characters of a message used as the query; longer queries are refused
 
@@ -150,8 +155,8 @@ Who = Annotated[RequestCaller, Depends(_who)]
 class _Rest:
     """The routes and the objects they share."""
 
-    def __init__(self, gate: Gate, workers: CallThreads, metrics: Metrics) -> None:
-        self._gate, self._workers, self._metrics = gate, workers, metrics
+    def __init__(self, gate: Gate, workers: CallThreads, metrics: Metrics, drain: Drain) -> None:
+        self._gate, self._workers, self._metrics, self._drain = gate, workers, metrics, drain
         self._rag = gate.app.config.rag
 
     async def health(self, caller: Who) -> Health:
@@ -163,8 +168,10 @@ class _Rest:
         return Health(ok=True, version=API_VERSION, server=__version__, limits=shared)
 
     async def ready(self, caller: Who) -> Response:
-        """Say whether the server can work: its store can be read and has the tables that this version needs."""
+        """Say whether the server can work: it is not stopping, and its store has the tables that this version needs."""
         try:
+            if self._drain.has_begun:
+                raise ShuttingDown("the server is stopping")
             await self._workers.start(_READY, self._check_store, caller.running).outcome()
             found = Readiness(ready=True, reason=None)
         except LlmcError as exc:
@@ -254,19 +261,21 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Guard:
+def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None, replicas: Replicas | None = None) -> Guard:
     """Create the application: MCP at /mcp, REST on the other routes, the guard in front of both."""
     config = gate.app.config
     issuer = Issuer(config.oauth) if config.oauth.issuer else None
     metrics = Metrics(gate)
     workers = CallThreads(config.limits.concurrency_per_token)
     gate.app.on_settings.append(lambda fresh: workers.resize(fresh.limits.concurrency_per_token))
+    drain = Drain()
     former = read_secret(os.path.join(gate.app.data_dir, _FORMER_KEY))
     session_ids = SessionIds(shared_secret(gate.app.store, _SESSION_KEY, former))
     mcp = McpEndpoint(gate, workers, session_ids, methods or Methods(gate))
-    rest = _Rest(gate, workers, metrics)
-    pages = UserPages(gate, workers, tokens)
-    api = _rest_app(gate, rest, tokens, mcp.run)
+    rest = _Rest(gate, workers, metrics, drain)
+    pages = UserPages(gate, workers, tokens, shared_secret(gate.app.store, _FORMS_KEY))
+    api = _rest_app(gate, rest, sign_in_routes(tokens), mcp.run)
+    forwarded = ReplicaEndpoint(gate, workers, replicas.key) if replicas is not None else None
     api.include_router(pages.router())
     if issuer is not None:
         api.include_router(metadata_routes(issuer))
@@ -274,13 +283,24 @@ def create_app(gate: Gate, tokens: Tokens, methods: Methods | None = None) -> Gu
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == _MCP:
             await mcp(scope, receive, send)
+        elif forwarded is not None and scope["type"] == "http" and scope["path"] == CALL_PATH:
+            await forwarded(scope, send)
         elif (call := _tool_call(scope)) is not None:
             await rest.reply_to_tool(call, scope["state"]["caller"], send)
         else:
             await api(scope, receive, send)
 
     paths = [route.path for route in api.routes if isinstance(route, APIRoute)]
-    return Guard(route, gate, tokens, metrics, [_MCP, *paths, *PATHS], issuer, pages.feed.close)
+    return Guard(
+        route,
+        gate,
+        tokens,
+        metrics,
+        [_MCP, CALL_PATH, *paths, *PATHS],
+        issuer,
+        pages.feed.close,
+        SharedParts(drain, replicas.verifier if replicas is not None else None),
+    )
 
 
 def _tool_call(scope: Scope) -> ToolCall | None:
@@ -294,7 +314,7 @@ def _tool_call(scope: Scope) -> ToolCall | None:
 
 
 def _rest_app(
-    gate: Gate, rest: _Rest, tokens: Tokens, background: Callable[[], AbstractAsyncContextManager[None]]
+    gate: Gate, rest: _Rest, sign_in: APIRouter, background: Callable[[], AbstractAsyncContextManager[None]]
 ) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -315,7 +335,7 @@ def _rest_app(
     api.post("/rag/search", responses=_FAILURES)(rest.search)
     api.post("/rag/bootload", responses=_FAILURES)(rest.bootload)
     api.get(settings.metrics_path, response_class=PlainTextResponse, responses=_FAILURES)(rest.metrics)
-    api.include_router(sign_in_routes(tokens))
+    api.include_router(sign_in)
 
     @api.get("/", include_in_schema=False)
     async def first_page() -> Response:  # pyright: ignore[reportUnusedFunction]

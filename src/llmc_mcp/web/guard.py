@@ -17,14 +17,16 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from ..config.schema import Config
-from ..errors import AuthFailed, Cancelled, Forbidden, Internal, LlmcError, Timeout, TooLarge
+from ..errors import AuthFailed, Cancelled, Forbidden, Internal, LlmcError, ShuttingDown, Timeout, TooLarge
 from ..gate.dispatch import Gate
 from ..gate.log import correlation_id
 from ..protocol.lanes import RunningCall
 from ..session import Session
 from .auth import COOKIE, Principal, Tokens, is_loopback
+from .drain import RETRY_AFTER, Drain
 from .metrics import Metrics
 from .oauth import METADATA, Issuer
+from .replica_claims import CALL_PATH, HEADER, Verifier
 from .replies import error_reply, refusal
 from .threads import DisconnectWatch
 
@@ -35,7 +37,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TARGET_HOST = "target_host"  # in the state of a request whose request line holds a whole URL: the host that it names
-OPEN_ROUTES = frozenset({"/health", "/ready", "/login", METADATA, f"{METADATA}/mcp"})
+_PROBES = frozenset({"/health", "/ready"})
+OPEN_ROUTES = frozenset({*_PROBES, "/login", METADATA, f"{METADATA}/mcp"})
 _REVOKED_EVERY_S = 0.5  # how often requests under way are checked for a token that was revoked
 _PAGES = "/ui"  # for people: forms are accepted
 _OPEN_BODY = 4 << 10  # bytes of a body on a route without authentication: enough for a token
@@ -76,6 +79,13 @@ class RequestCaller(NamedTuple):
         )
 
 
+class SharedParts(NamedTuple):
+    """What the guard has in common with routes behind it; of a server that is no replica, the drain alone."""
+
+    drain: Drain
+    verifier: Verifier | None = None
+
+
 class Guard:
     """The application that wraps all others."""
 
@@ -88,10 +98,13 @@ class Guard:
         routes: Iterable[str],
         issuer: Issuer | None = None,
         end_streams: Callable[[], None] = lambda: None,
+        shared: SharedParts | None = None,
     ) -> None:
         config = gate.app.config
         self.end_streams = end_streams  # a server that stops does not wait for what never ends by itself
-        self._issuer = issuer
+        shared = shared or SharedParts(Drain())
+        self._issuer, self.drain = issuer, shared.drain
+        self._verifier = shared.verifier
         self._under_way: dict[int, tuple[Principal, RunningCall, asyncio.Task[None] | None]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._app, self._gate, self._tokens, self._metrics = app, gate, tokens, metrics
@@ -103,8 +116,11 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
+        elif scope["type"] == "http" and scope["path"] in _PROBES:
             await self._handle(scope, receive, send)
+        elif scope["type"] == "http":
+            with self.drain.counted():
+                await self._handle(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
@@ -114,9 +130,11 @@ class Guard:
         headers: dict[bytes, bytes] = {}
         for name, value in reversed(scope["headers"]):  # the first of a name counts
             headers[name] = value
-        exchange = _Exchange(scope, send, _chosen_id(headers.get(b"x-correlation-id")))
+        exchange = _Exchange(scope, send, _chosen_id(headers.get(b"x-correlation-id")), self.drain)
         principal: Principal | None = None
         try:
+            if scope["path"] not in _PROBES:
+                self.drain.refuse_if_closed()
             principal = await self._admit(scope, headers)
             caller = RequestCaller(principal, exchange.correlation_id, self._config, RunningCall())
             scope["state"]["caller"] = caller
@@ -131,6 +149,8 @@ class Guard:
             if isinstance(exc, AuthFailed):
                 self._metrics.auth_failed()
                 extra = self._challenge(scope, headers)
+            if isinstance(exc, ShuttingDown):
+                extra = RETRY_AFTER
             await exchange.fail(exc, extra)
         except asyncio.CancelledError:  # the server is stopping and the grace period is over
             if principal is not None and not self._tokens.is_current(principal):
@@ -166,6 +186,8 @@ class Guard:
     # --- admission -------------------------------------------------------------------------
 
     async def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
+        if self._verifier is not None and scope["path"] == CALL_PATH:
+            return self._admit_replica(self._verifier, scope, headers)
         own_page = self._hosts.check(_host(scope, headers), _origin(headers))
         principal = await self._principal(scope, headers)
         if principal is None and scope["path"] not in OPEN_ROUTES:
@@ -182,6 +204,16 @@ class Guard:
         if scope["method"] != "DELETE" or _announces_body(headers):  # without a body it has no type
             _check_content(headers, form=(scope["path"] == "/login" or _is_page(scope["path"])) and own_page)
         return principal
+
+    def _admit_replica(self, verifier: Verifier, scope: Scope, headers: dict[bytes, bytes]) -> Principal:
+        """Whose call another replica forwards. No Host is checked: it calls by the address that it knows."""
+        if scope["method"] != "POST":
+            raise refusal(405, "this route does not allow this method")
+        claims = verifier.verified(headers.get(HEADER.encode(), b"").decode("latin-1"))
+        scope["state"]["forwarded"] = claims
+        _check_content(headers, form=False)
+        session = claims.session
+        return Principal(session.principal, session.scopes or frozenset(), tools=session.tools)
 
     async def _principal(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
         presented = headers.get(self._token_header)
@@ -269,8 +301,8 @@ class Guard:
 class _Exchange:
     """One reply: adds the headers that every reply carries, remembers the status, and never replies twice."""
 
-    def __init__(self, scope: Scope, send: Send, correlation_id: str) -> None:
-        self._scope, self._send, self.correlation_id = scope, send, correlation_id
+    def __init__(self, scope: Scope, send: Send, correlation_id: str, drain: Drain) -> None:
+        self._scope, self._send, self.correlation_id, self._drain = scope, send, correlation_id, drain
         self.status = 0
 
     async def send(self, message: Message) -> None:
@@ -278,6 +310,8 @@ class _Exchange:
             self.status = message["status"]
             own = {name.lower() for name, _ in message.get("headers", [])}
             stamps = [(name, value) for name, value in _STAMPS if name not in own]
+            if self._drain.has_begun and b"connection" not in own:
+                stamps.append((b"connection", b"close"))  # its next request finds a server that stays
             message["headers"] = [
                 *message.get("headers", []),
                 (b"x-correlation-id", self.correlation_id.encode()),

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 import uvicorn
 import uvloop
 
+from ..config.schema import Limits
 from ..errors import InvalidArgument, LlmcError
 from ..gate.dispatch import Gate
 from ..gate.log import Log
@@ -25,10 +26,13 @@ from . import otel
 from .app import create_app
 from .auth import IssuedTokens, Tokens, issue
 from .guard import Guard
+from .replicas import Replicas, is_replica, replica_url
 from .wire import LimitedProtocol, Patience
 
 _SWITCH_S = 0.0005  # switch interval: how long a busy thread delays the other threads and the event loop
 _BACKLOG = 2_048
+_AFTER_DRAIN_S = 1  # for the connections; calls have been waited for
+_LEAVE_S = 3.0
 
 
 class ListeningServer(NamedTuple):
@@ -41,8 +45,9 @@ class ListeningServer(NamedTuple):
 class _Uvicorn(uvicorn.Server):
     """uvicorn with our own signal handling: after a signal the server exits with status 0."""
 
-    def __init__(self, config: uvicorn.Config, reload: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, reload: Callable[[], None], limits: Limits) -> None:
         super().__init__(config)
+        self._limits = limits
         self._reload, self._on_terminal = reload, _has_terminal()
 
     @contextlib.contextmanager
@@ -66,8 +71,16 @@ class _Uvicorn(uvicorn.Server):
 
     def _stop(self) -> None:
         """Drain on the first signal, stop at once on the second."""
-        cast(Guard, self.config.app).end_streams()
-        self.force_exit = self.should_exit
+        guard = cast(Guard, self.config.app)
+        if guard.drain.has_begun:
+            self.force_exit = self.should_exit = True
+            return
+        guard.drain.has_begun = True
+        guard.end_streams()
+        self._draining = asyncio.ensure_future(self._drain(guard))
+
+    async def _drain(self, guard: Guard) -> None:
+        await guard.drain.run(self._limits.drain_notice, self._limits.drain_timeout)
         self.should_exit = True
 
 
@@ -103,16 +116,31 @@ def serve(gate: Gate, ready: Callable[[ListeningServer], None], methods: Methods
     stop_tracing = _trace(gate)
     _raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
-    with _bound(config.server.host, config.server.port) as listener:
-        server = _Uvicorn(
-            _uvicorn_config(gate, create_app(gate, issued.tokens, methods)), partial(_reload, gate, issued.tokens)
-        )
+    with _bound(config.server.host, config.server.port) as listener, _joined(gate, listener) as replicas:
+        app = create_app(gate, issued.tokens, methods, replicas)
+        server = _Uvicorn(_uvicorn_config(gate, app), partial(_reload, gate, issued.tokens), config.limits)
         listening = ListeningServer(_url(listener, config.server.host), issued)
         _freeze_heap()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(server, listener, partial(ready, listening)))
     issued.tokens.close()
     stop_tracing()
+
+
+@contextlib.contextmanager
+def _joined(gate: Gate, listener: socket.socket) -> Generator[Replicas | None]:
+    """Be one of the replicas on a store that several servers may share."""
+    if not is_replica(gate.app):
+        yield None
+        return
+    gate.replicas = replicas = Replicas(gate, replica_url(gate.app.config, listener.getsockname()[1]))
+    gate.log.info("replica", id=replicas.id, url=replicas.url)
+    try:
+        yield replicas
+    finally:
+        leaving = threading.Thread(target=replicas.leave, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(_LEAVE_S)  # a database that does not answer keeps nobody from ending
 
 
 async def _run(server: _Uvicorn, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -155,7 +183,7 @@ def _uvicorn_config(gate: Gate, app: Any) -> uvicorn.Config:
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=int(tools.idle_timeout) + 1,
-        timeout_graceful_shutdown=max(round(limits.drain_timeout), 1),
+        timeout_graceful_shutdown=_AFTER_DRAIN_S,
     )
 
 

@@ -261,6 +261,10 @@ class Sessions(Result):
     def cut(self, kept: int) -> None:
         """Do nothing: the list is always far shorter than a reply."""
 
+    def join(self, other: "Sessions") -> None:
+        """Add those of the same session in another replica."""
+        self.processes = sorted([*self.processes, *other.processes], key=lambda one: one.started_iso)
+
 
 @tool(
     "Start a program to talk to (REPL, debugger, shell) on a terminal",
@@ -305,6 +309,7 @@ def linux_proc_start(
     needs=REPLS,
     destructive=True,
     content=("input",),
+    process="proc_id",
 )
 def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Milliseconds = 0) -> Sent:
     turn = ctx.app.repls.send(_owner(ctx), proc_id, input, _seconds(ctx, read_timeout_ms), ctx.check)
@@ -314,7 +319,7 @@ def linux_proc_send(ctx: Context, proc_id: str, input: str, read_timeout_ms: Mil
     return Sent(True, text, *_standing(turn), cut, handle).tell(turn)
 
 
-@tool("New output of an interactive process, and whether it waits for input", needs=REPLS)
+@tool("New output of an interactive process, and whether it waits for input", needs=REPLS, process="proc_id")
 def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000) -> ProcessOutput:
     try:
         turn = ctx.app.repls.read(_owner(ctx), proc_id, _seconds(ctx, timeout_ms), ctx.check)
@@ -324,7 +329,7 @@ def linux_proc_read(ctx: Context, proc_id: str, timeout_ms: Milliseconds = 1000)
     return ProcessOutput(text, *_standing(turn), cut, handle).tell(turn)
 
 
-@tool("End an interactive process with all it started", needs=REPLS, destructive=True)
+@tool("End an interactive process with all it started", needs=REPLS, destructive=True, process="proc_id")
 def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> StopResult:
     import signal as signals
 
@@ -333,7 +338,7 @@ def linux_proc_stop(ctx: Context, proc_id: str, signal: SignalName = "TERM") -> 
     return StopResult(True, turn.exit_code or 0, turn.output).tell(turn)
 
 
-@tool("Interactive processes of this session", needs=REPLS, read_only=True)
+@tool("Interactive processes of this session", needs=REPLS, read_only=True, gathers=True)
 def linux_proc_sessions(ctx: Context) -> Sessions:
     return Sessions([SessionRow(*row) for row in ctx.app.repls.running(_owner(ctx))])
 

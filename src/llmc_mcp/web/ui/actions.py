@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ...changes.effects import effects_of
 from ...context import Context
-from ...errors import NotFound
+from ...errors import NotFound, ProcessNotFound
 from ...gate.dispatch import Gate
 from ...review import processes
 from ...review.undoing import app_on, journal_of, standing, undo_all
@@ -46,8 +46,13 @@ def undo(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> 
 
 def stop(gate: Gate, viewer: Viewer, ctx: Context, given: Mapping[str, str]) -> Outcome:
     """End a program in the background with all it started."""
-    app = gate.app
-    ended = processes.stop(app.data_dir, viewer.reader.principal, given.get("id", ""), ctx.check, app)
+    app, proc_id, principal = gate.app, given.get("id", ""), viewer.reader.principal
+    try:
+        ended = processes.stop(app.data_dir, principal, proc_id, ctx.check, app)
+    except ProcessNotFound:
+        if gate.replicas is None:
+            raise
+        ended = gate.replicas.stop(viewer.session, principal, proc_id, ctx.check)
     return Outcome(f"Stopped: {ended.command[:100]}")
 
 

@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 
-from ...gate.dispatch import Gate
+from ...gate.dispatch import Gate, PageForm
 from ...review.processes import programs
 from ...store.sessions import denials
+from ...tools.linux_ops.proc import linux_proc_stop
 from .html import Html, element, link, table
 from .layout import HOME, Viewer, WebPage, facts, form, section, several, when
 
 STOP = f"{HOME}/stop"
+STOP_FORM = PageForm(STOP, "exec", linux_proc_stop.__name__)
 _DENIALS = 200
 
 
 def processes(gate: Gate, viewer: Viewer, _: Mapping[str, str]) -> WebPage:
-    """What runs in all servers of the user beside their calls."""
+    """What runs in all servers of the user, and in all replicas, beside their calls."""
     found = programs(gate.app.data_dir, viewer.reader.principal, gate.app)
+    if gate.replicas is not None:
+        found += gate.replicas.programs(viewer.session, viewer.reader.principal)
     parts = [
         section(
             one.command[:200],

@@ -5,6 +5,7 @@ anybody else what their own token did within the roots of this server. A form ch
 server's own page as its origin (the guard checks that) and the proof that only this viewer's pages hold.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +21,6 @@ from ...review.processes import activity
 from ...store.data_dir import watched_files
 from ...store.sessions import EVERYTHING, StoreReader
 from ...tools.linux_ops.changes import linux_fs_undo
-from ...tools.linux_ops.proc import linux_proc_stop
 from ..auth import COOKIE, Tokens
 from ..guard import RequestCaller
 from ..threads import CallThreads
@@ -45,7 +45,7 @@ PAGES: dict[str, Render] = {
 }
 FORMS: dict[PageForm, actions.Action] = {
     PageForm(changes.UNDO, "write", linux_fs_undo.__name__): actions.undo,
-    PageForm(processes.STOP, "exec", linux_proc_stop.__name__): actions.stop,
+    processes.STOP_FORM: actions.stop,
     PageForm(approvals.APPROVE, "admin"): actions.approve,
     PageForm(approvals.DENY, "admin"): actions.deny,
     PageForm(tokens.CREATE, "admin"): actions.create_token,
@@ -66,9 +66,15 @@ _HEADERS = {
 class UserPages:
     """The pages of one server."""
 
-    def __init__(self, gate: Gate, workers: CallThreads, logins: Tokens) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        workers: CallThreads,
+        logins: Tokens,
+        secret: str,
+    ) -> None:
         self._gate, self._workers, self._logins = gate, workers, logins
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret.encode()  # behind what forms must carry: a form may come back to another replica
         self._notices: dict[str, str] = {}  # what a form did, until its viewer's next page
         self.feed = LiveFeed(watched_files(gate.app.data_dir), lambda: gate.live_changes + activity(gate.app))
 
@@ -160,7 +166,7 @@ class UserPages:
 
     async def _sign_out(self, request: Request) -> Response:
         self._refuse_forged(self._viewer(request), _fields(await request.body()))
-        self._logins.sign_out(request.cookies.get(COOKIE, ""))
+        await asyncio.to_thread(self._logins.sign_out, request.cookies.get(COOKIE, ""))
         response = RedirectResponse("/login", 303, _HEADERS)
         response.delete_cookie(COOKIE, path="/")
         return response
