@@ -25,7 +25,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2 as httpx
 
@@ -294,15 +294,17 @@ def _is_whole(text: str) -> bool:
     return hashlib.sha256(body.encode()).hexdigest() == head
 
 
-def _found(body: Any, name: str) -> Any:
+def _found(body: object, name: str) -> Any:
     """The first value of a name anywhere in a reply."""
+    inside: list[object] = []
     if isinstance(body, dict):
-        if name in body:
-            return body[name]
-        body = list(body.values())
-    if isinstance(body, list):
-        return next((value for one in body if (value := _found(one, name)) is not None), None)
-    return None
+        pairs = cast(dict[str, object], body)
+        if name in pairs:
+            return pairs[name]
+        inside = list(pairs.values())
+    elif isinstance(body, list):
+        inside = cast(list[object], body)
+    return next((value for one in inside if (value := _found(one, name)) is not None), None)
 
 
 @contextmanager
@@ -317,7 +319,7 @@ def soak(replicas: int, writers: int) -> Generator[Soak]:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.fleet soak", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="benchmarks.fleet soak", description="replicas that are killed under writers")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--writers", type=int, default=8, help="of each replica")
