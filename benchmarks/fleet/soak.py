@@ -15,6 +15,7 @@ import hashlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -88,8 +89,7 @@ class Replica:
         """End it as a power cut would."""
         self.address = ""
         if self._server is not None:
-            self._server.process.kill()
-            self._server.process.wait()
+            self._server.stop(signal.SIGKILL)
             self._server = None
 
 
@@ -135,13 +135,13 @@ class Soak:
         ]
 
     def run(self, seconds: float, kill_every: float, restart_every: float) -> None:
-        """Let them work, then bring everything up and wait until it is settled."""
+        """Let them work until a server was killed and the database restarted at least once, then settle everything."""
         looking = [threading.Thread(target=one) for one in (self._look_at_files, self._look_at_leases)]
         for thread in (*self._writers, *looking):
             thread.start()
         until = time.monotonic() + seconds
         next_kill, next_restart = time.monotonic() + kill_every, time.monotonic() + restart_every
-        while time.monotonic() < until:
+        while time.monotonic() < until or not (self.tally.kills and self.tally.restarts):
             if time.monotonic() >= next_restart:
                 self.database.stop(random.choice(("immediate", "fast")))
                 self.database.start()
