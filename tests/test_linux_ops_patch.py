@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from llmc_mcp.files.off_limits import is_trash
+
 from .changes.test_journal import changes
 from .support.changes import done, server, undo
 from .support.client import Client
@@ -130,7 +132,8 @@ rename to to.txt
 
 
 def files_in(root: Path) -> dict[str, str]:
-    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+    found = [path for path in root.rglob("*") if path.is_file() and not is_trash(str(path))]
+    return {str(path.relative_to(root)): path.read_text() for path in found}
 
 
 @pytest.fixture

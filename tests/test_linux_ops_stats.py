@@ -16,6 +16,8 @@ from llmc_mcp.store.sqlite import SqliteStore
 from .support.client import Client
 from .support.workspace import Workspace
 
+pytestmark = pytest.mark.usefixtures("sqlite_store")
+
 
 def fill(folder: Path, *rows: tuple[str, str, float]) -> SqliteStore:
     store = SqliteStore(str(folder))

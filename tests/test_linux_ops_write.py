@@ -68,7 +68,7 @@ def test_folders_on_the_way_are_made_only_when_asked(workspace: Workspace, serve
     made = done(server.call("linux_fs_write", path="a/b/c.txt", content="x", create_parents=True))
     assert (workspace.root / "a/b/c.txt").read_text() == "x"
     undo(server, made["undo_id"])
-    assert list(workspace.root.iterdir()) == []
+    assert workspace.entries() == []
 
 
 def test_a29_a_stale_hash_is_refused_and_nothing_is_written(workspace: Workspace, server: Client) -> None:
@@ -197,11 +197,11 @@ def test_a25_a_move_replaces_only_when_told_and_the_undo_brings_both_back(worksp
     workspace.file("b.txt", "b")
     assert server.call("linux_fs_move", source="a.txt", target="b.txt").code == "CONFLICT"
     done(server.call("linux_fs_move", source="a.txt", target="b.txt", overwrite=True))
-    assert {path.name: path.read_text() for path in workspace.root.iterdir()} == {"b.txt": "a"}
+    assert {path.name: path.read_text() for path in workspace.entries()} == {"b.txt": "a"}
     redo = undo(server)[0]["redo_id"]
-    assert {path.name: path.read_text() for path in workspace.root.iterdir()} == {"a.txt": "a", "b.txt": "b"}
+    assert {path.name: path.read_text() for path in workspace.entries()} == {"a.txt": "a", "b.txt": "b"}
     undo(server, redo)
-    assert {path.name: path.read_text() for path in workspace.root.iterdir()} == {"b.txt": "a"}
+    assert {path.name: path.read_text() for path in workspace.entries()} == {"b.txt": "a"}
 
 
 def test_a25_bad_moves_get_their_codes(workspace: Workspace, server: Client) -> None:
@@ -240,7 +240,7 @@ def test_a_folder_is_deleted_only_recursively(workspace: Workspace, server: Clie
     (workspace.root / "dir/link").symlink_to(workspace.outside)
     assert server.call("linux_fs_delete", path="dir").code == "IS_DIRECTORY"
     done(server.call("linux_fs_delete", path="dir", recursive=True))
-    assert os.listdir(workspace.root) == []
+    assert workspace.entries() == []
     assert os.listdir(workspace.outside) == ["secret.txt"]
     undo(server)
     assert (workspace.root / "dir/deep/a.txt").read_text() == "x"
@@ -256,6 +256,7 @@ def test_a_deleted_link_is_the_link_not_what_it_leads_to(workspace: Workspace, s
     assert os.readlink(workspace.root / "link") == "real.txt"
 
 
+@pytest.mark.usefixtures("sqlite_store")  # whose trash is in the data directory
 def test_deleting_what_the_trash_has_no_room_for_needs_the_callers_word(workspace: Workspace, tmp_path: Path) -> None:
     workspace.file("big", b"x" * 5000)
     settings = (*UNASKED, "--set", "limits.trash_max_total_bytes=4096")
@@ -308,6 +309,7 @@ def elsewhere(workspace: Workspace) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.usefixtures("sqlite_store")  # whose trash is in the data directory
 def test_moves_and_deletes_cross_file_systems_and_come_back(workspace: Workspace, elsewhere: Path) -> None:
     workspace.file("dir/a.sh", "x").chmod(0o751)
     (workspace.root / "dir/link").symlink_to("a.sh")

@@ -6,7 +6,7 @@ it lives, and its own mount of the workspace at a path of its own. Writers add a
 
 - every line whose edit was confirmed is there exactly once; one without a reply is there once or not at all
 - no file was ever seen half written
-- no change lacks what undoing it needs, and no two leases overlapped
+- every confirmed change is in the journal, none lacks what undoing it needs, and no two leases overlapped
 - nothing is left half-done: no pending change, no lease, no temporary file
 """
 
@@ -15,6 +15,7 @@ import hashlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2 as httpx
 
@@ -50,12 +51,12 @@ class Tally:
 
     confirmed: list[list[str]] = field(default_factory=lambda: [[] for _ in range(_LINES)])
     unknown: list[set[str]] = field(default_factory=lambda: [set[str]() for _ in range(_LINES)])
+    made: list[str] = field(default_factory=list[str])  # the changes that were confirmed
     calls: Counter[str] = field(default_factory=Counter[str])
     torn: list[str] = field(default_factory=list[str])
     overlaps: list[str] = field(default_factory=list[str])
     kills: int = 0
     restarts: int = 0
-    problems: list[str] = field(default_factory=list[str])
 
 
 class Replica:
@@ -76,7 +77,8 @@ class Replica:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         env = {"LLMC_DATA_DIR": str(self._home / "data"), "LLMC_MCP_STORE_URL": self._url}
-        words = ("-m", "llmc_mcp.server", "--set", f"limits.lease_ttl_sec={_TTL_S}", *OPEN_HANDED)
+        limits = ("--set", f"limits.lease_ttl_sec={_TTL_S}", "--set", "limits.concurrency_per_token=64")
+        words = ("-m", "llmc_mcp.server", *limits, *OPEN_HANDED)
         if self._apart:
             server = _ApartServer(self._workspace, self._mount, words, env)
         else:
@@ -87,8 +89,7 @@ class Replica:
         """End it as a power cut would."""
         self.address = ""
         if self._server is not None:
-            self._server.process.kill()
-            self._server.process.wait()
+            self._server.stop(signal.SIGKILL)
             self._server = None
 
 
@@ -134,13 +135,13 @@ class Soak:
         ]
 
     def run(self, seconds: float, kill_every: float, restart_every: float) -> None:
-        """Let them work, then bring everything up and wait until it is settled."""
+        """Let them work until a server was killed and the database restarted at least once, then settle everything."""
         looking = [threading.Thread(target=one) for one in (self._look_at_files, self._look_at_leases)]
         for thread in (*self._writers, *looking):
             thread.start()
         until = time.monotonic() + seconds
         next_kill, next_restart = time.monotonic() + kill_every, time.monotonic() + restart_every
-        while time.monotonic() < until:
+        while time.monotonic() < until or not (self.tally.kills and self.tally.restarts):
             if time.monotonic() >= next_restart:
                 self.database.stop(random.choice(("immediate", "fast")))
                 self.database.start()
@@ -192,6 +193,8 @@ class Soak:
             return "none", {}
         code = "ok" if reply.status_code == 200 else str(_found(body, "code") or reply.status_code)
         self.tally.calls[code] += 1
+        if code == "ok" and (change := _found(body, "undo_id")):
+            self.tally.made.append(change)
         return code, body
 
     def _add_line(self, client: httpx.Client, replica: Replica, number: int, turn: int) -> None:
@@ -252,7 +255,7 @@ class Soak:
 
     def judge(self) -> list[str]:
         """What is wrong, a sentence each."""
-        tally, wrong = self.tally, list(self.tally.problems)
+        tally, wrong = self.tally, list[str]()
         for number in range(_LINES):
             *lines, end = (self.workspace / f"lines-{number}.txt").read_text().splitlines()
             found, confirmed = Counter(lines), Counter(tally.confirmed[number])
@@ -264,6 +267,8 @@ class Soak:
         wrong += [f"torn: {one}" for one in tally.torn]
         wrong += [f"leases overlap: {one}" for one in tally.overlaps]
         wrong += findings(self.store)
+        journaled = {str(change) for (change,) in self.store.query("SELECT id FROM changes WHERE state='done'")}
+        wrong += [f"confirmed, and not in the journal: {change}" for change in tally.made if change not in journaled]
         wrong += [f"left: {one}" for one in self._left()]
         return [*wrong, *self._without_image()]
 
@@ -289,15 +294,17 @@ def _is_whole(text: str) -> bool:
     return hashlib.sha256(body.encode()).hexdigest() == head
 
 
-def _found(body: Any, name: str) -> Any:
+def _found(body: object, name: str) -> Any:
     """The first value of a name anywhere in a reply."""
+    inside: list[object] = []
     if isinstance(body, dict):
-        if name in body:
-            return body[name]
-        body = list(body.values())
-    if isinstance(body, list):
-        return next((value for one in body if (value := _found(one, name)) is not None), None)
-    return None
+        pairs = cast(dict[str, object], body)
+        if name in pairs:
+            return pairs[name]
+        inside = list(pairs.values())
+    elif isinstance(body, list):
+        inside = cast(list[object], body)
+    return next((value for one in inside if (value := _found(one, name)) is not None), None)
 
 
 @contextmanager
@@ -312,7 +319,7 @@ def soak(replicas: int, writers: int) -> Generator[Soak]:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.fleet soak", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="benchmarks.fleet soak", description="replicas that are killed under writers")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--writers", type=int, default=8, help="of each replica")
@@ -325,7 +332,8 @@ def main(words: list[str]) -> int:
     print(f"{given.replicas} replicas x {given.writers} writers, {given.seconds:.0f} s:", end=" ")
     print(f"{tally.kills} kills, {tally.restarts} restarts of PostgreSQL")
     print("calls:", ", ".join(f"{count:,} {code}" for code, count in tally.calls.most_common()))
-    print(f"{sum(map(len, tally.confirmed)):,} lines confirmed, {sum(map(len, tally.unknown)):,} without a reply")
+    confirmed, unknown = sum(map(len, tally.confirmed)), sum(map(len, tally.unknown))
+    print(f"{len(tally.made):,} changes and {confirmed:,} lines confirmed, {unknown:,} lines without a reply")
     for sentence in wrong[:20]:
         print(f"- {sentence}")
     print(f"{len(wrong)} findings")

@@ -22,6 +22,7 @@ TESTS = Path(__file__).parents[1]
 # Keys whose effect a test of its own shows; all others are in CHANGES below.
 PROVED_BY = {
     "store.url": "test_a_change_made_by_one_server_is_undone_by_another",
+    "store.workspaces": "test_names_come_from_the_configuration_and_must_agree",
     "enabled": "test_what_cannot_be_is_refused_with_what_to_do_instead",
     "config_version": "test_a_mistake_is_named_with_its_file_and_line",
     "mode": "test_the_mode_decides_what_is_listed",

@@ -19,12 +19,12 @@ from llmc_mcp.store.sqlite import SqliteStore
 from ..support.client import Client
 from ..support.workspace import Workspace
 
+pytestmark = pytest.mark.usefixtures("sqlite_store")
+
 _WRITER = """
 import sys, time
 from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.gate.usage import Recorder, Usage
-
-pytestmark = pytest.mark.usefixtures("sqlite_store")
 folder, name = sys.argv[1:]
 recorder = Recorder(lambda: SqliteStore(folder))
 for number in range(5):

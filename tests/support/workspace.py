@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from llmc_mcp.files.off_limits import TRASH_FOLDER
+
 SECRET = "OUTSIDE-SECRET-7f3a"
 NOBODY = 65534
 
@@ -25,6 +27,10 @@ class Workspace:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
+
+    def entries(self) -> list[Path]:
+        """What is at the top of the root, but for the trash of servers that share a store."""
+        return [path for path in self.root.iterdir() if path.name != TRASH_FOLDER]
 
     def read(self, name: str) -> bytes:
         """What a file in the root holds."""

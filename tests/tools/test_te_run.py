@@ -68,6 +68,7 @@ def test_the_reply_is_short_and_the_handle_has_all(workspace: Workspace, shell: 
     assert shell.call("read_file", path=handle).body.count("\n") > 50
 
 
+@pytest.mark.usefixtures("sqlite_store")
 def test_a_shell_of_the_same_user_reads_the_same_handle(workspace: Workspace, data: Path, shell: Client) -> None:
     from ..support.envelope import Te
 
@@ -120,6 +121,7 @@ def test_binary_output_is_given_as_it_is(workspace: Workspace, shell: Client) ->
     assert "PNG" in reply.body
 
 
+@pytest.mark.usefixtures("sqlite_store")
 def test_te_run_leaves_a_row_of_its_command(workspace: Workspace, data: Path, shell: Client) -> None:
     from ..support.envelope import Te
 

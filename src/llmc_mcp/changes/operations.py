@@ -308,7 +308,7 @@ class Operations:
 
     def trash(self, draft: Draft, target: Target, size: int = 0, refuse: Refusal | None = None) -> None:
         """Plan the move of an entry into the trash."""
-        entry = self._changes.context.entry(self._changes.trash_for(target, f"{draft.id}-{len(draft.steps)}"))
+        entry = self._changes.trash_for(target, f"{draft.id}-{len(draft.steps)}")
         record = self.rename(draft, Location.of(target), draft.hold(entry), target.label, refuse)
         record.bytes = size or (target.existing().st_size if target.kind == "file" else 0)
 

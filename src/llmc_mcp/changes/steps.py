@@ -24,7 +24,8 @@ from contextlib import suppress
 
 from ..errors import LlmcError, NotADirectory, NotFound, Stale
 from ..files import names
-from ..files.filesystem import Filesystem, kind_of
+from ..files.filesystem import Filesystem, Root, kind_of
+from ..files.off_limits import TRASH_FOLDER
 from ..kernel import syscalls
 from . import targets
 from .records import TRASH, ContentImage, MakeRecord, MoveRecord, PutRecord, Record, RemoveRecord, SortRecord
@@ -65,6 +66,12 @@ class Location:
     def of(cls, target: Target) -> "Location":
         return cls(target.dir_fd, target.name, target.path, target)
 
+    def enter(self) -> None:
+        """Make the folders on the way to it, if there are some to make."""
+        if self.target is not None:
+            self.target.enter()
+            self.dir_fd = self.target.dir_fd
+
     def stat(self) -> os.stat_result | None:
         try:
             return os.lstat(self.name, dir_fd=self.dir_fd)
@@ -102,6 +109,28 @@ class Location:
         elif self.dir_fd >= 0:
             os.close(self.dir_fd)
         self.dir_fd = -1
+
+
+class SharedTrash(Location):
+    """A new entry of the trash at the top of a root, which is made when something is deleted there."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        folder = names.show(os.path.join(root.real, os.fsencode(TRASH_FOLDER)))
+        super().__init__(os.dup(root.fd), os.fsencode(name), f"{TRASH}{folder}/{name}")
+
+    def enter(self) -> None:
+        """Make the trash; git has nothing to do with it."""
+        try:
+            os.mkdir(TRASH_FOLDER, 0o700, dir_fd=self.dir_fd)
+        except FileExistsError:
+            pass
+        else:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(f"{TRASH_FOLDER}/.gitignore", flags, 0o600, dir_fd=self.dir_fd), "wb") as file:
+                file.write(b"*\n")
+        folder = os.open(TRASH_FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dir_fd)
+        os.dup2(folder, self.dir_fd, inheritable=False)
+        os.close(folder)
 
 
 class _Phased:
@@ -276,9 +305,7 @@ class Move(_Phased):
         source, target = self._source, self._target
         if self._refuse is not None:
             self._refuse(tick)  # once more: until its lease was taken, others could put files into a folder
-        if target.target is not None:
-            target.target.enter()
-            target.dir_fd = target.target.dir_fd
+        target.enter()
         if self.record.copied:
             self._copied = targets.tree_identity(source.dir_fd, source.name)
             targets.copy_tree(source.dir_fd, source.name, target.dir_fd, self.temporary, tick)

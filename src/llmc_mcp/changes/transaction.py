@@ -26,9 +26,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import LlmcError, NotADirectory, NotFound, ResourceBusy, Stale
-from ..files import names
 from ..files.filesystem import Filesystem
-from ..files.off_limits import TRASH_FOLDER
 from ..session import Session
 from ..store.base import Connection, Store
 from ..store.leases import CRIT_CODE, Lease, LeaseKey, Leases, Queue, alive, is_local, own_process
@@ -38,7 +36,7 @@ from ..store.workspaces import is_elsewhere
 from . import targets
 from .journal import Change, Journal, Leftover, PreImage, new_id
 from .records import TRASH, PutRecord, Record, is_lost, leftovers_of, locks_all_below, paths_of
-from .steps import Step, StepContext, from_record, looks_of, was_published
+from .steps import Location, SharedTrash, Step, StepContext, from_record, looks_of, was_published
 
 _SHARED = f"{TRASH}/"  # how the path of an entry of a workspace's trash begins
 _under_way: set[str] = set()  # the changes that this process is making
@@ -141,16 +139,10 @@ class Changes:
             elif not self.leases.is_over(verdict) or not self.settle(verdict.purpose):
                 queue.wait(verdict, self._name_of(verdict, plan.steps[0].label))
 
-    def trash_for(self, target: targets.Target, name: str) -> str:
-        """Where an entry goes that is deleted: where every server has its files, into its own root."""
-        if not self._store.workspaces.names:
-            return f"{TRASH}{name}"
-        root = target.place.root
-        try:
-            _make_trash(root.fd)
-        except OSError as exc:
-            raise targets.failed(exc, f"{root.shown}/{TRASH_FOLDER}") from None
-        return f"{TRASH}{names.show(os.path.join(root.real, os.fsencode(TRASH_FOLDER)))}/{name}"
+    def trash_for(self, target: targets.Target, name: str) -> Location:
+        """Where an entry goes that is deleted: where machines share the store, into the trash of its own root."""
+        shared = bool(self._store.workspaces.names)
+        return SharedTrash(target.place.root, name) if shared else self.context.entry(f"{TRASH}{name}")
 
     def _renew_trash(self) -> None:
         """Open the trash again where somebody deleted the data directory; its descriptor keeps its number."""
@@ -512,18 +504,6 @@ class _LeaseRenewal:
     def is_overdue(self) -> bool:
         """Whether the leases may be over already, as far as this process can tell without the store."""
         return time.monotonic() >= self._since + self._leases.ttl_s
-
-
-def _make_trash(root: int) -> None:
-    """Make the trash of a root, which git has nothing to do with."""
-    try:
-        os.mkdir(TRASH_FOLDER, 0o700, dir_fd=root)
-    except FileExistsError:
-        return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(f"{TRASH_FOLDER}/.gitignore", flags, 0o600, dir_fd=root)
-    with open(fd, "wb") as file:
-        file.write(b"*\n")
 
 
 def _temporary(change_id: str, number: int) -> bytes:
