@@ -228,8 +228,15 @@ class PostgresStore:
         self, table: str, columns: tuple[str, ...], rows: Iterable[Sequence[Any]], *, wait_s: float = BUSY_S
     ) -> None:
         """Add many rows by COPY, which no change waits for; they are on disk a moment later."""
-        copy = f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()
-        with self._explained(), self._connection(wait_s) as connection, connection.transaction():
+        copy, rows = f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode(), list(rows)
+        with self._explained():
+            try:
+                self._copy(copy, rows, wait_s)
+            except errors.DataError:  # a NUL, which no text can hold here: the other rows must not go with it
+                self._copy(copy, [[_without_nul(value) for value in row] for row in rows], wait_s)
+
+    def _copy(self, copy: bytes, rows: Iterable[Sequence[Any]], wait_s: float) -> None:
+        with self._connection(wait_s) as connection, connection.transaction():
             connection.execute("SET LOCAL synchronous_commit=off")
             with connection.cursor() as cursor, cursor.copy(copy) as copied:
                 for row in rows:
@@ -355,6 +362,10 @@ class PostgresStore:
 
 def _configure(connection: Opened) -> None:
     connection.adapters.register_loader("numeric", _IntegerOrFloat)
+
+
+def _without_nul(value: object) -> object:
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 def _is_broken(connection: Opened) -> bool:

@@ -1,0 +1,1 @@
+"""What servers that share one PostgreSQL do together: how exact, how fast, at what price."""
