@@ -11,7 +11,7 @@ import pytest
 
 from llmc_mcp.cli.main import main
 from llmc_mcp.gate.audit import Audit
-from llmc_mcp.gate.audit_chain import Finding, Verdict, read_link, verify
+from llmc_mcp.gate.audit_chain import AuditFinding, Verdict, read_link, verify
 from llmc_mcp.gate.audit_trail import FileTrail, StoreTrail, parts_of
 from llmc_mcp.session import Session
 from llmc_mcp.store.postgres import PostgresStore
@@ -301,7 +301,7 @@ def test_a_row_that_somebody_put_in_the_place_of_the_next_is_not_taken_for_it(
     store.execute_alone("INSERT INTO audit (chain, seq, at, line) SELECT chain, 2, at, ? FROM audit", (forged,))
     with pytest.raises(OSError, match="in the place of"):
         write(audit, "b")
-    assert any(isinstance(finding, Finding) for finding in place.verdict().findings)
+    assert any(isinstance(finding, AuditFinding) for finding in place.verdict().findings)
     store.close()
 
 
