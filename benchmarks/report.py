@@ -41,11 +41,11 @@ def verdict(value: float, bar: float) -> str:
     return "ok" if value <= bar else "missed"
 
 
-def provenance(*versions: str) -> str:
+def provenance(*versions: str, program: str = "benchmarks") -> str:
     """Machine, day, versions and command: what a reader needs to trust or to repeat a table."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     machine = f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GB, Linux {platform.release()}"
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
+    command = " ".join([f"python -m {program}", *sys.argv[1:]])
     parts = [machine, f"Python {platform.python_version()}", *versions, time.strftime("%Y-%m-%d"), f"`{command}`"]
     return f"Measured on {' · '.join(parts)}"
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from llmc_mcp.cli.main import main
-from llmc_mcp.errors import LlmcError
 from llmc_mcp.gate.audit import Audit
-from llmc_mcp.gate.audit_chain import Finding, Verdict, read_link, verify
+from llmc_mcp.gate.audit_chain import AuditFinding, Verdict, read_link, verify
 from llmc_mcp.gate.audit_trail import FileTrail, StoreTrail, parts_of
 from llmc_mcp.session import Session
 from llmc_mcp.store.postgres import PostgresStore
 
-from ..support.postgres import Cluster
+from ..support.postgres import Cluster, answers
 from ..support.talk import eventually
 
 DAY_S = 86_400.0
@@ -280,7 +279,7 @@ def test_rows_wait_in_a_file_while_the_store_is_away(postgres: Cluster, tmp_path
         assert sum(1 for _ in FileTrail(str(tmp_path)).lines()) == 3
     finally:
         postgres.start()
-    assert eventually(lambda: _answers(store))
+    assert eventually(lambda: answers(store))
     assert place.verdict().findings == []  # read from both
     assert place.verdict().lines == 4
     write(audit, "d")
@@ -289,13 +288,6 @@ def test_rows_wait_in_a_file_while_the_store_is_away(postgres: Cluster, tmp_path
     unheard.close()
     assert place.verdict().findings == []
     store.close()
-
-
-def _answers(store: PostgresStore) -> bool:
-    try:
-        return store.query("SELECT 1") == [(1,)]
-    except LlmcError:
-        return False
 
 
 def test_a_row_that_somebody_put_in_the_place_of_the_next_is_not_taken_for_it(
@@ -309,7 +301,7 @@ def test_a_row_that_somebody_put_in_the_place_of_the_next_is_not_taken_for_it(
     store.execute_alone("INSERT INTO audit (chain, seq, at, line) SELECT chain, 2, at, ? FROM audit", (forged,))
     with pytest.raises(OSError, match="in the place of"):
         write(audit, "b")
-    assert any(isinstance(finding, Finding) for finding in place.verdict().findings)
+    assert any(isinstance(finding, AuditFinding) for finding in place.verdict().findings)
     store.close()
 
 

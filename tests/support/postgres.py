@@ -13,6 +13,9 @@ from urllib.parse import quote
 
 import psycopg
 
+from llmc_mcp.errors import LlmcError
+from llmc_mcp.store.base import Store
+
 NEEDED = "PostgreSQL (apt-get install postgresql)"
 
 
@@ -95,3 +98,11 @@ def cluster(*, synced: bool = False) -> Generator[Cluster]:
             yield running
         finally:
             running.stop()
+
+
+def answers(store: Store) -> bool:
+    """Whether a store's database is there."""
+    try:
+        return store.query("SELECT 1") == [(1,)]
+    except LlmcError:
+        return False

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import psycopg
 import pytest
 
 from llmc_mcp.config.schema import Auth
+from llmc_mcp.errors import InvalidArgument
 from llmc_mcp.permissions.tokens import OWNER, SCOPES, TokenTable, digest
 from llmc_mcp.store.postgres import PostgresStore
 from llmc_mcp.web.auth import Principal, Tokens, issue, open_table, rotate_owner
@@ -265,3 +267,22 @@ def test_without_the_database_known_tokens_count_for_a_while(
     assert eventually(lambda: tokens.principal(token) is None)  # it listens again
     tokens.close()
     store.close()
+
+
+def test_of_two_servers_that_make_a_token_of_one_name_one_is_refused(postgres: Cluster, tmp_path: Path) -> None:
+    url, start = postgres.fresh(), threading.Barrier(4)
+    stores = [PostgresStore(url, str(tmp_path), [f"/srv/{number}"]) for number in range(4)]
+
+    def make(store: PostgresStore) -> str:
+        start.wait()
+        try:
+            return TokenTable(lambda: store).create("twice", ("read",))
+        except InvalidArgument:
+            return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        (made,) = filter(None, pool.map(make, stores))
+    (kept,) = TokenTable(lambda: stores[0]).list()
+    assert kept.digest == digest(made)
+    for store in stores:
+        store.close()

@@ -8,7 +8,7 @@ import msgspec
 
 from ..command_line import JSON, Arguments, Command, Flag, UsageError
 from ..config.load import load
-from ..gate.audit_chain import Finding, Head, Line, missing_heads, verify
+from ..gate.audit_chain import AuditFinding, AuditLine, ChainHead, missing_heads, verify
 from ..gate.audit_trail import FileTrail, StoreTrail, parts_of
 from ..printing import counted, print_json, print_line
 from ..store.base import Store
@@ -31,8 +31,8 @@ class _Report(msgspec.Struct):
     chains: int
     open_chains: int
     unchained: int
-    findings: list[Finding]
-    heads: dict[str, Head]
+    findings: list[AuditFinding]
+    heads: dict[str, ChainHead]
 
 
 def _place() -> tuple[str, Store | None]:
@@ -73,7 +73,7 @@ def _verify(given: Arguments) -> int:
     return 0 if report.ok else 1
 
 
-def _kept_heads(path: str) -> dict[str, Head]:
+def _kept_heads(path: str) -> dict[str, ChainHead]:
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=_Report).heads
@@ -99,7 +99,7 @@ def _print(report: _Report) -> None:
 def _show(given: Arguments) -> int:
     data_dir, store = _place()
     most = given.number("-n", least=0)
-    kept: deque[Line] = deque(FileTrail(data_dir).lines(), maxlen=most)
+    kept: deque[AuditLine] = deque(FileTrail(data_dir).lines(), maxlen=most)
     texts = [line.text for line in kept] + (StoreTrail(store).newest(most) if store is not None else [])
     records = [record for text in dict.fromkeys(texts) if (record := _record(text)) is not None]
     records = sorted(records, key=lambda record: str(record.get("ts", "")))[-most:] if most else []

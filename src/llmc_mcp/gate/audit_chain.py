@@ -17,7 +17,7 @@ import msgspec
 _HASH = b',"hash":"'
 
 
-class Line(NamedTuple):
+class AuditLine(NamedTuple):
     """A line of the audit, where it was found, and what the place says about it besides: its chain and number."""
 
     where: str
@@ -41,7 +41,7 @@ class Register(NamedTuple):
     ended: frozenset[int] = frozenset()
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     """Something that was done to the audit: altered, removed, reordered or inserted."""
 
     kind: str
@@ -51,7 +51,7 @@ class Finding(NamedTuple):
     text: str
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The last line of a chain; a later audit must still hold it."""
 
     seq: int
@@ -62,10 +62,10 @@ class Head(NamedTuple):
 class Verdict(NamedTuple):
     """What a look at the whole audit showed. `unchained`: lines from before there were chains."""
 
-    findings: list[Finding]
+    findings: list[AuditFinding]
     lines: int
     unchained: int
-    heads: dict[str, Head]
+    heads: dict[str, ChainHead]
 
 
 class Chain:
@@ -129,7 +129,7 @@ def read_link(text: bytes) -> Link | None:
 class _Walk:
     """One chain, followed line by line in the order in which they are found."""
 
-    def __init__(self, chain: str, registered: Registered, found: list[Finding]) -> None:
+    def __init__(self, chain: str, registered: Registered, found: list[AuditFinding]) -> None:
         self._chain, self._registered, self._found = chain, registered, found
         self.seq, self.closed = registered.seq, False
         self._heads = {
@@ -137,7 +137,7 @@ class _Walk:
         }  # hashes of the line with the number `seq`, and where: more than one if forged
         self._gaps: dict[int, str] = {}  # numbers that are missing so far, and where their place would be
 
-    def step(self, line: Line, link: Link) -> None:
+    def step(self, line: AuditLine, link: Link) -> None:
         """Look at the next line."""
         if not link.intact:
             self._tell("altered", link.seq, line.where, "its hash is not that of what it says")
@@ -159,7 +159,7 @@ class _Walk:
         else:
             self._advance(seq, line, link)
 
-    def _advance(self, seq: int, line: Line, link: Link) -> None:
+    def _advance(self, seq: int, line: AuditLine, link: Link) -> None:
         if seq > self.seq + 1:
             self._gaps.update(dict.fromkeys(range(self.seq + 1, min(seq, self.seq + 10_000)), line.where))
             self._tell_forged(next(iter(self._heads)))
@@ -177,7 +177,7 @@ class _Walk:
         for where in [where for hashed, where in self._heads.items() if hashed != right]:
             self._tell("inserted", self.seq, where, "there are two rows with this number, and the next follows another")
 
-    def end(self) -> Head:
+    def end(self) -> ChainHead:
         """No line follows."""
         first, *_ = self._heads
         self._tell_forged(first)
@@ -189,10 +189,10 @@ class _Walk:
             missing = missing[last + 1 :]
         if not self.seq:
             self._tell("removed", 0, "", "no row of this chain is left")
-        return Head(self.seq, first, self.closed)
+        return ChainHead(self.seq, first, self.closed)
 
     def _tell(self, kind: str, seq: int, where: str, text: str) -> None:
-        self._found.append(Finding(kind, self._chain, seq, where, text))
+        self._found.append(AuditFinding(kind, self._chain, seq, where, text))
 
 
 def _number_of(record: dict[str, Any]) -> object:
@@ -200,9 +200,9 @@ def _number_of(record: dict[str, Any]) -> object:
     return cast(dict[str, object], start).get("number") if isinstance(start, dict) else None
 
 
-def verify(lines: Iterable[Line], register: Register) -> Verdict:
+def verify(lines: Iterable[AuditLine], register: Register) -> Verdict:
     """Follow every chain from its first line, or from where retention dropped it, to its last."""
-    found: list[Finding] = []
+    found: list[AuditFinding] = []
     walks = {chain: _Walk(chain, registered, found) for chain, registered in register.chains.items()}
     count = unchained = 0
     unknown: set[str] = set()
@@ -212,15 +212,15 @@ def verify(lines: Iterable[Line], register: Register) -> Verdict:
         if link is None and not walks_began(walks):
             unchained += 1  # from before there were chains
         elif link is None:
-            found.append(Finding("inserted", "", 0, line.where, "it belongs to no chain, or is no record"))
+            found.append(AuditFinding("inserted", "", 0, line.where, "it belongs to no chain, or is no record"))
         elif link.chain in walks:
             walks[link.chain].step(line, link)
         elif link.chain not in unknown:
             unknown.add(link.chain)
-            found.append(Finding("inserted", link.chain, link.seq, line.where, "the register has no such chain"))
+            found.append(AuditFinding("inserted", link.chain, link.seq, line.where, "the register has no such chain"))
     numbers = {one.number for one in register.chains.values()} | register.ended
     for number in sorted(set(range(1, register.numbers + 1)) - numbers)[:100]:
-        found.append(Finding("removed", "", 0, "", f"the register lacks the chain with the number {number}"))
+        found.append(AuditFinding("removed", "", 0, "", f"the register lacks the chain with the number {number}"))
     heads = {chain: walk.end() for chain, walk in walks.items()}
     return Verdict(found, count, unchained, heads)
 
@@ -230,7 +230,7 @@ def walks_began(walks: dict[str, _Walk]) -> bool:
     return any(walk.seq for walk in walks.values())
 
 
-def missing_heads(kept: dict[str, Head], lines: Iterable[Line], register: Register) -> list[Finding]:
+def missing_heads(kept: dict[str, ChainHead], lines: Iterable[AuditLine], register: Register) -> list[AuditFinding]:
     """Of the heads that somebody wrote down elsewhere, those that the audit no longer holds: a tail was cut off."""
     sought = {(chain, head.seq): head.hash for chain, head in kept.items()}
     for line in lines:
@@ -239,7 +239,7 @@ def missing_heads(kept: dict[str, Head], lines: Iterable[Line], register: Regist
             del sought[link.chain, link.seq]
     dropped = {chain: one.seq for chain, one in register.chains.items()}
     return [
-        Finding("removed", chain, seq, "", "this row was the last one once, and is gone or another one")
+        AuditFinding("removed", chain, seq, "", "this row was the last one once, and is gone or another one")
         for chain, seq in sought
         if dropped.get(chain, 0) < seq
     ]

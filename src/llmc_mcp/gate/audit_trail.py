@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import Conflict
 from ..store.schema import insert_missing
-from .audit_chain import Chain, Line, Register, Registered, read_link, verify
+from .audit_chain import AuditLine, Chain, Register, Registered, read_link, verify
 
 if TYPE_CHECKING:
     from ..store.base import Store
@@ -42,7 +42,7 @@ class Trail(Protocol):
         """Count a chain; its number."""
         ...
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[AuditLine]:
         """All lines, in the order in which they should follow each other within a chain."""
         ...
 
@@ -122,7 +122,7 @@ class FileTrail:
         ended = frozenset((*range(1, kept.ended_to + 1), *kept.ended))
         return Register({chain: Registered(*one) for chain, one in kept.chains.items()}, kept.count, ended)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[AuditLine]:
         for name in self._months():
             yield from self._lines_in(name)
 
@@ -132,11 +132,11 @@ class FileTrail:
         except FileNotFoundError:
             return []
 
-    def _lines_in(self, name: str) -> Iterator[Line]:
+    def _lines_in(self, name: str) -> Iterator[AuditLine]:
         with open(os.path.join(self._folder, name), "rb") as file:
             for number, text in enumerate(file, start=1):
                 if text.strip():
-                    yield Line(f"{name}:{number}", text.rstrip(b"\n"))
+                    yield AuditLine(f"{name}:{number}", text.rstrip(b"\n"))
 
     def forget(self, before: float, foreign: Collection[str] = ()) -> None:
         """Drop whole months, and remember where their chains were; raises Conflict for one that does not fit.
@@ -204,13 +204,13 @@ class StoreTrail:
         found = [(str(chain), Registered(int(str(n)), int(str(seq)), str(hashed))) for n, chain, seq, hashed in rows]
         return Register(dict(found), max((one.number for _, one in found), default=0))
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[AuditLine]:
         chain, seq = "", 0
         ask = "SELECT chain, seq, line FROM audit WHERE (chain, seq) > (?, ?) ORDER BY chain, seq LIMIT ?"
         while rows := self._store.query(ask, (chain, seq, _BATCH)):
             for one, number, text in rows:
                 chain, seq = str(one), int(str(number))
-                yield Line(f"{chain}:{seq}", str(text).encode(), (chain, seq))
+                yield AuditLine(f"{chain}:{seq}", str(text).encode(), (chain, seq))
 
     def newest(self, most: int) -> list[bytes]:
         """The last lines, oldest first."""
@@ -231,11 +231,11 @@ class StoreTrail:
             rows = connection.execute(
                 "SELECT seq, at, line FROM audit WHERE chain=? ORDER BY seq LIMIT ?", (chain, _BATCH)
             ).fetchall()
-            old: list[Line] = []
+            old: list[AuditLine] = []
             for seq, at, text in rows:
                 if at >= before:
                     break
-                old.append(Line(f"{chain}:{seq}", str(text).encode(), (chain, seq)))
+                old.append(AuditLine(f"{chain}:{seq}", str(text).encode(), (chain, seq)))
             if known is None or not old:
                 return False
             verdict = verify(old, Register({chain: Registered(*known)}, 0))
@@ -250,7 +250,7 @@ class StoreTrail:
 class AuditPart(NamedTuple):
     """Chains with a register of their own, and their lines."""
 
-    lines: Callable[[], Iterator[Line]]
+    lines: Callable[[], Iterator[AuditLine]]
     register: Register
 
 
@@ -265,7 +265,7 @@ def parts_of(data_dir: str, store: "Store | None") -> list[AuditPart]:
     rows = StoreTrail(store)
     register = rows.read_register()
 
-    def own_lines() -> Iterator[Line]:
+    def own_lines() -> Iterator[AuditLine]:
         return (line for line in files.lines() if _chain_of(line) not in register.chains)
 
     return [
@@ -274,9 +274,9 @@ def parts_of(data_dir: str, store: "Store | None") -> list[AuditPart]:
     ]
 
 
-def _with_left(rows: StoreTrail, files: FileTrail, register: Register) -> Iterator[Line]:
+def _with_left(rows: StoreTrail, files: FileTrail, register: Register) -> Iterator[AuditLine]:
     """The rows, and between them what was left in files and never handed in."""
-    left: dict[str, list[Line]] = {}
+    left: dict[str, list[AuditLine]] = {}
     for line in files.lines():
         if (chain := _chain_of(line)) in register.chains:
             left.setdefault(chain, []).append(line)
@@ -292,12 +292,12 @@ def _with_left(rows: StoreTrail, files: FileTrail, register: Register) -> Iterat
         yield from found
 
 
-def _chain_of(line: Line) -> str:
+def _chain_of(line: AuditLine) -> str:
     link = read_link(line.text)
     return link.chain if link is not None else ""
 
 
-def _seq_of(line: Line) -> int:
+def _seq_of(line: AuditLine) -> int:
     link = read_link(line.text)
     return line.key[1] if line.key is not None else link.seq if link is not None else 0
 

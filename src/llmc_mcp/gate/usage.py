@@ -18,8 +18,8 @@ from ..tokens import Sample, weigh
 if TYPE_CHECKING:
     from ..store.base import Store
 
-_WAITING_ROWS = 10_000
-_BATCH = 500
+_WAITING_ROWS = 20_000
+_BATCH = 2_000
 _EVERY_S = 0.1  # who watches a session sees a call this much after it
 _CLOSE_S = 2.0
 _WRITE_S = 30.0  # how long a batch waits for other writers: nobody waits for it

@@ -68,12 +68,11 @@ class TokenTable:
             raise InvalidArgument(f"unknown scopes in {','.join(scopes)!r}", hint=f"Scopes: {', '.join(SCOPES)}.")
         if any(not _PATTERN.fullmatch(tool) for tool in tools):
             raise InvalidArgument(f"no names of tools: {','.join(tools)!r}", hint="Names or patterns, as linux_fs_*.")
-        if any(kept.name == name for kept in self.list()):
-            raise InvalidArgument(f"there is a token {name} already", hint=f"llmc token rotate {name}, or revoke it.")
         now = self._clock()
         token = secrets.token_urlsafe(_BYTES)
         expires = now + lasts_s if lasts_s is not None else 0.0
-        self.put(StoredToken(name, digest(token), scopes, tools, now, expires))
+        if not self._put(StoredToken(name, digest(token), scopes, tools, now, expires), insert_missing):
+            raise InvalidArgument(f"there is a token {name} already", hint=f"llmc token rotate {name}, or revoke it.")
         return token
 
     def rotate(self, name: str) -> str:
@@ -87,10 +86,15 @@ class TokenTable:
 
     def put(self, token: StoredToken) -> None:
         """Store a token, in the place of one of the same name."""
+        self._put(token, insert_or_replace)
+
+    def _put(self, token: StoredToken, insert: Callable[[str, tuple[str, ...]], str]) -> int:
+        """Store a token; how many rows that made."""
         row = (token.name, token.digest.hex(), ",".join(token.scopes), ",".join(token.tools))
         with self._store().transaction(durable=True) as connection:
-            connection.execute(insert_or_replace("tokens", _COLUMNS), (*row, token.created_at, token.expires_at))
+            made = connection.execute(insert("tokens", _COLUMNS), (*row, token.created_at, token.expires_at))
             self._store().announce(connection, TOPIC)
+            return made.rowcount
 
     def revoke(self, name: str) -> None:
         """Remove a token; no server accepts it from now on."""

@@ -264,8 +264,15 @@ class PostgresStore:
         self, table: str, columns: tuple[str, ...], rows: Iterable[Sequence[Any]], *, wait_s: float = BUSY_S
     ) -> None:
         """Add many rows by COPY, which no change waits for; they are on disk a moment later."""
-        copy = f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()
-        with self._explained(), self._connection(wait_s) as connection, connection.transaction():
+        copy, rows = f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode(), list(rows)
+        with self._explained():
+            try:
+                self._copy(copy, rows, wait_s)
+            except errors.DataError:  # a NUL, which no text can hold here: the other rows must not go with it
+                self._copy(copy, [[_without_nul(value) for value in row] for row in rows], wait_s)
+
+    def _copy(self, copy: bytes, rows: Iterable[Sequence[Any]], wait_s: float) -> None:
+        with self._connection(wait_s) as connection, connection.transaction():
             connection.execute("SET LOCAL synchronous_commit=off")
             with connection.cursor() as cursor, cursor.copy(copy) as copied:
                 for row in rows:
@@ -444,6 +451,10 @@ _CONNECTING: dict[str, Any] = {
 
 def _configure(connection: _Opened) -> None:
     connection.statements.run(f"SET synchronous_commit=off; SET lock_timeout={round(_SLICE_S * 1000)}".encode())
+
+
+def _without_nul(value: object) -> object:
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 def _is_broken(connection: _Opened) -> bool:
