@@ -2,13 +2,14 @@
 
 import sys
 from importlib import import_module
+from pathlib import Path
 
 
 def main() -> None:
     word, *rest = sys.argv[1:] or ["simulate"]
     if word.startswith("-"):
         word, rest = "simulate", [word, *rest]
-    if not word.isidentifier() or word.startswith("_"):
+    if not word.isidentifier() or word.startswith("_") or not Path(__file__).with_name(f"{word}.py").exists():
         raise SystemExit(f"no such benchmark: {word}")
     import_module(f".{word}", __package__).main(rest)
 

@@ -1,10 +1,11 @@
 """What single calls cost PostgreSQL: two real replicas, real statements, counted by the database itself.
 
-Statements, rows and write-ahead log are those of pg_stat_statements and pg_stat_database; processor time is that of the
+Statements, rows and write-ahead log are those of pg_stat_statements, triggers included; processor time is that of the
 database's processes. So nothing here depends on how busy the machine is, but for the seconds of the last table.
 """
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -20,7 +21,9 @@ from tests.support.postgres import Cluster
 from tests.support.replicas import replica
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_SETTLE_S = 1.2  # statistics of the database, and rows of usage, are written after a moment
+_SETTLE_S = 3.0  # rows of usage are written after a moment
+_COUNTING = re.compile(r"pg_stat_|pg_database_size|CREATE |search_path")
+_WRITES = re.compile(r"\s*(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
 TABLES = (
     "calls", "handles", "leases", "changes", "images", "change_images", "totals", "root_sets", "blobs", "replicas",
     "owners",
@@ -32,7 +35,7 @@ class CallCost(NamedTuple):
 
     kind: str
     statements: float
-    transactions: float
+    transactions: float  # that write
     rows: float  # inserted, updated or deleted
     wal_bytes: float
     locks: float  # advisory ones, of projects
@@ -58,6 +61,7 @@ class CountedCluster(Cluster):
         options = (
             f"-k {self._sockets} -c listen_addresses= -c max_connections=200 -c fsync=on"
             " -c shared_preload_libraries=pg_stat_statements -c pg_stat_statements.max=10000"
+            " -c pg_stat_statements.track=all"  # what triggers do, too
         )
         self._run("pg_ctl", "-D", str(self._data), "-w", "-l", str(self._sockets / "log"), "-o", options, "start")
 
@@ -112,23 +116,22 @@ class Fleet:
 
     def _counts(self) -> _Counts:
         with psycopg.connect(self._url, autocommit=True, application_name="counting") as connection:
-            counting = "query LIKE '%pg_stat%' OR query LIKE '%pg_database_size%'"
-            ours = f"FROM public.pg_stat_statements WHERE NOT ({counting})"
-            one = connection.execute(
-                f"SELECT coalesce(sum(calls), 0), coalesce(sum(wal_bytes), 0),"
-                f" coalesce(sum(calls) FILTER (WHERE query LIKE '%pg_advisory_xact_lock(%'), 0) {ours}".encode()
-            ).fetchone()
-            two = connection.execute(
-                "SELECT xact_commit FROM pg_stat_database WHERE datname=current_database()"
-            ).fetchone()
+            found = connection.execute("SELECT query, calls, rows, wal_bytes FROM public.pg_stat_statements").fetchall()
             size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            rows = connection.execute(
-                "SELECT relname, n_tup_ins + n_tup_upd + n_tup_del FROM pg_stat_user_tables"
-            ).fetchall()
-        if one is None or two is None or size is None:
-            raise RuntimeError("the database does not count")
-        cpu = self._cluster.processor_seconds()
-        return _Counts(int(one[0]), int(two[0]), int(one[1]), int(one[2]), cpu, int(size[0]), dict(rows))
+        ours = [one for one in found if not _COUNTING.search(one[0])]
+        rows: dict[str, int] = {}
+        for query, _, written, _ in ours:
+            if match := _WRITES.match(query):
+                rows[match[1]] = rows.get(match[1], 0) + int(written)
+        return _Counts(
+            sum(int(one[1]) for one in ours),
+            sum(int(one[1]) for one in ours if one[0] == "COMMIT"),
+            sum(int(one[3]) for one in ours),
+            sum(int(one[1]) for one in ours if "pg_advisory_xact_lock(" in one[0]),
+            self._cluster.processor_seconds(),
+            int(size[0]) if size is not None else 0,
+            rows,
+        )
 
     def durable_commits(self, seconds: float) -> float:
         """How often the disk lets one connection commit in a second."""

@@ -152,11 +152,11 @@ def _tables(load: Load, idle: CallCost, costs: list[CallCost], rates: dict[str, 
         ]
         for cost in [*costs, idle]
     ]
-    head = ["measured, per call", "statements", "transactions", "rows", "project locks", "WAL kB", "CPU ms"]
+    head = ["measured, per call", "statements", "transactions", "rows written", "project locks", "WAL kB", "CPU ms"]
     parts = [report.table([*head, "grows by kB", "hottest table"], measured)]
     parts.append(report.table(["measured", "value"], [[name, shown(value)] for name, value in rates.items()]))
-    parts.append(_demand(load, idle, costs))
-    parts.append(_bounds(load, costs, next(iter(rates.values()))))
+    parts.append(demand(load, idle, costs))
+    parts.append(bounds(load, costs, next(iter(rates.values()))))
     load_average = f"load average {os.getloadavg()[0]:.0f}"
     parts.append(report.provenance("PostgreSQL 15, fsync on", load_average).replace("benchmarks ", "benchmarks.fleet "))
     return "\n\n".join(parts)
@@ -182,7 +182,7 @@ def _per_call(costs: list[CallCost]) -> CallCost:
     )
 
 
-def _demand(load: Load, idle: CallCost, costs: list[CallCost]) -> str:
+def demand(load: Load, idle: CallCost, costs: list[CallCost]) -> str:
     """What the database must do in a second."""
     mean, rate = _per_call(costs), load.calls_per_second
     rows: list[list[str]] = []
@@ -202,7 +202,7 @@ def _demand(load: Load, idle: CallCost, costs: list[CallCost]) -> str:
     return report.table([team, "average, per second", "peak"], rows)
 
 
-def _bounds(load: Load, costs: list[CallCost], edits: float) -> str:
+def bounds(load: Load, costs: list[CallCost], edits: float) -> str:
     """Where it breaks first."""
     mean = _per_call(costs)
     locks = mean.locks * load.calls_per_second * load.peak
