@@ -22,6 +22,7 @@ from tests.support.replicas import replica
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SETTLE_S = 3.0  # rows of usage are written after a moment
+_BEGINS = "SET LOCAL synchronous_commit="  # the second statement of every transaction
 _COUNTING = re.compile(r"pg_stat_|pg_database_size|CREATE |search_path")
 _WRITES = re.compile(r"\s*(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
 TABLES = (
@@ -35,10 +36,10 @@ class CallCost(NamedTuple):
 
     kind: str
     statements: float
-    transactions: float  # that write
+    transactions: float  # that write: each holds the lock of its project
     rows: float  # inserted, updated or deleted
     wal_bytes: float
-    locks: float  # advisory ones, of projects
+    durable: float  # transactions that wait for the disk
     cpu_ms: float  # of the database
     stored_bytes: float  # by which its files grow
     hottest: str  # table, and its share of the rows written
@@ -48,7 +49,7 @@ class _Counts(NamedTuple):
     statements: int
     transactions: int
     wal: int
-    locks: int
+    durable: int
     cpu_s: float
     size: int
     rows: dict[str, int]
@@ -125,9 +126,9 @@ class Fleet:
                 rows[match[1]] = rows.get(match[1], 0) + int(written)
         return _Counts(
             sum(int(one[1]) for one in ours),
-            sum(int(one[1]) for one in ours if one[0] == "COMMIT"),
+            sum(int(one[1]) for one in ours if one[0].startswith(_BEGINS)),
             sum(int(one[3]) for one in ours),
-            sum(int(one[1]) for one in ours if "pg_advisory_xact_lock(" in one[0]),
+            sum(int(one[1]) for one in ours if one[0] == f"{_BEGINS}on"),
             self._cluster.processor_seconds(),
             int(size[0]) if size is not None else 0,
             rows,
@@ -172,18 +173,18 @@ def _cost(kind: str, before: _Counts, after: _Counts, calls: float, spent: float
         after.transactions - before.transactions,
         sum(rows.values()),
         after.wal - before.wal,
-        after.locks - before.locks,
+        after.durable - before.durable,
         (after.cpu_s - before.cpu_s) * 1000,
         after.size - before.size,
     )
     beside = [0.0] * 7
     if idle is not None:
-        by_itself = (idle.statements, idle.transactions, 0.0, idle.wal_bytes, idle.locks, idle.cpu_ms, 0.0)
+        by_itself = (idle.statements, idle.transactions, 0.0, idle.wal_bytes, idle.durable, idle.cpu_ms, 0.0)
         beside = [2 * spent * one for one in by_itself]
     each = [max(one - other, 0.0) / calls for one, other in zip(measured, beside, strict=True)]
-    statements, transactions, written, wal, locks, cpu, size = each
+    statements, transactions, written, wal, durable, cpu, size = each
     share = f"{hottest} ({rows[hottest] / total:.0%})" if sum(rows.values()) else "-"
-    return CallCost(kind, statements, transactions, written, wal, locks, cpu, size, share)
+    return CallCost(kind, statements, transactions, written, wal, durable, cpu, size, share)
 
 
 @contextmanager
