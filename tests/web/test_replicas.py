@@ -247,6 +247,8 @@ def test_a_call_is_taken_once_within_its_time_by_the_replica_that_it_is_for(pair
     assert other.send(read, forger.claims(read), forger.key).status_code == 421  # another replica
     assert other.send(read, forger.claims(read), other.key).status_code == 421
     assert forger.send(read, forger.claims(read, to=other.id)).status_code == 421
+    assert forger.send(read, forger.claims(read, nonce="n" * 9_000)).status_code == 401
+    assert forger.send(read, forger.claims(read, scopes=None)).status_code == 401  # which would be all of them
     with pair.one.client("") as client:
         assert client.get(CALL_PATH).status_code == 405
     assert post(pair.one, "linux_proc_stop", proc_id=proc_id).json()["stopped"]

@@ -24,6 +24,7 @@ HEADER, PROOF = "x-llmc-forwarded", "x-llmc-proof"
 WINDOW_S = 30.0
 _LONGEST = 12_000  # characters of the header
 _REMEMBERED = 200_000  # nonces: more calls than any replica answers within the window
+_NONCE = 32  # characters
 _MISDIRECTED = 421
 
 
@@ -41,7 +42,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 def claims_for(replica: str, now: float, body: bytes, session: Session, correlation_id: str, agreed: bool) -> Claims:
     """The claims about a call."""
-    return Claims(replica, now, secrets.token_hex(16), digest(body), session, agreed, correlation_id)
+    return Claims(replica, now, secrets.token_hex(_NONCE // 2), digest(body), session, agreed, correlation_id)
 
 
 def digest(body: bytes) -> str:
@@ -85,6 +86,8 @@ class Verifier:
             claims = msgspec.json.decode(base64.urlsafe_b64decode(encoded), type=Claims)
         except (msgspec.DecodeError, ValueError):
             raise AuthFailed("a forwarded call must be signed by a replica") from None
+        if len(claims.nonce) != _NONCE or claims.session.scopes is None:  # None would be everything
+            raise AuthFailed("a forwarded call must be signed by a replica")
         if claims.to != self._id:
             raise refusal(_MISDIRECTED, "this call is for another replica")
         if abs(self._clock() - claims.at) > WINDOW_S:
