@@ -20,6 +20,7 @@ from llmc_mcp.gate.rate_limit import Bucket, Limiter
 from llmc_mcp.session import Session
 
 from ..support.client import PATIENCE
+from ..support.forked import LLMC_RUN, ForkedServer
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
 from ..support.processes import processes_with
 from ..support.talk import eventually
@@ -351,9 +352,8 @@ def test_nothing_is_listening_where_something_listens(workspace: Workspace) -> N
 
 
 def test_llmc_run_prints_what_a_client_needs(workspace: Workspace, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"]
-    environment = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
-    process = subprocess.Popen(command, cwd=workspace.root, env=environment, stdout=subprocess.PIPE, text=True)
+    options = {"cwd": workspace.root, "env": {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}, "text": True}
+    process = ForkedServer(LLMC_RUN, ["run", "--port", "0"], stdout=subprocess.PIPE, **options)
     assert process.stdout
     lines: list[str] = []
     while "^C ends it." not in (line := process.stdout.readline()):
