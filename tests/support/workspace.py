@@ -7,6 +7,7 @@ import pytest
 
 SECRET = "OUTSIDE-SECRET-7f3a"
 NOBODY = 65534
+UNPLUGGED = "[pytest]\naddopts = --disable-plugin-autoload\n"  # for a pytest.ini: plugins take longer than all the rest
 
 
 class Workspace:
