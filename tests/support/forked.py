@@ -154,7 +154,7 @@ def llmc(
 
 
 def _ignored() -> list[int]:
-    return [number for number in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is signal.SIG_IGN]
+    return [int(number) for number in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is signal.SIG_IGN]
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:

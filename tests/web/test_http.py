@@ -352,8 +352,9 @@ def test_nothing_is_listening_where_something_listens(workspace: Workspace) -> N
 
 
 def test_llmc_run_prints_what_a_client_needs(workspace: Workspace, tmp_path: Path) -> None:
-    options = {"cwd": workspace.root, "env": {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}, "text": True}
-    process = ForkedServer(LLMC_RUN, ["run", "--port", "0"], stdout=subprocess.PIPE, **options)
+    env = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
+    words = ["run", "--port", "0"]
+    process = ForkedServer(LLMC_RUN, words, env=env, cwd=workspace.root, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     lines: list[str] = []
     while "^C ends it." not in (line := process.stdout.readline()):
