@@ -2,7 +2,9 @@
 # Everything is installed into .venv from the hashed lock files; a second run touches no network.
 
 PYTHON      ?= python3
-PYTEST_ARGS ?= -n auto
+# One worker more than there are cores: tests wait for processes, disks and clocks. Neighbours stay on one worker, so
+# that what a module shares is made once.
+PYTEST_ARGS ?= -n $(shell expr $$(nproc) + 1) --dist worksteal
 BENCH_ARGS  ?=
 RUN_ARGS    ?=
 # make run ROOT=DIR; only from the command line, whatever the environment calls ROOT.
@@ -55,10 +57,11 @@ smoke: $(RUN) ## start the server once on ROOT=DIR or a sample project, call it,
 	@$(if $(FOLDER),,$(BIN)/python -P -m llmc_mcp.cli.sample $(SAMPLE))
 	@bin="$$PWD/$(BIN)" && cd '$(or $(FOLDER),$(SAMPLE))' && "$$bin/llmc" smoke
 
-# Compiled once: where PYTHONDONTWRITEBYTECODE is set, every server that a test starts would compile all of it.
+# Compiled once: where PYTHONDONTWRITEBYTECODE is set, every program that a test starts would compile what it imports,
+# and every worker of pytest rewrite the assertions of all tests.
 test: $(DEV) ## run the tests (PYTEST_ARGS='-n auto')
-	@$(BIN)/python -m compileall -q src
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m compileall -q -j 0 src tests/support
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 STORE_TESTS = tests/changes tests/store tests/files tests/tools $(wildcard tests/test_linux_ops_*.py)
 test-store: $(DEV) ## the tests of changes, files and tools with their state in PostgreSQL (PYTEST_ARGS='-n auto')

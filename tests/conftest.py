@@ -41,6 +41,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def data_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what servers store during the tests out of the user's data directory."""
     os.environ["LLMC_DATA_DIR"] = str(tmp_path_factory.mktemp("data"))
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # of a pytest that a test starts: it would import all of ours
     os.environ["LLMC_MCP_RAG_BUILD_WAIT_SEC"] = "60"  # a loaded machine builds slowly, and a test wants what is there
 
 

@@ -13,7 +13,7 @@ import pytest
 from .security.arena import pids_with
 from .security.attack import status_kb
 from .support.client import Client, Reply
-from .support.workspace import Workspace
+from .support.workspace import UNPLUGGED, Workspace
 
 
 @pytest.fixture
@@ -222,6 +222,7 @@ def project(workspace: Workspace) -> Workspace:
     shutil.copy(Path(sys.prefix) / "pyvenv.cfg", workspace.root / ".venv/pyvenv.cfg")
     (workspace.root / ".venv/lib").symlink_to(Path(sys.prefix) / "lib")
     workspace.file("test_it.py", TESTS)
+    workspace.file("pytest.ini", UNPLUGGED)
     return workspace
 
 

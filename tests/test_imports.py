@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,7 @@ def imported_names(name: str, path: Path) -> Iterator[str]:
             yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
+@cache
 def own_imports(package: Path = PACKAGE) -> dict[str, set[str]]:
     """For every module of ours the modules of ours that it imports."""
     ours = modules(package)

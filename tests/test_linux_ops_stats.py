@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from llmc_mcp.gate.usage import Recorder, Usage
 from llmc_mcp.store.calls import by_tool, newest
 from llmc_mcp.store.sqlite import SqliteStore
 
+from .support import forked
 from .support.client import Client
 from .support.workspace import Workspace
 
@@ -81,9 +81,7 @@ def test_the_number_of_calls_is_bounded(server: Client, value: object) -> None:
 
 
 def llmc(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
-    environment = {**os.environ, "LLMC_DATA_DIR": str(folder)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return forked.llmc(*arguments, env={**os.environ, "LLMC_DATA_DIR": str(folder)})
 
 
 def test_llmc_stats_is_a_table_with_a_sum(tmp_path: Path) -> None:

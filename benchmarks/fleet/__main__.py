@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 _RUNS = {
     "simulate": "what a call costs the database, and what a thousand developers need (the default)",

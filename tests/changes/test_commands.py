@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from ..support.changes import done, journaling_server, undo
 from ..support.client import Client
 from ..support.commands import files, run, running, server, shared, snapshot
+from ..support.forked import llmc
 from ..support.workspace import Workspace, require
 
 __all__ = ["files", "running", "server", "shared"]  # fixtures
@@ -224,9 +223,8 @@ def test_an_undo_by_a_person_is_not_the_doing_of_a_program_in_the_background(
     with journaling_server(workspace, tmp_path / "data") as server:
         started = done(server.call("linux_proc_start", command="cat", wait_ms=100))
         told = run(server, "echo 1 > one")
-        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "undo", told["undo_id"]]
         env = {**os.environ, "LLMC_DATA_DIR": str(tmp_path / "data")}
-        subprocess.run(command, env=env, cwd=workspace.root, check=True)
+        assert llmc("undo", told["undo_id"], env=env, cwd=workspace.root).returncode == 0
         assert not made.exists()
         run(server, "true")
         stopped = done(server.call("linux_proc_stop", proc_id=started["proc_id"]))

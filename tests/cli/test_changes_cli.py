@@ -3,14 +3,13 @@
 import json
 import os
 import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ..support.changes import done
 from ..support.client import Client
+from ..support.forked import LLMC, ForkedServer, llmc
 from ..support.workspace import Workspace
 
 
@@ -22,15 +21,14 @@ class Person:
         self._env = {**os.environ, "LLMC_DATA_DIR": str(data)}
 
     def llmc(self, *arguments: str, cwd: Path | None = None, code: int = 0) -> str:
-        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
-        run = subprocess.run(command, check=False, capture_output=True, text=True, env=self._env, cwd=cwd or self.root)
+        run = llmc(*arguments, env=self._env, cwd=cwd or self.root)
         assert run.returncode == code, run.stdout + run.stderr
         return run.stdout if code == 0 else run.stderr
 
     def llmc_on_a_terminal(self, *arguments: str) -> str:
         here, there = pty.openpty()
-        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
-        subprocess.run(command, check=True, stdout=there, env=self._env, cwd=self.root)
+        with ForkedServer(LLMC, arguments, env=self._env, cwd=self.root, stdout=there) as run:
+            assert run.wait() == 0
         os.close(there)
         shown = b""
         try:

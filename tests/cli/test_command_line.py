@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,8 @@ from llmc_mcp.cli.completion import words_after
 from llmc_mcp.cli.person import for_people
 from llmc_mcp.command_line import JSON, Arguments, Command, Flag, Positional, declare, server_flags
 from llmc_mcp.config.load import parse_flags
+
+from ..support.forked import llmc
 
 parsed: list[Arguments] = []
 
@@ -128,15 +128,15 @@ def test_the_graph_commands_go_through_the_gate(tmp_path: Path) -> None:
     (repository / "shop.py").write_text("def price():\n    return 1\n")
     (repository / "cart.py").write_text("from shop import price\n\n\ndef total():\n    return price()\n")
 
-    def llmc(*arguments: str) -> str:
-        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
-        env = {**os.environ, "LLMC_DATA_DIR": str(tmp_path / "data")}
-        return subprocess.run(command, cwd=repository, env=env, capture_output=True, text=True, check=True).stdout
+    def printed(*arguments: str) -> str:
+        done = llmc(*arguments, cwd=repository, env={**os.environ, "LLMC_DATA_DIR": str(tmp_path / "data")})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-    assert "cart.py:5" in llmc("where-used", "price")
-    assert "def price" in llmc("inspect", "price")
-    assert "shop.py" in llmc("map")
-    assert [call["tool"] for call in json.loads(llmc("calls", "--json"))] == ["map", "inspect", "rag_where_used"]
+    assert "cart.py:5" in printed("where-used", "price")
+    assert "def price" in printed("inspect", "price")
+    assert "shop.py" in printed("map")
+    assert [call["tool"] for call in json.loads(printed("calls", "--json"))] == ["map", "inspect", "rag_where_used"]
 
 
 def test_hints_for_agents_name_the_commands_of_people() -> None:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from llmc_mcp.cli import fixes, update
 from llmc_mcp.cli.doctor import command as doctor
 from llmc_mcp.errors import FeatureUnavailable
 
+from ..support.forked import LLMC, ForkedServer
 from ..support.machine import Machine
-
-LLMC = "from llmc_mcp.cli.main import main; main()"
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -39,10 +37,9 @@ def person(tmp_path: Path) -> Machine:
 def fix(person: Machine, answers: str) -> tuple[int, str]:
     """`llmc doctor --fix` at a terminal; the exit code and what was shown."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", LLMC, "doctor", "--fix", "--root", str(person.repo)]
-    with subprocess.Popen(
-        command, env={**os.environ, **person.environ}, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as running:
+    command = ["doctor", "--fix", "--root", str(person.repo)]
+    terminal = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with ForkedServer(LLMC, command, env={**os.environ, **person.environ}, cwd=None, **terminal) as running:
         os.close(theirs)
         os.write(ours, answers.encode())
         shown = b""

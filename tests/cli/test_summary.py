@@ -5,7 +5,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from llmc_mcp.review.summary import stretches
 from llmc_mcp.store.sessions import SessionCall
 
 from ..support.client import Client
+from ..support.forked import LLMC_RUN, ForkedServer, llmc
 from ..support.workspace import Workspace
 
 TOKEN = "test-token-0123456789abcdef"
@@ -97,8 +97,9 @@ class Run:
 
     def __init__(self, root: Path, data: Path, *, terminal: bool, env: dict[str, str] | None = None) -> None:
         self._reader, writer = pty.openpty() if terminal else os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"],
+        self.process = ForkedServer(
+            LLMC_RUN,
+            ["run", "--port", "0"],
             cwd=root,
             env={**os.environ, "LLMC_DATA_DIR": str(data), "LLMC_MCP_TOKEN": TOKEN, **(env or {})},
             stdout=subprocess.PIPE,
@@ -154,9 +155,8 @@ def test_run_logs_requests_as_json_into_a_pipe_and_ends_with_a_summary(workspace
 
 
 def test_sessions_of_two_tokens_that_share_a_name_are_summarized_apart(workspace: Workspace, data: Path) -> None:
-    words = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "token", "create", "other"]
     env = {**os.environ, "LLMC_DATA_DIR": str(data)}
-    made = subprocess.run([*words, "--scope", "read"], env=env, capture_output=True, text=True, check=True)
+    made = llmc("token", "create", "other", "--scope", "read", env=env)
     run = Run(workspace.root, data, terminal=False)
     run.post("linux_fs_write", path="made.txt", content="x")
     run.post("list_dir", token=made.stdout.split()[0], path=".")

@@ -15,6 +15,7 @@ from llmc_mcp.envelope.text import Ends
 from llmc_mcp.tokens import estimate
 
 from ..support.envelope import Te
+from ..support.forked import llmc
 
 
 @pytest.fixture
@@ -307,8 +308,5 @@ def test_what_came_after_too_much_is_said(te: Te, monkeypatch: pytest.MonkeyPatc
 
 def test_statistics_of_te_are_in_those_for_people(te: Te) -> None:
     te("sh", "-c", "seq 1 1000")
-    script = "from llmc_mcp.cli.main import main; main()"
-    shown = subprocess.run(
-        [sys.executable, "-c", script, "stats", "--json"], env=te.env, capture_output=True, check=True
-    )
+    shown = llmc("stats", "--json", env=te.env)
     assert [(row["tool"], row["calls"]) for row in json.loads(shown.stdout)] == [("te sh", 1)]

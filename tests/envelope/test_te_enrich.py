@@ -284,7 +284,7 @@ def many_new(te: Te) -> None:
     git(te, "add", "src", "docs")
 
 
-PYTEST = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
+PYTEST = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
 
 # Command → on what; what the next step is, and what it needs to find.
 EVERYDAY = {

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from llmc_mcp.store.root_sets import RootSet
 from llmc_mcp.store.sqlite import SqliteStore
 
 from ..support.client import Client
+from ..support.forked import llmc
 from ..support.workspace import Workspace
 
 ME, OTHER = "uid:1", "uid:2"
@@ -224,16 +223,11 @@ def test_a_person_lists_and_prints_handles(workspace: Workspace) -> None:
     workspace.file("long.txt", "line\n" * 500)
     with Client("--root", str(workspace.root)) as client:
         handle = client.call("linux_fs_read", path="long.txt").meta["handle"]
-    listed = _llmc("handles")
+    listed = llmc("handles")
     assert handle in listed.stdout
     assert str(workspace.root / "long.txt") in listed.stdout
-    assert json.loads(_llmc("handles", "--json").stdout)[0]["id"] == handle
-    assert _llmc("handles", handle).stdout == "line\n" * 500
-    missing = _llmc("handles", "H_file_20260101T000000Z_aaaaaaaaaaaaaaaa")
+    assert json.loads(llmc("handles", "--json").stdout)[0]["id"] == handle
+    assert llmc("handles", handle).stdout == "line\n" * 500
+    missing = llmc("handles", "H_file_20260101T000000Z_aaaaaaaaaaaaaaaa")
     assert missing.returncode == 2
     assert "hint: It may have expired" in missing.stderr
-
-
-def _llmc(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from llmc_mcp.cli.main import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)

@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from llmc_mcp.cli.install.clients import server_command
 
+from ..support.forked import LLMC_RUN, ForkedServer
 from ..support.machine import Machine
 from ..support.model import ScriptedModel, served
 from ..support.workspace import require
@@ -218,8 +218,9 @@ def test_the_inspector_starts_the_server_from_a_clients_own_file(machine: Machin
 @pytest.fixture
 def announced(machine: Machine) -> Iterator[str]:
     """What `llmc run` prints, while it serves."""
-    started = subprocess.Popen(
-        [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"],
+    started = ForkedServer(
+        LLMC_RUN,
+        ["run", "--port", "0"],
         cwd=machine.repo,
         env=environment(machine),
         stdout=subprocess.PIPE,

@@ -52,6 +52,7 @@ class Tmux:
         until = time.monotonic() + PATIENCE_S
         while not seen(screen := self.screen()):
             assert time.monotonic() < until, screen
+            time.sleep(0.02)  # each look is a process
         return screen
 
     def close(self) -> None:

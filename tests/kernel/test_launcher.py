@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -426,6 +427,7 @@ def test_a_program_that_the_file_system_never_hands_out_keeps_no_other_from_star
         stuck.start()
         while not any(is_stuck(pid) for pid in processes_below(os.getpid())):
             assert stuck.is_alive()
+            time.sleep(0.01)
         assert launcher.wait(start(launcher, SH, b"-c", b"exit 7", plan=plan), PATIENCE) == 7
         mount.end()
         stuck.join(PATIENCE)
@@ -445,6 +447,7 @@ def test_nobody_waits_for_ever_for_a_child_that_the_kernel_cannot_kill(
             os.close(folder)
             while not any(is_stuck(pid) for pid in processes_below(os.getpid())):
                 assert child.exit_code is None
+                time.sleep(0.01)
         assert child.exit_code == -signal.SIGKILL
         assert launcher.wait(start(launcher, SH, b"-c", b"exit 7", plan=plan), PATIENCE) == 7
         launcher.close()

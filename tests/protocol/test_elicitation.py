@@ -34,6 +34,7 @@ from ..support.asking import (
     talk_to,
 )
 from ..support.client import PATIENCE, Client
+from ..support.forked import llmc
 from ..support.gates import gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
 from ..support.talk import eventually
@@ -144,8 +145,7 @@ def test_for_a_client_that_shows_no_forms_a_person_approves_elsewhere(
 
 
 def answer_as_a_person(approval_id: str) -> None:
-    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "approve", approval_id]
-    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+    assert llmc("approve", approval_id).returncode == 0
 
 
 def test_a_cancelled_call_takes_its_question_back(talk: Talk, workspace: Workspace) -> None:

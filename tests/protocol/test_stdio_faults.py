@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def until(condition: Callable[[], bool], still: Callable[[], bool]) -> None:
     """Wait for a condition while another holds; whatever hangs is ended by the test's own time limit."""
     while not condition():
         assert still()
+        time.sleep(0.01)
 
 
 # --- a client that is gone ---------------------------------------------------------------------------------

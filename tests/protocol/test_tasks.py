@@ -21,7 +21,7 @@ from ..support.gates import gate_on
 from ..support.http_server import OPEN_HANDED, HttpServer
 from ..support.processes import processes_with
 from ..support.talk import alive, eventually
-from ..support.workspace import Workspace
+from ..support.workspace import UNPLUGGED, Workspace
 
 KINDS = ("stdio", "http")
 WITH_TASKS = stateless(HAS_TASKS)
@@ -203,6 +203,7 @@ def test_an_older_version_has_no_tasks(workspace: Workspace, kind: str) -> None:
 
 def test_tests_and_the_index_run_as_tasks(server: Client, workspace: Workspace) -> None:
     workspace.file("test_one.py", "def test_one(): pass\n")
+    workspace.file("pytest.ini", UNPLUGGED)
     talk = StdioTalk(server)
     tests = create(talk, "run_pytest", path="test_one.py")["result"]["task"]["taskId"]
     index = create(talk, "rag_index")["result"]["task"]["taskId"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ..support import forked
 from ..support.changes import done
 from ..support.client import Client
 from ..support.processes import processes_with
@@ -123,8 +124,7 @@ def test_an_ordinary_root_is_indexed_as_a_whole_wherever_the_server_was_started(
 
 def llmc(base: Path, cwd: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     env = {**os.environ, "HOME": str(base / "home"), "LLMC_DATA_DIR": str(base / "data")}
-    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *words]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    return forked.llmc(*words, cwd=cwd, env=env)
 
 
 @pytest.mark.parametrize("words", [("search", "open_the_shop"), ("index",), ("map",), ("where-used", "open_the_shop")])

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from llmc_mcp.errors import NotFound
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.query.search import CodeQuery, SearchResult
 
+from ..support import forked
 from ..support.library import Library, library_on
 from ..support.workspace import SECRET, require
 
@@ -117,9 +117,7 @@ def test_a_secret_name_is_refused_by_the_policy_in_force(base: Path, data: Path)
 
 
 def llmc(cwd: Path, data: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *words]
-    env = {**os.environ, "LLMC_DATA_DIR": str(data)}
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    return forked.llmc(*words, cwd=cwd, env={**os.environ, "LLMC_DATA_DIR": str(data)})
 
 
 def test_a_person_searches_all_their_repositories_from_anywhere(base: Path, data: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from llmc_mcp.rag.store.index import IndexWriter
 from llmc_mcp.tokens import estimate
 from llmc_mcp.tools.rag import IndexReport, IndexStats, Snippets
 
+from ..support import forked
 from ..support.client import Client
 from ..support.gates import context, gate_on
 from ..support.http_server import HttpServer
@@ -407,10 +408,7 @@ def test_over_http_k_and_budget_are_clamped(shop: Workspace) -> None:
 
 
 def llmc(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, timeout=100, check=False
-    )
+    return forked.llmc(*arguments, cwd=folder, env={**os.environ, **environ})
 
 
 def test_llmc_index_and_search(shop: Workspace) -> None:

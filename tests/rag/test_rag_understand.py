@@ -31,6 +31,7 @@ from llmc_mcp.tools.inspect import InspectedWhole, inspect
 from llmc_mcp.tools.linux_ops.onboarding import as_text, explain_repo
 from llmc_mcp.tools.plan import rag_bootload, rag_plan
 
+from ..support import forked
 from ..support.client import PATIENCE
 from ..support.library import Library, library_on, never
 from ..support.workspace import require
@@ -578,15 +579,7 @@ def test_a_repository_is_ranked_once_for_all_who_ask_until_it_changes(
 
 def test_people_ask_the_same_on_the_command_line(shop: Library) -> None:
     def llmc(*arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "LLMC_DATA_DIR": shop.app.data_dir}
-        return subprocess.run(
-            [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments],
-            cwd=shop.root,
-            check=False,
-            env=env,
-            capture_output=True,
-            text=True,
-        )
+        return forked.llmc(*arguments, cwd=shop.root, env={**os.environ, "LLMC_DATA_DIR": shop.app.data_dir})
 
     used = llmc("where-used", "Store.save")
     assert "shop/order.py:6: exact call: store.save(goods)" in used.stdout, used

@@ -7,6 +7,7 @@ A claim without a test, a test of an attack without a claim, or a stale page fai
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -323,6 +324,7 @@ def shown_by_tests() -> dict[str, list[str]]:
     return {number: names for number, names in _by_attack().items() if number[0] in "BC"}
 
 
+@cache
 def _by_attack() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TE = [sys.executable, "-c", "from llmc_mcp.te.main import main; main()"]
+from . import forked
+
+TE = [sys.executable, *forked.TE.words]
 
 
 class Answer:
@@ -61,10 +63,7 @@ class Te:
 
     def _run(self, stdin: bytes, words: tuple[str | bytes, ...], environ: dict[str, str]) -> Answer:
         env = {**self.env, **environ}
-        done = subprocess.run(
-            [*TE, *words], input=stdin, capture_output=True, check=False, cwd=self.folder, env=env, timeout=100
-        )
-        return Answer(done)
+        return Answer(forked.run(forked.TE, *words, stdin=stdin, cwd=self.folder, env=env, timeout=100))
 
     def json(self, *words: str | bytes, **environ: str) -> dict[str, Any]:
         """The answer of `te --json`."""

@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import cast
 
 from llmc_mcp.config.load import LoadedConfig, load, parse_flags
 
 from .client import Client
+from .forked import llmc
 
 
 class Machine:
@@ -56,9 +56,7 @@ class Machine:
 
     def llmc(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """`llmc` in the repository."""
-        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", *arguments]
-        environment = {**os.environ, **self.environ, **environ}
-        return subprocess.run(command, env=environment, cwd=self.repo, capture_output=True, text=True, check=False)
+        return llmc(*arguments, env={**os.environ, **self.environ, **environ}, cwd=self.repo)
 
 
 def toml(value: object) -> str:

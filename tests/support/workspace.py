@@ -9,6 +9,7 @@ from llmc_mcp.files.off_limits import TRASH_FOLDER
 
 SECRET = "OUTSIDE-SECRET-7f3a"
 NOBODY = 65534
+UNPLUGGED = "[pytest]\naddopts = --disable-plugin-autoload\n"  # for a pytest.ini: plugins take longer than all the rest
 
 
 class Workspace:

@@ -18,6 +18,7 @@ from llmc_mcp.permissions.tokens import SCOPES, digest
 from llmc_mcp.store.sqlite import SqliteStore
 from llmc_mcp.web.auth import Principal, Tokens, issue, kept_secret, open_table, revoke_owner, rotate_owner
 
+from ..support import forked
 from ..support.client import PATIENCE
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
 from ..support.talk import eventually
@@ -295,9 +296,7 @@ def test_tokens_of_a_former_version_are_moved_into_the_store(tmp_path: Path) -> 
 
 def test_llmc_token_creates_lists_rotates_and_revokes(tmp_path: Path) -> None:
     def llmc(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "token", *arguments]
-        environment = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return forked.llmc("token", *arguments, env={**os.environ, "LLMC_DATA_DIR": str(tmp_path)})
 
     made = llmc("create", "ci", "--scope", "read,write", "--expires", "2h", "--tools", "read_*,stat")
     assert len(made.stdout.strip()) >= 40

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from ..support.browser import Browser
 from ..support.client import PATIENCE
+from ..support.forked import LLMC_RUN, ForkedServer
 from ..support.workspace import Workspace
 
 
@@ -19,11 +19,11 @@ class Printed:
     """A server as `make run` starts it, and what it prints."""
 
     def __init__(self, root: Path, data: Path) -> None:
-        command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"]
         environment = {**os.environ, "LLMC_DATA_DIR": str(data)}
         environment.pop("LLMC_MCP_TOKEN", None)
-        self.process = subprocess.Popen(
-            [*command, "--root", str(root)],
+        self.process = ForkedServer(
+            LLMC_RUN,
+            ["run", "--port", "0", "--root", str(root)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,

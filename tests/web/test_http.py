@@ -19,6 +19,7 @@ import pytest
 from llmc_mcp.gate.rate_limit import Bucket
 
 from ..support.client import PATIENCE, exit_code
+from ..support.forked import LLMC_RUN, ForkedServer
 from ..support.http_server import OPEN_HANDED, TOKEN, UNHURRIED, HttpServer, endless
 from ..support.processes import processes_with
 from ..support.talk import eventually
@@ -355,9 +356,9 @@ def test_nothing_is_listening_where_something_listens(workspace: Workspace) -> N
 
 
 def test_llmc_run_prints_what_a_client_needs(workspace: Workspace, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from llmc_mcp.cli.main import main; main()", "run", "--port", "0"]
-    environment = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
-    process = subprocess.Popen(command, cwd=workspace.root, env=environment, stdout=subprocess.PIPE, text=True)
+    env = {**os.environ, "LLMC_DATA_DIR": str(tmp_path)}
+    words = ["run", "--port", "0"]
+    process = ForkedServer(LLMC_RUN, words, env=env, cwd=workspace.root, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     lines: list[str] = []
     while "^C ends it." not in (line := process.stdout.readline()):

@@ -1,6 +1,7 @@
 """Calls over HTTP that hang in a file system: they are answered, and what they hold is free for others."""
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -107,6 +108,7 @@ def test_a_server_with_calls_that_hang_ends_when_it_is_told_to(impatient: HttpSe
         hung = pool.submit(by_rest, impatient)
         while not any(event["event"] == "given_up" for event in impatient.events):
             assert impatient.process.poll() is None
+            time.sleep(0.01)
         assert hung.result()["code"] == "TIMEOUT"
         mount.end()
         assert impatient.stop() == 0

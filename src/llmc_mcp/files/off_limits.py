@@ -86,7 +86,7 @@ def forget_unneeded_imports(roots: Iterable[str]) -> None:
     protected from changes because they might.
     """
     folders = [os.path.realpath(os.path.expanduser(root)) for root in roots]
-    needed = {os.path.realpath(path) for path in _imported_from()}
+    needed = {os.path.realpath(path) for path in set(_imported_from())}
 
     def stays(entry: str) -> bool:
         real = os.path.realpath(entry)
