@@ -111,7 +111,9 @@ class _Whole(NamedTuple):
         old, new = old.removesuffix("\n"), new.removesuffix("\n")
         lines, changes = old.split("\n"), changed_lines(old, new)
         if ended != ends:
-            last = changes.pop() if changes and changes[-1].last == len(lines) else Change(len(lines) + 1, len(lines), [])
+            last = (
+                changes.pop() if changes and changes[-1].last == len(lines) else Change(len(lines) + 1, len(lines), [])
+            )
             if not last.new:  # there must be a line for the new end
                 last = Change(last.first - 1, last.last, [lines[last.first - 2]])
             changes.append(last)

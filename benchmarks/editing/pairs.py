@@ -75,8 +75,8 @@ def _may_write(command: str, known: dict[str, bytes | None], scratch: Path) -> b
         return _WRITES.search(command) is not None
     name = os.path.normpath(python["script"] or "")
     script = known.get(name.removeprefix(f"{PLACE}/"))
-    if name.startswith("/tmp/"):  # noqa: S108 - a name inside the sandbox
-        script = _content(scratch / name.removeprefix("/tmp/"))  # noqa: S108 - likewise
+    if name.startswith("/tmp/"):
+        script = _content(scratch / name.removeprefix("/tmp/"))
     return _PYTHON_WRITES.search(script.decode(errors="replace") if script else command) is not None
 
 

@@ -12,7 +12,8 @@
     *** Delete File: src/d.py
     *** End Patch
 
-The line of unified diffs that says so of a missing newline at the end of a file is understood. Hunks have no line numbers: context and anchors must tell where they belong.
+The line of unified diffs that says so of a missing newline at the end of a file is understood. Hunks have no line
+numbers: context and anchors must tell where they belong.
 """
 
 from collections.abc import Iterator
@@ -34,7 +35,9 @@ def begins(text: str) -> bool:
 def parse(text: str) -> list[FilePatch]:
     """Parse all files of a patch."""
     codec.refuse_surrogates("the patch", text)
-    reader = DiffReader(text.lstrip().replace("\r\n", "\n"))
+    if text.count("\r\n") == text.rstrip("\n").count("\n"):  # all of it was sent so; else a new file has these ends
+        text = text.replace("\r\n", "\n")
+    reader = DiffReader(text.lstrip())
     reader.take()
     patches = list(_files(reader))
     if not patches:
@@ -116,7 +119,7 @@ def _hunk(reader: DiffReader, number: int) -> Hunk:
     lines: list[tuple[str, str]] = []
     unended: set[int] = set()
     while not reader.ended and not reader.peek().startswith(("@@", "*** ")):
-        line = reader.take() or " "  # an empty line of context may have lost its space
+        line = reader.take().removesuffix("\r") or " "  # an empty line of context may have lost its space
         if line[0] not in " +-":
             reader.fail("a line of a hunk begins with a space, - or +", line=reader.at)
         lines.append((line[0], f"{line[1:]}\n"))
