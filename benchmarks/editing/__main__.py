@@ -2,7 +2,8 @@
 
 The edits of recorded runs, each expressed in every dialect and compared byte for byte, with the tokens of the requests;
 `--pairs FILE` keeps them between runs. `--race N` makes N edits beside a process that keeps changing the file.
-`--rename` renames definitions of the repositories of `repositories.toml`, or of those named, in copies of checkouts.
+`--check N` runs code_check on a checkout of Django. `--rename` renames definitions of the repositories of
+`repositories.toml`, or of those named, in copies of checkouts.
 """
 
 import argparse
@@ -11,8 +12,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from ..report import median, number, percentile, provenance, table
+from ..report import median, number, percentile, provenance, table, verdict
 from ..shell.recorded import Run, read_runs
+from .checks import Checked, check
 from .dialects import express
 from .judges import repositories
 from .pairs import Pair, pairs_of, read_pairs, write_pairs
@@ -87,6 +89,18 @@ def _row(name: str, scored: list[Scored]) -> list[str]:
     ]
 
 
+def checks(found: list[Checked]) -> str:
+    """The first check and those that follow."""
+    warm = found[1:] or found
+    times, spent = [one.ms for one in warm], [one.cpu_ms for one in warm]
+    rows = [
+        ["first", number(found[0].ms), number(found[0].cpu_ms), "", ""],
+        ["warm, median", number(median(times)), number(median(spent)), "2,000", verdict(median(times), 2000)],
+    ]
+    head = ["code_check on Django, a one-line error", "wall, ms", "CPU, ms", "bar, ms", ""]
+    return "\n".join([table(head, rows), f"Found: {'; '.join(warm[-1].found)}"])
+
+
 def _pairs(asked: argparse.Namespace) -> list[Pair]:
     if asked.pairs is not None and asked.pairs.exists():
         return read_pairs(asked.pairs)
@@ -113,6 +127,7 @@ def main() -> None:
     parser.add_argument("--most-runs", type=int, default=1000, metavar="N")
     parser.add_argument("--limit", type=float, default=20.0, metavar="S", help="of a command (default: %(default)s s)")
     parser.add_argument("--race", type=int, default=0, metavar="N", help="edits beside a writer")
+    parser.add_argument("--check", type=int, default=0, metavar="N", help="calls of code_check on django__django")
     parser.add_argument("--rename", nargs="*", metavar="NAME", help="rename in these repositories (default: all)")
     parser.add_argument("--symbols", type=int, default=25, help="of each repository (default: %(default)s)")
     parser.add_argument("--modules", type=Path, default=Path("node_modules"), help="where TypeScript is")
@@ -126,6 +141,8 @@ def main() -> None:
             [one.dialect, f"{one.made:,}", f"{one.refused:,}", f"{one.wrong:,}"] for one in race(asked.race, asked.seed)
         ]
         print(table(["dialect", "made", "refused", "wrong place"], rows))
+    if asked.check:
+        print(checks(check(asked.checkouts, asked.check)))
     if asked.rename is not None:
         chosen = repositories(asked.rename)
         print(renames([score(one, asked.checkouts, asked.modules, asked.symbols, asked.seed) for one in chosen]))
