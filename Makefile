@@ -94,8 +94,8 @@ bench-shell: $(DEV) ## recorded commands in bash and in run_cmd (RUNS=DIR COMMIT
 bench-undo: $(DEV) ## recorded commands run and undone (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--cost FOLDER')
 	@$(BIN)/python -m benchmarks.undo $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)') $(BENCH_ARGS)
 
-bench-edits: $(DEV) ## edits in every dialect, beside a writer, and renames (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR; BENCH_ARGS='--race 10000')
-	@$(BIN)/python -m benchmarks.editing $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)' --checkouts '$(CHECKOUTS)') $(BENCH_ARGS)
+bench-edits: $(DEV) ## edits in every dialect, beside a writer, checks and renames (RUNS=DIR COMMITS=FILE CHECKOUTS=DIR MODULES=DIR; BENCH_ARGS='--pairs FILE')
+	@$(BIN)/python -m benchmarks.editing $(if $(RUNS),--runs '$(RUNS)' --commits '$(COMMITS)') $(if $(CHECKOUTS),--checkouts '$(CHECKOUTS)' --check 6 --rename) --race 10000 $(if $(MODULES),--modules '$(MODULES)') $(BENCH_ARGS)
 
 bench-te: $(DEV) ## recorded outputs through te: saved, kept, lost (RUNS=DIR; BENCH_ARGS='--lost text --chart FILE')
 	@$(BIN)/python -m benchmarks.te --runs '$(RUNS)' $(BENCH_ARGS)

@@ -8,7 +8,7 @@ import msgspec
 
 from llmc_mcp.changes import diff, edit
 from llmc_mcp.changes.diff_lines import blocks
-from llmc_mcp.changes.edit import LineEdit, TextEdit
+from llmc_mcp.changes.edit import END, LineEdit, TextEdit
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.files import codec
 from llmc_mcp.files.revisions import revision_of
@@ -17,6 +17,7 @@ from ..tokens import count
 from .pairs import Pair
 
 _CONTEXT = 3
+_NO_NEWLINE = "\\ No newline at end of file"
 
 
 class Change(NamedTuple):
@@ -55,12 +56,13 @@ def express(pair: Pair) -> list[Expressed] | None:
     if not changes:
         return None
     lines = old.split("\n")
+    whole = _Whole.of(before.text, after.text)
     return [
         _expressed("old_text", pair, *_by_text(pair, lines, changes, _CONTEXT)),
         _expressed("old_text, shortest", pair, *_by_text(pair, lines, changes, 0)),
-        _expressed("lines", pair, *_by_lines(pair, changes)),
+        _expressed("lines", pair, *_by_lines(pair, whole)),
         _expressed("unified", pair, *_by_diff(pair, diff.unified(pair.before, pair.after, pair.path))),
-        _expressed("v4a", pair, *_by_diff(pair, _v4a(pair.path, lines, changes))),
+        _expressed("v4a", pair, *_by_diff(pair, _v4a(pair.path, whole))),
     ]
 
 
@@ -95,26 +97,39 @@ def changed_lines(before: str, after: str) -> list[Change]:
     return found
 
 
-def _by_lines(pair: Pair, changes: list[Change]) -> tuple[Request, Callable[[], bytes]]:
+class _Whole(NamedTuple):
+    """A change of a file as whole lines; the last one belongs to it where a newline comes or goes at the file's end."""
+
+    lines: list[str]
+    changes: list[Change]
+    ended: bool  # before
+    ends: bool  # afterwards
+
+    @classmethod
+    def of(cls, old: str, new: str) -> "_Whole":
+        ended, ends = old.endswith("\n"), new.endswith("\n")
+        old, new = old.removesuffix("\n"), new.removesuffix("\n")
+        lines, changes = old.split("\n"), changed_lines(old, new)
+        if ended != ends:
+            last = (
+                changes.pop() if changes and changes[-1].last == len(lines) else Change(len(lines) + 1, len(lines), [])
+            )
+            if not last.new:  # there must be a line for the new end
+                last = Change(last.first - 1, last.last, [lines[last.first - 2]])
+            changes.append(last)
+        return cls(lines, changes, ended, ends)
+
+
+def _by_lines(pair: Pair, whole: _Whole) -> tuple[Request, Callable[[], bytes]]:
     """Numbered lines with the revision of the file, as a reply to a read has it."""
     before = pair.before or b""
-    total = before.count(b"\n") + (not before.endswith(b"\n"))
-    edits = [_within(one, total) for one in changes]
-    parts = [{"lines": _range(one), "new_text": one.new} for one in edits]
+    edits = [LineEdit(one.first, one.last, "".join(f"{line}\n" for line in one.new)) for one in whole.changes]
+    if whole.ended != whole.ends:
+        edits[-1] = edits[-1]._replace(last=END, new=edits[-1].new if whole.ends else edits[-1].new.removesuffix("\n"))
+    parts = [{"lines": one.range, "new_text": one.new} for one in edits]
     request: Request = {"path": pair.path, "expected": revision_of(before)}
     request |= parts[0] if len(parts) == 1 else {"edits": parts}
     return request, lambda: edit.apply(before, edits).data
-
-
-def _within(one: Change, total: int) -> LineEdit:
-    """The text behind the last line end is no line: a change that ends there ends with the last line."""
-    if one.last <= total:
-        return LineEdit(one.first, one.last, "".join(f"{line}\n" for line in one.new))
-    return LineEdit(min(one.first, total + 1), total, "\n".join(one.new))
-
-
-def _range(one: LineEdit) -> str:
-    return str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
 
 
 class Window(NamedTuple):
@@ -174,7 +189,7 @@ def _by_text(pair: Pair, lines: list[str], changes: list[Change], context: int) 
 
 def _texts(lines: list[str], changes: list[Change], context: int) -> list[TextEdit]:
     """One edit for each change, or one of everything between them where a text occurs in another's, too."""
-    edits = [_text_edit(one) for one in windows(lines, changes, context)]
+    edits = [_text_edit(one, len(lines)) for one in windows(lines, changes, context)]
     text = "\n".join(lines)
     for one in edits:
         if text.count(one.old) != 1:
@@ -190,21 +205,26 @@ def _texts(lines: list[str], changes: list[Change], context: int) -> list[TextEd
         some = Window(0, 0, whole.marked[first:last])
         old = "\n".join(some.side("+"))
         if text.count(old) == 1 or (first == 0 and last >= len(whole.marked)):
-            return [_text_edit(some)]
+            return [_text_edit(some, len(lines))]
         first, last = max(first - 1, 0), last + 1
 
 
-def _text_edit(one: Window) -> TextEdit:
-    """A window as old and new text; lines that go take their line end along."""
+def _text_edit(one: Window, total: int) -> TextEdit:
+    """A window as old and new text; lines that go take a line end along: theirs, or the one before the last line."""
     old, new = "\n".join(one.side("+")), "\n".join(one.side("-"))
-    return TextEdit(old, new) if one.side("-") else TextEdit(f"{old}\n", "")
+    if one.side("-"):
+        return TextEdit(old, new)
+    return TextEdit(f"\n{old}" if one.last == total else f"{old}\n", "")
 
 
-def _v4a(path: str, lines: list[str], changes: list[Change]) -> str:
+def _v4a(path: str, whole: _Whole) -> str:
     """A patch in V4A form, with three lines of context."""
     out = ["*** Begin Patch", f"*** Update File: {path}"]
-    for one in windows(lines, changes, _CONTEXT):
+    for one in windows(whole.lines, whole.changes, _CONTEXT):
         out += ["@@", *(f"{mark}{line}" for mark, line in one.marked)]
+        if whole.ended != whole.ends and one.last == len(whole.lines):
+            gone = max(at for at, line in enumerate(out) if line[:1] in ("-", " "))
+            out.insert(len(out) if whole.ended else gone + 1, _NO_NEWLINE)
     return "\n".join([*out, "*** End Patch", ""])
 
 

@@ -1,7 +1,8 @@
 """The edits of recorded runs: each file that a command changed, before and after.
 
 Only commands that may write are run, in their order, on the checkout that the run began with, in bubblewrap: they see
-the machine read-only, no network, and the checkout where the recorded agents had theirs.
+the machine read-only, no network, and the checkout where the recorded agents had theirs. The commands of a run share a
+`/tmp`, as scripts that edit are often written there first.
 """
 
 import gzip
@@ -25,6 +26,7 @@ _PYTHON = re.compile(r"(?:cd \S+ && )?python3?\s+(?:-\s*<<|-c|(?P<script>[\w./-]
 _PYTHON_WRITES = re.compile(r"\.write|write_text|write_bytes|shutil|os\.re")
 _NOT_FOLLOWED = frozenset({".git", "__pycache__", ".pytest_cache"})
 _LARGEST = 1 << 20
+_PYTHONS = "/run/pythons"  # Debian calls it python3 alone
 
 
 class Pair(msgspec.Struct, array_like=True):
@@ -50,27 +52,31 @@ def pairs_of(repository: Path, runs: Sequence[Run], limit_s: float) -> Iterator[
 def _pairs_of_run(run: Run, place: Path, limit_s: float) -> Iterator[Pair]:
     seen = _look(place)
     known: dict[str, bytes | None] = {}
-    for number, command in enumerate(run.commands):
-        if not _may_write(command, known):
-            continue
-        _run(command, place, limit_s)
-        now = _look(place)
-        for path in sorted(path for path, stamp in now.items() if seen.get(path) != stamp):
-            before = known[path] if path in known else _committed(place, path)
-            after = _content(place / path)
-            known[path] = after
-            if after is not None and after != before:
-                yield Pair(f"{run.name}#{number}", path, before, after)
-        known.update(dict.fromkeys(seen.keys() - now.keys()))
-        seen = now
+    with tempfile.TemporaryDirectory(prefix="edits-") as scratch:
+        for number, command in enumerate(run.commands):
+            if not _may_write(command, known, Path(scratch)):
+                continue
+            _run(command, place, Path(scratch), limit_s)
+            now = _look(place)
+            for path in sorted(path for path, stamp in now.items() if seen.get(path) != stamp):
+                before = known[path] if path in known else _committed(place, path)
+                after = _content(place / path)
+                known[path] = after
+                if after is not None and after != before:
+                    yield Pair(f"{run.name}#{number}", path, before, after)
+            known.update(dict.fromkeys(seen.keys() - now.keys()))
+            seen = now
 
 
-def _may_write(command: str, known: dict[str, bytes | None]) -> bool:
+def _may_write(command: str, known: dict[str, bytes | None], scratch: Path) -> bool:
     """Whether a command may change a file; a program in Python only if it says so."""
     python = _PYTHON.match(command.strip())
     if python is None:
         return _WRITES.search(command) is not None
-    script = known.get(os.path.normpath(python["script"] or "").removeprefix(f"{PLACE}/"))
+    name = os.path.normpath(python["script"] or "")
+    script = known.get(name.removeprefix(f"{PLACE}/"))
+    if name.startswith("/tmp/"):
+        script = _content(scratch / name.removeprefix("/tmp/"))
     return _PYTHON_WRITES.search(script.decode(errors="replace") if script else command) is not None
 
 
@@ -84,13 +90,13 @@ def write_pairs(path: Path, pairs: list[Pair]) -> None:
     path.write_bytes(gzip.compress(msgspec.msgpack.encode(pairs), 1))
 
 
-def _run(command: str, place: Path, limit_s: float) -> None:
+def _run(command: str, place: Path, scratch: Path, limit_s: float) -> None:
     """What it changes until its time is over counts, however it ends."""
     words = ["bwrap", "--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", "--dev", "/dev", "--proc", "/proc"]
     words += [word for name in ("bin", "lib", "lib64") for word in ("--symlink", f"usr/{name}", f"/{name}")]
-    words += ["--tmpfs", "/tmp", "--tmpfs", "/root"]
+    words += ["--bind", str(scratch), "/tmp", "--tmpfs", "/root", "--symlink", "/usr/bin/python3", f"{_PYTHONS}/python"]
     words += ["--bind", str(place), PLACE, "--chdir", PLACE, "--unshare-all", "--die-with-parent", "--new-session"]
-    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {"PATH": f"{_PYTHONS}:/usr/local/bin:/usr/bin:/bin", "HOME": "/root", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         subprocess.run([*words, "bash", "-c", command], env=env, capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:

@@ -4,7 +4,7 @@ import codecs
 
 import pytest
 
-from llmc_mcp.changes.edit import Edit, LineEdit, TextEdit, apply
+from llmc_mcp.changes.edit import END, Edit, LineEdit, TextEdit, apply
 from llmc_mcp.errors import LlmcError
 from llmc_mcp.files.revisions import Revisions, revision_of
 
@@ -47,6 +47,11 @@ def test_lines_are_replaced_inserted_and_deleted(edit: LineEdit, after: bytes) -
         (b"a\nb\nc", LineEdit(1, 3, ""), b""),
         (codecs.BOM_UTF8 + b"a\nb\n", LineEdit(1, 1, "\ufeffx"), codecs.BOM_UTF8 + b"x\nb\n"),
         (b"", LineEdit(1, 0, "first"), b"first\n"),
+        (b"a\nb\nc\n", LineEdit(2, END, "x"), b"a\nx"),  # to the end: the file ends as the text does
+        (b"a\nb\nc", LineEdit(2, END, "x\n"), b"a\nx\n"),
+        (b"a\nb", LineEdit(2, END, "b\n"), b"a\nb\n"),
+        (b"a\r\nb\r\n", LineEdit(2, END, "x\ny"), b"a\r\nx\r\ny"),
+        (b"a\nb\n", LineEdit(2, END, ""), b"a\n"),
         ("\ufeffä\nb\n".encode(), LineEdit(1, 1, "ö"), "\ufefföb\n".encode().replace(b"b\n", b"\nb\n")),
         ("ä\nb\n".encode("utf-16"), LineEdit(2, 2, "ö"), "ä\nö\n".encode("utf-16")),
     ],
@@ -122,6 +127,17 @@ def test_a_range_is_one_or_two_numbers(server: Client, workspace: Workspace, lin
     arguments = {"path": "a.txt", "lines": lines, "new_text": "x", "expected": revision_of(FIVE)}
     assert server.call("linux_fs_edit", **arguments).code == "BAD_ARGS"
     assert workspace.read("a.txt") == FIVE
+
+
+def test_lines_to_the_end_are_named_so_and_found_again(server: Client, workspace: Workspace) -> None:
+    workspace.file("a.txt", FIVE)
+    edit = {"path": "a.txt", "lines": "4-end", "new_text": "last"}
+    rev = server.call("read_file", path="a.txt").meta["rev"]
+    workspace.file("a.txt", b"zero\n" + FIVE)
+    refused = server.call("linux_fs_edit", **edit, expected=rev)
+    assert "4-end → 5-end" in refused.meta["message"]
+    server.call("linux_fs_edit", **{**edit, "lines": "5-end"}, expected=revision_of(workspace.read("a.txt")))
+    assert workspace.read("a.txt") == b"zero\none\ntwo\nthree\nlast"
 
 
 def test_a_stale_revision_is_refused_with_where_the_lines_went(server: Client, workspace: Workspace) -> None:

@@ -10,6 +10,9 @@ SHAPES = (
 )
 
 
+NO_NEWLINE = "\\ No newline at end of file"
+
+
 def patch(*lines: str) -> str:
     return "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""])
 
@@ -98,9 +101,13 @@ def test_hunks_follow_one_another_down_the_file(
         (b"a\nb\nc", (" c", "+d", "*** End of File"), b"a\nb\nc\nd"),
         (b"a\r\nb\r\n", ("@@", "+d"), b"a\r\nb\r\nd\r\n"),
         (b"a\nb\n", ("-a", "+x", ""), b"x\nb\n"),  # an empty line before the next part
+        (b"b\nb\n", ("-b", "+c", NO_NEWLINE), b"b\nc"),  # which belongs at the end of the file
+        (b"a\nb", ("-b", NO_NEWLINE, "+b"), b"a\nb\n"),
+        (b"a\nb", ("-a", "+x", " b", NO_NEWLINE), b"x\nb"),
+        (b"a\nb", (" b", NO_NEWLINE, "+c"), b"a\nb\nc\n"),
     ],
 )
-def test_the_end_of_a_file_is_as_it_was(
+def test_the_end_of_a_file_is_as_it_was_unless_the_patch_speaks_of_it(
     server: Client, workspace: Workspace, before: bytes, lines: tuple[str, ...], after: bytes
 ) -> None:
     workspace.file("a.txt", before)

@@ -259,4 +259,96 @@ def test_each_language_is_renamed(root: Path, call: Call, language: str) -> None
     call("code_edit", symbol=case.symbol or case.old, action="rename", new_name=case.new)
     plain = {name: text.replace(case.old, case.new) for name, text in case.files.items()}
     expected = [text.replace(*case.but) if case.but[0] else text for text in plain.values()]
-    assert read(root, *case.files) == expected
+    names = [name.replace(f"{case.old}.java", f"{case.new}.java") for name in case.files]
+    assert read(root, *names) == expected
+
+
+def test_a_java_class_takes_its_file_along_and_one_undo_brings_both_back(root: Path, call: Call) -> None:
+    files = {
+        "moved/Lid.java": "package moved;\npublic class Lid {\n  static int n;\n  enum Kind { A }\n}\n",
+        "moved/Pan.java": (
+            "package moved;\nimport static moved.Lid.n;\nimport moved.Lid.Kind;\n"
+            "class Pan { Lid l; Kind k; int m = n; }\n"
+        ),
+    }
+    write(root, files)
+    shown = call("code_edit", symbol="moved/Lid.java:Lid", action="rename", new_name="Cover", dry_run=True)
+    assert "rename from moved/Lid.java\nrename to moved/Cover.java\n" in shown.detail
+    done = call("code_edit", symbol="moved/Lid.java:Lid", action="rename", new_name="Cover")
+    assert not (root / "moved/Lid.java").exists()
+    assert read(root, "moved/Cover.java", "moved/Pan.java") == [text.replace("Lid", "Cover") for text in files.values()]
+    call("linux_fs_undo", undo_id=done.undo_id)
+    assert read(root, *files) == list(files.values())
+    assert not (root / "moved/Cover.java").exists()
+
+
+JAVA = {
+    "fam/Base.java": (
+        "package fam;\nabstract class Base<T> {\n  int depth;\n  Base() {}\n"
+        "  abstract int depth(Base<T> other);\n  int twice(Base<T> other) { return other.depth(this) + depth; }\n}\n"
+    ),
+    "fam/Impl.java": (
+        "package fam;\nclass Impl extends Base<String> {\n  @Override\n  int depth(Base<String> other) { return 1; }\n"
+        "  Base<Long> composed() {\n    return new Base<Long>() {\n"
+        "      @Override int depth(Base<Long> other) { return 2; }\n    };\n  }\n}\n"
+    ),
+    "fam/Low.java": (
+        "package fam;\nimport java.util.*;\nimport java.util.function.*;\nclass Low extends Impl {\n"
+        "  int all(List<Impl> some) { some.forEach(one -> one.composed()); return super.depth(this); }\n"
+        "  Function<Base<String>, Integer> f() { return this::depth; }\n}\n"
+    ),
+}
+
+
+def test_java_methods_that_override_each_other_are_renamed_together_and_fields_are_not(root: Path, call: Call) -> None:
+    write(root, JAVA)
+    done = call("code_edit", symbol="fam/Impl.java:Impl.depth", action="rename", new_name="level")
+    expected = [text.replace("depth", "level") for text in JAVA.values()]
+    expected[0] = expected[0].replace("int level;", "int depth;").replace("+ level;", "+ depth;")
+    assert read(root, *JAVA) == expected
+    assert done.places == 6
+    made = call("code_edit", symbol="fam/Impl.java:Impl.composed", action="rename", new_name="built")
+    assert (made.places, made.likely) == (2, 0)  # nothing else has that name, and the file names the class
+
+
+GO = {
+    "g/go.mod": "module g\n",
+    "g/a.go": (
+        "package g\n\ntype Walker interface{ Stride(n int) Walker }\ntype Dog struct{ legs []*Leg }\n"
+        "type Leg struct{}\ntype Map struct{}\n\n"
+        "func (d *Dog) Stride(n int) Walker { return d }\nfunc (m *Map) Stride() {}\n"
+        "func (l *Leg) Bend() {}\n"
+    ),
+    "g/b.go": (
+        "package g\n\nfunc use(d *Dog, all map[string]Walker) {\n\tnew(Dog).Stride(1).Stride(2)\n"
+        "\tfor _, w := range all {\n\t\tw.Stride(3)\n\t}\n\tfor _, leg := range d.legs {\n\t\tleg.Bend()\n\t}\n}\n"
+    ),
+}
+
+
+def test_go_methods_are_renamed_with_the_interfaces_that_they_satisfy(root: Path, call: Call) -> None:
+    write(root, GO)
+    done = call("code_edit", symbol="g/a.go:Leg.Bend", action="rename", new_name="Flex")
+    assert (done.places, done.likely, done.name_only) == (2, 0, 0)
+    done = call("code_edit", symbol="g/a.go:Dog.Stride", action="rename", new_name="Step")
+    assert (done.places, done.likely, done.name_only) == (6, 0, 0)  # Map's takes something else, but has that name, too
+    assert "Stride" not in read(root, "g/b.go")[0]
+
+
+FOREIGN = {
+    "foreign.rs": "struct S;\nimpl std::fmt::Display for S { fn fmt(&self) {} }\nfn f(s: S) { s.fmt(); }\n",
+    "Foreign.java": 'class Foreign { @Override public String toString() { return ""; } }\n',
+    "foreign.go": 'package main\n\ntype F struct{}\n\nfunc (f F) Error() string { return "" }\n',
+    "foreign.ts": "export interface Shape { area(): number }\n",
+    "macros.rs": "trait Go { fn forward_go(&self); }\nmacro_rules! m { () => { fn forward_go(&self) {} } }\n",
+}
+
+
+@pytest.mark.parametrize(
+    "symbol", ["foreign.rs:S.fmt", "Foreign.toString", "foreign.go:F.Error", "Shape.area", "Go.forward_go"]
+)
+def test_a_method_whose_name_the_project_did_not_choose_alone_is_refused(root: Path, call: Call, symbol: str) -> None:
+    write(root, FOREIGN)
+    with pytest.raises(InvalidArgument, match=symbol.rpartition(".")[2]):
+        call("code_edit", symbol=symbol, action="rename", new_name="other")
+    assert read(root, *FOREIGN) == list(FOREIGN.values())

@@ -74,11 +74,11 @@ def _applied(already: bool) -> str:
 
 
 def _patched_by_context(patch: FilePatch, before: str) -> str:
-    """The same for hunks without line numbers, which can't say that a file has no newline at its end."""
-    if not before or before.endswith("\n"):
-        return _patched(patch, before)
-    after = _patched(patch, before + ("\r\n" if "\r\n" in before else "\n"))
-    return after.removesuffix("\n").removesuffix("\r")
+    """The same for hunks without line numbers, which seldom say how a file ends: it stays so."""
+    ended = not before or before.endswith("\n")
+    after = _patched(patch, before if ended else before + ("\r\n" if "\r\n" in before else "\n"))
+    said = next((hunk.final_newline for hunk in reversed(patch.hunks) if hunk.final_newline is not None), ended)
+    return after if said else after.removesuffix("\n").removesuffix("\r")
 
 
 def _patched(patch: FilePatch, before: str) -> str:

@@ -37,6 +37,7 @@ class Hunk(NamedTuple):
     context: tuple[int, int]  # number of unchanged lines before the first change and after the last
     anchors: tuple[str, ...] | None = None  # instead of a line number: lines that come before it, in their order
     ends_file: bool = False
+    final_newline: bool | None = None  # of the file afterwards; None: as before
 
 
 class FilePatch(NamedTuple):

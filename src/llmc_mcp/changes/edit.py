@@ -3,6 +3,8 @@
 Callers send LF: a line end in `old` matches both LF and CRLF, and inserted text takes the line ends of the text it
 replaces. Nothing else is fuzzy: if the text does not occur, nothing is replaced, and the error shows the closest match.
 
+Lines up to `END` are the exception: the file then ends as the new text does, with a newline or without.
+
 Of several edits, line numbers count in the file as it was before all of them; texts are replaced afterwards, in order.
 """
 
@@ -15,6 +17,7 @@ from typing import NamedTuple
 from .. import errors
 from ..files import codec
 
+END = 10**9  # as the last line of an edit: the end of the file
 _SHOWN_MATCHES = 20
 _CONTEXT_LINES = 2
 _SNIPPET_LINES = 12
@@ -38,7 +41,9 @@ class LineEdit(NamedTuple):
 
     @property
     def range(self) -> str:
-        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        if self.first == self.last:
+            return f"{self.first}"
+        return f"{self.first}-{'end' if self.last == END else self.last}"
 
 
 Edit = TextEdit | LineEdit
@@ -91,6 +96,8 @@ def _replace_lines(text: str, edits: dict[int, LineEdit], *, marked: bool) -> tu
     unended = bool(text) and not text.endswith("\n")  # and stays so: nobody counts with an end that comes or goes
     text += ("\r\n" if text.rpartition("\n")[0].endswith("\r") else "\n") * unended
     lines = [f"{line}\n" for line in text.split("\n")[:-1]]
+    closing = next((edit.new for edit in edits.values() if edit.last == END), None)
+    edits = {at: edit if edit.last != END else edit._replace(last=len(lines)) for at, edit in edits.items()}
     _check_lines(list(edits.values()), len(lines))
     starts = [0, *accumulate(map(len, lines))]
     pieces: list[str] = []
@@ -99,14 +106,14 @@ def _replace_lines(text: str, edits: dict[int, LineEdit], *, marked: bool) -> tu
     for at, edit in sorted(edits.items(), key=lambda item: item[1].first):
         start, end = starts[edit.first - 1], starts[edit.last]
         inserted = _lines_to_insert(lines, edit if not marked else edit._replace(new=edit.new.removeprefix("\ufeff")))
-        if inserted == text[start:end]:
+        if inserted == text[start:end] and closing is None:
             raise errors.InvalidArgument(f"lines {edit.range} hold that text already: there is nothing to change")
         pieces += [text[position:start], inserted]
         length += start - position + len(inserted)
         places[at] = length - len(inserted), length
         position = end
     changed = "".join([*pieces, text[position:]])
-    if unended:
+    if unended if closing is None else closing and not closing.endswith("\n"):
         changed = changed.removesuffix("\n").removesuffix("\r")
     return changed, {
         at: EditedText(

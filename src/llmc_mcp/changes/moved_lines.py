@@ -2,7 +2,7 @@
 
 from .. import errors
 from ..files import codec
-from .edit import LineEdit
+from .edit import END, LineEdit
 
 _SHOWN_LINES = 30
 _SHOWN_WIDTH = 200
@@ -35,7 +35,7 @@ def _lines(data: bytes) -> list[str]:
 
 def _moved(before: list[str], now: list[str], edit: LineEdit) -> str:
     """The range in which the lines of an edit are now; empty if they are not there once, with their neighbours."""
-    first, last = edit.first - 1, edit.last
+    first, last = edit.first - 1, len(before) if edit.last == END else edit.last
     if not 0 <= first <= last <= len(before):
         return ""
     # A line on either side tells one `}` from another; lines at the ends of the file have one neighbour.
@@ -45,6 +45,8 @@ def _moved(before: list[str], now: list[str], edit: LineEdit) -> str:
     if len(places) != 1:
         return ""
     start = places[0] + first - low + 1
+    if edit.last == END:
+        return LineEdit(start, END, "").range if places[0] + len(block) == len(now) else ""
     return LineEdit(start, start + last - first - 1, "").range
 
 

@@ -12,7 +12,8 @@
     *** Delete File: src/d.py
     *** End Patch
 
-Hunks have no line numbers: context and anchors must tell where they belong.
+The line of unified diffs that says so of a missing newline at the end of a file is understood. Hunks have no line
+numbers: context and anchors must tell where they belong.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from ..files import codec
 from .diff_parse import DiffReader, FilePatch, Hunk
 
 _BEGIN, _END, _END_OF_FILE = "*** Begin Patch", "*** End Patch", "*** End of File"
+_NO_NEWLINE = "\\ "
 _ADD, _DELETE, _UPDATE, _MOVE = "*** Add File:", "*** Delete File:", "*** Update File:", "*** Move to:"
 _SHAPE = "After `*** Begin Patch`: `*** Update File: NAME`, `*** Add File: NAME` or `*** Delete File: NAME`."
 
@@ -33,7 +35,9 @@ def begins(text: str) -> bool:
 def parse(text: str) -> list[FilePatch]:
     """Parse all files of a patch."""
     codec.refuse_surrogates("the patch", text)
-    reader = DiffReader(text.lstrip().replace("\r\n", "\n"))
+    if text.count("\r\n") == text.rstrip("\n").count("\n"):  # all of it was sent so; else a new file has these ends
+        text = text.replace("\r\n", "\n")
+    reader = DiffReader(text.lstrip())
     reader.take()
     patches = list(_files(reader))
     if not patches:
@@ -77,7 +81,8 @@ def _added(reader: DiffReader, path: str) -> FilePatch:
     while not reader.ended and not reader.peek().startswith("*** "):
         if not reader.peek().startswith("+"):
             reader.fail("every line of a new file begins with +")
-        lines.append(("+", f"{reader.take()[1:]}\n"))
+        line = reader.take()[1:]
+        lines.append(("+", line if _takes_no_newline(reader) else f"{line}\n"))
     hunk = Hunk(1, "new file", 1, 1, tuple(lines), [], [line for _, line in lines], (0, 0))
     return FilePatch(None, path, "create", None, None, (hunk,) if lines else ())
 
@@ -98,22 +103,34 @@ def _at_next_file(reader: DiffReader) -> bool:
     return reader.peek().startswith("*** ") and reader.peek().rstrip() != _END_OF_FILE
 
 
+def _takes_no_newline(reader: DiffReader) -> bool:
+    """Whether the line before has no line end; takes what says so."""
+    said = reader.peek().startswith(_NO_NEWLINE)
+    if said:
+        reader.take()
+    return said
+
+
 def _hunk(reader: DiffReader, number: int) -> Hunk:
     began = reader.at + 1
     anchors: list[str] = []
     while reader.peek().startswith("@@"):
         anchors += [anchor] if (anchor := reader.take()[2:].removesuffix("@@").strip()) else []
     lines: list[tuple[str, str]] = []
+    unended: set[int] = set()
     while not reader.ended and not reader.peek().startswith(("@@", "*** ")):
-        line = reader.take() or " "  # an empty line of context may have lost its space
+        line = reader.take().removesuffix("\r") or " "  # an empty line of context may have lost its space
         if line[0] not in " +-":
             reader.fail("a line of a hunk begins with a space, - or +", line=reader.at)
         lines.append((line[0], f"{line[1:]}\n"))
+        if _takes_no_newline(reader):
+            unended.add(len(lines) - 1)
     if reader.lines[reader.at - 1] == "" and reader.peek().startswith("*** "):
         lines.pop()  # an empty line before the next part is no context
-    ends_file = reader.peek().rstrip() == _END_OF_FILE
-    if ends_file:
+    ends_file = reader.peek().rstrip() == _END_OF_FILE or bool(unended)
+    if reader.peek().rstrip() == _END_OF_FILE:
         reader.take()
+    last = max((at for at, (mark, _) in enumerate(lines) if mark != "-"), default=-1)
     changes = [at for at, (mark, _) in enumerate(lines) if mark != " "]
     if not changes:
         reader.fail(f"hunk {number} changes nothing", line=began)
@@ -128,4 +145,5 @@ def _hunk(reader: DiffReader, number: int) -> Hunk:
         context=(changes[0], len(lines) - 1 - changes[-1]),
         anchors=tuple(anchors),
         ends_file=ends_file,
+        final_newline=last not in unended if unended else None,
     )

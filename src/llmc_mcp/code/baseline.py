@@ -12,6 +12,24 @@ from ..sandbox.sandbox import Sandbox
 
 _MOST_BYTES = 32 << 20
 _MOST_FILES = 200
+_LONGEST_HEAD = 8_192
+_STAT = b"core.checkStat=minimal"  # owners differ in a sandbox: git would read every file again
+_MARK = b"\1\n"  # between what git diff and git ls-files print
+# Both scripts get the number of their words, the words, and how git is called.
+_CHANGED = """
+shift; revision=$1; shift
+commit=$("$@" rev-parse --verify --quiet "$revision^{commit}") || exit 1
+echo "$commit"
+"$@" diff --name-status --no-renames --relative -z "$commit" -- || exit 1
+printf '\\1\\n'
+exec "$@" ls-files --others --exclude-standard -z
+"""
+_CONTENTS = """
+count=$1; shift
+while [ "$count" -gt 0 ]; do list="$list$1
+"; shift; count=$((count - 1)); done
+printf %s "$list" | exec "$@" cat-file --batch
+"""
 
 
 class Baseline(NamedTuple):
@@ -32,33 +50,46 @@ class GitBaseline:
         """The files below the project that differ from a commit."""
         if revision.startswith("-"):
             raise InvalidArgument(f"{revision!r} is no revision")
-        commit = self._git(["rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], check)
-        if commit is None:
+        printed = self._run(_CHANGED, [revision], check)
+        if printed is None:
             raise NotFound(f"there is no commit {revision} here", hint='since="session" needs none.')
-        name = commit.decode().strip()
-        listed = self._git(["diff", "--name-status", "--no-renames", "--relative", "-z", name, "--"], check) or b""
-        words = listed.split(b"\0")
+        name, _, rest = printed.partition(b"\n")
+        listed, _, others = rest.partition(_MARK)
+        words, commit = listed.split(b"\0"), name.decode()
         changed = {os.fsdecode(path): status for status, path in zip(words[::2], words[1::2], strict=False)}
-        new = (self._git(["ls-files", "--others", "--exclude-standard", "-z"], check) or b"").split(b"\0")
+        new = others.split(b"\0")
         found = {path: status for path, status in changed.items() if status != b"D"}
         found |= {os.fsdecode(path): b"A" for path in new if path}
         found = {path: status for path, status in found.items() if wanted(path)}
         if len(found) > _MOST_FILES:
             raise TooLarge(f"{len(found):,} files differ from {revision}", hint="Name some of them: paths.")
-        texts = {path: None if status == b"A" else self._text(name, path, check) for path, status in found.items()}
-        return Baseline(name[:10], texts, name)
+        known = [path for path, status in found.items() if status != b"A" and "\n" not in path]
+        texts: dict[str, bytes | None] = dict.fromkeys(found) | self._texts(commit, known, check)
+        return Baseline(commit[:10], texts, commit)
 
-    def _text(self, commit: str, path: str, check: Callable[[], None]) -> bytes | None:
-        return self._git(["cat-file", "blob", f"{commit}:./{path}"], check)
+    def _texts(self, commit: str, paths: list[str], check: Callable[[], None]) -> dict[str, bytes | None]:
+        """The files of a commit: git prints `id blob size`, the content and a newline for each."""
+        found: dict[str, bytes | None] = {}
+        printed = self._run(_CONTENTS, [f"{commit}:./{path}" for path in paths], check) if paths else b""
+        at = 0
+        for path in paths:
+            head, _, _ = (printed or b"")[at : at + _LONGEST_HEAD].partition(b"\n")
+            words = head.split(b" ")
+            size = int(words[2]) if len(words) == 3 and words[1] == b"blob" else -1
+            at += len(head) + 1
+            found[path] = None if size < 0 or printed is None else printed[at : at + size]
+            at += size + 1 if size >= 0 else 0
+        return found
 
-    def _git(self, words: list[str], check: Callable[[], None]) -> bytes | None:
-        """What git prints; None if it fails."""
-        settings = [part for setting in QUIET for part in (b"-c", setting)]
-        program = os.fsencode(self._programs.locate("git", "/"))
+    def _run(self, script: str, words: list[str], check: Callable[[], None]) -> bytes | None:
+        """What a script with git prints; None if it fails. One script costs one sandbox."""
+        settings = [part for setting in (*QUIET, _STAT) for part in (b"-c", setting)]
+        git = [os.fsencode(self._programs.locate("git", "/")), b"--no-pager", *settings]
         level = self._sandbox.another(read_only=True)
         printed = bytearray()
         try:
-            argv = [program, b"--no-pager", *settings, *map(os.fsencode, words)]
+            argv = [os.fsencode(self._programs.locate("sh", "/")), b"-c", script.encode(), b"sh", b"%d" % len(words)]
+            argv += [*map(os.fsencode, words), *git]
             with self._sandbox.start(argv, self._root.fd, env=ENVIRONMENT, level=level) as child:
                 for piece in child.output(check):
                     printed += piece

@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from ..errors import Conflict, InvalidArgument, Stale
 from ..rag.parse.name_types import NamePlaces, NameQuery
-from ..rag.parse.scopes import CLASSES, PART
+from ..rag.parse.scopes import FUNCTIONS, PART
 from ..rag.parse.types import Reference
 from ..rag.query import questions
+from ..rag.query.common import METHODS
 from ..rag.query.graph import Use
 from ..rag.query.resolve import DefinitionPlace, Value
 from ..rag.query.search import GraphView
+from .families import class_of, family_of
 from .parser import CodeParser
 
 LANGUAGES = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp"})
@@ -24,6 +26,8 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _C = frozenset({"c", "cpp"})
 _WITH_ALIASES = frozenset({"python", "javascript", "typescript", "tsx", "rust"})
 _FOLDER_SCOPED = frozenset({"go", "java"})
+_TYPED = frozenset({"java", "go", "rust", "cpp"})
+_DISTINCTIVE = 6  # letters of a method's name
 _MOST_LISTED = 500
 
 
@@ -45,6 +49,7 @@ class RenamePlan(NamedTuple):
     notes: list[str]
     language: str
     complete: bool = True  # False: a file is not as it was indexed
+    moves: Mapping[str, str] = {}  # files that get another name, by path
 
 
 def pick(view: GraphView, symbol: str) -> list[DefinitionPlace]:
@@ -53,6 +58,9 @@ def pick(view: GraphView, symbol: str) -> list[DefinitionPlace]:
     whole = [one for one in found if view.graph.symbol(one).kind != PART] or found
     named = {view.graph.symbol(one).qualname for one in whole}
     whole = [one for one in whole if not _is_constructor(view.graph.symbol(one).qualname, named)]
+    methods = [one for one in whole if view.graph.symbol(one).kind in FUNCTIONS]
+    if methods and all(view.graph.modules.traits(one.file).calls_apart for one in whole):
+        whole = methods  # a field may have the same name
     things: dict[tuple[int, str], list[DefinitionPlace]] = {}
     declared: list[DefinitionPlace] = []
     for one in whole:
@@ -104,9 +112,9 @@ class _Renaming:
         self._old = self._graph.symbol(targets[0]).name
         self._language = self._graph.modules.language(targets[0].file)
         self._is_member = all(self._graph.is_method(one) for one in targets)
-        self._notes: list[str] = []
-        self._targets = self._whole(targets)
+        self._targets, self._notes = family_of(view, targets)
         self._doubtful: list[Use] = []
+        self._files_near: set[int] | None = None
 
     def plan(self) -> RenamePlan:
         self._refuse()
@@ -114,7 +122,11 @@ class _Renaming:
         others: dict[int, dict[Reference, Use]] = {}
         for use, place in self._graph.references(self._targets, self._check):
             reference = self._view.files.record(use.file).reference(place)
-            if use.confidence == "exact" or self._is_global_in_c(use, reference):
+            if (
+                use.confidence == "exact"
+                or self._is_global_in_c(use, reference)
+                or self._is_distinctive(use, reference)
+            ):
                 exact.setdefault(use.file, set()).add(reference)
             else:
                 others.setdefault(use.file, {})[reference] = use
@@ -141,56 +153,48 @@ class _Renaming:
         only = use.confidence == "likely" and not reference.receiver
         return only and self._language == "c" and not self._is_member
 
+    def _is_distinctive(self, use: Use, reference: Reference) -> bool:
+        """Whether a method is meant because nothing else has its name, the language's own types included.
+
+        Its class is mentioned in the same file, and a compiler would say if it were not.
+        """
+        if self._language not in _TYPED or not reference.receiver or not self._is_member:
+            return False
+        common = METHODS.get(self._graph.modules.traits(use.file).imports, frozenset())
+        if len(self._old) < _DISTINCTIVE or self._old in common or set(self._rivals()) - set(self._targets):
+            return False
+        values = self._graph.resolver.resolve(use.file, reference)
+        return all(value.what == "unknown" for value in values) and use.file in self._near()
+
+    def _rivals(self) -> list[DefinitionPlace]:
+        return [one for one in self._view.files.named(self._old) if self._graph.symbol(one).kind != PART]
+
+    def _near(self) -> set[int]:
+        """The files that name a class of the targets."""
+        if self._files_near is None:
+            owners = {self._graph.symbol(one).qualname.split(".")[-2] for one in self._targets}
+            self._files_near = {file for owner in owners for file in self._graph.mentioning(owner)}
+            self._files_near |= {one.file for one in self._targets}
+        return self._files_near
+
     def _result(self, files: dict[str, FileEdit], *, complete: bool = True) -> RenamePlan:
         grades = {"likely": 0, "name_only": 1}
         unique = {(use.file, use.line, use.confidence): use for use in self._doubtful if use.confidence in grades}
         uses = sorted(unique.values(), key=lambda use: (grades[use.confidence], self._graph.path(use.file), use.line))
         counts = {grade: sum(use.confidence == grade for use in uses) for grade in grades}
         sites = questions.sites_of(self._view, uses[:_MOST_LISTED], several=False)
-        return RenamePlan(self._old, files, sites, counts, self._notes, self._language, complete)
+        moves = self._moves() if files else {}
+        return RenamePlan(self._old, files, sites, counts, self._notes, self._language, complete, moves)
 
-    # --- what belongs together -----------------------------------------------------------------------
-
-    def _whole(self, targets: list[DefinitionPlace]) -> list[DefinitionPlace]:
-        """The definitions that have to keep one name: versions, constructors, overridden and overriding methods."""
-        found = {version: None for one in targets for version in self._graph.versions(one)}
-        if self._graph.symbol(targets[0]).kind in CLASSES:
-            found.update(dict.fromkeys(self._constructors(targets)))
-        if self._is_member:
-            self._add_overrides(found)
-        return list(found)
-
-    def _constructors(self, targets: list[DefinitionPlace]) -> Iterator[DefinitionPlace]:
-        owner = self._graph.symbol(targets[0]).qualname
-        for name in (self._old, f"~{self._old}"):
-            for one in self._view.files.named(name):
-                if self._graph.symbol(one).qualname == f"{owner}.{name}":
-                    yield one
-
-    def _add_overrides(self, found: dict[DefinitionPlace, None]) -> None:
-        rivals = [one for one in self._view.files.named(self._old) if self._graph.is_method(one)]
-        known = -1
-        while len(found) != known:
-            known = len(found)
-            for one in rivals:
-                if one not in found and any(self._is_related(one, other) for other in list(found)):
-                    found[one] = None
-        classes = [owner for one in found if (owner := self._class_of(one)) is not None]
-        if any(self._graph.resolver.order(one)[1] for one in classes):
-            self._notes.append(
-                f"A base of its class is not part of the project: does {self._old} override a method of that?"
-            )
-
-    def _class_of(self, one: DefinitionPlace) -> DefinitionPlace | None:
-        parent = self._graph.symbol(one).parent
-        return DefinitionPlace(one.file, parent) if parent >= 0 else None
-
-    def _is_related(self, one: DefinitionPlace, other: DefinitionPlace) -> bool:
-        a, b = self._class_of(one), self._class_of(other)
-        if a is None or b is None:
-            return False
-        order = self._graph.resolver.order
-        return a in order(b)[0] or b in order(a)[0]
+    def _moves(self) -> dict[str, str]:
+        """Files that are called like the class in them, which Java asks for."""
+        found: dict[str, str] = {}
+        for one in self._targets if self._language == "java" else ():
+            path = self._graph.path(one.file)
+            folder, slash, name = path.rpartition("/")
+            if self._graph.symbol(one).parent < 0 and name == f"{self._old}.java":
+                found[path] = f"{folder}{slash}{self._new}.java"
+        return found
 
     # --- refusals ------------------------------------------------------------------------------------
 
@@ -224,7 +228,7 @@ class _Renaming:
     def _members(self) -> Iterator[DefinitionPlace]:
         """Members of the same classes that have the new name."""
         for one in self._targets:
-            owner = self._class_of(one)
+            owner = class_of(self._view, one)
             if owner is None:
                 continue
             if (owner.place, self._new) in self._view.files.record(owner.file).bindings:

@@ -92,7 +92,8 @@ def _rename(ctx: Context, symbol: str, new_name: str, strings: bool, dry_run: bo
             if not plan.complete:
                 raise Stale("files change while they are looked at", hint="Try again.")
             compute = partial(_renamed, root, plan)
-            done = ctx.app.rewriting.rewrite(ctx.session, "rename", compute, ctx.check, dry_run=dry_run)
+            moves = {_full(root, os.fsencode(old)): _full(root, os.fsencode(new)) for old, new in plan.moves.items()}
+            done = ctx.app.rewriting.rewrite(ctx.session, "rename", compute, ctx.check, dry_run=dry_run, moves=moves)
             return _renamed_reply(ctx, root, plan, done, symbol)
         except Stale:
             if not attempts:

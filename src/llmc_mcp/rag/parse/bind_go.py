@@ -1,10 +1,12 @@
 """Go: imports, receivers, struct fields, variables and their types."""
 
+import re
+
 from tree_sitter import Node
 
-from .facts import Captures, SyntaxFacts, block_around, expression, returns, type_name, typed
+from .facts import Captures, SyntaxFacts, block_around, expression, type_name, typed
 from .scan import UNKNOWN
-from .scopes import BASE, STAR, ClassScope, Expression, ExpressionValue, Scopes, Value
+from .scopes import BASE, ELEMENTS, RETURNS, STAR, ClassScope, Expression, ExpressionValue, Scopes, Value
 
 QUERY = """
 (comment) @blank
@@ -19,14 +21,16 @@ QUERY = """
 (field_declaration name: (field_identifier) @blank)
 (field_declaration) @field
 (parameter_declaration) @parameter
+(variadic_parameter_declaration) @parameter
 (short_var_declaration) @short
-(range_clause left: (_) @unknown)
+(range_clause) @range
 (receive_statement left: (_) @unknown)
 (type_switch_statement alias: (_) @unknown)
 (var_spec) @spec
 (const_spec) @spec
 (function_declaration) @function
 (method_declaration) @function
+(method_elem) @function
 """
 CLASS_SCOPE: ClassScope = "none"
 BUILT_IN = frozenset(
@@ -49,6 +53,7 @@ BUILT_IN = frozenset(
     }
 )
 
+_HOLDER = re.compile(r"\s*(?:\[\d*\]|map\[[\w.*]+\])")
 _BLOCKS = frozenset(
     {"block", "if_statement", "for_statement", "expression_switch_statement", "type_switch_statement"}
     | {"expression_case", "type_case", "default_case", "communication_case", "func_literal"}
@@ -64,13 +69,17 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
     for node in captures.get("field", ()):
         _field(node, scopes, facts)
     for node in captures.get("parameter", ()):
-        kind = typed(facts.text(node.child_by_field_name("type")))
+        kind = _typed(facts.text(node.child_by_field_name("type")))
+        if node.type == "variadic_parameter_declaration":
+            kind = _typed(f"[]{facts.text(node.child_by_field_name('type'))}")
         around = node.parent.parent if node.parent is not None else None
         within = around if around is not None and around.type not in _WHOLES else None
         for name in node.children_by_field_name("name"):
             facts.bind(node.start_byte, facts.text(name), kind, within)
     for node in captures.get("short", ()):
         _assigned(node, facts)
+    for node in captures.get("range", ()):
+        _ranged(node, facts)
     for node in captures.get("unknown", ()):
         for name in node.named_children:
             if name.type == "identifier":
@@ -79,7 +88,7 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
         kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
         for name in node.children_by_field_name("name"):
             first = value.named_children[0] if value is not None and value.named_children else None
-            bound = typed(facts.text(kind)) if kind is not None else _value(first, facts)
+            bound = _typed(facts.text(kind)) if kind is not None else _value(first, facts)
             facts.bind(node.end_byte - 1, facts.text(name), bound, block_around(node, _BLOCKS, _WHOLES))
     for node in captures.get("function", ()):
         _function(node, scopes, facts)
@@ -89,10 +98,31 @@ def _value(node: Node | None, facts: SyntaxFacts) -> Value:
     while node is not None and node.type in ("unary_expression", "parenthesized_expression") and node.named_children:
         node = node.named_children[0]
     if node is not None and node.type == "composite_literal":
-        return typed(facts.text(node.child_by_field_name("type")))
+        return _typed(facts.text(node.child_by_field_name("type")))
     if node is not None and node.type == "type_assertion_expression":
         return typed(facts.text(node.child_by_field_name("type")))
     return expression(node, _CHAINS, frozenset())
+
+
+def _typed(written: str) -> Value:
+    """A value of a type; of a slice or a map, what holds values of its elements' type."""
+    held = _HOLDER.match(written)
+    if held is None:
+        return typed(written)
+    name = type_name(written[held.end() :])
+    return ExpressionValue(f"{name}.{ELEMENTS}") if name and not _HOLDER.match(written[held.end() :]) else UNKNOWN
+
+
+def _ranged(node: Node, facts: SyntaxFacts) -> None:
+    """`for key, value := range values`: only the value has a type that is known."""
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    within = block_around(node, _BLOCKS, _WHOLES)
+    known = right is not None and right.type in _CHAINS
+    for place, name in enumerate(left.named_children if left is not None else ()):
+        if name.type == "identifier":
+            is_value = place == 1 and known and right is not None
+            value = Expression(right.start_byte, right.end_byte, "[]") if is_value and right is not None else UNKNOWN
+            facts.bind(node.start_byte, facts.text(name), value, within)
 
 
 def _import(node: Node, facts: SyntaxFacts) -> None:
@@ -115,7 +145,7 @@ def _field(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
         return
     names, kind = node.children_by_field_name("name"), facts.text(node.child_by_field_name("type"))
     for name in names:
-        facts.own(node.end_byte, owner, facts.text(name), typed(kind))
+        facts.own(node.end_byte, owner, facts.text(name), _typed(kind))
     if not names and (base := type_name(kind)):  # embedded: its methods are promoted to the struct
         facts.own(node.end_byte, owner, BASE, ExpressionValue(base))
         facts.own(node.end_byte, owner, base.rpartition(".")[2], typed(kind))
@@ -143,4 +173,6 @@ def _function(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
         return
     if result.type == "parameter_list" and result.named_children:  # (*Foo, error): the first one counts
         result = result.named_children[0].child_by_field_name("type") or result
-    returns(facts, scopes.inside(parameters.start_byte), result, scopes)
+    owner = scopes.inside(parameters.start_byte)
+    if owner >= 0:
+        facts.own(scopes.definitions[owner].span.start - 1, owner, RETURNS, _typed(facts.text(result)))

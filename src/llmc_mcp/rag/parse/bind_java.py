@@ -4,7 +4,7 @@ from tree_sitter import Node
 
 from .facts import Captures, SyntaxFacts, expression, inherits, returns, typed
 from .scan import UNKNOWN
-from .scopes import STAR, ClassScope, Scopes, Value
+from .scopes import ABOVE, STAR, ClassScope, Scopes, Value
 
 QUERY = """
 (line_comment) @blank
@@ -21,7 +21,6 @@ QUERY = """
 (catch_formal_parameter name: (identifier) @unknown)
 (lambda_expression parameters: (identifier) @unknown)
 (inferred_parameters (identifier) @unknown)
-(assignment_expression) @assign
 (method_declaration) @function
 (superclass) @bases
 (super_interfaces) @bases
@@ -43,8 +42,9 @@ BUILT_IN = frozenset(
     }
     | {"RuntimeException", "Thread", "Class", "Iterable", "Runnable", "SuppressWarnings", "FunctionalInterface"}
 )
-SELVES = {"this": "()"}
+SELVES = {"this": "()", "super": ABOVE}
 CLASS_SCOPE: ClassScope = "methods"
+STATIC_IMPORTS = True
 
 _CHAINS = frozenset({"identifier", "field_access", "method_invocation", "this", "array_access"})
 _WRAPPERS = frozenset({"parenthesized_expression"})
@@ -68,12 +68,6 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
             facts.bind(node.start_byte, facts.text(name), typed(facts.text(kind)))
     for node in captures.get("unknown", ()):
         facts.bind(node.start_byte, facts.text(node), UNKNOWN)
-    for node in captures.get("assign", ()):
-        left = node.child_by_field_name("left")
-        owner = scopes.class_around(scopes.inside(node.start_byte))
-        if left is not None and facts.text(left.child_by_field_name("object")) == "this" and owner >= 0:
-            name = facts.text(left.child_by_field_name("field"))
-            facts.own(node.end_byte - 1, owner, name, _value(node.child_by_field_name("right"), facts))
     for node in captures.get("function", ()):
         parameters = node.child_by_field_name("parameters")
         if parameters is not None:
@@ -107,6 +101,10 @@ def _import(node: Node, facts: SyntaxFacts) -> None:
         (facts.text(child) for child in node.named_children if child.type in ("scoped_identifier", "identifier")), ""
     )
     module, _, name = path.rpartition(".")
+    parts = path.split(".")
+    for place, part in enumerate(parts[:-1]):  # classes, by convention: a nested one or a member is imported
+        if part[:1].isupper():
+            facts.imported(part, f"<{'.'.join(parts[: place + 1])}>", node.start_byte)
     if any(child.type == "asterisk" for child in node.named_children):
         facts.bind(node.start_byte, STAR, f"<{path}>")
         facts.imported(STAR, f"<{path}>", node.start_byte)

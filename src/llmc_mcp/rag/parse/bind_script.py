@@ -5,6 +5,7 @@ from tree_sitter import Node
 from .facts import Captures, SyntaxFacts, block_around, expression, inherits, returns, typed
 from .scan import LITERAL, UNKNOWN
 from .scopes import (
+    ABOVE,
     CLASSES,
     FUNCTIONS,
     NAMESPACES,
@@ -77,7 +78,7 @@ BUILT_IN = frozenset(
     }
     | {"module", "exports", "process", "setTimeout", "clearTimeout", "setInterval", "globalThis", "arguments"}
 )
-SELVES = {"this": "()"}
+SELVES = {"this": "()", "super": ABOVE}
 DESTRUCTURES = True
 
 _FUNCTIONS = frozenset({"arrow_function", "function_expression", "generator_function"})
@@ -191,7 +192,8 @@ def _export(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:
             place = scopes.inside(declared.end_byte - 1)
             facts.own(node.end_byte, -1, "default", f"#{place}" if place >= 0 else UNKNOWN)
         elif value is not None:
-            facts.own(node.end_byte, -1, "default", _value(value, facts))
+            known = scopes.member(-1, facts.text(value)) if value.type == "identifier" else None
+            facts.own(node.end_byte, -1, "default", _value(value, facts) if known is None else f"#{known}")
 
 
 def _declare(node: Node, scopes: Scopes, facts: SyntaxFacts) -> None:

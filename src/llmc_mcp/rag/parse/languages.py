@@ -60,6 +60,7 @@ class Language(msgspec.Struct, frozen=True):
     family: str = ""  # languages of one family use each other's definitions
     imports: Literal["", "python", "script", "header", "folder", "rust", "class"] = ""  # what an import names
     implicit_this: bool = False  # a method sees the names of its class, inherited ones included, without a receiver
+    calls_apart: bool = False  # what is called is never a field, and what is not is never a method
     methods_in_folder: bool = False  # a type's methods may be defined in other files of its folder
     shares_folder: bool = False  # files of one folder see each other's names
     unbound_is_external: bool = False  # a name that nothing binds is built in or of another project
@@ -69,7 +70,7 @@ class Language(msgspec.Struct, frozen=True):
 _JAVASCRIPT = """
 (function_declaration name: (_) @name) @function
 (generator_function_declaration name: (_) @name) @function
-(method_definition name: (_) @name) @function
+(method_definition name: [(property_identifier) (private_property_identifier) (string)] @name) @function
 (variable_declarator name: (identifier) @name value: [(arrow_function) (function_expression)] @value) @function
 (assignment_expression left: (member_expression) @name right: [(arrow_function) (function_expression)] @value) @function
 (pair key: (property_identifier) @name value: [(arrow_function) (function_expression)] @value) @function
@@ -267,6 +268,7 @@ LANGUAGES: dict[str, Language] = {
         shares_folder=True,
         imports="class",
         modules_are_named=True,
+        calls_apart=True,
         type_arguments=True,
     ),
     "c": Language(_C, endings="c h", syntax_check="new", family="c", imports="header", separator=r"\.|->"),

@@ -1,5 +1,6 @@
 """The references of a file (calls, imports, bases, uses) and the bindings of its names."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
@@ -17,6 +18,7 @@ from .scopes import CLASSES, FUNCTIONS, PART, ClassScope, Scopes
 from .types import Binding, Definition, Reference, line_starts
 
 _NOT_KEYWORDS = frozenset({"self", "this", "super", "cls", "base", "Self", "crate", "print", "exec", "match", "case"})
+_MEMBER = re.compile(r"<(?:[\w$]+\.)*([\w$]+)>\.\1")  # a class that an import names
 _MOST = 40_000  # references of one file; more means generated code
 
 
@@ -39,6 +41,8 @@ class LanguageReader(NamedTuple):
     selves: dict[str, str]
     prelude: dict[str, str]  # paths of names that need no import
     destructures: bool  # `const { a } = b` makes a name of b's attribute
+    static_imports: bool  # an import names the member of a class: `<a.B>.B.member`
+    calls_apart: bool
     fields_apart: bool  # an attribute that is not called is a field, never a method
 
 
@@ -77,6 +81,8 @@ def _reader_of(language: str) -> LanguageReader:
             selves={"this": "()", "self": "()"},
             prelude={},
             destructures=False,
+            static_imports=False,
+            calls_apart=False,
             fields_apart=False,
         )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
@@ -90,6 +96,8 @@ def _reader_of(language: str) -> LanguageReader:
         selves=getattr(binder, "SELVES", {}),
         prelude=getattr(binder, "PRELUDE", {}),
         destructures=getattr(binder, "DESTRUCTURES", False),
+        static_imports=getattr(binder, "STATIC_IMPORTS", False),
+        calls_apart=traits_of(language).calls_apart,
         fields_apart=getattr(binder, "FIELDS_APART", False),
     )
 
@@ -180,17 +188,17 @@ def _references(
 ) -> list[Reference]:
     found: list[Reference] = []
     waiting = _own_names(scopes.definitions, reader.definers)
-    bare: dict[tuple[int, str], tuple[str, str]] = {}
+    bare: dict[tuple[int, str, bool], tuple[str, str]] = {}
     reads_in, since, until = -1, 0, 0  # the byte range in which `reads_in` holds
     for written, receiver, called, at in mentions:
         if not since <= at < until:
             reads_in, since, until = scopes.stretch(at)
         if receiver is None:
-            known = bare.get((reads_in, written))
+            known = bare.get((reads_in, written, called))
             if known is None:
-                known = _bare(written, reads_in, at, scopes, reader)
+                known = _bare(written, reads_in, at, scopes, reader, called=called)
                 if not scopes.is_narrow(written):
-                    bare[reads_in, written] = known
+                    bare[reads_in, written, called] = known
             name, path = known
         else:
             name, path = written, scopes.path(receiver, at, reads_in)
@@ -227,9 +235,9 @@ def _is_definition(places: set[int], definitions: list[Definition], at: int, ins
     return False
 
 
-def _bare(name: str, inside: int, at: int, scopes: Scopes, reader: LanguageReader) -> tuple[str, str]:
+def _bare(name: str, inside: int, at: int, scopes: Scopes, reader: LanguageReader, *, called: bool) -> tuple[str, str]:
     """What a name without a receiver refers to, as name and path; LITERAL for what need not be indexed."""
-    found = scopes.meaning(name, inside, at)
+    found = scopes.meaning(name, inside, at, called if reader.calls_apart else None)
     if isinstance(found, int):
         return name, f"=#{found}"
     if found is None:
@@ -237,6 +245,8 @@ def _bare(name: str, inside: int, at: int, scopes: Scopes, reader: LanguageReade
     if found[0] == "<":
         module, _, attribute = found.rpartition(".")
         if module.endswith(">") and attribute.isidentifier():
+            return attribute, module
+        if reader.static_imports and attribute == name and _MEMBER.fullmatch(module):
             return attribute, module
     if reader.destructures and found.endswith(f".{name}") and found[0] not in "?'":
         return name, found[: -len(name) - 1]

@@ -16,6 +16,7 @@ LITERAL = "'"  # a value of the language itself: a string, a number, a list; not
 
 _IDENTIFIER = r"[A-Za-z_$\x80-\xff][A-Za-z0-9_$\x80-\xff]*"
 _TYPE_ARGUMENTS = r"(?=(?:::)?<[\w\s,.&?\[\]:<>|]{0,200}>\()"  # of a call: their names are scanned separately
+_MADE = re.compile(r"new\(\s*((?:\w+\.)?\w+)\s*\)")
 _OTHER_SUPER = re.compile(r"\(\s*([A-Za-z_]\w*)\s*,")  # super(Class, self)
 
 
@@ -59,6 +60,7 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
     closed, closed_at, closed_start = UNKNOWN, -1, 0  # the value that ends with the last closed bracket
     literals, ended, named = traits_of(language).literals, -1, ("", 0)  # the last chain: its end; its text and start
     paths = language == "rust"  # a::b is no attribute of a variable a
+    referring = language == "java"  # A::b is a method, as one that is called
     braced = LITERAL if language == "python" else UNKNOWN  # a dictionary or a set; a block may be a value elsewhere
     definers, defining = traits_of(language).definers, False
     for found in token.finditer(text):
@@ -93,7 +95,8 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
                     else:
                         value = f"{value}.{other}"
                 at = end - (len(name) if plain else len(name.encode()))
-            add((name, value, opener is not None and not opener.endswith("["), at))
+            called = opener is not None and not opener.endswith("[")
+            add((name, value, called or (referring and text.endswith("::", 0, at)), at))
             if opener or literals or end in wanted:
                 whole = name if value is None else f"{value}.{name}"
                 if whole == "super" and (other_class := _OTHER_SUPER.match(text, end)):
@@ -112,7 +115,9 @@ def scan(  # noqa: C901, PLR0912, PLR0915 - one pass over every token of a file:
             brackets.append((owner, closed_start if owner is not None else here))
         else:
             owner, began = brackets.pop() if brackets else (None, found.start())
-            if owner is not None:
+            if owner == "new" and literals and (made := _MADE.fullmatch(text, began, found.end())):  # new(Type) of Go
+                closed = f"{separator.sub('.', made[1])}()"
+            elif owner is not None:
                 closed = f"{owner}[]" if closer == "]" else f"{owner}()"
             elif closer != ")":
                 closed = braced if closer == "}" else LITERAL

@@ -33,10 +33,13 @@ PART = "impl"  # adds to a class that is defined elsewhere
 _SCOPED = CLASSES | FUNCTIONS
 _CLOSED = CLASSES - NAMESPACES
 MODULE = "::"  # ends the names of modules that files declare: a function may have the same name
+ELEMENTS = "@"  # as an attribute of a class: a list or a map of its instances
+ABOVE = "^"  # likewise: the bases of the enclosing class
 OUTER_MODULE = "::"  # as a meaning of a word for the enclosing instance: the module around the innermost one
 RETURNS, BASE, STAR, PROPERTY, LOCAL = "()", "^", "*", "@", "{"  # keys of bindings that are not names
 
 _FIRST = re.compile(r"[.(\[]")
+_MOST_VALUES, _MOST_MODULES = 8, 500  # of one name; that a file imports or exports whole
 _DEEPEST = 8  # levels of values that refer to other values
 _LONGEST = 120  # characters of a path; longer ones are not worth linking
 
@@ -101,7 +104,7 @@ class Scopes:
         ] = {}  # members that hold in a part of their owner
         self._classes = {one.qualname: place for place, one in enumerate(definitions) if one.kind in CLASSES}
         for place, one in enumerate(definitions):
-            if self._stands_in_its_owner(one) and one.kind != PART:
+            if self._stands_in_its_owner(one) and one.kind != PART and not self._is_constructor(one):
                 self._members.setdefault((one.parent, one.name), place)
                 self._versions.setdefault((one.parent, one.name), []).append(place)
         self._bound: dict[tuple[int, str], list[Assignment]] = {}
@@ -162,6 +165,11 @@ class Scopes:
         """Whether it is defined inside its owner: in Go and C++ only its qualified name may tell a method's class."""
         around = self.definitions[one.parent].qualname + "." if one.parent >= 0 else ""
         return len(one.qualname) == len(around) + len(one.name)
+
+    def _is_constructor(self, one: Definition) -> bool:
+        """Whether it has the name of its class: that name means the class, inside it, too."""
+        owner = self.definitions[one.parent] if one.parent >= 0 else None
+        return owner is not None and owner.name == one.name and owner.kind in _CLOSED and one.kind in FUNCTIONS
 
     def member(self, owner: int, name: str) -> int | None:
         """The definition with a name directly inside a definition (or the file, as -1)."""
@@ -250,7 +258,8 @@ class Scopes:
         for (owner, name), bounds in self._bound.items():
             outside = owner < 0 or self.definitions[owner].kind in CLASSES or name in (RETURNS, PROPERTY)
             if outside:
-                for one in [one for one in bounds if one.extent is None][:8]:
+                most = _MOST_MODULES if name == STAR else _MOST_VALUES
+                for one in [one for one in bounds if one.extent is None][:most]:
                     path = self._for_others(owner, name, self._value(one, 0))
                     if path not in (LITERAL, "") and not (path == UNKNOWN and name == RETURNS):
                         found[owner, name, path] = None
@@ -266,10 +275,17 @@ class Scopes:
                 return "$" + path[len(around) :]
         return path
 
-    def meaning(self, name: str, inside: int, at: int) -> int | str | None:
-        """What a bare name means inside a definition: a definition of this file, a path, or None if it is not bound."""
+    def meaning(self, name: str, inside: int, at: int, called: bool | None = None) -> int | str | None:
+        """What a bare name means inside a definition: a definition of this file, a path, or None if it is not bound.
+
+        `called`: whether it can only be a function, or only something else, in a language that tells them apart.
+        """
         for scope in self._outwards(self._scope_of[inside]):
             place = self._member_at(scope, name, at)
+            if called is not None and place is not None:
+                versions = self._versions.get((scope, name), [place])
+                fitting = [one for one in versions if self._fits(one, called=called)]
+                place = fitting[0] if fitting else None
             bounds = self._visible(self._bound.get((scope, name)), at)
             narrow = bool(bounds) and bounds[0].extent is not None
             if place is not None and (scope, name) not in self._not_here and not narrow:
@@ -277,6 +293,10 @@ class Scopes:
             if bounds:
                 return self._one_of(bounds, 0)
         return None
+
+    def _fits(self, place: int, *, called: bool) -> bool:
+        kind = self.definitions[place].kind
+        return kind in CLASSES or (kind in FUNCTIONS) == called
 
     def path(self, written: str, at: int, inside: int, depth: int = 0) -> str:
         """The path of an expression as written: its first name is looked up, the rest is kept."""
@@ -288,7 +308,7 @@ class Scopes:
         found = self._look_up(first, at, self._scope_of[inside], depth)
         if is_path and (declared := self._look_up(first + MODULE, at, self._scope_of[inside], depth))[0] == "<":
             found = declared
-        elif is_path and found.lstrip("~")[0] not in "<#" and found != first:
+        elif is_path and (found.lstrip("~")[0] not in "<#" or "(" in found) and found != first:
             found = self._outside(first, inside)
         if found.startswith("super") and written[len(first) :].startswith("()"):
             return shorten(self._above(found, at, inside) + written[len(first) + 2 :])
@@ -311,6 +331,8 @@ class Scopes:
     def _itself(self, word: str, inside: int) -> str:
         """What a word for the enclosing instance, class or module means."""
         around = self.class_around(inside)
+        if self._selves[word] == ABOVE:
+            return f"^{around}" if around >= 0 else UNKNOWN
         if self._selves[word] != OUTER_MODULE:
             return f"#{around}{self._selves[word]}" if around >= 0 else word
         modules = self.modules_around(inside)

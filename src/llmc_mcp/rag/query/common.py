@@ -39,9 +39,27 @@ Load Lock Log Logf Match Method Name Next Open Path Ping Port Print Printf Print
 Ready Reset Run Scan Seek Send Set ServeHTTP Sleep Start Stat Stop Store String Sub Sum Swap Sync Time Type Unlock
 Unmarshal Unwrap Value Values Wait Warn Write WriteHeader WriteString
 """
+_JAVA = """
+accept accumulateAndGet add addAll addFirst addLast allMatch andThen anyMatch append apply applyAsInt asList await build
+cancel cast charAt clear clone close collect compare compareTo compose concat contains containsKey containsValue convert
+copy copyOf count create decode decrementAndGet delete description distinct encode endsWith entrySet equals execute
+exists filter find findAny findFirst finish flatMap flush forEach format from get getAndSet getAnnotation getArguments
+getBytes getCause getClass getComponentType getDeclaringClass getField getFields getId getInstance getInterfaces getKey
+getLength getMessage getMethod getMethods getModifiers getName getOrDefault getParameterTypes getParent getPath
+getRawType getReturnType getSimpleName getSize getStackTrace getSuperclass getTime getType getTypeName getValue group
+handle hasNext hashCode identity incrementAndGet indexOf init insert intValue interrupt invoke isArray isDone isEmpty
+isInstance isInterface isPresent iterator join keySet lastIndexOf length limit lines list load lock longValue lookup map
+mark matches max merge min name negate newInstance next nextElement noneMatch now of ofNullable open or orElse orElseGet
+ordinal parallel parse peek poll pop previous print println process push put putAll putIfAbsent query read readLine
+reduce release remove removeAll removeIf replace replaceAll reset resolve retainAll reverse run schedule send set
+setAccessible setLength shutdown size skip sleep sort sorted split start startsWith stop stream submit substring
+supply takeWhile test then toArray toCharArray toList toLowerCase toString toUpperCase transform trim unlock update
+validate valueOf values wait write
+"""
 METHODS: dict[str, frozenset[str]] = {  # by how a language's imports work
     "python": frozenset({*_PYTHON.split(), *(name for kind in _TYPES for name in dir(kind))}),
     "script": frozenset(_SCRIPT.split()),
     "rust": frozenset(_RUST.split()),
     "folder": frozenset(_GO.split()),
+    "class": frozenset(_JAVA.split()),
 }

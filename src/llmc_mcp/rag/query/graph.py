@@ -182,6 +182,9 @@ class Graph:
         symbols, bindings = self._files.symbols(target.file), self._files.record(target.file).bindings
         qualname, block = symbols[target.place].qualname, bindings.get((target.place, LOCAL))
         same = [place for place, one in enumerate(symbols) if one.qualname == qualname]
+        if self.modules.traits(target.file).calls_apart:  # a field is no version of a method
+            is_method = symbols[target.place].kind in FUNCTIONS
+            same = [place for place in same if (symbols[place].kind in FUNCTIONS) == is_method]
         return [DefinitionPlace(target.file, place) for place in same if bindings.get((place, LOCAL)) == block]
 
     def _is_alone(self, name: str, wanted: set[DefinitionPlace]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from ..parse.record import Record
-from ..parse.scopes import BASE, CLASSES, FUNCTIONS, LOCAL, MODULE, NAMESPACES, PART, PROPERTY, RETURNS, STAR
+from ..parse.scopes import BASE, CLASSES, ELEMENTS, FUNCTIONS, LOCAL, MODULE, NAMESPACES, PART, PROPERTY, RETURNS, STAR
 from ..parse.types import Reference
 from .modules import Modules
 
@@ -52,7 +52,7 @@ class DefinitionPlace(NamedTuple):
 class Value(NamedTuple):
     """A possible value of a path."""
 
-    what: str  # module, definition, instance, elsewhere, unknown
+    what: str  # module, definition, instance, elements, elsewhere, unknown
     file: int = -1
     place: int = -1
     certain: bool = True
@@ -105,8 +105,20 @@ class Resolver:
         if not receiver:
             found = self._implicit(file, reference) or self._global(file, name, 0)
             declared = found == [ELSEWHERE] and self.modules.traits(file).imports == "script"
-            return [DOUBTFUL] if declared else found  # a global may be declared in another file
-        return self._attributes(self.evaluate(file, receiver), name, 0)
+            return [DOUBTFUL] if declared else self._fitting(file, reference, found)  # it may be declared elsewhere
+        return self._fitting(file, reference, self._attributes(self.evaluate(file, receiver), name, 0))
+
+    def _fitting(self, file: int, reference: Reference, values: list[Value]) -> list[Value]:
+        """Of a method and a field with the same name, the one that is meant."""
+        if reference.kind not in ("call", "use") or not self.modules.traits(file).calls_apart:
+            return values
+        called = reference.kind == "call"
+        kept = [value for value in values if value.what != "definition" or self._may_be(value, called=called)]
+        return kept or [UNKNOWN]
+
+    def _may_be(self, value: Value, *, called: bool) -> bool:
+        kind = self.symbol(value.target).kind
+        return kind in CLASSES or (kind in FUNCTIONS) == called
 
     def _implicit(self, file: int, reference: Reference) -> list[Value]:
         """Names of the class, inherited ones included, that a method sees without a receiver."""
@@ -139,7 +151,7 @@ class Resolver:
             elif step[2]:
                 values = _merge(self._call(value, depth + 1) for value in values)
             else:
-                values = [ELSEWHERE if value.what == "elsewhere" else UNKNOWN for value in values][:1]
+                values = [_element(value) for value in values][:1]
         if path.startswith("~"):
             values = [value._replace(certain=False) for value in values]
         if receiver is None:
@@ -175,8 +187,19 @@ class Resolver:
         if self.modules.traits(file).imports == "rust":
             return self._path(file, name.split("::"), depth)
         found = self.modules.find(file, name)
+        if not found and self.modules.traits(file).imports == "class" and (nested := self._nested(file, name, depth)):
+            return nested
         nowhere = DOUBTFUL if self.modules.is_own_package(file, name) else ELSEWHERE
         return [Value("module", one) for one in found] or [nowhere]
+
+    def _nested(self, file: int, name: str, depth: int) -> list[Value]:
+        """The class that holds a nested one, which an import names: `a.Outer` for `a.Outer.Inner`."""
+        outer = name.rpartition(".")[0]
+        last = outer.rpartition(".")[2]
+        if not last[:1].isupper() or depth > _DEEPEST:
+            return []
+        values = self._attributes(self._module(file, outer, depth + 1), last, depth + 1)
+        return [value for value in values if value.what == "definition"]
 
     def _path(self, file: int, parts: list[str], depth: int) -> list[Value]:
         """A path of Rust: it starts at a module, at a name of this one, or at a crate, and may lead into a file."""
@@ -315,14 +338,18 @@ class Resolver:
         elif value.what in ("definition", "instance"):
             found = self._attribute_of_definition(value, name, depth)
         else:
-            return [value]
+            return [UNKNOWN if value.what == "elements" else value]
         return found if value.certain else [one._replace(certain=False) for one in found]
 
     def _attribute_of_definition(self, value: Value, name: str, depth: int) -> list[Value]:
         symbol = self.symbol(value.target)
         if symbol.kind in CLASSES:
+            if name == ELEMENTS and value.what == "definition":
+                return [value._replace(what="elements")]
             if name == "__class__":
                 return [value._replace(what="definition")]
+            if name in ("this", "super") and value.what == "definition":  # Outer.this of Java
+                return [value._replace(what="instance" if name == "this" else "above")]
             order, _ = self.order(value.target)
             return self._class_member(order, name, value.target, depth)
         if value.what == "instance":
@@ -470,6 +497,13 @@ class Resolver:
             is_open = is_open or base_is_open
         orders.append(list(bases))
         return [target, *_merged([one for one in orders if one])], is_open
+
+
+def _element(value: Value) -> Value:
+    """What an index into a value gives."""
+    if value.what == "elements":
+        return value._replace(what="instance")
+    return ELSEWHERE if value.what == "elsewhere" else UNKNOWN
 
 
 def _only_namespaces(symbols: list[Symbol], place: int) -> bool:

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 10  # of tables, fields and parsing; an index of another format is rebuilt
+FORMAT = 11  # of tables, fields and parsing; an index of another format is rebuilt
 
 # The text of files is not stored but read from disk. Lines count from 1, both ends included; byte ranges are half-open.
 SCHEMA = [

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ...changes.edit import LineEdit, TextEdit
+from ...changes.edit import END, LineEdit, TextEdit
 from ...context import Context
 from ...errors import BadArgs
 from ...files.revisions import LENGTH, revision_of
@@ -103,15 +103,16 @@ def _wanted(part: EditPart, guard: str | None) -> TextEdit | LineEdit:
         raise BadArgs("an edit takes either old_text or lines", hint="Quote the text to replace, or number its lines.")
     if part.old_text is not None:
         return TextEdit(part.old_text, part.new_text, part.expected_replacements)
-    numbers = (part.lines or "").split("-")
-    if len(numbers) > 2 or not all(_NUMBER.fullmatch(number.strip()) for number in numbers):
+    first, dash, last = (part.lines or "").replace(" ", "").partition("-")
+    last = last if dash else first
+    if not _NUMBER.fullmatch(first) or not (_NUMBER.fullmatch(last) or last == "end"):
         raise BadArgs(
             f"lines is {part.lines!r}; it must be a number or a range",
-            hint='lines="12-15", lines="12", or lines="12-11" to insert before line 12.',
+            hint='lines="12-15", lines="12", lines="12-end", or lines="12-11" to insert before line 12.',
         )
     if guard is None:
         raise BadArgs("lines needs expected: line numbers count in one state of a file", hint="Pass its rev.")
-    return LineEdit(int(numbers[0]), int(numbers[-1]), part.new_text)
+    return LineEdit(int(first), END if last == "end" else int(last), part.new_text)
 
 
 @tool(
