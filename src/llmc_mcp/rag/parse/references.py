@@ -180,17 +180,16 @@ def _references(
 ) -> list[Reference]:
     found: list[Reference] = []
     waiting = _own_names(scopes.definitions, reader.definers)
-    bare: dict[tuple[int, str], tuple[str, str]] = {}
+    bare: dict[tuple[int, str, int], tuple[str, str]] = {}
     reads_in, since, until = -1, 0, 0  # the byte range in which `reads_in` holds
     for written, receiver, called, at in mentions:
         if not since <= at < until:
             reads_in, since, until = scopes.stretch(at)
         if receiver is None:
-            known = bare.get((reads_in, written))
+            key = reads_in, written, scopes.narrow_stretch(written, at)
+            known = bare.get(key)
             if known is None:
-                known = _bare(written, reads_in, at, scopes, reader)
-                if not scopes.is_narrow(written):
-                    bare[reads_in, written] = known
+                known = bare[key] = _bare(written, reads_in, at, scopes, reader)
             name, path = known
         else:
             name, path = written, scopes.path(receiver, at, reads_in)
