@@ -31,6 +31,7 @@ class LanguageReader(NamedTuple):
     """How references of one language are found."""
 
     query: Query | None
+    imports: Query | None  # the part of it that tells what is imported
     keywords: frozenset[str]
     bind: Callable[[dict[str, list[Node]], Scopes, SyntaxFacts], None] | None
     built_in: frozenset[str]
@@ -69,6 +70,7 @@ def _reader_of(language: str) -> LanguageReader:
     if binder is None:
         return LanguageReader(
             query=_blanking(tree_language),
+            imports=None,
             keywords=keywords - named,
             bind=None,
             built_in=frozenset(),
@@ -80,8 +82,10 @@ def _reader_of(language: str) -> LanguageReader:
             fields_apart=False,
         )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
+    query = queries[language] if queries else binder.QUERY
     return LanguageReader(
-        query=Query(tree_language, queries[language] if queries else binder.QUERY),
+        query=Query(tree_language, query),
+        imports=Query(tree_language, _importing(query, binder)),
         keywords=keywords - named,
         bind=binder.bind,
         built_in=binder.BUILT_IN,
@@ -92,6 +96,12 @@ def _reader_of(language: str) -> LanguageReader:
         destructures=getattr(binder, "DESTRUCTURES", False),
         fields_apart=getattr(binder, "FIELDS_APART", False),
     )
+
+
+def _importing(query: str, binder: ModuleType) -> str:
+    """The patterns of a query that a binder needs for imports: those that it names, one a line, or else all."""
+    names: tuple[str, ...] = getattr(binder, "IMPORTS", ())
+    return "\n".join(line for line in query.splitlines() if line.endswith(names)) if names else query
 
 
 def _blanking(tree_language: Language) -> Query | None:
@@ -136,6 +146,22 @@ def located(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceB
         return _find(syntax, definitions, where)
     except RecursionError:  # nested a thousand deep: the file can still be searched
         return FileReferences([], [])
+
+
+def imports(syntax: SyntaxTree, definitions: list[Definition]) -> list[Reference]:
+    """What a file imports: the beginning of what `find` returns, for a fraction of its time."""
+    if not syntax.complete or not traits_of(syntax.language).is_code:
+        return []
+    reader = _reader_of(syntax.language)
+    if reader.bind is None or reader.imports is None:
+        return []
+    facts = SyntaxFacts(syntax.source)
+    scopes = Scopes(definitions, class_scope=reader.class_scope, selves=reader.selves, prelude=reader.prelude)
+    try:
+        reader.bind(QueryCursor(reader.imports).captures(syntax.root), scopes, facts)
+    except RecursionError:
+        return []
+    return [Reference(name, path, "import", 0, -1) for name, path, _ in facts.imports]
 
 
 def keywords(language: str) -> frozenset[str]:

@@ -25,6 +25,7 @@ _NO_FILE = 0
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
 RESTORED = "restored"  # … or make it what the first build has seen: all but its documents is there
+REFERENCES = "references"  # … or add the references to what is stored
 
 
 class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +37,7 @@ class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
     chunks: bytes
     outline: bytes
     names: list[str]  # of its definitions, in the order of the outline
-    references: PackedReferences
+    references: PackedReferences | None  # None: they are read later
     documents: list[rank.Fields]
     vectors: bytes = b""
 
@@ -58,7 +59,7 @@ _FILE_COLUMNS = (
     *("state", "broken_line", "chunk_count"),
 )
 _INSERT_FILE = insert_into("files", _FILE_COLUMNS).replace("INSERT", "INSERT OR REPLACE", 1)  # by id and by path
-_NOTHING = IndexedContent(
+NO_CONTENT = IndexedContent(
     language="",
     broken_line=0,
     chunk_count=0,
@@ -275,6 +276,11 @@ class IndexWriter:
         gone = self._connection.execute("SELECT file FROM gone WHERE generation>?", later).fetchall()
         return {row[0] for row in files}, [row[0] for row in gone]
 
+    def unread(self, most: int) -> list[tuple[int, bytes, int, bytes]]:
+        """Files whose references are missing: id, path, size and hash of each."""
+        query = "SELECT id, path, size, sha256 FROM files WHERE id IN (SELECT file FROM unread) ORDER BY id LIMIT ?"
+        return self._connection.execute(query, (most,)).fetchall()
+
     def count(self) -> int:
         """How many files it knows."""
         return self._connection.execute("SELECT count(*) FROM files").fetchone()[0]
@@ -316,9 +322,12 @@ class IndexWriter:
             )
             return
         self._begin()
+        content = result.content or NO_CONTENT
+        if result.state == REFERENCES:
+            self._put_references(result.id, content.references)
+            return
         if not self.is_new(result.id):
             self._forget(result.id)
-        content = result.content or _NOTHING
         self._connection.execute("DELETE FROM gone WHERE file=?", (result.id,))  # it may have been dropped before
         if result.state == RESTORED:
             self._restore(result)
@@ -352,13 +361,20 @@ class IndexWriter:
         execute("INSERT INTO contents (file, chunks, outline) VALUES (?,?,?)", row)
         names = ((name, file, place) for place, name in enumerate(content.names))
         self._contents.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
-        references = content.references
-        if references.record:
-            row = (file, references.count, references.mentioned)
-            execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
-            execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
+        self._put_references(file, content.references)
         if content.vectors:
             execute("INSERT INTO vectors (file, vectors) VALUES (?,?)", (file, content.vectors))
+
+    def _put_references(self, file: int, references: PackedReferences | None) -> None:
+        """Insert the references of a file that has none, or note that they are missing."""
+        if references is None:
+            self._connection.execute("INSERT OR IGNORE INTO unread (file) VALUES (?)", (file,))
+            return
+        self._connection.execute("DELETE FROM unread WHERE file=?", (file,))
+        if references.record:
+            execute, row = self._contents.execute, (file, references.count, references.mentioned)
+            execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
+            execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
 
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
@@ -368,6 +384,7 @@ class IndexWriter:
             execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
         for table in layout.BY_FILE:
             execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
+        self._connection.execute("DELETE FROM unread WHERE file=?", (file,))
         if file < self._base_end:
             execute(
                 "INSERT OR IGNORE INTO replaced (file, path, sha256, language, broken_line, chunk_count)"

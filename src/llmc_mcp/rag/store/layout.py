@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-FORMAT = 10  # of tables, fields and parsing; an index of another format is rebuilt
+FORMAT = 11  # of tables, fields and parsing; an index of another format is rebuilt
 
 # The text of files is not stored but read from disk. Lines count from 1, both ends included; byte ranges are half-open.
 SCHEMA = [
@@ -44,6 +44,8 @@ SCHEMA = [
     """CREATE TABLE replaced (
         file INTEGER PRIMARY KEY, path BLOB NOT NULL, sha256 BLOB NOT NULL, language TEXT NOT NULL,
         broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL)""",
+    # Files that can be searched, and whose references were not read yet.
+    "CREATE TABLE unread (file INTEGER PRIMARY KEY)",
 ]
 # What is derived from the content of a file.
 CONTENT_SCHEMA = [
