@@ -373,8 +373,8 @@ class IndexWriter:
         self._connection.execute("DELETE FROM unread WHERE file=?", (file,))
         if references.record:
             execute, row = self._contents.execute, (file, references.count, references.mentioned)
-            execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
-            execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
+            execute("INSERT OR REPLACE INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
+            execute("INSERT OR REPLACE INTO records (file, record) VALUES (?,?)", (file, references.record))
 
     def _forget(self, file: int) -> None:
         """Remove everything that was derived from a file's content."""
