@@ -9,6 +9,7 @@ import pytest
 from llmc_mcp.kernel import syscalls
 from llmc_mcp.rag.parse import file
 from llmc_mcp.rag.query.search import GraphView
+from llmc_mcp.rag.store.index import IndexReader
 from llmc_mcp.rag.store.tables import IndexTables
 
 from ..support.library import Library, library_on
@@ -90,6 +91,55 @@ def test_references_that_were_missing_when_the_process_ended_are_read_by_the_nex
         ((found, note),) = library.rag.ask(callers, library.caller())
         assert "animal_7.py" in found
         assert "not read yet" not in note
+
+
+def test_a_content_that_a_file_had_before_is_not_parsed_again(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "keeper.py").write_text("def feed(animal):\n    return animal\n")
+    path = root / "animal.py"
+    contents = [f"from keeper import feed\n\n\ndef {verb}():\n    return feed(1)\n" for verb in ("walk", "swim")]
+    path.write_text(contents[0])
+    with library_on(root, tmp_path / "data") as library:
+        library.refresh()
+        seen: list[tuple[list[int], list[str], set[str]]] = []
+        for turn in range(4):
+            path.write_text(contents[turn % 2])
+            library.refresh()
+            ((found, _),) = library.rag.ask(callers, library.caller())
+            seen.append((imports(library), library.found(("walk", "swim")[turn % 2]), found))
+            assert broken(library) == (77 if turn > 1 else 0)
+            mark(library, "replaced", "earlier")
+        assert seen[:2] == seen[2:]
+        assert [(paths, found) for _, paths, found in seen[:2]] == 2 * [(["animal.py"], {"animal.py"})]
+        assert all(imported for imported, _, _ in seen)
+
+
+def mark(library: Library, *tables: str) -> None:
+    """Make contents that are restored known from those that are parsed: by the line of a syntax error."""
+    connection = sqlite3.connect(library.build / "index.db")
+    with connection:
+        for table in tables:
+            connection.execute(f"UPDATE {table} SET broken_line=77")
+    connection.close()
+
+
+def broken(library: Library) -> int:
+    tables = IndexTables(str(library.build))
+    try:
+        return tables.rows("SELECT broken_line FROM files WHERE path=CAST('animal.py' AS BLOB)")[0][0]
+    finally:
+        tables.close()
+
+
+def imports(library: Library) -> list[int]:
+    """What ranking knows of the imports of a file."""
+    reader = IndexReader(str(library.build))
+    try:
+        ((file,),) = reader.rows("SELECT id FROM files WHERE path=CAST('animal.py' AS BLOB)")
+        return sorted(reader.imports([file])[file])
+    finally:
+        reader.close()
 
 
 @pytest.mark.parametrize(

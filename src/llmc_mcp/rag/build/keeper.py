@@ -363,7 +363,7 @@ class Keeper:
         """Parse and drop files, and commit as it goes: what is there can be searched, and outlives this process."""
         for file in dropped:
             writer.drop(file)
-        jobs = _with_base(jobs, writer)
+        jobs = _with_earlier(jobs, writer) if writer.complete else jobs
         if writer.complete and len(jobs) > _MANY:  # what can be searched comes first, references follow
             jobs = [msgspec.structs.replace(job, references=READ_LATER) for job in jobs]
         before = writer.count() - sum(not writer.is_new(job.id) for job in jobs) if self._now.building else 0
@@ -401,17 +401,16 @@ class Keeper:
             writer.close()
 
 
-def _with_base(jobs: list[Job], writer: IndexWriter) -> list[Job]:
-    """The jobs with what the first build knows of each file: it may be what it was then."""
-    known = writer.base_of({job.path for job in jobs})
-    made: list[Job] = []
-    for job in jobs:
-        base = known.get(job.path)
-        if base is not None:
-            parts = {"base": base.sha256, "chunks": base.chunks, "outline": base.outline}
-            job = msgspec.structs.replace(job, id=base.id, **parts)  # noqa: PLW2901 - the same job, with more
-        made.append(job)
-    return made
+def _with_earlier(jobs: list[Job], writer: IndexWriter) -> list[Job]:
+    """The jobs with what is known of earlier contents of each file: it may be again what it was."""
+    paths = {job.path for job in jobs}
+    ids, earlier = writer.base_ids(paths), writer.earlier_of(paths)
+    return [
+        msgspec.structs.replace(job, id=ids.get(job.path, job.id), earlier=earlier[job.path])
+        if job.path in earlier
+        else job
+        for job in jobs
+    ]
 
 
 def main() -> None:

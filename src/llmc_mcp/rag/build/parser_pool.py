@@ -22,11 +22,13 @@ import msgspec
 
 from ..parse import outline
 from ..parse.detect import language_of
+from ..parse.imports import imported
+from ..parse.record import Record
 from ..parse.text import as_utf8
 from ..parse.types import Chunk, PackedReferences, ParsedFile
 from ..store import rank
 from ..store.embed import Embedding
-from ..store.index import GONE, NO_CONTENT, REFERENCES, RESTORED, SAME, FileState, IndexedContent
+from ..store.index import GONE, NO_CONTENT, REFERENCES, RESTORED, SAME, EarlierContent, FileState, IndexedContent
 from .walk import Skip, Walk
 
 _BATCH_FILES, _BATCH_BYTES = 24, 256 << 10
@@ -38,7 +40,7 @@ READ_LATER, READ_NOW = "later", "now"  # the references of a file
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A file to parse, unless its content still has the hash `known`, or that of `base`, whose parts are given.
+    """A file to parse, unless its content still has the hash `known`, or is one that it had before.
 
     `READ_LATER` leaves the references out; `READ_NOW` is about nothing else, if the content still has that hash.
     """
@@ -47,9 +49,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     path: bytes
     size: int
     known: bytes = b""
-    base: bytes = b""
-    chunks: bytes = b""
-    outline: bytes = b""
+    earlier: list[EarlierContent] = []
     references: Literal["", "later", "now"] = ""
 
 
@@ -234,8 +234,9 @@ def _look(walk: Walk, job: Job, embedding: Embedding | None) -> FileState:
         return FileState(*seen, "binary")
     if seen[-1] == job.known and job.references != READ_NOW:
         return FileState(*seen, SAME)
-    if seen[-1] == job.base:
-        return FileState(*seen, RESTORED, _restored(job, text))
+    for earlier in job.earlier:
+        if seen[-1] == earlier.sha256:
+            return FileState(*seen, RESTORED, _restored(job, earlier, text))
     return _parsed(seen, text, embedding, job)
 
 
@@ -244,17 +245,19 @@ def _stat(walk: Walk, job: Job) -> tuple[int, int]:
     return (seen.size, seen.mtime_ns) if seen else (job.size, 0)
 
 
-def _restored(job: Job, text: bytes) -> IndexedContent:
+def _restored(job: Job, earlier: EarlierContent, text: bytes) -> IndexedContent:
     """The documents of a file that was parsed before: tantivy has forgotten them, the rest is still there."""
     path = os.fsdecode(job.path)
+    language = language_of(path, text[:4096])
     parsed = ParsedFile(
         path=path,
-        language=language_of(path, text[:4096]),
-        sha256=job.base,
-        definitions=outline.unpack(job.outline),
-        chunks=msgspec.msgpack.decode(job.chunks, type=list[Chunk]),
+        language=language,
+        sha256=earlier.sha256,
+        definitions=outline.unpack(earlier.outline),
+        chunks=msgspec.msgpack.decode(earlier.chunks, type=list[Chunk]),
         references=PackedReferences(),
         broken_line=0,
+        imports=imported(path, language, Record(earlier.record).all()),
     )
     return IndexedContent(
         language=parsed.language,
