@@ -229,11 +229,11 @@ def _look(walk: Walk, job: Job, embedding: Embedding | None) -> FileState:
     except Skip as exc:
         return FileState(job.id, job.path, *_stat(walk, job), b"", str(exc))
     seen = (job.id, job.path, info.st_size, info.st_mtime_ns, hashlib.sha256(data).digest())
+    if seen[-1] == job.known and job.references != READ_NOW:
+        return FileState(*seen, SAME)
     text = as_utf8(data)
     if text is None:
         return FileState(*seen, "binary")
-    if seen[-1] == job.known and job.references != READ_NOW:
-        return FileState(*seen, SAME)
     for earlier in job.earlier:
         if seen[-1] == earlier.sha256:
             return FileState(*seen, RESTORED, _restored(job, earlier, text))
