@@ -182,6 +182,7 @@ def _print_scale(sources: Path | None, chunks: int, files: int, part: str | None
         print("more needs --sources: a folder of repositories\n")
     else:
         parts["large"] = lambda work: scale.large(work, sources, chunks)
+        parts["cpp"] = lambda work: scale.cpp(work, sources)
         parts["clones"] = lambda work: scale.clones(work, sources)
         parts["many"] = lambda work: scale.many(work, sources)
     for name in [part] if part else parts:
@@ -199,7 +200,7 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, help="a folder of repositories, for --only scale")
     parser.add_argument("--chunks", type=int, default=500_000, help="about how large the root of --only scale is")
     parser.add_argument("--files", type=int, default=200_000, help="how many small files --only scale has")
-    parser.add_argument("--scale", choices=("large", "clones", "many", "small"), help="a part of --only scale")
+    parser.add_argument("--scale", choices=("large", "cpp", "clones", "many", "small"), help="a part of --only scale")
     asked = parser.parse_args()
     if asked.only == "scale":
         _print_scale(asked.sources, asked.chunks, asked.files, asked.scale)

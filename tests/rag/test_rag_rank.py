@@ -102,8 +102,8 @@ class Shelf:
     def put(self, file: int, path: str, text: str) -> None:
         self.parsed = look(path, text.encode())
         documents = rank.documents(file, self.parsed, text.encode())
-        for fields in documents:
-            self.writer.add_document(tantivy.Document.from_dict(fields, rank.SCHEMA))  # pyright: ignore[reportUnknownMemberType]
+        for document in documents:
+            self.writer.add_document(tantivy.Document.from_dict(document, rank.SCHEMA))  # pyright: ignore[reportUnknownMemberType]
         if self.embedding is not None:
             self._vectors[file] = rank.vectors(documents, self.embedding)
 

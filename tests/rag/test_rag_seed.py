@@ -32,6 +32,7 @@ def first(tmp_path: Path) -> Iterator[Library]:
         path = root / f"zoo/{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"def feed_the_{name}(food):\n    return give({name!r}, food)\n" * 3)
+    (root / "zoo/photo.dat").write_bytes(b"\0\1")
     with library_on(root, tmp_path / "data") as library:
         library.refresh()
         yield library

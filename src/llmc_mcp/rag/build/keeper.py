@@ -21,7 +21,7 @@ from ..store.index import IndexDamaged, IndexWriter, is_readable
 from ..store.layout import Home
 from .keeper_lines import KeeperLines
 from .messages import KeeperRequest, News, Setup
-from .parser_pool import Job, ParserPool
+from .parser_pool import READ_LATER, READ_NOW, Job, ParserPool
 from .ranker import Ranker
 from .walk import Walk, WalkedFile
 from .watch import Watch
@@ -35,6 +35,7 @@ _WALK_SHARE = 20  # the interval between walks, in durations of a walk
 _COMMIT_FILES, _COMMIT_MOST = 500, 20_000
 _TELL_S = 0.1
 _NICE = 5
+_MANY, _TURN = 200, 100  # changed files: of more, what the graph needs comes later, in turns of so many
 _ALONE = 3  # up to this many files, one worker is enough
 _CLOCK_NS = 20_000_000  # how far the modification time of a folder may lag
 _REMEMBERED = 10_000  # names of ignored files
@@ -67,6 +68,7 @@ class Keeper:
         self._unsure: set[bytes] = set()  # new names since the last walk, which decides whether they are ignored
         self._ignored: set[bytes] = set()  # changed files that a walk did not list: no reason for another walk
         self._waiting: list[KeeperRequest] = []  # pings that wait for the changes being indexed
+        self._unread = False  # whether files of the index lack their references
 
     def run(self) -> None:
         """Serve until stdin closes, the folder of the index is gone, or no request has come for a long time."""
@@ -88,6 +90,8 @@ class Keeper:
                 self._follow()
             elif self._walk_due(now):
                 self._do(self._idle(), lambda: self._update(None))
+            elif self._unread:
+                self._do(self._idle(), self._read_references)
         self._ranker.close()
         self._workers.close()
 
@@ -125,7 +129,7 @@ class Keeper:
     def _patience(self) -> float:
         now = time.monotonic()
         ends = [self._last_request + self._setup.idle_s, self._next_walk()]
-        return 0.0 if self._requests else max(min(ends) - now, 0.0) + 0.001
+        return 0.0 if self._requests or self._unread else max(min(ends) - now, 0.0) + 0.001
 
     def _next_walk(self) -> float:
         if not self._walked:
@@ -175,28 +179,40 @@ class Keeper:
             end = {"busy": False, "done": True, "building": False, "failed": why}
             lost = True
         self._walk_wanted |= lost  # only a walk finds again what was not indexed
-        self._workers.keep(1)
+        self._workers.keep(self._setup.workers if self._unread else 1)
         self._tell(msgspec.structs.replace(self._now, **end))
 
     def _catch_up(self, ping: KeeperRequest) -> None:
-        """Index all changes so far, then answer every ping."""
-        self._waiting = [ping, *(request for request in self._requests if request.do == "ping")]
-        self._requests = [request for request in self._requests if request.do != "ping"]
-        if not self._walked:  # nothing is watched before the first walk
-            self._tell_waiting("not compared with the files yet")
+        """Index all changes so far, then answer every ping; one of the graph when no references are missing."""
+        pings = [request for request in self._requests if request.do == "ping" and not request.references]
+        self._requests = [request for request in self._requests if request not in pings]
+        self._waiting = pings if ping.references else [ping, *pings]
+        failed = self._flush()
+        self._tell_waiting(failed)
+        if not ping.references:
             return
+        if self._unread:
+            self._do(self._idle(), self._read_references)
+            self._requests.append(ping)  # other requests come first
+        else:
+            self._waiting = [ping]
+            self._tell_waiting(failed)
+
+    def _flush(self) -> str:
+        """Index all changes so far; returns why that was not possible."""
+        if not self._walked:  # nothing is watched before the first walk
+            return "not compared with the files yet"
         paths = self._changes(0.0)
         if self._watch.reason and not self._walk_wanted:
             ago = time.monotonic() - self._walked
             self._walk_wanted = self._may_walk(time.monotonic())
             if not self._walk_wanted:
-                self._tell_waiting(f"files are walked now and then, the last time {ago:.0f} s ago")
-                return
+                return f"files are walked now and then, the last time {ago:.0f} s ago"
         if paths or self._walk_wanted:
             whole = self._walk_wanted
             self._unsure |= paths if whole else set()
             self._do(self._idle(), lambda: self._update(None if whole else sorted(paths), sure=True))
-        self._tell_waiting(self._now.failed)
+        return self._now.failed
 
     def _tell_waiting(self, failed: str) -> None:
         waiting, self._waiting = self._waiting, []
@@ -278,6 +294,7 @@ class Keeper:
             if jobs is None:
                 jobs, dropped = self._all(again, writer)
             self._write(writer, jobs, dropped)
+            self._unread = bool(writer.unread(1))
             if self._home.current() is None:
                 self._home.put_in_force(build)
             self._tell(msgspec.structs.replace(self._now, busy=False, done=True))  # the rest is cleaning up
@@ -347,7 +364,9 @@ class Keeper:
         """Parse and drop files, and commit as it goes: what is there can be searched, and outlives this process."""
         for file in dropped:
             writer.drop(file)
-        jobs = _with_base(jobs, writer)
+        jobs = _with_earlier(jobs, writer) if writer.complete else jobs
+        if writer.complete and len(jobs) > _MANY:  # what can be searched comes first, references follow
+            jobs = [msgspec.structs.replace(job, references=READ_LATER) for job in jobs]
         before = writer.count() - sum(not writer.is_new(job.id) for job in jobs) if self._now.building else 0
         self._note(files_done=before, files_total=before + len(jobs), removed=len(dropped))
         count = 1 if len(jobs) <= _ALONE else self._setup.workers
@@ -366,18 +385,33 @@ class Keeper:
         writer.commit()
         self._note(building=False, changed=len(jobs))
 
+    def _read_references(self) -> None:
+        """Read some of the references that are missing."""
+        build, self._unread = self._home.current(), False
+        if build is None:
+            return
+        writer = IndexWriter(build)
+        try:
+            rows = writer.unread(_TURN)
+            jobs = [Job(file, path, size, known, references=READ_NOW) for file, path, size, known in rows]
+            for looked in self._workers.look_at(jobs, self._setup.workers, self._tick):
+                writer.put(looked)
+            writer.commit()
+            self._unread = bool(writer.unread(1))
+        finally:
+            writer.close()
 
-def _with_base(jobs: list[Job], writer: IndexWriter) -> list[Job]:
-    """The jobs with what the first build knows of each file: it may be what it was then."""
-    known = writer.base_of({job.path for job in jobs})
-    made: list[Job] = []
-    for job in jobs:
-        base = known.get(job.path)
-        if base is not None:
-            parts = {"base": base.sha256, "chunks": base.chunks, "outline": base.outline}
-            job = msgspec.structs.replace(job, id=base.id, **parts)  # noqa: PLW2901 - the same job, with more
-        made.append(job)
-    return made
+
+def _with_earlier(jobs: list[Job], writer: IndexWriter) -> list[Job]:
+    """The jobs with what is known of earlier contents of each file: it may be again what it was."""
+    paths = {job.path for job in jobs}
+    ids, earlier = writer.base_ids(paths), writer.earlier_of(paths)
+    return [
+        msgspec.structs.replace(job, id=ids.get(job.path, job.id), earlier=earlier[job.path])
+        if job.path in earlier
+        else job
+        for job in jobs
+    ]
 
 
 def main() -> None:

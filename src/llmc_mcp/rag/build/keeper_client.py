@@ -97,9 +97,12 @@ class Builder:
         """Index some files again; returns a ticket, 0 if the process is not running."""
         return self._ask(lambda number: KeeperRequest(number, "refresh", paths=list(paths)))
 
-    def ping(self) -> int:
-        """Flush all changes so far into the index; returns a ticket, 0 if the process is not running."""
-        return self._ask(lambda number: KeeperRequest(number, "ping"))
+    def ping(self, *, references: bool = False) -> int:
+        """Flush all changes so far into the index, for searches or, with references, for the graph as well.
+
+        Returns a ticket, 0 if the process is not running.
+        """
+        return self._ask(lambda number: KeeperRequest(number, "ping", references=references))
 
     def rank(self, request: RankRequest, check: Callable[[], None]) -> RankReply | None:
         """Search the index; None if the process that does it has ended."""

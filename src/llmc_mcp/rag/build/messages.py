@@ -46,7 +46,8 @@ class KeeperRequest(msgspec.Struct, frozen=True):
     """`refresh` compares the index with the files, or with `paths` only; `full` builds anew.
 
     `ping` is done when all changes before it are in the index. `join` is a ping that first compares the index with the
-    files if that has not been done yet. `stop` cancels the request of that id.
+    files if that has not been done yet. With `references`, a ping is done when those of all files are there, too; else
+    files can be searched before. `stop` cancels the request of that id.
     """
 
     id: int
@@ -54,6 +55,7 @@ class KeeperRequest(msgspec.Struct, frozen=True):
     full: bool = False
     paths: list[bytes] = []
     why: str = ""
+    references: bool = False
 
 
 class News(msgspec.Struct, frozen=True, omit_defaults=True):

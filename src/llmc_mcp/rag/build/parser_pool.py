@@ -16,17 +16,19 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from ..parse import outline
 from ..parse.detect import language_of
+from ..parse.imports import imported
+from ..parse.record import Record
 from ..parse.text import as_utf8
 from ..parse.types import Chunk, PackedReferences, ParsedFile
 from ..store import rank
 from ..store.embed import Embedding
-from ..store.index import GONE, RESTORED, SAME, FileState, IndexedContent
+from ..store.index import GONE, NO_CONTENT, REFERENCES, RESTORED, SAME, EarlierContent, FileState, IndexedContent
 from .walk import Skip, Walk
 
 _BATCH_FILES, _BATCH_BYTES = 24, 256 << 10
@@ -34,18 +36,21 @@ _PATIENCE_S = 30.0  # for a batch; one file of a megabyte takes a fraction of a 
 _TICK_S = 0.05
 _MEMORY = 1 << 30
 _FRAME = 8
+READ_LATER, READ_NOW = "later", "now"  # the references of a file
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A file to parse, unless its content still has the hash `known`, or that of `base`, whose parts are given."""
+    """A file to parse, unless its content still has the hash `known`, or is one that it had before.
+
+    `READ_LATER` leaves the references out; `READ_NOW` is about nothing else, if the content still has that hash.
+    """
 
     id: int
     path: bytes
     size: int
     known: bytes = b""
-    base: bytes = b""
-    chunks: bytes = b""
-    outline: bytes = b""
+    earlier: list[EarlierContent] = []
+    references: Literal["", "later", "now"] = ""
 
 
 class _Parser(NamedTuple):
@@ -224,14 +229,15 @@ def _look(walk: Walk, job: Job, embedding: Embedding | None) -> FileState:
     except Skip as exc:
         return FileState(job.id, job.path, *_stat(walk, job), b"", str(exc))
     seen = (job.id, job.path, info.st_size, info.st_mtime_ns, hashlib.sha256(data).digest())
+    if seen[-1] == job.known and job.references != READ_NOW:
+        return FileState(*seen, SAME)
     text = as_utf8(data)
     if text is None:
         return FileState(*seen, "binary")
-    if seen[-1] == job.known:
-        return FileState(*seen, SAME)
-    if seen[-1] == job.base:
-        return FileState(*seen, RESTORED, _restored(job, text))
-    return _parsed(seen, text, embedding)
+    for earlier in job.earlier:
+        if seen[-1] == earlier.sha256:
+            return FileState(*seen, RESTORED, _restored(job, earlier, text))
+    return _parsed(seen, text, embedding, job)
 
 
 def _stat(walk: Walk, job: Job) -> tuple[int, int]:
@@ -239,17 +245,19 @@ def _stat(walk: Walk, job: Job) -> tuple[int, int]:
     return (seen.size, seen.mtime_ns) if seen else (job.size, 0)
 
 
-def _restored(job: Job, text: bytes) -> IndexedContent:
+def _restored(job: Job, earlier: EarlierContent, text: bytes) -> IndexedContent:
     """The documents of a file that was parsed before: tantivy has forgotten them, the rest is still there."""
     path = os.fsdecode(job.path)
+    language = language_of(path, text[:4096])
     parsed = ParsedFile(
         path=path,
-        language=language_of(path, text[:4096]),
-        sha256=job.base,
-        definitions=outline.unpack(job.outline),
-        chunks=msgspec.msgpack.decode(job.chunks, type=list[Chunk]),
+        language=language,
+        sha256=earlier.sha256,
+        definitions=outline.unpack(earlier.outline),
+        chunks=msgspec.msgpack.decode(earlier.chunks, type=list[Chunk]),
         references=PackedReferences(),
         broken_line=0,
+        imports=imported(path, language, Record(earlier.record).all()),
     )
     return IndexedContent(
         language=parsed.language,
@@ -263,7 +271,9 @@ def _restored(job: Job, text: bytes) -> IndexedContent:
     )
 
 
-def _content(file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | None) -> IndexedContent:
+def _content(
+    file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | None, *, with_references: bool
+) -> IndexedContent:
     documents = rank.documents(file, parsed, data)
     return IndexedContent(
         language=parsed.language,
@@ -272,18 +282,22 @@ def _content(file: int, parsed: ParsedFile, data: bytes, embedding: Embedding | 
         chunks=msgspec.msgpack.encode(parsed.chunks),
         outline=outline.pack(parsed.definitions),
         names=[one.name for one in parsed.definitions],
-        references=parsed.references,
+        references=parsed.references if with_references else None,
         documents=documents,
         vectors=rank.vectors(documents, embedding) if embedding is not None and parsed.chunks else b"",
     )
 
 
-def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None) -> FileState:
+def _parsed(seen: tuple[int, bytes, int, int, bytes], data: bytes, embedding: Embedding | None, job: Job) -> FileState:
     from ..parse import file
 
+    reads = job.references != READ_LATER
     try:
-        parsed = file.look(os.fsdecode(seen[1]), data)
-        looked = FileState(*seen, "", _content(seen[0], parsed, data, embedding))
+        parsed = file.look(os.fsdecode(seen[1]), data, with_references=reads)
+        if job.references == READ_NOW and seen[-1] == job.known:
+            content = msgspec.structs.replace(NO_CONTENT, references=parsed.references)
+            return FileState(*seen, REFERENCES, content)
+        looked = FileState(*seen, "", _content(seen[0], parsed, data, embedding, with_references=reads))
         msgspec.msgpack.encode(looked)
     except Exception as exc:  # noqa: BLE001 - one file must not end the build
         traceback.print_exc(limit=-4)  # into the log: no file should cause this

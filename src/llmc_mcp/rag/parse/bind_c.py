@@ -20,6 +20,7 @@ QUERIES = {
     "c": _COMMON,
     "cpp": _COMMON + "(raw_string_literal) @text\n(base_class_clause) @bases\n(for_range_loop) @local\n",
 }
+IMPORTS = ("@include",)
 BUILT_IN = frozenset({"int", "char", "void", "size_t", "bool", "float", "double", "long", "short", "unsigned", "NULL"})
 SELVES = {"this": "()"}
 CLASS_SCOPE: ClassScope = "methods"

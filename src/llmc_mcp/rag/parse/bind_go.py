@@ -32,6 +32,7 @@ QUERY = """
 (method_declaration) @function
 (method_elem) @function
 """
+IMPORTS = ("@import",)
 CLASS_SCOPE: ClassScope = "none"
 BUILT_IN = frozenset(
     {"string", "int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64", "float32"}

@@ -26,6 +26,7 @@ QUERY = """
 (super_interfaces) @bases
 (extends_interfaces) @bases
 """
+IMPORTS = ("@import",)
 BUILT_IN = frozenset(
     {
         "String",

@@ -45,6 +45,7 @@ QUERY = """
 (class_definition superclasses: (argument_list) @bases)
 (return_statement (_) @return)
 """
+IMPORTS = ("@import", "@import_from")
 
 CLASS_SCOPE: ClassScope = "body"
 BUILT_IN = frozenset(dir(builtins))

@@ -33,6 +33,7 @@ class LanguageReader(NamedTuple):
     """How references of one language are found."""
 
     query: Query | None
+    imports: Query | None  # the part of it that tells what is imported
     keywords: frozenset[str]
     bind: Callable[[dict[str, list[Node]], Scopes, SyntaxFacts], None] | None
     built_in: frozenset[str]
@@ -73,6 +74,7 @@ def _reader_of(language: str) -> LanguageReader:
     if binder is None:
         return LanguageReader(
             query=_blanking(tree_language),
+            imports=None,
             keywords=keywords - named,
             bind=None,
             built_in=frozenset(),
@@ -86,8 +88,10 @@ def _reader_of(language: str) -> LanguageReader:
             fields_apart=False,
         )
     queries: dict[str, str] = getattr(binder, "QUERIES", {})
+    query = queries[language] if queries else binder.QUERY
     return LanguageReader(
-        query=Query(tree_language, queries[language] if queries else binder.QUERY),
+        query=Query(tree_language, query),
+        imports=Query(tree_language, _importing(query, binder)),
         keywords=keywords - named,
         bind=binder.bind,
         built_in=binder.BUILT_IN,
@@ -100,6 +104,12 @@ def _reader_of(language: str) -> LanguageReader:
         calls_apart=traits_of(language).calls_apart,
         fields_apart=getattr(binder, "FIELDS_APART", False),
     )
+
+
+def _importing(query: str, binder: ModuleType) -> str:
+    """The patterns of a query that a binder needs for imports: those that it names, one a line, or else all."""
+    names: tuple[str, ...] = getattr(binder, "IMPORTS", ())
+    return "\n".join(line for line in query.splitlines() if line.endswith(names)) if names else query
 
 
 def _blanking(tree_language: Language) -> Query | None:
@@ -146,6 +156,22 @@ def located(syntax: SyntaxTree, definitions: list[Definition], where: ReferenceB
         return FileReferences([], [])
 
 
+def imports(syntax: SyntaxTree, definitions: list[Definition]) -> list[Reference]:
+    """What a file imports: the beginning of what `find` returns, for a fraction of its time."""
+    if not syntax.complete or not traits_of(syntax.language).is_code:
+        return []
+    reader = _reader_of(syntax.language)
+    if reader.bind is None or reader.imports is None:
+        return []
+    facts = SyntaxFacts(syntax.source)
+    scopes = Scopes(definitions, class_scope=reader.class_scope, selves=reader.selves, prelude=reader.prelude)
+    try:
+        reader.bind(QueryCursor(reader.imports).captures(syntax.root), scopes, facts)
+    except RecursionError:
+        return []
+    return [Reference(name, path, "import", 0, -1) for name, path, _ in facts.imports]
+
+
 def keywords(language: str) -> frozenset[str]:
     """The words of a language that can't be names."""
     return _reader_of(language).keywords
@@ -188,17 +214,16 @@ def _references(
 ) -> list[Reference]:
     found: list[Reference] = []
     waiting = _own_names(scopes.definitions, reader.definers)
-    bare: dict[tuple[int, str, bool], tuple[str, str]] = {}
+    bare: dict[tuple[int, str, int, bool], tuple[str, str]] = {}
     reads_in, since, until = -1, 0, 0  # the byte range in which `reads_in` holds
     for written, receiver, called, at in mentions:
         if not since <= at < until:
             reads_in, since, until = scopes.stretch(at)
         if receiver is None:
-            known = bare.get((reads_in, written, called))
+            key = reads_in, written, scopes.narrow_stretch(written, at), called
+            known = bare.get(key)
             if known is None:
-                known = _bare(written, reads_in, at, scopes, reader, called=called)
-                if not scopes.is_narrow(written):
-                    bare[reads_in, written, called] = known
+                known = bare[key] = _bare(written, reads_in, at, scopes, reader, called=called)
             name, path = known
         else:
             name, path = written, scopes.path(receiver, at, reads_in)

@@ -15,6 +15,7 @@ Paths are linked across files at query time, so changing one file never invalida
 
 import re
 from bisect import bisect_right
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .scan import LITERAL, UNKNOWN
@@ -115,6 +116,9 @@ class Scopes:
         self._edges, self._inner = _flatten(definitions, starts)
         self._lookup = self._edges, self._inner
         self._cache: dict[tuple[int, str], str] = {}
+        self._narrow_cache: dict[tuple[int, str, int], str] = {}  # … of names in one of their stretches
+        self._narrow_edges: dict[str, list[int]] | None = None  # known once all names are bound
+        self._paths: dict[tuple[int, str], str] = {}  # of expressions that mean the same everywhere in a definition
         self._chains: dict[int, list[int]] = {}
         self._scope_of = [*(self._find_scope(place) for place in range(len(definitions))), -1]  # index -1 is the file
 
@@ -242,9 +246,23 @@ class Scopes:
         narrowest = min(one.size for one in holding)
         return [one for one in holding if one.size == narrowest]
 
-    def is_narrow(self, name: str) -> bool:
-        """Whether a name means different things in different parts of a scope."""
-        return name in self._narrow
+    def narrow_stretch(self, name: str, at: int) -> int:
+        """Which of the stretches around an offset, in each of which the name means one thing; -1 if it always does."""
+        if name not in self._narrow:
+            return -1
+        if self._narrow_edges is None:
+            self._narrow_edges = self._find_narrow_edges()
+        return bisect_right(self._narrow_edges[name], at)
+
+    def _find_narrow_edges(self) -> dict[str, list[int]]:
+        """Where what each narrow name means may change."""
+        edges: dict[str, set[int]] = {name: set() for name in self._narrow}
+        for (_, name), places in self._local.items():
+            edges[name].update(chain.from_iterable(places.values()))
+        for (_, name), bounds in self._bound.items():
+            if name in self._narrow:
+                edges[name].update(chain.from_iterable(one.extent for one in bounds if one.extent is not None))
+        return {name: sorted(found) for name, found in edges.items()}
 
     def taken(self, one: Assignment) -> tuple[str, str]:
         """The attribute that a pattern takes out of a value, as name and path of the value."""
@@ -300,12 +318,14 @@ class Scopes:
 
     def path(self, written: str, at: int, inside: int, depth: int = 0) -> str:
         """The path of an expression as written: its first name is looked up, the rest is kept."""
+        if not depth and (known := self._paths.get((inside, written))) is not None:
+            return known
         if written[0] in "?'":
             return shorten(written)
         is_path = written.startswith("::")  # of Rust: it never starts at a variable
         written = written.removeprefix("::")
-        first = _FIRST.split(written, 1)[0]
-        found = self._look_up(first, at, self._scope_of[inside], depth)
+        first, scope = _FIRST.split(written, 1)[0], self._scope_of[inside]
+        found = self._look_up(first, at, scope, depth)
         if is_path and (declared := self._look_up(first + MODULE, at, self._scope_of[inside], depth))[0] == "<":
             found = declared
         elif is_path and (found.lstrip("~")[0] not in "<#" or "(" in found) and found != first:
@@ -316,7 +336,10 @@ class Scopes:
             found = self._itself(first, inside)
         elif found == first:
             found = self._prelude.get(first, found)
-        return shorten(found + written[len(first) :])
+        path = shorten(found + written[len(first) :])
+        if not depth and not is_path and (scope, first) in self._cache:
+            self._paths[inside, written] = path
+        return path
 
     def _outside(self, name: str, inside: int) -> str:
         """What a name means at the top of its module, whatever the variables around are called."""
@@ -373,6 +396,9 @@ class Scopes:
         cached = self._cache.get((innermost, name))
         if cached is not None:
             return cached
+        stretch = self.narrow_stretch(name, at) if not depth else -1
+        if stretch >= 0 and (cached := self._narrow_cache.get((innermost, name, stretch))) is not None:
+            return cached
         if depth > _DEEPEST:
             return UNKNOWN
         found = name
@@ -388,6 +414,8 @@ class Scopes:
                 break
         if name not in self._narrow:
             self._cache[innermost, name] = found
+        elif stretch >= 0:
+            self._narrow_cache[innermost, name, stretch] = found
         return found
 
     def _latest(self, bounds: list[Assignment], at: int, depth: int) -> str:

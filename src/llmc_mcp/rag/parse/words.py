@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 
 _WORD = re.compile(r"\d+(?:\.\d+)+(?![\w.])|[^\W_][\w]*|_\w+")
+_WORD_CHARACTERS, _DECIMALS = re.compile(r"\w+"), re.compile(r"\.\d")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _SPACE = re.compile(r"\s")
 _LONGEST = 64  # letters; anything longer is data, not a word
@@ -28,7 +29,30 @@ def split(identifier: str) -> list[str]:
     return [part.lower() for part in _PART.findall(identifier)]
 
 
-@lru_cache(200_000)
+class _Stems(dict[str, str]):
+    """The stems of each word's parts, joined by spaces; computed once, and forgotten together when they are many.
+
+    Every word of every file is looked up here, so it is a dictionary that fills itself: a cached function would take
+    twice the time. `wholes` holds the word as one term where it has several parts.
+    """
+
+    _MOST = 100_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wholes: dict[str, str] = {}
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= self._MOST:
+            self.clear()
+            self.wholes.clear()
+        stems, whole = _parts(word)
+        if whole:
+            self.wholes[word] = whole
+        self[word] = stems
+        return stems
+
+
 def _parts(word: str) -> tuple[str, str]:
     """The stems of a word's parts, joined by spaces; and the whole word as one term if it has several."""
     if len(word) > _LONGEST or word.lower() in STOP:
@@ -40,14 +64,19 @@ def _parts(word: str) -> tuple[str, str]:
     return " ".join(telling), "".join(parts) if len(parts) > 1 else ""
 
 
+_stems = _Stems()
+
+
 def take_apart(text: str) -> tuple[str, str]:
     """A text as it is indexed: the stems of its words and of its identifiers' parts; and whole identifiers.
 
     They are kept apart so that adjacent parts of the text stay neighbours, however they are written:
     `type adapter`, `typeAdapter` and `type_adapter` are one phrase. Single letters and stop words are left out.
     """
-    found = list(map(_parts, _WORD.findall(text)))
-    return " ".join([parts for parts, _ in found if parts]), " ".join([whole for _, whole in found if whole])
+    # Unless there may be numbers with decimals, words are runs of word characters; a lone `_` has no parts.
+    found = (_WORD if _DECIMALS.search(text) else _WORD_CHARACTERS).findall(text)
+    stems = " ".join(filter(None, map(_stems.__getitem__, found)))
+    return stems, " ".join(filter(None, map(_stems.wholes.get, found)))
 
 
 def terms(text: str) -> str:
@@ -111,7 +140,7 @@ _SUFFIXES = (
 )  # fmt: skip
 
 
-@lru_cache(200_000)
+@lru_cache(50_000)
 def stem(word: str) -> str:
     """The stem of an English word in lower case; parser, parses, parsed and parsing have one."""
     if len(word) < 4 or not word.isascii() or word[0].isdigit():

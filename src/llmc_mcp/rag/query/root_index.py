@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _FLUSH_S = 0.2  # the longest that a query waits for pending changes to be indexed
 _HEARD_S = 0.05  # … for a process that follows the files of a large index to say that nothing is pending
 _REINDEX_S = 2.0  # … for a file that changed to be indexed again
+_UNREAD = "the references of"  # how the note of a graph begins that lacks some
 _LOCK_POLL_S = 0.05  # cancellation poll while waiting for the lock
 _SEARCHES = 20  # how often a search is tried while the process that does it ends
 _ROUNDS = 3  # how often a query runs again while its files keep changing
@@ -146,6 +147,8 @@ class RootIndex:
     def ask(self, question: "Callable[[GraphView], Answer]", caller: QueryCaller) -> "tuple[Answer, str]":
         """Put a question to the graph; if a file that it reads has changed, index that file and ask again."""
         reader, note = self._ready(caller._replace(patience=float("inf")))
+        if reader.unread():
+            reader, note = self._read(caller, note)
         try:
             answer, note = self._asked(question, reader, note, caller)
         except NotFound:
@@ -153,6 +156,16 @@ class RootIndex:
                 raise
             raise self._busy() from None  # it may be in a file that comes later
         return answer, note if reader.complete else self._partial_note()
+
+    def _read(self, caller: QueryCaller, note: str) -> tuple[IndexTables, str]:
+        """The index once it has the references of all files, if that is soon; else the note says how many lack them."""
+        ticket = self._builder.ping(references=True)
+        if ticket:
+            self._wait(ticket, caller.until, caller)
+        reader, note = self._newest(caller, note)
+        missing = _count_files("", reader.unread()).strip()
+        behind = f"{_UNREAD} {missing} are not read yet: what they use is left out"
+        return reader, "; ".join(filter(None, [behind, note])) if reader.unread() else note
 
     def _asked(
         self, question: "Callable[[GraphView], Answer]", reader: IndexTables, note: str, caller: QueryCaller
@@ -167,11 +180,17 @@ class RootIndex:
                 replaced = self._home.current() != reader.build
                 reader, note = self._newest(caller, note) if replaced else self._repair(str(exc), caller)
                 continue
-            if not changed:
+            lacking = bool(reader.unread()) and not note.startswith(_UNREAD)  # many files changed in the meantime
+            if not changed and not lacking:
                 return answer, note
-            if round_ == _ROUNDS - 1 or not self._index_again(changed, caller):
+            if lacking and round_ == _ROUNDS - 1:
+                return answer, f"{_UNREAD} files that changed are not read yet: what they use is left out"
+            if changed and (round_ == _ROUNDS - 1 or not self._index_again(changed, caller)):
                 return answer, "some files changed and are not indexed yet: what they say is left out"
-            reader, note = self._newest(caller, note or _count_files("updated", len(changed)))
+            if changed:
+                reader, note = self._newest(caller, note or _count_files("updated", len(changed)))
+            if reader.unread():
+                reader, note = self._read(caller, note)
         raise Internal("unreachable")
 
     def _answer(

@@ -26,6 +26,7 @@ _NO_FILE = 0
 
 SAME, GONE = "same", "gone"  # states that change nothing, or remove the file
 RESTORED = "restored"  # … or make it what the first build has seen: all but its documents is there
+REFERENCES = "references"  # … or add the references to what is stored
 
 
 class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
@@ -37,7 +38,7 @@ class IndexedContent(msgspec.Struct, frozen=True, array_like=True):
     chunks: bytes
     outline: bytes
     names: list[str]  # of its definitions, in the order of the outline
-    references: PackedReferences
+    references: PackedReferences | None  # None: they are read later
     documents: list[rank.Fields]
     vectors: bytes = b""
 
@@ -59,7 +60,7 @@ _FILE_COLUMNS = (
     *("state", "broken_line", "chunk_count"),
 )
 _INSERT_FILE = insert_into("files", _FILE_COLUMNS).replace("INSERT", "INSERT OR REPLACE", 1)  # by id and by path
-_NOTHING = IndexedContent(
+NO_CONTENT = IndexedContent(
     language="",
     broken_line=0,
     chunk_count=0,
@@ -71,6 +72,16 @@ _NOTHING = IndexedContent(
 )
 
 
+# The tables that `earlier` keeps the rows of, and their columns.
+_EARLIER_TABLES = {
+    "contents": "chunks, outline",
+    "mentions": "count, mentioned",
+    "records": "record",
+    "vectors": "vectors",
+}
+_EARLIER, _VERSIONS = 5_000, 4  # contents that are kept: of all files, and looked at of one
+
+
 class Counts(NamedTuple):
     """How many files an index has, how many hold each term of a question, and how many define each name."""
 
@@ -79,13 +90,13 @@ class Counts(NamedTuple):
     defining: dict[str, int]
 
 
-class BaseContent(NamedTuple):
-    """What the first build has derived from a file that is something else now."""
+class EarlierContent(msgspec.Struct, frozen=True, array_like=True):
+    """What was derived from a content that a file had before."""
 
-    id: int
     sha256: bytes
     chunks: bytes
     outline: bytes
+    record: bytes  # of its references
 
 
 class IndexedFile(NamedTuple):
@@ -202,6 +213,10 @@ def _generation_of(index: tantivy.Index) -> int:
     return int(values[0]) if values and values[0] is not None else -1
 
 
+def _earlier(sha256: bytes, chunks: bytes, packed: bytes, record: bytes | None) -> EarlierContent:
+    return EarlierContent(sha256, chunks, packed, record or b"")
+
+
 def _document(fields: rank.Fields) -> tantivy.Document:
     return tantivy.Document.from_dict(fields, rank.SCHEMA)  # pyright: ignore[reportUnknownMemberType]
 
@@ -255,19 +270,33 @@ class IndexWriter:
         rows = (self._connection.execute(f"{query} WHERE path=?", (path,)).fetchone() for path in paths)
         return {row[0]: IndexedFile(*row[1:]) for row in rows if row is not None}
 
-    def base_of(self, paths: Collection[bytes]) -> dict[bytes, BaseContent]:
-        """What the first build has derived from files that have changed since, for those of `paths`."""
-        query = "SELECT path, file, sha256 FROM replaced WHERE sha256!=x''"
-        rows = [row for row in self._connection.execute(query) if row[0] in paths]
-        if not rows:
-            return {}
+    def base_ids(self, paths: Collection[bytes]) -> dict[bytes, int]:
+        """The ids that those of `paths` have in the first build which have changed since."""
+        rows = self._connection.execute("SELECT path, file FROM replaced WHERE sha256!=x''")
+        return {path: file for path, file in rows if path in paths}
+
+    def earlier_of(self, paths: Collection[bytes]) -> dict[bytes, list[EarlierContent]]:
+        """What was derived from earlier contents of those of `paths` that have changed since the first build."""
+        found: dict[bytes, list[EarlierContent]] = {}
         reader = layout.connect(self._build)
         try:
-            wanted = "SELECT chunks, outline FROM base.contents WHERE file=?"
-            found = ((row, reader.execute(wanted, row[1:2]).fetchone()) for row in rows)
-            return {path: BaseContent(file, sha256, *kept) for (path, file, sha256), kept in found if kept}
+            base = (
+                "SELECT path, sha256, chunks, outline, record FROM replaced JOIN base.contents USING (file)"
+                " LEFT JOIN base.records USING (file) WHERE replaced.file=?"
+            )
+            later = (
+                "SELECT path, sha256, chunks, outline, record FROM earlier WHERE path=? ORDER BY number DESC LIMIT ?"
+            )
+            for file in self.base_ids(paths).values():
+                for path, *parts in reader.execute(base, (file,)):
+                    found.setdefault(path, []).append(_earlier(*parts))
+            if reader.execute("SELECT 1 FROM earlier LIMIT 1").fetchone():
+                for wanted in paths:
+                    for path, *parts in reader.execute(later, (wanted, _VERSIONS)):
+                        found.setdefault(path, []).append(_earlier(*parts))
         finally:
             reader.close()
+        return found
 
     def behind(self) -> tuple[set[bytes], list[int]]:
         """What tantivy's last commit lacks: files to index again, and files to remove."""
@@ -277,6 +306,11 @@ class IndexWriter:
         files = self._connection.execute("SELECT path FROM files WHERE generation>?", later).fetchall()
         gone = self._connection.execute("SELECT file FROM gone WHERE generation>?", later).fetchall()
         return {row[0] for row in files}, [row[0] for row in gone]
+
+    def unread(self, most: int) -> list[tuple[int, bytes, int, bytes]]:
+        """Files whose references are missing: id, path, size and hash of each."""
+        query = "SELECT id, path, size, sha256 FROM files WHERE id IN (SELECT file FROM unread) ORDER BY id LIMIT ?"
+        return self._connection.execute(query, (most,)).fetchall()
 
     def count(self) -> int:
         """How many files it knows."""
@@ -319,9 +353,12 @@ class IndexWriter:
             )
             return
         self._begin()
+        content = result.content or NO_CONTENT
+        if result.state == REFERENCES:
+            self._put_references(result.id, content.references)
+            return
         if not self.is_new(result.id):
             self._forget(result.id)
-        content = result.content or _NOTHING
         self._connection.execute("DELETE FROM gone WHERE file=?", (result.id,))  # it may have been dropped before
         if result.state == RESTORED:
             self._restore(result)
@@ -331,14 +368,39 @@ class IndexWriter:
             self._texts().add_document(_document(fields))
 
     def _restore(self, result: FileState) -> None:
-        """Have the content that the first build has seen hold again."""
-        seen = (result.size, result.mtime_ns, self.generation, result.id)
+        """Have an earlier content hold again: that which the first build has seen, or a later one."""
+        columns = f"INSERT OR REPLACE INTO files ({', '.join(_FILE_COLUMNS)}) SELECT"
+        parts = "path, language, ?, ?, sha256, ?, '', broken_line, chunk_count FROM"
+        seen = (result.size, result.mtime_ns, self.generation)
+        execute = self._connection.execute
+        base = f"{columns} file, {parts} replaced WHERE file=? AND sha256=?"
+        if execute(base, (*seen, result.id, result.sha256)).rowcount:
+            execute("DELETE FROM replaced WHERE file=?", (result.id,))
+            return
+        which = (result.path, result.sha256)
+        execute(f"{columns} ?, {parts} earlier WHERE path=? AND sha256=?", (result.id, *seen, *which))
+        for table, names in _EARLIER_TABLES.items():
+            execute(
+                f"INSERT INTO {table} (file, {names}) SELECT ?, {names} FROM earlier"  # noqa: S608 - own names
+                f" WHERE path=? AND sha256=? AND {names.rpartition(' ')[2]} IS NOT NULL",
+                (result.id, *which),
+            )
+        (packed,) = execute("SELECT outline FROM contents WHERE file=?", (result.id,)).fetchone()
+        self._put_names(result.id, [one.name for one in outline.unpack(packed)])
+        execute("DELETE FROM earlier WHERE path=? AND sha256=?", which)
+
+    def _keep(self, file: int) -> None:
+        """Remember what was derived from the content of a file, which is about to be replaced."""
+        if not self.complete or self._connection.execute("SELECT 1 FROM unread WHERE file=?", (file,)).fetchone():
+            return
         self._connection.execute(
-            f"INSERT OR REPLACE INTO files ({', '.join(_FILE_COLUMNS)})"  # noqa: S608 - own names
-            " SELECT file, path, language, ?, ?, sha256, ?, '', broken_line, chunk_count FROM replaced WHERE file=?",
-            seen,
+            "INSERT OR REPLACE INTO earlier (path, sha256, language, broken_line, chunk_count, chunks, outline, count,"
+            " mentioned, record, vectors)"
+            " SELECT path, sha256, language, broken_line, chunk_count, chunks, outline, count, mentioned, record,"
+            " vectors FROM files JOIN main.contents AS own ON own.file=id LEFT JOIN mentions ON mentions.file=id"
+            " LEFT JOIN records ON records.file=id LEFT JOIN vectors ON vectors.file=id WHERE id=? AND state=''",
+            (file,),
         )
-        self._connection.execute("DELETE FROM replaced WHERE file=?", (result.id,))
 
     def _insert(self, result: FileState, content: IndexedContent) -> None:
         row = (
@@ -353,24 +415,36 @@ class IndexWriter:
         execute = self._contents.execute
         row = (file, content.chunks, content.outline)
         execute("INSERT INTO contents (file, chunks, outline) VALUES (?,?,?)", row)
-        names = ((name, file, place) for place, name in enumerate(content.names))
-        self._contents.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", names)
-        references = content.references
-        if references.record:
-            row = (file, references.count, references.mentioned)
-            execute("INSERT INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
-            execute("INSERT INTO records (file, record) VALUES (?,?)", (file, references.record))
+        self._put_names(file, content.names)
+        self._put_references(file, content.references)
         if content.vectors:
             execute("INSERT INTO vectors (file, vectors) VALUES (?,?)", (file, content.vectors))
 
+    def _put_names(self, file: int, names: Sequence[str]) -> None:
+        rows = ((name, file, place) for place, name in enumerate(names))
+        self._contents.executemany("INSERT INTO symbols (name, file, place) VALUES (?,?,?)", rows)
+
+    def _put_references(self, file: int, references: PackedReferences | None) -> None:
+        """Insert the references of a file that has none, or note that they are missing."""
+        if references is None:
+            self._connection.execute("INSERT OR IGNORE INTO unread (file) VALUES (?)", (file,))
+            return
+        self._connection.execute("DELETE FROM unread WHERE file=?", (file,))
+        if references.record:
+            execute, row = self._contents.execute, (file, references.count, references.mentioned)
+            execute("INSERT OR REPLACE INTO mentions (file, count, mentioned) VALUES (?,?,?)", row)
+            execute("INSERT OR REPLACE INTO records (file, record) VALUES (?,?)", (file, references.record))
+
     def _forget(self, file: int) -> None:
-        """Remove everything that was derived from a file's content."""
+        """Remove everything that was derived from a file's content; it is kept for a while."""
+        self._keep(file)
         execute = self._contents.execute
         row = execute("SELECT outline FROM contents WHERE file=?", (file,)).fetchone()
         for place, one in enumerate(outline.unpack(row[0]) if row else []):
             execute("DELETE FROM symbols WHERE name=? AND file=? AND place=?", (one.name, file, place))
         for table in layout.BY_FILE:
             execute(f"DELETE FROM {table} WHERE file=?", (file,))  # noqa: S608 - own names
+        self._connection.execute("DELETE FROM unread WHERE file=?", (file,))
         if file < self._base_end:
             execute(
                 "INSERT OR IGNORE INTO replaced (file, path, sha256, language, broken_line, chunk_count)"
@@ -417,6 +491,9 @@ class IndexWriter:
     def finish(self) -> None:
         """Note that nothing is missing any more; what comes later is stored apart from what this build made."""
         if self.complete:
+            # Only now: what was to be restored is there no more.
+            newest = "(SELECT max(number) FROM earlier)"
+            self._connection.execute(f"DELETE FROM earlier WHERE number<={newest}-?", (_EARLIER,))  # noqa: S608 - own names
             return
         self._begin()
         base, self._contents, self.complete = self._contents, self._connection, True

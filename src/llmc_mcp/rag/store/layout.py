@@ -15,7 +15,8 @@ updated in place: a transaction in SQLite, then a commit in tantivy, which carri
 What a first build derives from the files goes into base.db, which never changes once the build is complete. So the
 index of another worktree or clone begins with links to it and to tantivy's files, which never change either. What is
 derived later goes into tables of the same names in index.db; `replaced` lists the files of the base that are not as
-they were, and what they were: a file that becomes that again, as in a branch that one returns to, is not parsed again.
+they were, and what they were, and `earlier` holds what was derived from later contents: a file that becomes again what
+it was, as in a branch that one returns to, is not parsed again.
 """
 
 import contextlib
@@ -44,6 +45,13 @@ SCHEMA = [
     """CREATE TABLE replaced (
         file INTEGER PRIMARY KEY, path BLOB NOT NULL, sha256 BLOB NOT NULL, language TEXT NOT NULL,
         broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL)""",
+    # What was derived from contents that files had since the first build, and have no more; the last ones of many.
+    """CREATE TABLE earlier (
+        number INTEGER PRIMARY KEY, path BLOB NOT NULL, sha256 BLOB NOT NULL, language TEXT NOT NULL,
+        broken_line INTEGER NOT NULL, chunk_count INTEGER NOT NULL, chunks BLOB NOT NULL, outline BLOB NOT NULL,
+        count INTEGER, mentioned BLOB, record BLOB, vectors BLOB, UNIQUE (path, sha256))""",
+    # Files that can be searched, and whose references were not read yet.
+    "CREATE TABLE unread (file INTEGER PRIMARY KEY)",
 ]
 # What is derived from the content of a file.
 CONTENT_SCHEMA = [

@@ -162,6 +162,10 @@ class IndexTables:
         """Run any query; for the graph, which reads the tables itself."""
         return self._rows(sql, parameters)
 
+    def unread(self) -> int:
+        """How many files can be searched, but lack their references."""
+        return self._rows("SELECT count(*) FROM unread")[0][0]
+
     def updated(self) -> float:
         """When the index was last written to."""
         newest = [os.stat(path).st_mtime for path in layout.databases_of(self.build) if os.path.exists(path)]
