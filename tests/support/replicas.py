@@ -1,14 +1,15 @@
 """Replicas: HTTP servers with data directories of their own, as on several machines, on one store."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 import psycopg
 
-from llmc_mcp.permissions.tokens import SCOPES, StoredToken, digest
+from llmc_mcp.permissions.tokens import SCOPES, StoredToken, TokenTable, digest
 from llmc_mcp.session import Session
-from llmc_mcp.web.auth import open_table
+from llmc_mcp.store.opening import open_store
 from llmc_mcp.web.replica_claims import CALL_PATH, HEADER, Claims, claims_for, signed
 
 from .http_server import OPEN_HANDED, HttpServer
@@ -20,10 +21,10 @@ def replica(root: Path, store: str, data: Path, *arguments: str, **env: str) -> 
     return HttpServer(root, *OPEN_HANDED, *arguments, env=variables)
 
 
-def give_token(name: str, token: str, *data: Path, scopes: tuple[str, ...] = SCOPES[:3]) -> None:
-    """Have the servers of these data directories accept a token."""
-    for folder in data:
-        open_table(str(folder)).put(StoredToken(name, digest(token), scopes, (), 0.0, 0.0))
+def give_token(name: str, token: str, url: str, data: Path, scopes: tuple[str, ...] = SCOPES[:3]) -> None:
+    """Have the servers of a store accept a token."""
+    with closing(open_store(url, str(data))) as store:
+        TokenTable(lambda: store).put(StoredToken(name, digest(token), scopes, (), 0.0, 0.0))
 
 
 def rows(store: str, query: str) -> list[tuple[Any, ...]]:

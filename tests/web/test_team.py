@@ -271,7 +271,10 @@ def test_without_the_database_known_tokens_count_for_a_while(
 
 def test_of_two_servers_that_make_a_token_of_one_name_one_is_refused(postgres: Cluster, tmp_path: Path) -> None:
     url, start = postgres.fresh(), threading.Barrier(4)
-    stores = [PostgresStore(url, str(tmp_path), [f"/srv/{number}"]) for number in range(4)]
+    roots = [tmp_path / str(number) for number in range(4)]
+    for root in roots:
+        root.mkdir()
+    stores = [PostgresStore(url, str(tmp_path), [str(root)]) for root in roots]
 
     def make(store: PostgresStore) -> str:
         start.wait()
