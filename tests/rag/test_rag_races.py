@@ -21,7 +21,7 @@ from ..support.talk import eventually
 from ..support.workspace import Workspace, require
 
 ZEBRA = "def paint_zebra(stripes):\n    return stripes\n"
-SECRET = "def xylographer_password():\n    return 'xylographer'\n"  # noqa: S105 - a word that nothing else holds
+SECRET = "def xylographer_password():\n    return 'xylographer'\n"  # a word that nothing else holds
 BUILDS = 4
 
 
