@@ -10,7 +10,8 @@ from llmc_mcp.errors import InvalidArgument
 from llmc_mcp.rag.parse import words
 from llmc_mcp.rag.parse.file import look
 from llmc_mcp.rag.parse.question import question
-from llmc_mcp.rag.store import embed, features, fields, rank
+from llmc_mcp.rag.store import embed, features, rank
+from llmc_mcp.rag.store import fields as field_queries
 from llmc_mcp.rag.store.paths import path_kind
 
 from ..support.workspace import require
@@ -137,7 +138,7 @@ LONG = "\n\n".join(f"def step_{number}(cache):\n" + BODY * 12 for number in rang
 
 def test_documents_that_fit_better_do_not_push_code_out_of_what_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_DEEP_CHUNKS", "_DEEP_FILES"):
-        monkeypatch.setattr(fields, name, 10)
+        monkeypatch.setattr(field_queries, name, 10)
     files = {f"docs/page_{number}.md": "evict the cache\n" * 3 for number in range(60)}
     files |= {f"plain_{number}.py": f"def plain_{number}(): ...\n" for number in range(200)}
     shelf = Shelf(files | {"store.py": f"def forget_all():  # evict the whole cache at once\n{BODY}"})

@@ -106,6 +106,14 @@ def test_what_changed_since_it_was_indexed_is_left_out_and_that_is_said(library:
     assert "changed since" in answer.freshness
 
 
+def test_the_next_best_hit_of_any_repository_takes_the_place_of_one_that_changed(library: Library, base: Path) -> None:
+    query = CodeQuery("oven", limit=1, budget=2_000, repos=("*",))
+    (first,) = found(library.rag.search(query, library.caller()), base)
+    (base / first).write_text("changed = True\n")
+    (second,) = found(library.rag.search(query, library.caller()), base)
+    assert {first, second} == {"projects/bakery/oven.py", "projects/harbour/oven.py"}
+
+
 def test_a_secret_name_is_refused_by_the_policy_in_force(base: Path, data: Path) -> None:
     config = Config()
     config.policy.secret_names = ("crane.py",)

@@ -59,7 +59,6 @@ class Builder:
         self._outcomes: dict[int, News] = {}
         self._news = News()
         self._heard = 0.0
-        self._busy_since = 0.0
         self._closed = False
         self._leading: list[threading.Thread] = []
         self._listener: threading.Thread | None = None
@@ -69,10 +68,11 @@ class Builder:
         """The latest report."""
         return self._news
 
-    def busy_for(self) -> float:
-        """For how many seconds the process has been comparing or indexing files; 0 if it is not."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether the process still does what somebody has given up waiting for; it answers nothing before that."""
         with self._changed:
-            return time.monotonic() - self._busy_since if self._line is not None and self._news.busy else 0.0
+            return not self._goes_on.isdisjoint(self._pending)
 
     @property
     def running(self) -> bool:
@@ -272,7 +272,7 @@ class Builder:
             listener = threading.Thread(target=self._listen, args=(line,), name="index-news", daemon=True)
             listener.start()
             self._listener = listener  # only now: whoever closes the line joins it
-            self._line, self._news, self._busy_since = line, News(busy=True), time.monotonic()
+            self._line, self._news = line, News(busy=True)
             return line
 
     def _write(self, request: KeeperRequest, line: socket.socket) -> None:
@@ -306,8 +306,6 @@ class Builder:
     def _report(self, news: News, line: socket.socket) -> None:
         with self._changed:
             self._heard = time.monotonic()
-            if not self._news.busy:
-                self._busy_since = self._heard
             self._news = news
             if news.done and self._pending.get(news.id) is line:
                 self._settle(news.id, news)

@@ -8,7 +8,8 @@ Whether a file may be read is decided where every other read is: below the roots
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ from ..build.parser_process import ParserProcess
 from ..parse.question import Question
 from ..store.layout import Home, indexed_folders
 from ..store.tables import IndexDamaged, IndexTables
-from ..store.types import ManyReply, ManyRequest, RankedChunks
+from ..store.types import ManyReply, ManyRequest, RankedBuild, RankedChunks
 from .folders import root_at
 from .globs import Glob
 from .hits import HitSource, LoadedHit
@@ -36,7 +37,7 @@ _LONGEST_S = 30.0
 _MOST = 200  # hits of which a glob leaves some
 _SPARE = 4  # hits beyond the limit, should some files have changed
 _LISTED_S = 5.0  # how long the list of repositories is taken for current
-_OPEN = 16  # databases that stay open
+_OPEN = 32  # databases that stay open
 _NAMED = 8  # repositories that an error message names
 
 
@@ -104,11 +105,8 @@ class Repositories:
             request = ManyRequest(list(builds), question, query.scope, limit, self._embedding)
             reply = self._asked(request)
             caller.check()
-            found = [
-                self._loaded(builds[one.build].root, one.build, one.ranked, one.generation, query, question)
-                for one in reply.found
-                if one.build in builds
-            ]
+            answers = [self._fitting(one, query.path_glob) for one in reply.found if one.build in builds]
+            found = self._best(answers, {build: one.root for build, one in builds.items()}, query, question)
         damaged = [
             f"{builds[build].root.shown} is left out: its index can't be read"
             for build in reply.damaged
@@ -132,19 +130,48 @@ class Repositories:
             self._process.close()
             raise FeatureUnavailable("the indexes could not be searched", hint="Try again.") from None
 
-    def _loaded(
-        self, root: Root, build: str, ranked: RankedChunks, generation: int, query: CodeQuery, question: Question
-    ) -> FoundIn:
+    def _best(
+        self, answers: list[RankedBuild], roots: Mapping[str, Root], query: CodeQuery, question: Question
+    ) -> list[FoundIn]:
+        """The best hits of all repositories; more of them are read only if files of the best ones have changed."""
+        order = _in_order(answers)
+        wanted = query.limit
+        while True:
+            found: list[FoundIn] = []
+            for one in answers:
+                numbers = sorted(number for build, number in order[:wanted] if build == one.build)
+                chunks = [one.ranked.chunks[number] for number in numbers]
+                few = msgspec.structs.replace(one, ranked=msgspec.structs.replace(one.ranked, chunks=chunks))
+                found.append(self._loaded(roots[one.build], few, query, question))
+            if sum(len(each.hits) for each in found) >= query.limit or wanted >= len(order):
+                return found
+            wanted = 2 * wanted + _SPARE
+
+    def _loaded(self, root: Root, one: RankedBuild, query: CodeQuery, question: Question) -> FoundIn:
+        if not one.ranked.chunks:
+            return FoundIn(root, [], "", one.ranked)
         try:
-            tables = self._tables_of(build)
+            tables = self._tables_of(one.build)
             tables.catch_up()
-            ranked = _fitting(ranked, tables, query.path_glob)
-            hits, changed = HitSource(self._files, root).load(tables, ranked, question, query.limit, generation)
+            source = HitSource(self._files, root)
+            hits, changed = source.load(tables, one.ranked, question, query.limit, one.generation)
         except IndexDamaged as exc:
-            self._tables.pop(build, None)
-            return FoundIn(root, [], f"{root.shown} is left out: {exc}", ranked)
+            self._tables.pop(one.build, None)
+            return FoundIn(root, [], f"{root.shown} is left out: {exc}", one.ranked)
         note = f"{root.shown}: {counted(len(changed), 'file')} changed since and left out" if changed else ""
-        return FoundIn(root, hits, note, ranked)
+        return FoundIn(root, hits, note, one.ranked)
+
+    def _fitting(self, one: RankedBuild, glob: str | None) -> RankedBuild:
+        """The chunks of files whose paths match."""
+        if glob is None:
+            return one
+        pattern = Glob(glob)
+        try:
+            paths = self._tables_of(one.build).paths({chunk.file for chunk in one.ranked.chunks})
+        except IndexDamaged:
+            return one  # whoever reads its hits says so
+        chunks = [chunk for chunk in one.ranked.chunks if pattern.fits(paths.get(chunk.file, ""))]
+        return msgspec.structs.replace(one, ranked=msgspec.structs.replace(one.ranked, chunks=chunks))
 
     def _tables_of(self, build: str) -> IndexTables:
         tables = self._tables.pop(build, None) or IndexTables(build)
@@ -186,14 +213,15 @@ def _named(wanted: Sequence[str], known: list[Repository]) -> list[Repository]:
     return found
 
 
-def _fitting(ranked: RankedChunks, tables: IndexTables, glob: str | None) -> RankedChunks:
-    """The chunks of files whose paths match."""
-    if glob is None:
-        return ranked
-    pattern = Glob(glob)
-    paths = tables.paths({one.file for one in ranked.chunks})
-    chunks = [one for one in ranked.chunks if pattern.fits(paths.get(one.file, ""))]
-    return msgspec.structs.replace(ranked, chunks=chunks)
+def _in_order(answers: Iterable[RankedBuild]) -> list[tuple[str, int]]:
+    """The chunks of all builds, by build and number, as hits are shown: one of each file first, the best before."""
+    rows: list[tuple[int, float, str, int]] = []
+    for one in answers:
+        seen: Counter[int] = Counter()
+        for number, chunk in enumerate(one.ranked.chunks):
+            rows.append((seen[chunk.file], -chunk.score, one.build, number))
+            seen[chunk.file] += 1
+    return [(build, number) for _, _, build, number in sorted(rows)]
 
 
 def _hint(known: list[Repository]) -> str:

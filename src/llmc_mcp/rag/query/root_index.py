@@ -278,13 +278,12 @@ class RootIndex:
 
     def _flush(self, caller: QueryCaller) -> str | None:
         """Have all changes so far indexed if that is quick, else a note saying why not; None if there is no process."""
-        patience = _FLUSH_S - self._builder.busy_for()  # what takes long already will not be over in a moment
-        if self._builder.news.building or patience <= 0:
+        if self._builder.news.building or self._builder.is_behind:
             return busy_words(self._builder.news)
         ticket = self._builder.ping()
         if not ticket:
             return None
-        news = self._wait(ticket, min(caller.until, time.monotonic() + patience), caller)
+        news = self._wait(ticket, min(caller.until, time.monotonic() + _FLUSH_S), caller)
         if news is None:
             return busy_words(self._builder.news)
         if news.lost:
