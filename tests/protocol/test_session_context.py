@@ -164,13 +164,13 @@ def test_over_http_a_conversation_keeps_its_clients_name_without_the_server_keep
 
 
 def test_a_session_id_is_worth_nothing_to_another_principal_or_with_another_name() -> None:
-    ids = SessionIds(lambda: b"key")
+    ids = SessionIds("key")
     made = ids.make("ada", "claude")
     assert ids.read(made, "ada") == (made.partition(".")[0], "claude", False)
     assert ids.read(made, "bob") is None
     assert ids.read(made.partition(".")[0], "ada") is None
     assert ids.read(made + "A", "ada") is None
-    assert SessionIds(lambda: b"other").read(made, "ada") is None
+    assert SessionIds("other").read(made, "ada") is None
     assert ids.read("", "ada") is None
     unnamed = ids.make("ada")
     assert ids.read(unnamed, "ada") == (unnamed, "", False)
