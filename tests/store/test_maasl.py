@@ -64,6 +64,20 @@ def test_a_held_key_stands_in_the_way_and_tells_its_holder(store: Store, leases:
     assert not lease.over(time.time())
 
 
+def test_leases_that_were_claimed_in_vain_do_not_hold_up_the_next_transaction(store: Store, leases: Leases) -> None:
+    claimed: list[object] = []
+
+    def claim_in_vain() -> None:
+        with store.transaction() as connection:
+            claimed.append(leases.claim(connection, CRIT_CODE, [LeaseKey("code:/a"), LeaseKey("code:/b")], WHO))
+            raise ValueError("out of date")
+
+    with pytest.raises(ValueError, match="out of date"):
+        claim_in_vain()
+    tokens(take(store, leases, "code:/a", who=OTHER))
+    assert [lease.key for lease in leases.all()] == ["code:/a"]
+
+
 def test_all_keys_are_taken_or_none(store: Store, leases: Leases) -> None:
     tokens(take(store, leases, "code:/b"))
     in_the_way(take(store, leases, "code:/a", "code:/b", "code:/c", who=OTHER))

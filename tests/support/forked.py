@@ -48,6 +48,7 @@ _NUMBER = struct.Struct("!i")
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ")
 _SCREEN = "llmc_mcp.cli.top"  # what it imports costs more than all the others
 _WEB = "llmc_mcp.web"
+_ENGINES = ("llmc_mcp.rag.build", "llmc_mcp.rag.parse", "llmc_mcp.rag.store")  # a server has only what it needs of them
 
 _lock = threading.Lock()
 _templates: dict[bool, "_Template"] = {}
@@ -219,7 +220,7 @@ class _Template:
 def _load(web: bool) -> None:
     """Import every module of the package, also those that wait for their first use."""
     for found in pkgutil.walk_packages(llmc_mcp.__path__, "llmc_mcp."):
-        if not found.name.startswith(_SCREEN) and (web or not found.name.startswith(_WEB)):
+        if not found.name.startswith((_SCREEN, *_ENGINES)) and (web or not found.name.startswith(_WEB)):
             importlib.import_module(found.name)
     if len(os.listdir("/proc/self/task")) > 1:
         raise RuntimeError("a process with threads is no template")

@@ -246,9 +246,10 @@ class Journal:
         row = (change_id, who.principal, who.session_id, who.agent_id, time.time(), action, "pending", own_process())
         made_under, done = self._names.stored_key(roots), self._stored(effects)
         inserted = connection.execute(_INSERT_CHANGE, (*row, made_under, done, undoes, ""))
+        number = self._store.given_number(inserted)
         if not self._insert_images(connection, change_id, images):
             return False
-        self._make_room(connection, lambda: inserted.fetchone()[0])
+        self._make_room(connection, number)
         return True
 
     def _insert_images(self, connection: Connection, change_id: str, images: Sequence[PreImage]) -> bool:

@@ -27,8 +27,8 @@ _GO = frozenset(
     | {"UnmarshalText", "UnmarshalXML", "Unwrap", "Value", "Write", "WriteByte", "WriteHeader", "WriteString"}
     | {"WriteTo"}
 )
-_CREATED = re.compile(rb"\bnew\s+(?:@\w+\s+)*([\w.$]+)\s*(?:<[^;{}]*>)?\s*\([^;{}]*\)\s*$")
-_CONSTANT = re.compile(rb"[\s,{]([\w$]+)\s*(?:\([^;{}]*\))?\s*$")
+_CREATED = re.compile(rb"\bnew\s++(?:@\w++\s++)*+([\w.$]++)\s*+(?:<[^;{}]{0,400}>\s*+)?\([^;{}]{0,400}\)\s*+$")
+_CONSTANT = re.compile(rb"[\s,{]([\w$]++)\s*+(?:\([^;{}]{0,400}\)\s*+)?$")
 _BEFORE = 2_000  # bytes of what an anonymous class is created with
 
 

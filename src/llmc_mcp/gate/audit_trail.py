@@ -186,14 +186,14 @@ class StoreTrail:
     def append(self, chain: str, seq: int, at: float, line: bytes) -> None:
         """Write a line; it is on disk then. It may be there already, if the answer to an attempt was lost."""
         row = (chain, seq, at, line.decode())
-        if self._store.execute_alone(_ADD, row, wait_s=_ANSWER_S):
+        if self._store.execute_alone(_ADD, row, durable=True, wait_s=_ANSWER_S):
             return
         if self._store.query("SELECT line FROM audit WHERE chain=? AND seq=?", row[:2]) != [row[3:]]:
             raise OSError(f"somebody wrote another row in the place of {chain}:{seq}")
 
     def register(self, chain: str) -> int:
         while True:
-            if rows := self._store.execute_alone(_COUNT, (chain,), wait_s=_ANSWER_S):
+            if rows := self._store.execute_alone(_COUNT, (chain,), durable=True, wait_s=_ANSWER_S):
                 return int(str(rows[0][0]))
             # Another server has just taken the number, or the answer to an attempt was lost.
             if rows := self._store.query("SELECT number FROM audit_chains WHERE chain=?", (chain,)):

@@ -70,9 +70,9 @@ class Store(Protocol):
         ...
 
     def execute_alone(
-        self, sql: str, parameters: tuple[object, ...] = (), *, wait_s: float = BUSY_S
+        self, sql: str, parameters: tuple[object, ...] = (), *, durable: bool = False, wait_s: float = BUSY_S
     ) -> list[tuple[object, ...]]:
-        """One statement that commits by itself, and the rows that it returns."""
+        """One statement that commits by itself, and the rows that it returns; a `durable` one is on disk then."""
         ...
 
     def add_rows(
@@ -106,6 +106,10 @@ class Store(Protocol):
 
     def unshare(self, connection: Connection, name: str) -> None:
         """Take a file back, which no row speaks of any more."""
+        ...
+
+    def given_number(self, rows: Rows) -> Callable[[], int]:
+        """What tells the number that an INSERT … RETURNING gave out; asking for it may take a round trip."""
         ...
 
     def follow_numbers(self, connection: Connection) -> None:

@@ -85,12 +85,14 @@ class Leases:
             self.release(connection, [lease.token])
         holder, times = (who.agent_id, who.session_id, own_process(), purpose), (now, now + self.ttl_s)
         inserted = [
-            connection.execute(
-                _INSERT, (kind, key.name, int(key.tree), *holder, *times, int(self._store.is_wanted(key.name)))
+            self._store.given_number(
+                connection.execute(
+                    _INSERT, (kind, key.name, int(key.tree), *holder, *times, int(self._store.is_wanted(key.name)))
+                )
             )
             for key in wanted
         ]
-        return lambda: [one.fetchone()[0] for one in inserted]
+        return lambda: [number() for number in inserted]
 
     def holds(self, connection: Connection, tokens: Sequence[int]) -> bool:
         """Whether all of these leases are in the store and unexpired; within the transaction that depends on it."""

@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, cast
@@ -247,15 +247,16 @@ class PostgresStore:
         raise psycopg.OperationalError("no connection works")
 
     def execute_alone(
-        self, sql: str, parameters: tuple[object, ...] = (), *, wait_s: float = BUSY_S
+        self, sql: str, parameters: tuple[object, ...] = (), *, durable: bool = False, wait_s: float = BUSY_S
     ) -> list[tuple[object, ...]]:
         """One statement that commits by itself, and waits for nobody who writes below the same roots."""
         until = time.monotonic() + wait_s
         with self._explained(), self._connection(wait_s) as connection:
             while True:
                 try:
-                    done = psycopg.RawCursor(connection).execute(_translated(sql), parameters or None)
-                    return done.fetchall() if done.description else []
+                    with _durable(connection) if durable else nullcontext():
+                        done = psycopg.RawCursor(connection).execute(_translated(sql), parameters or None)
+                        return done.fetchall() if done.description else []
                 except errors.LockNotAvailable:  # connections wait in slices
                     if time.monotonic() > until:
                         raise
@@ -366,6 +367,10 @@ class PostgresStore:
         """Remove a file from the database."""
         connection.execute("DELETE FROM blobs WHERE name=?", (name,))
 
+    def given_number(self, rows: Rows) -> Callable[[], int]:
+        """Read it when it is needed: until then, more statements go with the same round trip."""
+        return lambda: rows.fetchone()[0]
+
     def follow_numbers(self, connection: Connection) -> None:
         """Rows came with their numbers: give out higher ones from now on."""
         numbered = "SELECT table_name, column_name FROM information_schema.columns"
@@ -439,7 +444,10 @@ class PostgresStore:
             ) from None
 
 
-_ALONE = f"SET LOCAL lock_timeout={_MIGRATION_S * 1000}; SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})".encode()
+_ALONE = (
+    f"SET LOCAL synchronous_commit=on; SET LOCAL lock_timeout={_MIGRATION_S * 1000};"
+    f" SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
+).encode()
 _EVERYTHING = ""  # the name of the lock above all others
 _CONNECTING: dict[str, Any] = {
     "autocommit": True,
@@ -447,6 +455,14 @@ _CONNECTING: dict[str, Any] = {
     "application_name": "llmc",
     "tcp_user_timeout": _SILENT_MS,
 }
+
+
+@contextmanager
+def _durable(connection: _Opened) -> Generator[None]:
+    """A transaction that is on disk when the block ends."""
+    with connection.transaction():
+        connection.execute("SET LOCAL synchronous_commit=on")
+        yield
 
 
 def _configure(connection: _Opened) -> None:

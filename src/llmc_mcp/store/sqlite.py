@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # typing.TYPE_CHECKING without the import: `te` runs commands
     from collections.abc import Iterable, Sequence
     from typing import TypeVar
 
-    from .base import Connection
+    from .base import Connection, Rows
 
     Outcome = TypeVar("Outcome")
 
@@ -118,10 +118,10 @@ class SqliteStore:
             self.sync()
 
     def execute_alone(
-        self, sql: str, parameters: tuple[object, ...] = (), *, wait_s: float = BUSY_S
+        self, sql: str, parameters: tuple[object, ...] = (), *, durable: bool = False, wait_s: float = BUSY_S
     ) -> list[tuple[object, ...]]:
         """One statement in a transaction of its own."""
-        with self.transaction(wait_s=wait_s) as connection:
+        with self.transaction(durable=durable, wait_s=wait_s) as connection:
             return connection.execute(sql, parameters).fetchall()
 
     def add_rows(
@@ -200,6 +200,11 @@ class SqliteStore:
 
     def unshare(self, connection: "Connection", name: str) -> None:
         """It goes when its file goes."""
+
+    def given_number(self, rows: "Rows") -> "Callable[[], int]":
+        """Read it now: a statement that is not read to its end keeps the connection from committing."""
+        ((number,),) = rows.fetchall()
+        return lambda: number
 
     def follow_numbers(self, connection: "Connection") -> None:
         """SQLite always does."""
