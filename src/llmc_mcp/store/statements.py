@@ -45,7 +45,7 @@ _LOADERS: dict[int, Callable[[bytes], object]] = {
 }
 
 
-class Result:
+class StatementResult:
     """What a statement gives back; it is sent at the latest when somebody asks for that."""
 
     def __init__(self, statements: "Statements") -> None:
@@ -92,7 +92,7 @@ class Statements:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._waiting: list[tuple[Result, bytes, list[bytes | None], list[int]]] = []
+        self._waiting: list[tuple[StatementResult, bytes, list[bytes | None], list[int]]] = []
         self._uses: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
 
@@ -101,7 +101,7 @@ class Statements:
         self.flush()
         _checked(self._connection.exec_(statements))
 
-    def execute(self, statement: bytes, parameters: Sequence[object]) -> Result:
+    def execute(self, statement: bytes, parameters: Sequence[object]) -> StatementResult:
         """Run a statement, now or with a later one."""
         values: list[bytes | None] = []
         kinds: list[int] = []
@@ -109,7 +109,7 @@ class Statements:
             data, kind = _dumped(value)
             values.append(data)
             kinds.append(kind)
-        self._waiting.append((result := Result(self), statement, values, kinds))
+        self._waiting.append((result := StatementResult(self), statement, values, kinds))
         return result
 
     def forget(self) -> None:
