@@ -105,6 +105,15 @@ def test_a_call_that_is_given_up_counts_no_longer_and_only_once(make: Make) -> N
     assert limiter.under_way() == 0
 
 
+def test_a_call_that_asks_its_user_two_things_at_once_is_counted_as_before(make: Make) -> None:
+    limiter, alice = make(CallLimits(rps=100, burst=100, concurrency=2, total=3)), limited("alice")
+    with limiter.admitted(alice):
+        with limiter.set_aside(alice), limiter.set_aside(alice), limiter.admitted(alice):
+            pass
+        assert limiter.under_way() == 1
+    assert limiter.under_way() == 0
+
+
 def test_other_limits_count_from_the_next_call_on(make: Make) -> None:
     limiter = make(CallLimits(rps=0.001, burst=1, concurrency=1, total=3))
     limiter.take(limited("alice"))

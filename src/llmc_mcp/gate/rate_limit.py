@@ -145,12 +145,15 @@ class OwnCounts:
             return ""
 
     def reenter(self, principal: str) -> None:
-        with self._lock:
-            self._under_way[principal] = self._under_way.get(principal, 0) + 1
+        self._add(principal, 1)
 
     def leave(self, principal: str) -> None:
+        self._add(principal, -1)
+
+    def _add(self, principal: str, change: int) -> None:
+        """May count below none for a while: one call asks its user two things at a time."""
         with self._lock:
-            self._under_way[principal] -= 1
+            self._under_way[principal] = self._under_way.get(principal, 0) + change
             if not self._under_way[principal]:
                 del self._under_way[principal]
 
