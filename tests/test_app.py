@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from llmc_mcp.app import App, EngineProperty, Problems, closing_order
+from llmc_mcp.app import App, EngineProperty, closing_order
 from llmc_mcp.config.schema import Config
+from llmc_mcp.lifecycle import Problems
 
 
 @pytest.fixture

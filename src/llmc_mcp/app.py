@@ -4,7 +4,6 @@ import gc
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
@@ -15,6 +14,7 @@ from .errors import IsolationRequired, LlmcError
 from .files import names, off_limits
 from .files.filesystem import Access, Filesystem, Root
 from .kernel import syscalls
+from .lifecycle import Closable, IdleClock, Problems, Releasable
 from .policy import is_broad
 from .store.data_dir import database_of
 from .store.root_sets import RootSet
@@ -63,25 +63,6 @@ Made = TypeVar("Made")
 
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")  # of Docker, Podman, systemd
 
-_LOOKS = 4  # for idle helpers, in the time after which one is idle
-_SHORTEST_LOOK_S = 0.05  # between two of them, whatever is configured
-
-
-@runtime_checkable
-class Closable(Protocol):
-    """An engine that holds on to something: children, descriptors, a database."""
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class Releasable(Protocol):
-    """An engine whose helpers and caches can end while nobody uses them: the next use makes them anew."""
-
-    def release_idle(self, idle_s: float) -> bool:
-        """End what has not been used for so long; whether anything was ended. What is in use is left alone."""
-        ...
-
 
 @runtime_checkable
 class Reconfigurable(Protocol):
@@ -113,27 +94,6 @@ class EngineProperty(Generic[Made]):
 def engine(*, closes_before: tuple[str, ...] = ()) -> "Callable[[Callable[[App], Made]], EngineProperty[Made]]":
     """Declare an engine by the method that makes it."""
     return lambda make: EngineProperty(make, closes_before)
-
-
-class Problems:
-    """What went wrong without failing a call, until a call's log lines take it along; safe from several threads."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[str] = deque()
-
-    def add(self, problem: str) -> None:
-        """Keep a problem for the log."""
-        self._waiting.append(problem)
-
-    def drain(self) -> list[str]:
-        """The problems so far; each is returned once, even when several threads drain."""
-        drained: list[str] = []
-        while self._waiting:
-            try:
-                drained.append(self._waiting.popleft())
-            except IndexError:  # another thread was faster
-                break
-        return drained
 
 
 class App:
@@ -220,7 +180,7 @@ class App:
             if name not in self._engines:
                 made = self._engines[name] = make(self)
                 if isinstance(made, Releasable) and self._idle_clock is None:
-                    self._idle_clock = IdleClock(self, self.config.limits.helper_idle_sec)
+                    self._idle_clock = IdleClock(self.release_idle, self.config.limits.helper_idle_sec, self.problems)
             return self._engines[name]
 
     def release_idle(self, idle_s: float) -> bool:
@@ -596,26 +556,6 @@ class App:
         from .machine.downloads import DownloadSorter
 
         return DownloadSorter(self.files, lambda: self.changes, lambda: self.mutations)
-
-
-class IdleClock:
-    """A thread that looks from time to time which helpers nobody has used for `idle_s` seconds."""
-
-    def __init__(self, app: App, idle_s: float) -> None:
-        self._app, self._idle_s = app, idle_s
-        self._over = threading.Event()
-        threading.Thread(target=self._run, name="idle-clock", daemon=True).start()
-
-    def _run(self) -> None:
-        while not self._over.wait(max(self._idle_s / _LOOKS, _SHORTEST_LOOK_S)):
-            try:
-                self._app.release_idle(self._idle_s)
-            except Exception as exc:  # noqa: BLE001 - helpers that can't be ended now are looked at again
-                self._app.problems.add(f"idle helpers could not be ended: {type(exc).__name__}: {exc}")
-
-    def close(self) -> None:
-        """Look no more."""
-        self._over.set()
 
 
 def _working_directory() -> str:
