@@ -15,6 +15,7 @@ server. What is not as the row says, or fails once, is left alone, and the index
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import sqlite3
 import stat
@@ -81,8 +82,12 @@ class _Shared(NamedTuple):
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """Which build was stored, or came from the store; the size of what changes of it then, and what the row said."""
+    """Which build was stored, or came from the store; the size of what changes of it then, and what the row said.
 
+    It lies where the process that keeps the index can't write. `home` is the folder that it is about.
+    """
+
+    home: tuple[int, int] | None = None
     build: str = ""
     bytes: int = 0
     digest: str = ""
@@ -94,6 +99,7 @@ class IndexShare:
     def __init__(self, store: Store, workspace: str, home: Home, kind: str, most_bytes: int) -> None:
         self._store, self._home, self._most = store, home, most_bytes
         self._row = workspace, kind
+        self._noted = os.path.join(store.data_dir, _FOLDER, f"{os.path.basename(home.folder)}.json")
         self._stopped = threading.Event()
         self._settled: tuple[str, float] = ("", 0.0)  # the build that needs nothing, until when
         self._not_before = 0.0
@@ -121,9 +127,10 @@ class IndexShare:
             self._check(shared)
             folder = self._home.new_build()
             size = next(file.bytes for file in shared.files if file.name == layout.DATABASES[0])
-            self._write_note(_Note(os.path.basename(folder), size, shared.digest))
+            self._write_note(folder, size, shared.digest)
             for file in shared.files:
                 self._unpack(shared, file, folder, tick)
+            shutil.rmtree(self._place(shared.folder), ignore_errors=True)
             self._home.put_aside(folder)
             return True
         except _FAILURES as exc:
@@ -230,10 +237,8 @@ class IndexShare:
     def _store_copy(self, build: str) -> None:
         self._demand_small(self._home.size())
         rows = self._store.query(_FIND, self._row)
-        place = str(rows[0][1]) if rows else hashlib.sha256(repr(self._row).encode()).hexdigest()[:16]
-        if not _PLACE.fullmatch(place):
-            raise ValueError("the row of another server has no place for files")
-        own = os.path.join(self._store.data_dir, _FOLDER, place)
+        place = str(rows[0][1]) if rows and _PLACE.fullmatch(str(rows[0][1])) else secrets.token_hex(8)
+        own = self._place(place)
         copied = os.path.join(own, "build")
         shutil.rmtree(own, ignore_errors=True)
         os.makedirs(layout.text_of(copied), mode=0o700)
@@ -249,7 +254,7 @@ class IndexShare:
             shared = _Shared(place, files, hashlib.sha256(f"{place} {text}".encode()).hexdigest())
             self._register(shared, text)
             size = os.path.getsize(layout.databases_of(build)[0])
-            self._write_note(_Note(os.path.basename(build), size, shared.digest))
+            self._write_note(build, size, shared.digest)
         finally:
             shutil.rmtree(own, ignore_errors=True)
 
@@ -298,18 +303,24 @@ class IndexShare:
 
     # --- what is known here ----------------------------------------------------------------------
 
+    def _place(self, folder: str) -> str:
+        """Where the stored files of an index are on their way."""
+        return os.path.join(self._store.data_dir, _FOLDER, folder)
+
     def _note(self) -> _Note:
         try:
-            with open(os.path.join(self._home.folder, "shared"), "rb") as file:
-                return msgspec.json.decode(file.read(_PIECE), type=_Note)
+            with open(self._noted, "rb") as file:
+                note = msgspec.json.decode(file.read(), type=_Note)
         except (OSError, msgspec.MsgspecError):
             return _Note()
+        return note if note.home == self._home.identity() else _Note()
 
-    def _write_note(self, note: _Note) -> None:
-        path = os.path.join(self._home.folder, "shared")
-        with open(f"{path}.new", "wb") as file:
+    def _write_note(self, build: str, size: int, digest: str) -> None:
+        note = _Note(self._home.identity(), os.path.basename(build), size, digest)
+        os.makedirs(os.path.dirname(self._noted), mode=0o700, exist_ok=True)
+        with open(f"{self._noted}.new", "wb") as file:
             file.write(msgspec.json.encode(note))
-        os.rename(f"{path}.new", path)
+        os.rename(f"{self._noted}.new", self._noted)
 
 
 def share_of(store: Store, root: Root, home: Home, kind: str, most_bytes: int) -> IndexShare | None:

@@ -5,7 +5,6 @@
         lock             held by the writer
         current          a link to the current build
         seed             a link to a build that is another root's, until it has been compared with the files here
-        shared           which build has been shared with servers that have other data directories, or came from them
         b-1a2b3c4d/      a build: index.db (authoritative), base.db and text/ (tantivy, made from the same files)
 
 A full build is a new folder, activated by renaming the link. Where there is an index that can be read, that happens
