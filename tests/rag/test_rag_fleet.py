@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import zlib
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -170,22 +171,48 @@ def named_or_broken(url: str) -> list[set[str]]:
         return []
 
 
-def test_a_copy_that_lies_within_its_hashes_is_damaged_for_the_confined_process_alone(
-    shared: dict[str, int], root: Path, url: str, tmp_path: Path
-) -> None:
+def forge(url: str, change: Callable[[bytes], bytes]) -> None:
+    """Have the copy hold another index.db, and its row agree with that."""
     ((folder, files),) = rows(url, "SELECT folder, files FROM shared_indexes")
     described = json.loads(files)
-    for one in described:
-        if one[0] == "index.db":
-            forged = zlib.compress(b"SQLite format 3\0" + os.urandom(one[1]))
-            one[1:] = [one[1] + 16, hashlib.sha256(forged).hexdigest(), len(forged)]
-            execute(url, "INSERT INTO blobs VALUES (%s, 0, %s)", f"shared-index/{folder}/{one[2]}.z", forged)
+    for one in (one for one in described if one[0] == "index.db"):
+        parts = f"SELECT data FROM blobs WHERE name='shared-index/{folder}/{one[2]}.z' ORDER BY part"
+        plain = change(zlib.decompress(b"".join(data for (data,) in rows(url, parts))))
+        packed = zlib.compress(plain)
+        one[1:] = [len(plain), hashlib.sha256(packed).hexdigest(), len(packed)]
+        execute(url, "INSERT INTO blobs VALUES (%s, 0, %s)", f"shared-index/{folder}/{one[2]}.z", packed)
     execute(url, "UPDATE shared_indexes SET files=%s", json.dumps(described))
+
+
+def test_a_copy_that_lies_within_its_hashes_is_compared_with_the_files_by_the_confined_process(
+    shared: dict[str, int], root: Path, url: str, tmp_path: Path
+) -> None:
+    lion = root / "zoo/lion.py"
+    lion.write_text("def brush_the_mane():\n    return 1\n")
+
+    def as_if_seen(plain: bytes) -> bytes:
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.deserialize(plain[:18] + b"\1\1" + plain[20:])  # WAL mode needs a file
+            seen = lion.stat()
+            claim = "UPDATE files SET size=?, mtime_ns=? WHERE path=?"
+            database.execute(claim, (seen.st_size, seen.st_mtime_ns, b"zoo/lion.py"))
+            database.execute(
+                "INSERT INTO files SELECT 99, x'2e2e2f6f7574', language, size, mtime_ns, sha256, generation,"
+                " state, broken_line, chunk_count FROM files WHERE id=1"
+            )
+            database.commit()
+            return database.serialize()
+
+    forge(url, as_if_seen)
     with server(root, url, tmp_path / "two", ttl=60) as second:
-        assert "damaged" in second.refresh().rebuilt
-        assert second.found("feed the zebra")[0] == "zoo/zebra.py"
-        assert set(generations(second).values()) == {1}
-        assert second.stats().notes == []
+        assert second.found("brush the mane")[0] == "zoo/lion.py"
+        assert generations(second) == shared | {"zoo/lion.py": 3}  # and nothing of ../out
+    forge(url, lambda plain: plain[:100] + os.urandom(len(plain) - 100))
+    with server(root, url, tmp_path / "three", ttl=60) as third:
+        assert "damaged" in third.refresh().rebuilt
+        assert third.found("feed the zebra")[0] == "zoo/zebra.py"
+        assert set(generations(third).values()) == {1}
+        assert third.stats().notes == []
 
 
 def test_a_copy_that_a_process_ended_over_is_not_tried_again(
