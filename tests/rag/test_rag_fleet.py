@@ -247,7 +247,25 @@ def test_a_later_build_takes_the_place_of_the_copy_and_of_its_files(
     assert named(url) == [stored(url)]
 
 
-def test_nothing_is_shared_where_it_is_off_or_too_large_or_rules_differ_or_the_store_is_a_file(
+def test_much_that_changed_is_stored_again_without_what_never_changes_and_unused_copies_go(
+    shared: dict[str, int], root: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT files FROM shared_indexes WHERE workspace='zoo'"
+    before = {one[0]: one[2] for one in json.loads(rows(url, query)[0][0])}
+    execute(url, "INSERT INTO shared_indexes VALUES ('gone', 'k', 1, 0, '0123456789abcdef', '[]')")
+    execute(url, "INSERT INTO blobs VALUES ('shared-index/0123456789abcdef/x.z', 0, 'x')")
+    monkeypatch.setattr("llmc_mcp.rag.build.share._GROWN_BY", -(1 << 40))  # whatever it takes is much
+    with server(root, url, tmp_path / "one") as first:
+        (root / "zoo/okapi.py").write_text("def feed_the_okapi(leaves): ...\n")
+        first.refresh()
+        assert eventually(lambda: {one[2] for one in json.loads(rows(url, query)[0][0])} != set(before.values()))
+        assert eventually(lambda: named(url) == [stored(url)])
+    after = {one[0]: one[2] for one in json.loads(rows(url, query)[0][0])}
+    assert after["base.db"] == before["base.db"]
+    assert after["index.db"] != before["index.db"]
+
+
+def test_nothing_is_shared_where_it_is_off_or_rules_differ_or_the_store_is_a_file(
     shared: dict[str, int], root: Path, url: str, tmp_path: Path
 ) -> None:
     before = named(url)
