@@ -64,8 +64,9 @@ def _copy(target: sqlite3.Connection, source: str, schema: list[str], tick: Call
         tick()
         if table not in _UNSHARED:
             columns = target.execute(f"PRAGMA main.table_info({table})").fetchall()
+            into = ", ".join(name for _, name, *_ in columns)
             values = ", ".join(_value(name, kind) for _, name, kind, *_ in columns)
-            target.execute(f"INSERT INTO main.{table} SELECT {values} FROM received.{table}")  # noqa: S608 - own names
+            target.execute(f"INSERT INTO main.{table} ({into}) SELECT {values} FROM received.{table}")  # noqa: S608 - own names
         elif table == "meta":
             _copy_meta(target)
     target.execute("COMMIT")
