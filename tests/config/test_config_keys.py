@@ -121,6 +121,7 @@ PROVED_BY = {
     "rag.embedding": "test_the_embedding_is_the_operators_choice_and_another_one_builds_the_index_anew",
     "rag.max_files": "test_more_files_than_configured_are_left_out_and_that_is_said",
     "rag.roots": "test_the_operator_names_the_folders_to_index",
+    "rag.share_max_mb": "test_nothing_is_shared_where_it_is_off_or_rules_differ_or_the_store_is_a_file",
     "session.default_agent_id": "test_agent_and_model_are_the_configured_ones",
     "session.default_model": "test_agent_and_model_are_the_configured_ones",
     "session.default_budget_profile": "test_what_is_said_closest_to_the_call_wins",

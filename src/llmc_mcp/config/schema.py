@@ -272,6 +272,9 @@ class RagSection(Section):
     build_wait_sec: Annotated[float, amount("seconds a search waits for a first build to be complete")] = 2.0
     embedding: Annotated[str, key("embedding model: auto, none, or a name", "operator")] = "auto"
     roots: Annotated[Names, key("folders to index; empty: each root, of / or a home the project", "operator")] = ()
+    share_max_mb: Annotated[
+        int, key("largest index that servers share through PostgreSQL, in MB; 0: none", "smaller", ge=0, le=1 << 20)
+    ] = 512
 
 
 class Limits(Section):

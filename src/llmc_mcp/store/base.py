@@ -100,6 +100,14 @@ class Store(Protocol):
         """Let other servers have a file, from the commit of this transaction on."""
         ...
 
+    def offer(self, name: str) -> None:
+        """Let other servers have a file before any row speaks of it: nobody waits while a large one is stored."""
+        ...
+
+    def offered(self, folder: str) -> dict[str, int]:
+        """The files of a folder in the data directory that other servers can have, and their sizes in bytes."""
+        ...
+
     def fetch(self, name: str) -> bool:
         """Bring a file that another server shares to the data directory; whether there is one."""
         ...

@@ -63,6 +63,11 @@ class Leases:
     def __init__(self, store: Store, ttl_s: float) -> None:
         self._store, self.ttl_s = store, ttl_s
 
+    @property
+    def store(self) -> Store:
+        """Where they are."""
+        return self._store
+
     def take(
         self, connection: Connection, kind: str, keys: Iterable[LeaseKey], who: Session, purpose: str = ""
     ) -> list[int] | Lease:

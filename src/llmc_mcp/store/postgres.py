@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from hashlib import blake2b
@@ -343,9 +343,22 @@ class PostgresStore:
 
     def share(self, connection: Connection, name: str) -> None:
         """Put a file of the data directory in the database, unless it is there."""
+        for part, data in self._parts(name):
+            connection.execute(_INSERT_PART, (name, part, data))
+
+    def offer(self, name: str) -> None:
+        """The same without a transaction, which others would wait for."""
+        for part, data in self._parts(name):
+            self.execute_alone(_INSERT_PART, (name, part, data))
+
+    def _parts(self, name: str) -> Iterator[tuple[int, bytes]]:
         with open(os.path.join(self.data_dir, name), "rb") as file:
-            for part, data in enumerate(iter(lambda: file.read(_PART), b"")):
-                connection.execute(_INSERT_PART, (name, part, data))
+            yield from enumerate(iter(lambda: file.read(_PART), b""))
+
+    def offered(self, folder: str) -> dict[str, int]:
+        """The files of a folder that are in the database, and their sizes."""
+        sizes = "SELECT name, sum(length(data))::bigint FROM blobs WHERE starts_with(name, ?) GROUP BY name"
+        return {str(name): int(str(size)) for name, size in self.query(sizes, (f"{folder}/",))}
 
     def fetch(self, name: str) -> bool:
         """Bring a file that another server shared to the data directory; whether there is one."""

@@ -61,6 +61,7 @@ _COLUMNS: dict[str, tuple[str, dict[str, Callable[[str, Translate], str]]]] = {
     "trash": ("entry", {"entry": _named, "path": lambda path, translate: translate(path)}),
     "leftovers": ("path", {"path": _named, "roots": _key}),
     "leases": ("token", {"key": _named}),
+    "shared_indexes": ("workspace", {"workspace": lambda name, translate: translate(name)}),
 }
 
 

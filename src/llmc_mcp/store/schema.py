@@ -233,6 +233,17 @@ STEPS: tuple[str, ...] = (
     CREATE INDEX owners_by_session ON owners (principal, session_id);
     CREATE INDEX owners_by_replica ON owners (replica);
     """,
+    """
+    CREATE TABLE shared_indexes (       -- code indexes that servers with other data directories can begin with
+        workspace   TEXT NOT NULL,
+        kind        TEXT NOT NULL,      -- the rules that it was made by
+        format      INTEGER NOT NULL,
+        at          REAL NOT NULL,      -- when a server last said that it is of use
+        folder      TEXT NOT NULL,      -- of its files, below shared-index
+        files       TEXT NOT NULL,      -- JSON: the name, size, hash and stored size of each
+        PRIMARY KEY (workspace, kind)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 

@@ -194,6 +194,15 @@ class SqliteStore:
     def share(self, connection: "Connection", name: str) -> None:
         """Everybody has it."""
 
+    def offer(self, name: str) -> None:
+        """Everybody has it."""
+
+    def offered(self, folder: str) -> dict[str, int]:
+        """What is there."""
+        place = os.path.join(self.data_dir, folder)
+        found = os.listdir(place) if os.path.isdir(place) else []
+        return {f"{folder}/{name}": os.path.getsize(os.path.join(place, name)) for name in found}
+
     def fetch(self, name: str) -> bool:  # noqa: ARG002 - as in Store
         """Nobody else can have it."""
         return False

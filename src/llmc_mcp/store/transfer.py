@@ -12,6 +12,8 @@ from .row_paths import translated
 from .schema import STEPS, insert_missing
 
 _BATCH = 500
+# The target's triggers have added up what it holds; and servers share their code indexes there again.
+_NOT_COPIED = ("totals", "shared_indexes")
 
 # What must not be: a sentence, and the rows that break it.
 _CHECKS = (
@@ -95,7 +97,7 @@ def copy(source: Store, target: Store, told: Callable[[str, int], None]) -> None
 
 
 def _batches(source: Store, table: str, columns: tuple[str, ...]) -> Iterator[list[tuple[object, ...]]]:
-    if table == "totals":  # the target's triggers have added up what it holds
+    if table in _NOT_COPIED:
         return
     rows = iter(source.query(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {columns[0]}"))  # noqa: S608 - own names
     while batch := list(islice(rows, _BATCH)):

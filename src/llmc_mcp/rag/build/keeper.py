@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ..store import embed
+from ..store import embed, received
 from ..store.index import IndexDamaged, IndexWriter, is_readable
 from ..store.layout import Home
 from .keeper_lines import KeeperLines
@@ -279,6 +279,8 @@ class Keeper:
             self._build("")
             return
         paths = None if self._home.current() is None else paths
+        if received.is_received(build):
+            received.take_over(build, self._setup.kind(), self._tick)
         writer = IndexWriter(build)
         self._note(building=not writer.complete)
         if writer.embedding != (self._embedding.name if self._embedding else ""):

@@ -20,6 +20,7 @@ from ...store.leases import Leases
 from ..store.layout import home_of
 from .keeper_host import KeeperHost
 from .messages import KeeperRequest, News, RankReply, RankRequest, Setup, WalkRules
+from .share import share_of
 
 _POLL_S = 0.05
 _READ = 1 << 16
@@ -36,6 +37,7 @@ class IndexSpec(NamedTuple):
     rules: WalkRules
     embedding: str
     idle_s: float = 60.0
+    share_bytes: int = 0  # the largest index that servers with other data directories share; 0: none
 
 
 class Builder:
@@ -45,7 +47,8 @@ class Builder:
         home = home_of(data_dir, root.real)
         ripgrep = os.fsdecode(find_ripgrep())
         setup = Setup(home.folder, wanted.rules, ripgrep, wanted.embedding, idle_s=wanted.idle_s)
-        self._host = KeeperHost(launcher, root, data_dir, home, setup, leases)
+        share = share_of(leases.store, root, home, setup.kind(), wanted.share_bytes)
+        self._host = KeeperHost(launcher, root, data_dir, home, setup, leases, share)
         self._changed = threading.Condition()
         self._line: socket.socket | None = None
         self._last_id = 0
@@ -67,6 +70,11 @@ class Builder:
     def news(self) -> News:
         """The latest report."""
         return self._news
+
+    @property
+    def problem(self) -> str:
+        """Why the index is not shared with servers that have other data directories; empty if all is well."""
+        return self._host.problem
 
     @property
     def is_behind(self) -> bool:

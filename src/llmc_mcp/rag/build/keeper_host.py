@@ -31,6 +31,7 @@ from ..parse.grammars import CACHE, unpack
 from ..store.layout import FORMAT, Home
 from .messages import Setup, peer_uid
 from .seed import seed
+from .share import IndexShare
 
 _LAST_WORDS = 2_000
 _MEMORY = 4 << 30  # of the process and of each that it starts; workers have less
@@ -42,9 +43,18 @@ _END_S = 2.0  # for the process to end by itself
 class KeeperHost:
     """The indexing process of one root, wherever it runs; safe from any thread."""
 
-    def __init__(self, launcher: Launcher, root: Root, data_dir: str, home: Home, setup: Setup, leases: Leases) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        root: Root,
+        data_dir: str,
+        home: Home,
+        setup: Setup,
+        leases: Leases,
+        share: IndexShare | None,
+    ) -> None:
         self._launcher, self._root, self._data_dir, self._leases = launcher, root, data_dir, leases
-        self._home, self._setup = home, setup
+        self._home, self._setup, self._share = home, setup, share
         kind = _kind(root, setup)
         self._requests, self._searches = f"keeper-{kind}", f"ranker-{kind}"
         # The index is in the data directory, and other machines that share the store have their own.
@@ -53,6 +63,8 @@ class KeeperHost:
         self._thread: threading.Thread | None = None
         self._failure: LlmcError | None = None
         self._child: RunningChild | None = None
+        self._sharing: threading.Thread | None = None
+        self._receiving = False
         self._lifeline = -1
         self._ended = ""
         self._closed = False
@@ -63,6 +75,8 @@ class KeeperHost:
         while (line := self._call(self._requests)) is None:
             check()
             self._try_to_host(who)
+            if self._receiving:
+                give_up = time.monotonic() + self._leases.ttl_s + _END_S
             if time.monotonic() > give_up:
                 raise ResourceBusy("another server has the code index, and does not answer", hint="Try again.")
             time.sleep(pause)
@@ -72,6 +86,11 @@ class KeeperHost:
     def connect_to_ranker(self) -> socket.socket | None:
         """A connection to the process that searches the index; None if there is none."""
         return self._call(self._searches)
+
+    @property
+    def problem(self) -> str:
+        """Why the index is not shared with servers that have other data directories; empty if it is, or need not be."""
+        return self._share.problem if self._share is not None else ""
 
     def why_ended(self) -> str:
         """Why the process failed that this server ran, if it did; waits a moment for its end. Empty otherwise."""
@@ -93,7 +112,10 @@ class KeeperHost:
         with self._lock:
             self._closed = True
             self._hang_up()
-            thread = self._thread
+            thread, sharing = self._thread, self._sharing
+        if self._share is not None and sharing is not None:
+            self._share.stop()
+            sharing.join(_END_S)
         if thread is not None and not finishes:
             thread.join(_END_S)
             if thread.is_alive():
@@ -154,11 +176,12 @@ class KeeperHost:
         """Hold the lease for as long as the process runs."""
         try:
             with self._leases.held(CRIT_DB, [self._key], who, wait_s=0.0, check=lambda: None) as tokens:
-                child = self._start()
+                child = self._start(tokens)
                 every = self._leases.ttl_s / 3
                 while (code := self._launcher.wait(child, every)) is None:
                     if not self._renewed(tokens):
                         self.kill()
+                    self._offer()
                 with self._lock:
                     self._child = None
                     self._hang_up()
@@ -178,8 +201,17 @@ class KeeperHost:
         except LlmcError:
             return True  # the store is busy or full: until it expires, nobody else can have it
 
-    def _start(self) -> RunningChild:
-        grammars = self._prepared()
+    def _offer(self) -> None:
+        """Have other servers begin with this index, in a thread of its own."""
+        if self._share is None or not self._share.is_due() or (self._sharing is not None and self._sharing.is_alive()):
+            return
+        with self._lock:
+            if not self._closed:
+                self._sharing = threading.Thread(target=self._share.offer, name="index-share", daemon=True)
+                self._sharing.start()
+
+    def _start(self, tokens: list[int]) -> RunningChild:
+        grammars = self._prepared(tokens)
         opened = self._open(grammars)
         root, in_read, in_write, nothing, log, ruleset, searches, requests = opened
         try:
@@ -224,15 +256,39 @@ class KeeperHost:
             raise
         return opened
 
-    def _prepared(self) -> bytes:
+    def _prepared(self, tokens: list[int]) -> bytes:
         """Make the folder of the index and unpack the grammars; returns their folder. Slow the first time."""
         try:
             self._home.prepare(self._root.shown)
-            if self._home.current() is None and self._home.seed() is None:
-                seed(self._home, self._root.fd, self._setup.kind())
+            if self._home.current() is None:
+                self._find_beginning(tokens)
             return os.fsencode(unpack(self._data_dir))
         except OSError as exc:
             raise self._unavailable(exc) from None
+
+    def _find_beginning(self, tokens: list[int]) -> None:
+        """Have the index begin with another one: that of a sibling here, else that of another server."""
+        share = self._share
+        if share is not None:
+            share.forget_failed()
+        if self._home.seed() is not None or seed(self._home, self._root.fd, self._setup.kind()) or share is None:
+            return
+        renewed = time.monotonic()
+
+        def tick() -> None:
+            nonlocal renewed
+            if self._closed:
+                raise FeatureUnavailable("the server is closing")
+            if time.monotonic() - renewed > self._leases.ttl_s / 3:
+                if not self._renewed(tokens):
+                    raise ResourceBusy("another server has taken the code index over")
+                renewed = time.monotonic()
+
+        self._receiving = True
+        try:
+            share.receive(tick)
+        finally:
+            self._receiving = False
 
     def _confinement(self, grammars: bytes) -> int:
         """Read the root, write the index, run Python and ripgrep: nothing else."""

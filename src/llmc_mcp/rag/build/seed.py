@@ -29,20 +29,9 @@ def seed(home: Home, root: int, rules: str) -> bool:
     best = max(_siblings(home, root, rules), default=(0.0, ""))
     if best[0] < _SHARE:
         return False
-    sibling = Home(best[1])
-    until = time.monotonic() + _LOCK_S
-
-    def tick() -> None:
-        if time.monotonic() > until:
-            raise TimeoutError
-
     folder = home.new_build()
     try:
-        with sibling.writing(tick):
-            build = sibling.current()
-            if build is None:
-                raise FileNotFoundError
-            _copy(build, folder)
+        copy_current(Home(best[1]), folder)
     except (OSError, sqlite3.Error):  # the index is built from the files, as if there were no sibling
         home.discard(folder)
         return False
@@ -86,8 +75,18 @@ def _share(sample: Sequence[tuple[bytes, int]], root: int) -> float:
     return common / max(len(sample), 1)
 
 
-def _copy(build: str, folder: str) -> None:
-    """Copy a build that nobody writes to."""
-    for kept in layout.unchanging(build):
-        os.link(os.path.join(build, kept), os.path.join(folder, kept))
-    layout.copy_rest(build, folder)
+def copy_current(home: Home, folder: str) -> None:
+    """Copy the current build of an index, unless somebody keeps writing to it: raises OSError, as if there is none."""
+    until = time.monotonic() + _LOCK_S
+
+    def tick() -> None:
+        if time.monotonic() > until:
+            raise TimeoutError
+
+    with home.writing(tick):
+        build = home.current()
+        if build is None:
+            raise FileNotFoundError
+        for kept in layout.unchanging(build):
+            os.link(os.path.join(build, kept), os.path.join(folder, kept))
+        layout.copy_rest(build, folder)

@@ -359,7 +359,7 @@ class RootIndex:
     def stats(self) -> Stats:
         """Size and state, without building anything."""
         news = self._builder.news
-        notes = _stat_notes(news)
+        notes = [*_stat_notes(news), *filter(None, [self._builder.problem])]
         build = self._home.current()
         if build is None:
             notes.append("not built yet: the first search builds it")

@@ -60,7 +60,7 @@ def wanted_from(config: Config) -> IndexSpec:
         max_file_bytes=rag.max_file_bytes,
         max_files=rag.max_files,
     )
-    return IndexSpec(rules, rag.embedding, config.limits.helper_idle_sec)
+    return IndexSpec(rules, rag.embedding, config.limits.helper_idle_sec, rag.share_max_mb << 20)
 
 
 def check_query(text: str) -> None:

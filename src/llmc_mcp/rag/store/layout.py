@@ -83,6 +83,7 @@ COMPLETE, SEALED, BASE_END, RULES = "complete", "sealed", "base_end", "rules"
 
 _BUILD = "b-"
 _DATABASE, _BASE, _TEXT = "index.db", "base.db", "text"
+DATABASES = (_DATABASE, _BASE)
 _WAIT_S = 30.0
 # Names come in no order: without a cache for their tree, every one of them is a page read and written.
 _WRITER = ("synchronous=NORMAL", "temp_store=MEMORY", "cache_size=-32768")
@@ -242,7 +243,7 @@ def create(build: str) -> sqlite3.Connection:
 
 
 def _create(path: str, schema: list[str]) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
+    connection = sqlite3.connect(path, isolation_level=None, uri=True)
     # Rows are blobs of about a kilobyte: pages of this size waste the least space.
     for pragma in ("page_size=8192", "journal_mode=WAL", *_WRITER):
         connection.execute(f"PRAGMA {pragma}")
@@ -278,7 +279,7 @@ def connect(build: str, *, write: bool = False) -> sqlite3.Connection:
 def connect_base(build: str) -> sqlite3.Connection:
     """The database that a first build fills."""
     path = os.path.join(build, _BASE)
-    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, uri=True)
     for pragma in _WRITER:
         connection.execute(f"PRAGMA {pragma}")
     return connection
@@ -287,13 +288,22 @@ def connect_base(build: str) -> sqlite3.Connection:
 def _join_base(connection: sqlite3.Connection, build: str) -> None:
     """Have the tables of both databases read as one."""
     connection.execute("PRAGMA temp_store=MEMORY")
-    place = os.fsencode(os.path.join(build, _BASE)).replace(b"%", b"%25").replace(b"?", b"%3f").replace(b"#", b"%23")
-    kind = b"immutable=1" if get_meta(connection, SEALED) else b"mode=ro"
-    # A path need not be UTF-8, and only a blob can say that.
-    connection.execute("ATTACH CAST(? AS TEXT) AS base", (b"file:" + place + b"?" + kind,))
+    place = os.path.join(build, _BASE)
+    base = immutable(place) if get_meta(connection, SEALED) else _uri(place, b"mode=ro")
+    connection.execute("ATTACH CAST(? AS TEXT) AS base", (base,))
     for view in _VIEWS:
         connection.execute(view)
     connection.execute("PRAGMA query_only=1")
+
+
+def immutable(path: str) -> bytes:
+    """What to attach a database by that nobody writes to: a path need not be UTF-8, and only a blob can say that."""
+    return _uri(path, b"immutable=1")
+
+
+def _uri(path: str, options: bytes) -> bytes:
+    place = os.fsencode(path).replace(b"%", b"%25").replace(b"?", b"%3f").replace(b"#", b"%23")
+    return b"file:" + place + b"?" + options
 
 
 def seal(base: sqlite3.Connection) -> bool:
@@ -314,7 +324,7 @@ def copy_rest(build: str, folder: str) -> None:
     """
     for name in os.listdir(text_of(build)):
         if name.endswith(".json"):
-            shutil.copy2(os.path.join(text_of(build), name), text_of(folder))
+            shutil.copy2(os.path.join(text_of(build), name), text_of(folder), follow_symlinks=False)
     source, target = connect(build, write=True), sqlite3.connect(os.path.join(folder, _DATABASE))
     try:
         source.backup(target)
@@ -324,6 +334,16 @@ def copy_rest(build: str, folder: str) -> None:
     finally:
         source.close()
         target.close()
+
+
+def forget_earlier(build: str) -> None:
+    """Remove from a copy what files held that have changed since."""
+    connection = connect(build, write=True)
+    try:
+        connection.execute("DELETE FROM earlier")
+        connection.execute("VACUUM")
+    finally:
+        connection.close()
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> int:
