@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, cast
@@ -254,9 +254,7 @@ class PostgresStore:
         with self._explained(), self._connection(wait_s) as connection:
             while True:
                 try:
-                    with _durable(connection) if durable else nullcontext():
-                        done = psycopg.RawCursor(connection).execute(_translated(sql), parameters or None)
-                        return done.fetchall() if done.description else []
+                    return _run_alone(connection, _translated(sql), parameters, durable)
                 except errors.LockNotAvailable:  # connections wait in slices
                     if time.monotonic() > until:
                         raise
@@ -470,12 +468,23 @@ _CONNECTING: dict[str, Any] = {
 }
 
 
-@contextmanager
-def _durable(connection: _Opened) -> Generator[None]:
-    """A transaction that is on disk when the block ends."""
-    with connection.transaction():
-        connection.execute("SET LOCAL synchronous_commit=on")
-        yield
+def _run_alone(
+    connection: _Opened, statement: bytes, parameters: Sequence[object], durable: bool
+) -> list[tuple[object, ...]]:
+    """A statement that commits by itself, in one round trip."""
+    statements = connection.statements
+    for before in (b"BEGIN", b"SET LOCAL synchronous_commit=on") if durable else ():
+        statements.execute(before, ())
+    found = statements.execute(statement, parameters)
+    if durable:
+        statements.execute(b"COMMIT", ())
+    try:
+        return found.fetchall()
+    except BaseException:
+        statements.forget()
+        if not connection.closed and connection.info.transaction_status:
+            statements.run(b"ROLLBACK")
+        raise
 
 
 def _configure(connection: _Opened) -> None:
