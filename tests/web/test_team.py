@@ -189,7 +189,7 @@ def test_the_rate_limit_holds_for_all_servers_and_surfaces_together(team: Team) 
                 outcomes.append(not client.post("/mcp", json=LIST, headers=accept).json()["result"]["isError"])
         assert outcomes == [True] * left + [False] * 6
         refused = two.post("/tool", json=CALL)
-        assert (refused.status_code, 900 <= int(refused.headers["retry-after"]) <= 1000) == (429, True)
+        assert (refused.status_code, 400 <= int(refused.headers["retry-after"]) <= 501) == (429, True)
         assert two.post("/invoke_agent", json={"user_msg": "x"}).status_code == 429
         assert one.get("/health").json()["limits"] == "shared"
         assert "llmc_limits_alone 0.0" in one.get("/metrics").text
