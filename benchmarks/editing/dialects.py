@@ -46,7 +46,8 @@ def express(pair: Pair) -> list[Expressed] | None:
     except LlmcError:
         return None
     if not pair.before:
-        return _created(pair, after.text) if pair.before is None and after.text.endswith("\n") else None
+        whole = "\ufeff" * bool(after.mark) + after.text
+        return _created(pair, whole) if pair.before is None and after.text.endswith("\n") else None
     if before.mark != after.mark:
         return None
     old, new = before.text, after.text

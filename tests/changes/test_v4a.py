@@ -130,6 +130,15 @@ def test_a_binary_file_can_be_deleted(server: Client, workspace: Workspace) -> N
     assert not (workspace.root / "a.bin").exists()
 
 
+def test_a_new_file_has_the_line_ends_of_its_lines(server: Client, workspace: Workspace) -> None:
+    text = patch("*** Add File: dos.txt", "+one\r", "+two\r")
+    assert server.call("linux_fs_apply_diff", diff_text=text).code == ""
+    assert workspace.read("dos.txt") == b"one\r\ntwo\r\n"
+    text = patch("*** Add File: sent.txt", "+one", "+two").replace("\n", "\r\n")  # all of it was sent so
+    assert server.call("linux_fs_apply_diff", diff_text=text).code == ""
+    assert workspace.read("sent.txt") == b"one\ntwo\n"
+
+
 def test_line_ends_of_the_file_are_kept(server: Client, workspace: Workspace) -> None:
     workspace.file("a.txt", b"one\r\ntwo\r\n")
     text = patch("*** Update File: a.txt", " one", "-two", "+zwei", "+drei")

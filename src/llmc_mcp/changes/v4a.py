@@ -35,7 +35,8 @@ def begins(text: str) -> bool:
 def parse(text: str) -> list[FilePatch]:
     """Parse all files of a patch."""
     codec.refuse_surrogates("the patch", text)
-    if text.count("\r\n") == text.rstrip("\n").count("\n"):  # all of it was sent so; else a new file has these ends
+    inner = text.rstrip("\r\n")
+    if inner.count("\r\n") == inner.count("\n"):  # all of it was sent so; else a new file has these ends
         text = text.replace("\r\n", "\n")
     reader = DiffReader(text.lstrip())
     reader.take()
