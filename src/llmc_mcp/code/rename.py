@@ -18,12 +18,11 @@ from ..rag.query.common import METHODS
 from ..rag.query.graph import Use
 from ..rag.query.resolve import DefinitionPlace, Value
 from ..rag.query.search import GraphView
-from .families import class_of, family_of
+from .families import C_FAMILY, class_of, family_of
 from .parser import CodeParser
 
 LANGUAGES = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp"})
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
-_C = frozenset({"c", "cpp"})
 _WITH_ALIASES = frozenset({"python", "javascript", "typescript", "tsx", "rust"})
 _FOLDER_SCOPED = frozenset({"go", "java"})
 _TYPED = frozenset({"java", "go", "rust", "cpp"})
@@ -65,7 +64,7 @@ def pick(view: GraphView, symbol: str) -> list[DefinitionPlace]:
     declared: list[DefinitionPlace] = []
     for one in whole:
         own = view.graph.symbol(one)
-        if own.kind == "prototype" and view.graph.modules.language(one.file) in _C:
+        if own.kind == "prototype" and view.graph.modules.language(one.file) in C_FAMILY:
             declared.append(one)
         else:
             things.setdefault((one.file, own.qualname), []).append(one)
@@ -151,7 +150,7 @@ class _Renaming:
     def _is_global_in_c(self, use: Use, reference: Reference) -> bool:
         """Whether C leaves no other meaning: names are global there, and a header need not include what it uses."""
         only = use.confidence == "likely" and not reference.receiver
-        return only and self._language == "c" and not self._is_member
+        return only and self._language in C_FAMILY and not self._is_member
 
     def _is_distinctive(self, use: Use, reference: Reference) -> bool:
         """Whether a method is meant because nothing else has its name, the language's own types included.
@@ -246,7 +245,7 @@ class _Renaming:
             if own.qualname.rpartition(".")[0] != outer or self._graph.modules.language(one.file) != self._language:
                 continue
             same_folder = self._graph.path(one.file).rpartition("/")[0] == folder
-            in_scope = (self._language in _FOLDER_SCOPED and same_folder) or self._language in _C
+            in_scope = (self._language in _FOLDER_SCOPED and same_folder) or self._language in C_FAMILY
             if in_scope or any(one.file == target.file for target in self._targets):
                 yield one
 
