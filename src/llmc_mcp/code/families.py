@@ -28,6 +28,7 @@ _GO = frozenset(
     | {"UnmarshalText", "UnmarshalXML", "Unwrap", "Value", "Write", "WriteByte", "WriteHeader", "WriteString"}
     | {"WriteTo"}
 )
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _CREATED = re.compile(rb"\bnew\s+(?:@\w+\s+)*([\w.$]+)\s*(?:<[^;{}]*>)?\s*\([^;{}]*\)\s*$")
 _CONSTANT = re.compile(rb"[\s,{]([\w$]+)\s*(?:\([^;{}]*\))?\s*$")
 _BEFORE = 2_000  # bytes of what an anonymous class is created with
@@ -91,7 +92,7 @@ class _Search:
     # --- declarations of C and C++ -----------------------------------------------------------------------
 
     def _add_declarations(self, found: dict[DefinitionPlace, None]) -> None:
-        """What is declared in a header and defined in a file that includes it, or the other way around, is one thing."""
+        """What a header declares and a file that includes it defines, or the other way around, is one thing."""
         rivals = [
             one for one in self._view.files.named(self._name) if self._graph.modules.language(one.file) in C_FAMILY
         ]
@@ -244,7 +245,7 @@ class _Search:
         """What stands before the body of a definition; the index may keep less of it."""
         own = self._graph.symbol(one)
         lines = self._source(one.file).split(b"\n")[own.first_line - 1 : own.last_line]
-        text = b"\n".join(lines).decode(errors="replace")
+        text = _COMMENT.sub("", b"\n".join(lines).decode(errors="replace"))
         named = re.search(rf"\b{re.escape(own.name)}\s*[(<]", text)
         at = named.start() if named is not None else 0
         return own.signature + re.split(r"[;{}]", text[:at])[-1] + re.split(r"[;{]", text[at:])[0]

@@ -28,6 +28,7 @@ _FOLDER_SCOPED = frozenset({"go", "java"})
 _TYPED = frozenset({"java", "go", "rust", "cpp"})
 _DISTINCTIVE = 6  # letters of a method's name
 _MOST_LISTED = 500
+_MOST_SHOWN = 8  # places in a refusal
 
 
 class FileEdit(NamedTuple):
@@ -129,6 +130,7 @@ class _Renaming:
                 exact.setdefault(use.file, set()).add(reference)
             else:
                 others.setdefault(use.file, {})[reference] = use
+        self._refuse_doubtful(others)
         files: dict[str, FileEdit] = {}
         clashes: list[str] = []
         for file, indexes in exact.items():
@@ -215,6 +217,32 @@ class _Renaming:
         if there is not None:
             where = f"{self._graph.path(there.file)}:{self._graph.symbol(there).first_line}"
             raise Conflict(f"{self._new} exists there already: {where}", hint="Choose another name.")
+
+    def _refuse_doubtful(self, others: Mapping[int, Mapping[Reference, Use]]) -> None:
+        """In C++ what is left behind does not compile: refuse if a file that sees the definition may mean it."""
+        if self._language != "cpp":
+            return
+        own = {one.file for one in self._targets}
+        uses = [
+            use
+            for file, some in others.items()
+            if own & self._graph.resolver.included(file)
+            for reference, use in some.items()
+            if not self._is_own_constructor(use, reference)
+        ]
+        if uses:
+            uses.sort(key=lambda use: (self._graph.path(use.file), use.line))
+            shown = dict.fromkeys(f"{self._graph.path(use.file)}:{use.line}" for use in uses)
+            raise InvalidArgument(
+                f"{len(uses)} places may mean {self._old}, and the types there can't be told: "
+                f"{', '.join(list(shown)[:_MOST_SHOWN])}{' …' * (len(shown) > _MOST_SHOWN)}",
+                hint="code_rewrite replaces patterns, wherever they are.",
+            )
+
+    def _is_own_constructor(self, use: Use, reference: Reference) -> bool:
+        """`Name::Name() {}`: the definition has been found as such."""
+        named = reference.receiver.rpartition(".")[2] == self._old or reference.receiver.startswith("#")
+        return named and DefinitionPlace(use.file, use.inside) in self._targets
 
     def _is_of_the_language(self) -> bool:
         """Whether the language finds it by its name: a constructor, `__len__`, `main`."""

@@ -4,7 +4,7 @@ import re
 
 from tree_sitter import Node
 
-from .facts import LONGEST_TYPE, Captures, SyntaxFacts, block_around, expression, inherits, type_name, typed
+from .facts import LONGEST_TYPE, Captures, SyntaxFacts, block_around, expression, inherits, type_name
 from .scan import UNKNOWN
 from .scopes import BASE, ELEMENTS, RETURNS, STAR, ClassScope, Expression, ExpressionValue, Scopes, Value
 
@@ -29,6 +29,7 @@ BUILT_IN = frozenset({"int", "char", "void", "size_t", "bool", "float", "double"
 SELVES = {"this": "()"}
 CLASS_SCOPE: ClassScope = "methods"
 
+_A_TYPE = "::"  # before the name of a type, which is never that of a variable
 _BLOCKS = frozenset({"compound_statement", "for_statement", "for_range_loop", "lambda_expression", "catch_clause"})
 _CONTAINER = re.compile(
     r"\s*(?:const\s+)?(?:std\s*::\s*)?"
@@ -73,12 +74,12 @@ def bind(captures: Captures, scopes: Scopes, facts: SyntaxFacts) -> None:
                 facts.own(at, place, BASE, ExpressionValue(value.text.removesuffix("()")))
     for node in captures.get("bases", ()):
         bases = [child for child in node.named_children if child.type != "access_specifier"]
-        inherits(facts, scopes.inside(node.start_byte), node.start_byte, bases, scopes)
+        inherits(facts, scopes.inside(node.start_byte), node.start_byte, bases, scopes, _A_TYPE)
 
 
 def _value(node: Node | None, facts: SyntaxFacts) -> Value:
     if node is not None and node.type == "new_expression":
-        return typed(facts.text(node.child_by_field_name("type")))
+        return _typed(facts.text(node.child_by_field_name("type")))
     return expression(node, _CHAINS, _WRAPPERS)
 
 
@@ -88,12 +89,13 @@ def _typed(written: str) -> Value:
     if _TEMPLATE_MEMBER.search(written):  # an iterator
         return UNKNOWN
     if held is None:
-        return typed(written)
+        name = type_name(written)
+        return ExpressionValue(f"{_A_TYPE}{name}()") if name else UNKNOWN
     arguments = _arguments(written[held.end() :])
     place = int(held["map"] is not None)
     held_type = type_name(arguments[place]) if len(arguments) > place and "<" not in arguments[place] else ""
     is_own = held_type and not held_type.startswith("std.") and held_type not in BUILT_IN
-    return ExpressionValue(f"{held_type}.{ELEMENTS}" if is_own else "std.vector()")
+    return ExpressionValue(f"{_A_TYPE}{held_type}.{ELEMENTS}" if is_own else "std.vector()")
 
 
 def _arguments(written: str) -> list[str]:
@@ -152,5 +154,4 @@ def _held(kind: str, declarator: Node) -> Value:
     is_array = declarator.type == "array_declarator"
     if not is_array or not isinstance(value, ExpressionValue):
         return value
-    is_plain = value.text.endswith("()")
-    return ExpressionValue(f"{value.text[:-2]}.{ELEMENTS}") if is_plain else UNKNOWN
+    return ExpressionValue(f"{value.text.removesuffix('()')}.{ELEMENTS}")

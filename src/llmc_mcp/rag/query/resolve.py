@@ -118,11 +118,17 @@ class Resolver:
             return [Value("definition", file, int(receiver[2:]))]
         if not receiver:
             found = self._implicit(file, reference.inside, name) or self._global(file, name, 0)
-            if found == [UNKNOWN]:
-                found = self._declared(file, reference) or found
+            if found == [UNKNOWN] and self.modules.traits(file).imports == "header":
+                around = self._source.symbols(file)[reference.inside].qualname if reference.inside >= 0 else ""
+                found = self._declared(name, around) or found
             declared = found == [ELSEWHERE] and self.modules.traits(file).imports == "script"
             return [DOUBTFUL] if declared else self._fitting(file, reference, found)  # it may be declared elsewhere
-        return self._fitting(file, reference, self._attributes(self.receivers(file, reference), name, 0))
+        holders = self.receivers(file, reference)
+        found = self._attributes(holders, name, 0)
+        if found == [UNKNOWN] and all(self._is_namespace(one) for one in holders):
+            around = {self.symbol(one.target).qualname for one in holders}
+            found = self._declared(name, around.pop()) or found if len(around) == 1 else found
+        return self._fitting(file, reference, found)
 
     def receivers(self, file: int, reference: Reference) -> list[Value]:
         """The possible values before the dot: a path may begin with a name of the class around it."""
@@ -163,19 +169,14 @@ class Resolver:
                 return found
         return []
 
-    def _declared(self, file: int, reference: Reference) -> list[Value]:
-        """A class of C++ by its qualified name: files that declare it need not include its header."""
-        if self.modules.traits(file).imports != "header":
-            return []
-        classes = [one for one in self._source.named(reference.name) if self.symbol(one).kind in CLASSES - NAMESPACES]
+    def _declared(self, name: str, around: str) -> list[Value]:
+        """A class of C++ by its qualified name, as seen from another: who declares it need not include its header."""
+        classes = [one for one in self._source.named(name) if self.symbol(one).kind in CLASSES - NAMESPACES]
         headers = [one for one in classes if self.modules.path(one.file).rpartition(".")[2].startswith("h")]
-        around = self._source.symbols(file)[reference.inside].qualname if reference.inside >= 0 else ""
-        while headers:
-            qualname = f"{around}.{reference.name}".lstrip(".")
+        for _ in range(around.count(".") + 2 if headers else 0):
+            qualname = f"{around}.{name}".lstrip(".")
             if found := [one for one in headers if self.symbol(one).qualname == qualname]:
                 return [Value("definition", *one) for one in found] if len(found) == 1 else []
-            if not around:
-                break
             around = around.rpartition(".")[0]
         return []
 
@@ -428,7 +429,10 @@ class Resolver:
 
     def _is_open(self, value: Value) -> bool:
         """Whether other files may add to it: a module, or a namespace."""
-        return value.what == "module" or (value.what == "definition" and self.symbol(value.target).kind in NAMESPACES)
+        return value.what == "module" or self._is_namespace(value)
+
+    def _is_namespace(self, value: Value) -> bool:
+        return value.what == "definition" and self.symbol(value.target).kind == "namespace"
 
     def attribute(self, value: Value, name: str) -> list[Value]:
         """The values of an attribute."""
@@ -448,8 +452,10 @@ class Resolver:
             return [_of_container(value, name)]
         elif value.what == "pointer":  # an iterator
             return self._attribute(value._replace(what="instance"), name, depth + 1)
+        elif name == ELEMENTS and value.what in ("unknown", "elsewhere"):
+            return [CONTAINER]
         else:
-            return [UNKNOWN if value.what in ("elements", "element", "iterator") else value]
+            return [UNKNOWN if value.what in ("elements", "element", "iterator", "lists") else value]
         return found if value.certain else [one._replace(certain=False) for one in found]
 
     def _attribute_of_definition(self, value: Value, name: str, depth: int) -> list[Value]:
@@ -627,13 +633,15 @@ class Resolver:
 
 def _element(value: Value) -> Value:
     """What an index into a value gives."""
-    if value.what == "elements":
-        return value._replace(what="instance")
+    if value.what in ("elements", "lists"):
+        return value._replace(what="instance" if value.what == "elements" else "elements")
     return ELSEWHERE if value.what == "elsewhere" and value != CONTAINER else UNKNOWN
 
 
 def _of_container(value: Value, name: str) -> Value:
     """What a container of C++ has by a name."""
+    if name == ELEMENTS:
+        return value._replace(what="lists")
     what = "element" if name in _ELEMENT_OF else "iterator" if name in _ITERATORS else ""
     return value._replace(what=what) if what else ELSEWHERE
 
