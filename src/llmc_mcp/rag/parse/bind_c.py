@@ -94,8 +94,8 @@ def _typed(written: str) -> Value:
     arguments = _arguments(written[held.end() :])
     place = int(held["map"] is not None)
     held_type = type_name(arguments[place]) if len(arguments) > place and "<" not in arguments[place] else ""
-    is_own = held_type and not held_type.startswith("std.") and held_type not in BUILT_IN
-    return ExpressionValue(f"{_A_TYPE}{held_type}.{ELEMENTS}" if is_own else "std.vector()")
+    is_known = held_type and held_type not in BUILT_IN
+    return ExpressionValue(f"{_A_TYPE}{held_type}.{ELEMENTS}" if is_known else "std.vector()")
 
 
 def _arguments(written: str) -> list[str]:
@@ -134,6 +134,13 @@ def _declared(node: Node, facts: SyntaxFacts) -> list[tuple[str, Value]]:
         while one is not None and one.type not in ("identifier", "field_identifier", "function_declarator"):
             value = one.child_by_field_name("value") or value
             one = one.child_by_field_name("declarator") or next(iter(one.named_children), None)
+        if (
+            one is not None
+            and one.type == "function_declarator"
+            and block_around(node, _BLOCKS, frozenset()) is not None
+        ):
+            one = one.child_by_field_name("declarator")  # `Slice rest(name);` is a variable
+            one = one if one is not None and one.type == "identifier" else None
         if one is not None and one.type != "function_declarator":
             guess = kind in ("auto", "const auto") or kind.startswith("auto")
             found.append((facts.text(one), _guessed(node, value, facts) if guess else _held(kind, declarator)))

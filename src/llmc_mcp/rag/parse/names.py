@@ -113,7 +113,8 @@ class _Tokens:
         start = node.start_byte if self._text(node) == self._name else at
         self.references[start] = number
         around = node.parent
-        if around is not None and around.type in _KEYS and around.children[0] == node:
+        is_base = self._tree.language == "cpp"  # `Sub() : Base() {}`
+        if around is not None and around.type in _KEYS and around.children[0] == node and not is_base:
             self.keys.append(start)
         if not is_import and self._source[:start].rstrip()[-1:] not in (b".", b">", b":"):
             self.bare.append(start)

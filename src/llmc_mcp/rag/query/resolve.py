@@ -27,7 +27,7 @@ _STANDARD = re.compile(
 )
 _CONTAINERS = re.compile(
     r"~?std\.(?:vector|deque|list|array|span|(?:unordered_)?(?:multi)?(?:set|map)|(?:priority_)?queue|stack|bitset|function"
-    r"|atomic|initializer_list)\(\)"
+    r"|atomic|initializer_list)\(\)|~?std\.\w+\.@"
 )
 _ELEMENT_OF = frozenset({"front", "back", "at", "top"})  # methods of containers that return an element
 _ITERATORS = frozenset({"begin", "end", "find", "rbegin", "cbegin", "lower_bound", "upper_bound"})
@@ -283,7 +283,11 @@ class Resolver:
             return [ELSEWHERE]
         if self.modules.traits(file).imports == "rust":
             return self._path(file, [name], depth)
-        return self._global(file, name, depth)
+        found = self._global(file, name, depth)
+        if found == [UNKNOWN] and self.modules.traits(file).imports == "header":
+            around = ["", *(one.qualname for one in self._source.symbols(file) if one.kind == "namespace")]
+            return next((there for one in reversed(around) if (there := self._declared(name, one))), found)
+        return found
 
     def _module(self, file: int, name: str, depth: int) -> list[Value]:
         if not name:
@@ -452,7 +456,7 @@ class Resolver:
             return [_of_container(value, name)]
         elif value.what == "pointer":  # an iterator
             return self._attribute(value._replace(what="instance"), name, depth + 1)
-        elif name == ELEMENTS and value.what in ("unknown", "elsewhere"):
+        elif name == ELEMENTS and value.what == "unknown":
             return [CONTAINER]
         else:
             return [UNKNOWN if value.what in ("elements", "element", "iterator", "lists") else value]
