@@ -65,9 +65,10 @@ def _without_attributes(tree: SyntaxTree) -> SyntaxTree:
         for found in pattern.finditer(tree.source):
             start, end = found.span(1)
             blanked[start:end] = re.sub(rb"[^\n]", b" ", tree.source[start:end])
-    if blanked == tree.source:
+    text = bytes(blanked)
+    if text == tree.source:
         return tree
-    again = syntax(tree.language, bytes(blanked))
+    again = syntax(tree.language, text)
     return SyntaxTree(tree.language, tree.source, again.tree, complete=True) if again.complete else tree
 
 
