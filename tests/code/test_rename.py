@@ -347,8 +347,10 @@ def test_a_class_of_cpp_is_renamed_where_it_is_only_declared(root: Path, call: C
         "cc/c.h": "typedef struct cc_key_t cc_key_t;\nvoid cc_use(cc_key_t* one);\n",
         "cc/c.cc": '#include "cc/c.h"\nstruct cc_key_t { int n; };\nvoid cc_use(cc_key_t* one) { one->n = 1; }\n',
     }
-    write(root, files)
+    other = "namespace far {\nclass Key { public: Key(); };\nKey::Key() {}\n}\nnamespace cc { class Key { Key(); }; }\n"
+    write(root, {**files, "cc/other.cc": other})
     call("code_edit", symbol="cc/key.h:cc.Key", action="rename", new_name="Token")
+    assert read(root, "cc/other.cc") == [other]
     assert read(root, *CPP) == [text.replace("Key", "Token") for text in CPP.values()]
     call("code_edit", symbol="cc/c.cc:cc_key_t", action="rename", new_name="cc_token_t")
     assert read(root, *files) == [text.replace("cc_key_t", "cc_token_t") for text in files.values()]

@@ -67,7 +67,7 @@ class _Search:
         if self._language in C_FAMILY:
             self._add_declarations(found)
         if self._graph.symbol(self._targets[0]).kind in CLASSES:
-            found.update(dict.fromkeys(self._constructors()))
+            found.update(dict.fromkeys(list(self._constructors(found))))
         elif any(self._owner(one) is not None or self._graph.is_method(one) for one in self._targets):
             self._add_overrides(found)
             if self._language in C_FAMILY:
@@ -82,11 +82,10 @@ class _Search:
                 )
         return RenameFamily(list(found), notes)
 
-    def _constructors(self) -> Iterator[DefinitionPlace]:
-        owner = self._graph.symbol(self._targets[0]).qualname
+    def _constructors(self, classes: dict[DefinitionPlace, None]) -> Iterator[DefinitionPlace]:
         for name in (self._name, f"~{self._name}"):
             for one in self._view.files.named(name):
-                if self._graph.symbol(one).qualname == f"{owner}.{name}":
+                if self._owner(one) in classes:  # another file may have a class of that name to itself
                     yield one
 
     # --- declarations of C and C++ -----------------------------------------------------------------------
